@@ -89,7 +89,7 @@ def recommend(
     while (trial := proposals.next_trial()) is not None:
         numbers = results.setdefault(trial.cell.digest, [])
         numbers.append(float(result_of(trial)))
-        proposals.ended(trial.key, numbers[-1])
+        proposals.record_value(trial.key, numbers[-1])
         trials += 1
         if len(numbers) == SEEDS:
             if (mean := sum(numbers) / SEEDS) > best:
@@ -103,7 +103,7 @@ def our_search(method: str, number: int, cells: int) -> Iterator[tuple[int, floa
     shifts = rng.standard_normal(SEEDS)
     search = Search(method, num_samples=cells, seed=number, window=1)  # type: ignore[arg-type]
     return recommend(
-        Proposals(plan_of(RANGES, search), known={}),
+        Proposals(plan_of(RANGES, search), trial_values={}),
         lambda trial: truth(trial.cell.knobs) + shifts[trial.seed] + NOISE * rng.standard_normal(),
         truth,
     )
@@ -157,7 +157,7 @@ def replay_regrets(surface: Surface, method: str, number: int) -> list[float]:
         if not (knob.values == knob.values.round()).all()  # integers keep their defaults
     )
     search = Search(method, num_samples=CELLS, seed=number, window=1)  # type: ignore[arg-type]
-    proposals = Proposals(plan_of(knobs, search, surface.loss), known={})
+    proposals = Proposals(plan_of(knobs, search, surface.loss), trial_values={})
     result_of = lambda trial: surface.value(trial.cell.knobs, 3 * number + trial.seed)  # noqa: E731
     regrets = [regret for _, regret in recommend(proposals, result_of, surface.regret)]  # type: ignore[arg-type]
     return regrets + regrets[-1:] * (CELLS - len(regrets))
@@ -193,12 +193,12 @@ def divergence_share(searches: int) -> Iterable[str]:
 def _diverging(method: str, knobs: tuple[Knob, ...], best: float, number: int) -> float:
     search = Search(method, num_samples=30, seed=number, window=4)  # type: ignore[arg-type]
     cells: list[Cell] = []
-    proposals = Proposals(plan_of(knobs, search), known={}, on_cell=cells.append)
+    proposals = Proposals(plan_of(knobs, search), trial_values={}, on_cell=cells.append)
     while (trial := proposals.next_trial()) is not None:
         rate = math.log10(float(trial.cell.knobs[LR]))
         margin = float(trial.cell.knobs.get(MARGIN, 0.2))
         value = 60 - (rate - best) ** 2 - 10 * (margin - 0.2) ** 2
-        proposals.ended(trial.key, math.inf if rate > -2.5 else value)
+        proposals.record_value(trial.key, math.inf if rate > -2.5 else value)
     return float(np.mean([float(cell.knobs[LR]) > 10**-2.5 for cell in cells[12:]]))
 
 
@@ -209,11 +209,11 @@ def proposal_time(searches: int) -> Iterable[str]:
         draws, arm = np.random.default_rng(0), plan.arms[0].name
         points = 10 ** draws.uniform((-5, math.log10(0.05), -2), (-1, math.log10(0.45), 0), (1000, 3))
         proposed = [plan.cell(n, dict(zip(GRID, point, strict=True)), arm) for n, point in enumerate(points.tolist())]
-        proposals = Proposals(plan, known={}, proposed=proposed)
+        proposals = Proposals(plan, trial_values={}, proposed=proposed)
         spent = []
         while True:
             for trial in proposals.waiting:
-                proposals.ended(trial.key, truth(trial.cell.knobs) + draws.normal())
+                proposals.record_value(trial.key, truth(trial.cell.knobs) + draws.normal())
             proposals.waiting.clear()
             start = time.process_time()
             if (trial := proposals.next_trial()) is None:
@@ -237,7 +237,7 @@ def planning_time(searches: int) -> Iterable[str]:
     yield f"A grid of {len(plan.cells):,} cells is planned in {time.process_time() - start:.1f} s (goal 3)"
     results = {plan.trial(cell, seed).key: 1.0 for cell in plan.cells[::2] for seed in range(SEEDS)}
     start = time.process_time()
-    proposals = Proposals(plan, known=results)
+    proposals = Proposals(plan, trial_values=results)
     proposals.next_trial()
     spent = time.process_time() - start
     yield f"and, half done, resumed in {spent:.1f} s (goal 10), {len(proposals.waiting) + 1:,} trials left"

@@ -51,7 +51,7 @@ def main() -> None:
         print(f"a trial: {1000 * wall / report.trials:.1f} ms ({1000 * processor / report.trials:.1f} ms of processor)")
         wall = time.perf_counter()
         comparison = tracker.reconcile(Judgement((), {}, {}, "", ""))
-        assert comparison.equal, comparison
+        assert comparison.is_equal, comparison
         wall = 1000 * (time.perf_counter() - wall) / report.trials
         print(f"comparison of {comparison.counts.points} points: {wall:.1f} ms a trial")
         wall, processor = time_client(tracker.uri, state, options)

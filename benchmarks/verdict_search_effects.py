@@ -11,7 +11,7 @@ from scipy.stats.qmc import Sobol
 from simulated_sweeps import Array, rate
 
 from tune_dml.planning.study import Search
-from tune_dml.running.search.gaussian import FIRST, GaussianSearch
+from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch
 from tune_dml.running.search.samplers import sampler_for
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 
@@ -63,18 +63,18 @@ def search(
     cells, knobs = shape
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     even = (Sobol(knobs, scramble=False).random(64) + np.random.default_rng(number).random(knobs)) % 1
-    process = GaussianSearch(SimpleNamespace(sides=knobs, columns=lambda points: points))  # type: ignore[arg-type]
+    process = GaussianSearch(SimpleNamespace(dimensions=knobs, columns=lambda points: points))  # type: ignore[arg-type]
     study = optuna.create_study(direction="maximize")
     plan = Search(method=method, seed=number)  # type: ignore[arg-type]
     boxes = {f"x{knob}": optuna.distributions.FloatDistribution(0, 1) for knob in range(knobs)}
     points, numbers = np.zeros((0, knobs)), np.zeros((0, 3))
     for cell in range(cells):
-        if method == "qmc" or (method == "gp" and cell < FIRST):
+        if method == "qmc" or (method == "gp" and cell < MIN_CELLS):
             point = even[cell]
         elif method == "gp":
             point = np.array(process.propose(points, numbers, np.zeros((0, knobs)), 1000 * number + cell))
         else:
-            study.sampler = sampler_for(plan, cell, 0, conditional=False)
+            study.sampler = sampler_for(plan, cell, 0, is_conditional=False)
             ticket = study.ask(boxes)
             point = np.array([ticket.params[name] for name in boxes])
         score = float(surface(point[None])[0]) + noise()

@@ -45,7 +45,7 @@ class Study:
     settings: tuple[str, ...] = ()
     data: Literal["glyphs", "objects", "objects-network"] = "glyphs"
     """`objects` means heads on stored features of objects; `objects-network` trains the whole network."""
-    looked_at: tuple[int, ...] = ()
+    has_current_look: tuple[int, ...] = ()
     """Numbers of seeds at which the study was judged before it was extended. Its verdicts pay for these looks too."""
 
     @property
@@ -53,7 +53,7 @@ class Study:
         """Commands that run the study."""
         sets = "".join(f" --set {setting}" for setting in self.settings)
         root = f" --data-root {FEATURES}" if self.data == "objects" else ""
-        first, *further = (*self.looked_at, self.seeds)
+        first, *further = (*self.has_current_look, self.seeds)
         sweep = f"tune-dml sweep {self.name} --dataset {self.dataset}{root} --seeds {first}{sets}"
         named = f" --name {self.name}" if further else ""
         return f"{sweep}{named}", *(f"tune-dml extend {self.name} --seeds {seeds}" for seeds in further)
@@ -154,10 +154,10 @@ def run(study: Study, storage: Path) -> None:
     if study.data == "objects":
         _tune_dml(STORE.split(), folder)  # does nothing if the features exist
     judged = _seeds_judged(folder / study.name)
-    for seeds, command in zip((*study.looked_at, study.seeds), study.commands, strict=True):
+    for seeds, command in zip((*study.has_current_look, study.seeds), study.commands, strict=True):
         _, *words = command.split()
         name = ["--name", study.name] if len(study.commands) == 1 else []  # further looks name the sweep themselves
-        if not study.looked_at or judged < seeds:
+        if not study.has_current_look or judged < seeds:
             _tune_dml([*words, *name, "--storage", str(folder)], folder)
     store_result(folder / study.name, study)
 

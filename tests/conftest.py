@@ -110,7 +110,7 @@ def ray_session():
     """One local Ray for all tests that sweep in this process."""
     from tune_dml.running.cluster import cluster
 
-    with cluster.connected(None, engine="local") as capacity:
+    with cluster.connect(None, engine="local") as capacity:
         yield capacity
 
 

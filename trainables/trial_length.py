@@ -15,7 +15,7 @@ from trainables.probe import started_run, take_step
 from trainables.resolve import Layer, resolve
 from trainables.run import Run
 
-FIRST = 50
+_FIRST = 50
 """Steps after which learning rates are compared, if the time allows."""
 _MIN_STEPS = 10  # steps, if the time is short
 _WARM = 3  # number of warm-up steps, and of timed steps
@@ -108,19 +108,19 @@ def probe_length(
     steps = max(by_steps) * (1 if finished else 2 ** _doublings(list(by_steps.values())))
     if progress is not None:
         progress(math.ceil(seconds), math.ceil(seconds))
-    return TrialLength(lr, max(FIRST, steps), by_rate, first, by_steps, finished)
+    return TrialLength(lr, max(_FIRST, steps), by_rate, first, by_steps, finished)
 
 
 def _first_mark(config: TrialConfig, seconds: float) -> int:
-    """Return how many steps of a trial take `seconds`, at least `_MIN_STEPS` and at most `FIRST`."""
-    with _start_run(config, FIRST) as run:
+    """Return how many steps of a trial take `seconds`, at least `_MIN_STEPS` and at most `_FIRST`."""
+    with _start_run(config, _FIRST) as run:
         for _ in range(_WARM):
             take_step(run)
         start = time.perf_counter()
         for _ in range(_WARM):
             take_step(run)
         step = (time.perf_counter() - start) / _WARM
-    return min(FIRST, max(_MIN_STEPS, int(seconds / step)))
+    return min(_FIRST, max(_MIN_STEPS, int(seconds / step)))
 
 
 def _measure_curve(config: TrialConfig, lr: float, marks: Sequence[int], clock: _Clock) -> dict[int, float]:

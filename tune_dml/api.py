@@ -3,7 +3,7 @@
     sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
     tune_dml.write_report(sweep, "report")
 
-Input errors are raised together as one `ConfigError` before any worker starts; each names its argument.
+All input errors are raised together as one `ConfigError` before any worker starts. Each names its argument.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Raise ConfigError for arguments of a wrong type, and name the nearest keyword for an unknown one."""
+def _check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a function: raise ConfigError for arguments of a wrong type, and suggest a name for unknown keywords."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def checked_function(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         if unknown := [key for key in kwargs if key not in signature.parameters]:
             remedy = nearest(unknown[0], list(signature.parameters), what="keyword")
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}. {remedy}")
-        hints = get_type_hints(function, localns={"ReportFiles": object})  # loaded when a report is written
+        hints = get_type_hints(function, localns={"ReportFiles": object})  # imported only when a report is written
         raise_if_any(keyword_problems(hints, signature.bind(*args, **kwargs).arguments))
         return function(*args, **kwargs)
 
-    return checked
+    return checked_function
 
 
-@_checked
+@_check_arguments
 def run_sweep(
     space: str | Path | Space,
     *,
@@ -103,35 +103,35 @@ def run_sweep(
         space: Name of a search space, path of a sweep file, or a `Space`.
         dataset: Data set; the space's default otherwise.
         data_root: Folder of the pictures, for data sets that read one.
-        seeds: Number of paired seeds, or the seeds themselves; 3 by default.
+        seeds: Number of paired seeds, or a list of seeds; 3 by default.
         settings: Settings to override, by dotted name: `{"training.steps": 300}`.
-        search: How cells are chosen; `grid` by default, `bayes` is `gp`.
+        search: Method that chooses cells; `grid` by default. `bayes` means `gp`.
         num_samples: Number of cells to propose, for every search but `grid`.
         name: Name of the sweep; the space's by default.
         margin: Smallest difference that matters, in units of the metric.
         arms: Arms of the space to compare; all by default.
-        protocol: Protocol that trains every arm; by default the one printed for its loss.
-        tune: Settings to tune in every arm, each with its values; an empty list tries three around the default.
+        protocol: Protocol of every arm; by default the one that a paper prints for the arm's loss.
+        tune: Settings to tune in every arm, each with its values. An empty list tries three values around the default.
         stopping: Rule that stops weak cells early.
-        vary: The one source of randomness that seeds change; all by default.
+        vary: The only source of randomness that seeds change; all by default.
         until_decided: Add seeds to undecided cells until every question is answered.
         max_seeds: With `until_decided`: maximum number of seeds of a cell.
-        budget: With `until_decided`: GPU-hours (worker-hours without GPUs) that trials may take.
+        budget: With `until_decided`: maximum GPU-hours (worker-hours without GPUs) of all trials.
         resources: Workers, CPUs and GPUs of a trial.
         storage: Folder that stores sweeps; on a cluster all nodes must see it.
         address: Ray cluster: `auto`, `local`, `HOST:PORT` or `ray://HOST:PORT`.
-        max_concurrent: Maximum number of trials at a time.
+        max_concurrent: Maximum number of concurrent trials.
         time_budget: Seconds after which the sweep stops; it can be resumed.
         gpu_hours: GPU-hours (worker-hours without GPUs) after which the sweep stops; it can be resumed.
         stall_limit: Seconds without a training step after which a trial restarts from its checkpoint.
         start_limit: The same limit before a trial's first step.
         trial_files: Object storage for files and checkpoints of trials, such as `s3://bucket/prefix`.
-        tracking_uri: MLflow store; `MLFLOW_TRACKING_URI`, the sweep's last one or ./mlflow.db by default.
+        tracking_uri: MLflow store; by default `MLFLOW_TRACKING_URI`, the sweep's last store, or ./mlflow.db.
         experiment: MLflow experiment; the space's name by default.
         cache_dir: Folder for decoded pictures.
         console: Rich console that shows the progress; none by default.
         data_progress: Called with (done, total) while pictures are decoded.
-        other_checks: Further checks; their problems are raised together with the others.
+        other_checks: Further checks, whose problems are raised together with the others.
 
     Raises:
         ConfigError: The request is wrong. Lists every problem; no worker has started.
@@ -163,7 +163,7 @@ def run_sweep(
     )  # fmt: skip
 
 
-@_checked
+@_check_arguments
 def resume_sweep(
     name: str,
     *,
@@ -184,15 +184,15 @@ def resume_sweep(
     console: Console | None = None,
     other_checks: Sequence[Check] = (),
 ) -> Sweep:
-    """Run the missing trials of a stored sweep, with the resources it was started with.
+    """Run the missing trials of a stored sweep, with the resources of its last session, and update MLflow.
 
-    Finished trials are kept; interrupted ones continue from their checkpoint; MLflow is brought up to date.
+    Finished trials are kept. Interrupted trials continue from their checkpoints.
 
     Args:
         name: Name of the sweep.
         retry_failed: Also run failed and diverged trials again.
-        micro_batch: Pictures that a worker processes at a time; as before by default.
-        data_root: New folder of the same pictures, if they have moved. It is stored with the sweep.
+        micro_batch: Pictures that a worker processes at once; unchanged by default.
+        data_root: New folder of the pictures, if they were moved. It is stored with the sweep.
         storage, address, ...: As for `run_sweep`.
 
     Raises:
@@ -214,7 +214,7 @@ def resume_sweep(
     )
 
 
-@_checked
+@_check_arguments
 def extend_sweep(
     name: str,
     *,
@@ -243,7 +243,7 @@ def extend_sweep(
         seeds: Seeds to add.
         values: Values to add, by knob: `{"regularizer.rho": [0.3]}`.
         num_samples: Number of further cells to propose, for every search but `grid`.
-        arms: Arms of the space that were left out, or sweep files that declare further ones.
+        arms: Arms of the space that the sweep does not have, or sweep files that declare further arms.
         storage, address, ...: As for `run_sweep`.
 
     Raises:
@@ -265,7 +265,7 @@ def extend_sweep(
     )
 
 
-@_checked
+@_check_arguments
 def confirm_sweep(
     name: str,
     *,
@@ -284,13 +284,13 @@ def confirm_sweep(
     cache_dir: str | Path | None = None,
     console: Console | None = None,
 ) -> Sweep:
-    """Measure the best cells and the baseline again, on fresh seeds that did not choose them.
+    """Train the best cells and the baseline again, with fresh seeds that had no part in their selection.
 
-    These trials enter no selection, curve or verdict. A larger `seeds` extends an earlier confirmation.
+    These trials are in no selection, curve or verdict. A larger `seeds` extends an earlier confirmation.
 
     Args:
         name: Name of the sweep.
-        top: Number of the best cells, by validation.
+        top: Number of best cells, by validation.
         seeds: Number of fresh seeds of each cell, earlier ones included.
         storage, address, ...: As for `run_sweep`.
 
@@ -304,7 +304,7 @@ def confirm_sweep(
     return operations.confirm(name, session, top=top, seeds=seeds, console=console)
 
 
-@_checked
+@_check_arguments
 def open_sweep(
     name: str,
     *,
@@ -319,7 +319,7 @@ def open_sweep(
 
     Args:
         name: Name of the sweep.
-        selection: The purpose of the selection, in your words; recorded.
+        selection: The purpose of the selection, which is recorded.
         storage, tracking_uri, experiment: As for `run_sweep`.
 
     Raises:
@@ -329,7 +329,7 @@ def open_sweep(
     return operations.open_test(name, session, selection=selection)
 
 
-@_checked
+@_check_arguments
 def rescore_sweep(
     name: str,
     *,
@@ -348,7 +348,7 @@ def rescore_sweep(
         storage, tracking_uri, experiment: As for `run_sweep`.
 
     Returns:
-        The new metrics, and the reason why MLflow lacks them (None if it has them).
+        The new metrics, and the reason if they are not in MLflow (None if they are).
 
     Raises:
         ConfigError: A metric is unknown, or no embeddings were stored.
@@ -357,12 +357,12 @@ def rescore_sweep(
     return operations.rescore(name, session, metrics=metrics)
 
 
-@_checked
+@_check_arguments
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
     """Load a stored sweep.
 
     Raises:
-        ConfigError: There is no sweep of that name.
+        ConfigError: There is no sweep of this name.
 
     Example:
         >>> load_sweep("rho1", storage="no/such/folder")
@@ -370,10 +370,10 @@ def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
         trainables.errors.ConfigError: ...
     """
     state = load_state(Path(storage).absolute(), name)
-    return Sweep(Results.of(state), interrupted=state.incomplete, state=state)
+    return Sweep(Results.of(state), interrupted=state.is_incomplete, state=state)
 
 
-@_checked
+@_check_arguments
 def write_report(
     sweep: Sweep,
     path: str | Path,
@@ -387,11 +387,11 @@ def write_report(
 
     Args:
         sweep: Result of `run_sweep` or `load_sweep`.
-        path: Folder to write to; created if missing.
+        path: Folder to write to, created if it is missing.
         margin: Smallest difference that matters; the planned one by default.
-        paper_sd: Run-to-run standard deviation of the papers' numbers; ours by default.
-        unseal_test: Open the test metrics first, as `open_sweep` does; MLflow gets them at the next sync.
-        forms: Formats of the figures beside SVG.
+        paper_sd: Standard deviation between runs of the papers' numbers; that of our runs by default.
+        unseal_test: First open the test metrics, as `open_sweep` does. The next sync writes them to MLflow.
+        forms: Formats of the figures in addition to SVG.
     """
     raise_if_any(folder_problems("path", path))
     state = read_state(sweep.folder)

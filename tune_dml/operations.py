@@ -1,6 +1,6 @@
 """Run, resume, extend, confirm, open, rescore and report a sweep, and compare it with MLflow.
 
-The command line calls these functions; `tune_dml.api` gives them plain keywords for Python.
+The command line calls these functions; `tune_dml.api` wraps them for Python, with plain keywords.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ def run(
 ) -> Sweep:
     """Run a sweep to its end on Ray Tune and return it.
 
-    A second call with the same name and plan runs only the missing trials. With `until_decided`, blocks of seeds are added:
-    settled cells stop, the others continue until every question is answered at the margin, or a limit is reached. It also
-    continues a sweep that ran without it. Raises ConfigError with every problem of the request before any worker starts.
+    A second call with the same name and plan runs only the missing trials. With `racing.until_decided`, a race adds
+    blocks of seeds: settled cells stop; the others continue until every question is decided or a limit is reached. A
+    race can also continue a sweep without one. Raise ConfigError with every problem before any worker starts.
     """
     resources = resolve_gpus(resources or Resources(), session.address)
-    checked = prepare(
+    preparation = prepare(
         request,
         cache_dir=session.cache,
         other_checks=[lambda: _session_problems(session, resources), racing.problems, *other_checks],
         progress=data_progress,
         micro_batch=resources.micro_batch,
     )
-    raise_if_any(_program_problems(checked.plan, session, resources))
-    folder = session.sweeps / checked.plan.name
-    raise_if_any(name_problems(folder, checked.plan))
-    state = SweepState(folder, checked.plan)
+    raise_if_any(_program_problems(preparation.plan, session, resources))
+    folder = session.sweeps / preparation.plan.name
+    raise_if_any(name_problems(folder, preparation.plan))
+    state = SweepState(folder, preparation.plan)
     state.update()
-    asked, session = session, with_trial_files(session, state)
-    if asked.trial_files is None:  # the address is the sweep's, and was not checked yet
+    requested, session = session, with_trial_files(session, state)
+    if requested.trial_files is None:  # the address of the sweep has not been checked yet
         raise_if_any(bucket_problems(session.trial_files))
-    notes = checked.notes + (measure_gpu_sharing(state.plan, resources, session) if state.trials_left(None) else ())
+    notes = preparation.notes + (measure_gpu_sharing(state.plan, resources, session) if state.trials_left(None) else ())
     race = None
     if racing.until_decided:
         from tune_dml.running.search.race import rule_of
@@ -90,24 +90,24 @@ def resume(
     console: Console | None = None,
     other_checks: Sequence[Check] = (),
 ) -> Sweep:
-    """Run the missing trials of a sweep, with the resources it was started with, and bring MLflow up to date.
+    """Run the missing trials of a sweep, with the resources of its last session, and update MLflow.
 
-    A complete sweep continues its interrupted confirmation. Finished trials are not rerun; interrupted ones continue from
-    their checkpoint; `retry_failed` also reruns failed and diverged ones. A new `data_root` is stored with the sweep.
+    If the sweep is complete, continue its interrupted confirmation. Finished trials are kept; interrupted trials
+    continue from their checkpoints; `retry_failed` also runs failed and diverged trials again. A new `data_root` is
+    stored.
 
     Raises:
-        ConfigError: The sweep is unknown or running, its data have changed, or it does not fit on the cluster. Nothing
-            stored has changed then.
+        ConfigError: The sweep is unknown or running, its data have changed, or it does not fit on the cluster.
     """
     state = load_state(session.sweeps, name)
     if data_root is not None:
-        state.replan(relocate_plan(state.stored, data_root))
+        state.replan(relocate_plan(state.stored_plan, data_root))
     resources = resolve_gpus(state.resources, session.address)
     resources = resources if micro_batch is None else replace(resources, micro_batch=micro_batch)
-    session = _session_to_go_on(state, session, resources, other_checks)
+    session = _continuing_session(state, session, resources, other_checks)
     if retry_failed:
         with Ledger(state.folder) as ledger:
-            for key in (*state.trials, *state.confirming):
+            for key in (*state.trials, *state.confirmation_trials):
                 if state.trial(key).status in {"failed", "diverged"}:
                     ledger.write(TrialReset(key=key))
         state.update()
@@ -127,44 +127,44 @@ def extend(
 ) -> Sweep:
     """Add seeds, values of a listed knob, cells to propose, or arms to a sweep, and run the new trials.
 
-    Raises ConfigError if the sweep cannot be extended in this way, or cannot be resumed; nothing stored has changed then.
+    Raise ConfigError, and change nothing, if the sweep cannot be extended in this way or cannot be resumed.
     """
     state = load_state(session.sweeps, name)
-    begun, names = with_arms_of_files(state.plan, arms)
+    current, names = with_arms_of_files(state.plan, arms)
     with values_from("values", values or ()):
-        plan = begun.extend(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
+        plan = current.extend(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, f"Example: {spell('seeds', len(plan.seeds) + 2)}."))
     if state.race is not None:
-        rule = "a race plans its seeds itself and compares the values it began with"
+        rule = "a race plans its seeds itself, and compares the values with which it began"
         remedy = "Start the sweep again with larger `max_seeds`, or start a new sweep under another name."
         raise ConfigError(Problem("extend", rule, None, remedy))
     notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
-    for arm in plan.arms[len(begun.arms) :]:
+    for arm in plan.arms[len(current.arms) :]:
         notes.append(f"arm {arm.name} was added; it trains by {arm.protocol.name if arm.protocol else 'defaults'}")
-    kept_apart = {trial.seed for trial in state.confirming.values()} & set(plan.seeds)
-    if kept_apart:
-        rule = "seeds that confirmed the best cells stay apart from those that choose them"
-        raise ConfigError(option_problem("seeds", rule, sorted(kept_apart), "Choose other seeds."))
+    confirmation_seeds = {trial.seed for trial in state.confirmation_trials.values()} & set(plan.seeds)
+    if confirmation_seeds:
+        rule = "seeds of the confirmation must not take part in the selection of the best cells"
+        raise ConfigError(option_problem("seeds", rule, sorted(confirmation_seeds), "Choose other seeds."))
     resources = resolve_gpus(state.resources, session.address)
     look = look_at_sweep(state, "extend")
     state.replan(plan)
-    session = _session_to_go_on(state, session, resources, other_checks)
+    session = _continuing_session(state, session, resources, other_checks)
     notes += measure_gpu_sharing(plan, resources, session)
     return _execute(state, resources, session, console, SessionIntent("extend", tuple(notes), look))
 
 
 def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, console: Console | None = None) -> Sweep:
-    """Measure a sweep's best cells and its baseline again, on seeds that did not choose them.
+    """Train a sweep's best cells and its baseline again, with seeds that had no part in their selection.
 
-    A larger `seeds` extends an earlier confirmation, whose trials are kept. They enter no selection, curve or verdict of
-    the sweep. Raises ConfigError if no trial has finished, or the sweep cannot be resumed.
+    A larger `seeds` extends an earlier confirmation. The trials of a confirmation are in no selection, curve or
+    verdict. Raise ConfigError if no trial has finished, or the sweep cannot be resumed.
     """
     from tune_dml.report.analysis.cell import best_cells
 
-    asked = [("top", top), ("seeds", seeds)]
-    raise_if_any(Problem(option_place(name), "must be at least 1", number) for name, number in asked if number < 1)
+    requested = [("top", top), ("seeds", seeds)]
+    raise_if_any(Problem(option_place(name), "must be at least 1", number) for name, number in requested if number < 1)
     listed_seeds(seeds)
     state = load_state(session.sweeps, name)
     ranked = best_cells(Results.of(state))
@@ -172,12 +172,12 @@ def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, consol
     baseline = next((cell for cell in [*ranked, *state.plan.cells] if cell.baseline), None)
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
-        verb = "Run it first: `tune-dml resume" if state.incomplete else "None has: `tune-dml status"
-        raise ConfigError(option_problem("sweep", rule, name, f"{verb} {name}`."))
-    session = _session_to_go_on(state, session, state.resources)
-    used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
-    again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
-    return _execute(state, state.resources, session, console, SessionIntent("confirm", confirmation=again))
+        advice = "Run it first: `tune-dml resume" if state.is_incomplete else "None has: `tune-dml status"
+        raise ConfigError(option_problem("sweep", rule, name, f"{advice} {name}`."))
+    session = _continuing_session(state, session, state.resources)
+    used_seeds = list(dict.fromkeys(trial.seed for trial in state.confirmation_trials.values()))
+    confirmation = confirmation_plan(state.plan, baseline, best[:top], used_seeds, seeds)
+    return _execute(state, state.resources, session, console, SessionIntent("confirm", confirmation=confirmation))
 
 
 def open_test(
@@ -185,34 +185,34 @@ def open_test(
 ) -> Sweep:
     """Open the test metrics of a sweep, and push them to MLflow.
 
-    The user, the time and the cell that validation selects are recorded once: opening again changes nothing. Raises
-    ConfigError if no trial has finished, or the sweep is running.
+    The user, the time and the cell that validation selects are recorded. A second call changes nothing. Raise ConfigError
+    if no trial has finished, or the sweep is running.
     """
     from tune_dml import tracking
 
     state = load_state(session.sweeps, name)
     if state.opened:
-        left = UntestedHeads.of(state, session.cache)  # by an interrupted opening
-        if not left.trials:
+        heads = UntestedHeads.of(state, session.cache)  # left by an interrupted opening
+        if not heads.trials:
             return Sweep(Results.of(state))
-        left.evaluate(progress)
+        heads.evaluate(progress)
         results = Results.of(state)
     else:
         results = open_results(state, selection, session.cache, progress)
-    return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
+    return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).push_opened()))
 
 
 def rescore(name: str, session: Session, *, metrics: Sequence[str]) -> tuple[RescoredSweep, str | None]:
-    """Compute metrics from a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
+    """Compute metrics from stored embeddings (`evaluation.keep=embeddings`), without training again.
 
-    Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns the
-    metrics, and why MLflow lacks them or None. Raises ConfigError for an unknown metric, or if nothing was kept.
+    Validation metrics go into the ledger, tables and MLflow, test metrics into the sealed file of each trial. Return the
+    metrics, and the reason if they are not in MLflow. Raise ConfigError if a metric is unknown or no embeddings are stored.
     """
     state = load_state(session.sweeps, name)
     raise_if_any(folder_problems(option_place("sweep"), state.folder, READ_ONLY))
     fetch_remaining_files(state)
-    rescored = compute_metrics(state, metrics)
-    return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
+    rescored_sweep = compute_metrics(state, metrics)
+    return rescored_sweep, _tracker(state, session).stop(interrupted=state.is_incomplete).error
 
 
 @dataclass(frozen=True)
@@ -220,11 +220,11 @@ class Attachment:
     """A report attached to the sweep's run in MLflow."""
 
     ui_command: str
-    """The command that shows it."""
+    """The command that shows the run."""
     refusal: str | None
-    """Why it could not be attached; None if it is."""
+    """Reason if the report could not be attached; None if it is."""
     link: str = ""
-    """The page with the sweep's curve, while the store's pages are served."""
+    """Web address of the sweep's curve, if the store serves its pages."""
 
 
 def publish_report(
@@ -238,7 +238,7 @@ def publish_report(
 ) -> tuple[ReportFiles, Attachment]:
     """Write the report of a sweep that was run or loaded, and attach it to the sweep's run in MLflow.
 
-    Errors of the store are returned, never raised.
+    Errors of the store are returned, not raised.
     """
     assert sweep.state is not None  # noqa: S101 - it was run or loaded
     tracker = _tracker(sweep.state, session)
@@ -262,9 +262,9 @@ def write_report(
 
 
 def sync(name: str, session: Session) -> Reconciliation:
-    """Compare every run, parameter, metric and point in MLflow with a sweep's ledger; push differences, and compare again.
+    """Compare runs, parameters, metrics and points in MLflow with a sweep's ledger; push differences; compare again.
 
-    Raises ConfigError if the sweep is unknown, or another process runs it.
+    Raise ConfigError if the sweep is unknown, or another process runs it.
     """
     from tune_dml.report import judged
 
@@ -279,7 +279,7 @@ def open_results(
     cache_dir: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
-    """Record the opening of the test metrics for the cell that validation selects, and test the stored heads."""
+    """Record the opening of the test metrics for the cell that validation selects, and evaluate stored heads."""
     from tune_dml.record.held_out.sealed import record_opening
     from tune_dml.report.analysis.cell import best_cells
 
@@ -300,7 +300,7 @@ def open_results(
 def _execute(
     state: SweepState, resources: Resources, session: Session, console: Console | None, intent: SessionIntent
 ) -> Sweep:
-    """Run a session under the sweep's lock; Ray starts during imports. Raise ConfigError if another process has the lock."""
+    """Run a session under the sweep's lock, while Ray starts. Raise ConfigError if another process has the lock."""
     from tune_dml.running.cluster import cluster
     from tune_dml.running.process import relaxed_gc
     from tune_dml.running.slurm.collecting import collect_array
@@ -311,9 +311,9 @@ def _execute(
     raise_if_jobs_are_open(state.folder)
     address, _ = cluster.address_of(session.address)
     with relaxed_gc(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
-        collect_array(ledger, state, resources)  # of a cancelled array
-        if left := state.trials_left(intent.confirmation):
-            connection.begin(min(left, session.max_concurrent or left))
+        collect_array(ledger, state, resources)  # results of a cancelled array
+        if trials := state.trials_left(intent.confirmation):
+            connection.begin(min(trials, session.max_concurrent or trials))
         from tune_dml.running import sweep
         from tune_dml.running.screen.progress import Progress
 
@@ -369,12 +369,12 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     from tune_dml.running.cluster import cluster
 
     uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
-    needs = cluster.resource_problems(resources, cluster.address_of(session.address))
-    return [*needs, *tracking.check(uri), *session.problems()]
+    problems = cluster.resource_problems(resources, cluster.address_of(session.address))
+    return [*problems, *tracking.store_problems(uri), *session.problems()]
 
 
 def _program_problems(plan: Plan, session: Session, resources: Resources) -> list[Problem]:
-    """Refuse options that the trials of a program do not support, and a secret in its command."""
+    """Return problems for options that a program's trials do not support, and for a secret in its command."""
     if plan.space.program is None:
         return []
     problems = secret_problems(plan.space.program.text)
@@ -387,13 +387,14 @@ def _program_problems(plan: Plan, session: Session, resources: Resources) -> lis
     return problems
 
 
-def _session_to_go_on(
+def _continuing_session(
     state: SweepState, session: Session, resources: Resources, other_checks: Sequence[Check] = ()
 ) -> Session:
-    """Return the session at the sweep's MLflow store and trial files, or raise ConfigError with every problem."""
+    """Return the session with the sweep's MLflow store and trial files, or raise ConfigError with every problem."""
     from tune_dml.tracking import with_last_store
 
     session = with_last_store(with_trial_files(session, state), state.folder)
-    needs = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]
-    raise_if_any([*needs, *continuation_problems(state.plan, session.cache, resources.micro_batch, packages_of(state))])
+    problems = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]
+    problems += continuation_problems(state.plan, session.cache, resources.micro_batch, packages_of(state))
+    raise_if_any(problems)
     return session

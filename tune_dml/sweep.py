@@ -1,4 +1,4 @@
-"""The result of a session in Python: a sweep's tables and figures and, in a notebook, its answer."""
+"""The result of a session in Python: tables and figures of a sweep and, in a notebook, its answer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
-    """A sweep and how its last session ended."""
+    """A sweep, and the outcome of its last session."""
 
     results: Results
     interrupted: bool = False
     tracking: SyncReport | None = None
     """Report of the last MLflow sync; None if the sweep was only loaded."""
     confirmation: bool = False
-    """Whether the session confirmed the best cells, rather than run the sweep's trials."""
+    """Whether the session ran the confirmation, not the trials of the sweep."""
     state: SweepState | None = field(default=None, repr=False, compare=False)
     """State of the sweep; None for imported results."""
 
@@ -42,18 +42,18 @@ class Sweep:
 
     @property
     def exit_code(self) -> int:
-        """0 done, 3 finished with failed or diverged trials, 130 interrupted and resumable."""
+        """0 if complete, 3 if trials failed or diverged, 130 if interrupted and resumable."""
         if self.interrupted:
             return 130
-        ran = self.results.confirmed if self.confirmation else self.results.trials
-        return 3 if any(trial.status in {"failed", "diverged"} for trial in ran) else 0
+        trials = self.results.confirmed if self.confirmation else self.results.trials
+        return 3 if any(trial.status in {"failed", "diverged"} for trial in trials) else 0
 
     def table(self) -> pd.DataFrame:
         """Return one row per trial; see `Results.table`."""
         return self.results.table()
 
     def curve(self, knob: str | None = None) -> pd.DataFrame:
-        """Return one row per value of each knob, or of one: seeds, mean, comparison bar; the baseline last."""
+        """Return one row per value of each knob, or of `knob`: seeds, mean, comparison bar. The baseline is last."""
         from tune_dml.report.notebook import curve_table
 
         return curve_table(self.results, knob)
@@ -65,7 +65,7 @@ class Sweep:
         return best_table(self.results)
 
     def plot(self, knob: str | None = None) -> MatplotlibFigure:
-        """Return the report's curve of a knob, by default the first, as a matplotlib figure."""
+        """Return the report's curve of a knob (by default the first one) as a matplotlib figure."""
         from tune_dml.report.notebook import curve_plot
 
         return curve_plot(self.results, knob)
@@ -77,7 +77,7 @@ class Sweep:
         return study_of(self.results)
 
     def __repr__(self) -> str:
-        """Return one line for a shell; the data of all trials would fill pages."""
+        """Return one line, because the data of all trials would fill pages."""
         ended = sum(trial.status in {"finished", "diverged", "failed", "stopped"} for trial in self.results.trials)
         return f"<Sweep {self.name}: {ended} of {self.results.planned_trials} trials ended, in {self.folder}>"
 
@@ -89,7 +89,7 @@ class Sweep:
 
 
 def colour_of_arm(arm: int) -> str:
-    """Return an arm's colour in report and MLflow, by its position. Imports the report."""
+    """Return the colour of an arm in report and MLflow, by its index."""
     from tune_dml.report.drawing.colours import PALETTE, arm_colour
 
     return PALETTE[arm_colour(arm)][0]

@@ -62,7 +62,7 @@ def agent(stored, tmp_path, command_line, monkeypatch):
     """An agent in a copy of that folder."""
     place = Path(shutil.copytree(stored, tmp_path / "work"))
     monkeypatch.chdir(place)
-    with patch.object(Tracker, "attach", return_value=None), patch.object(Tracker, "show_opened", return_value=None):
+    with patch.object(Tracker, "attach", return_value=None), patch.object(Tracker, "push_opened", return_value=None):
         yield Agent(command_line)
 
 

@@ -188,7 +188,7 @@ def test_a_process_that_ray_ends_for_want_of_memory_is_a_lost_process():
     with out_of_memory_as_lost_process():
         RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
     failure = classify(told[0])
-    assert (failure.kind, failure.may_pass) == ("infrastructure", True)
+    assert (failure.kind, failure.is_retryable) == ("infrastructure", True)
     assert "low on memory" in failure.reason
     with pytest.raises(RuntimeError):
         RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)

@@ -69,7 +69,7 @@ def in_the_middle(sweep, store, number=1):
 def assert_files_are_in_storage(sweep, store):
     assert [name for name, size in store.objects().items() if size] == []
     state = read_state(sweep.folder)
-    assert not any(trial.away for trial in state.recorded.values())
+    assert not any(trial.has_remote_files for trial in state.trial_states.values())
     for key in state.trials:
         names = {path.name for path in (sweep.folder / "trials" / key).rglob("*") if path.is_file()}
         assert names >= {"history.jsonl", "sealed.json", "hits_val.npz", "evidence.json", "sheet.jpg"}

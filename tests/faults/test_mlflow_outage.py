@@ -24,7 +24,7 @@ from helpers.toys import Driver, plan_of
 
 from tune_dml.record.state import SweepState
 from tune_dml.space import Grid, Knob
-from tune_dml.tracking import SyncReport, Tracker, background, check
+from tune_dml.tracking import SyncReport, Tracker, background, store_problems
 
 PATIENCE = 2
 """Timeout of a client for the unsteady server, in seconds."""
@@ -74,7 +74,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
 
     tracker = Tracker(SweepState(driver.folder, driver.plan), server.uri, "toys", say=say)
     with server:
-        assert check(server.uri) == []
+        assert store_problems(server.uri) == []
         run(driver, one, 3)
         run(driver, two, 2, end=False)
         assert tracker.sync() == SyncReport(trials=2, rows=5)

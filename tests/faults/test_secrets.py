@@ -80,4 +80,4 @@ def test_no_upload_has_a_secret(tmp_path, monkeypatch):
     assert not [
         path for path in upload.files.values() if path.read_bytes().count(IN_ADDRESS.encode()) and place in path.parents
     ]
-    assert len(upload.kept_back) == 6
+    assert len(upload.secrets) == 6

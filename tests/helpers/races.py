@@ -48,16 +48,16 @@ class RaceDrive:
             if state.race is None or state.race.rule != self.rule:
                 ledger.write(event_of("race", **vars(self.rule)))
             state.update()
-            ends = {key: trial.end for key, trial in state.recorded.items() if trial.end}
+            ends = {key: trial.end for key, trial in state.trial_states.items() if trial.end}
             known = {key: end.metrics.get(METRIC, np.nan) for key, end in ends.items()}
-            proposals = RacingProposals(state, known=known, record=ledger.write, on_note=self.said.append)
+            proposals = RacingProposals(state, trial_values=known, record=ledger.write, on_note=self.said.append)
             running = []
             while len(ended) < most:
-                while len(running) < slots and not proposals.finished and (trial := proposals.next_trial()):
+                while len(running) < slots and not proposals.is_finished and (trial := proposals.next_trial()):
                     ledger.write(event_of("started", trial.key, host="h"))
                     running.append(trial)
                 if not running:
-                    assert proposals.finished
+                    assert proposals.is_finished
                     break
                 trial = running.pop()
                 number = self.value(trial)
@@ -65,7 +65,7 @@ class RaceDrive:
                 body = {"status": status, "reason": FULL if number == FAILED else "", "seconds": 36.0}
                 metrics = {METRIC: number, "val/queries": self.queries} if status == "finished" else {}
                 ledger.write(event_of("ended", trial.key, **body, metrics=metrics))
-                proposals.ended(trial.key, metrics.get(METRIC, np.nan))
+                proposals.record_value(trial.key, metrics.get(METRIC, np.nan))
                 ended.append(trial.key)
         return ended
 

@@ -73,7 +73,7 @@ def test_nothing_is_left_in_the_bucket_and_the_ledger_knows(swept, served):
     assert kinds.count("fetched") == kinds.count("ended") == 6
     state = read_state(done.folder)
     assert re.fullmatch(rf"s3://{served.bucket}/some/place/rho1-[0-9a-f]{{8}}\?.*", state.trial_files)
-    assert not any(trial.away for trial in state.recorded.values())
+    assert not any(trial.has_remote_files for trial in state.trial_states.values())
 
 
 def test_what_a_trial_costs_in_requests(swept):

@@ -53,7 +53,7 @@ def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, places, t
     code, _, error = run("extend", "--num-samples", 1, "--max-concurrent", 1)
     assert code == 0, error
     grown = read_state(Path("sweeps/lr1"))
-    assert (len(grown.cells), {trial.status for trial in grown.recorded.values()}) == (5, {"finished"})
+    assert (len(grown.cells), {trial.status for trial in grown.trial_states.values()}) == (5, {"finished"})
     assert roots() == {str(moved)}
 
 

@@ -112,7 +112,7 @@ def test_a_task_whose_time_is_up_goes_on_in_the_next_array(tmp_path, number):
         file.write(
             json.dumps({"began": {"host": "n1", "time": time.time()}}) + "\n" + json.dumps({"cut": time.time()}) + "\n"
         )
-    assert "cut off before any evaluation" in arrays.collect(expected=130)
+    assert "ended before any evaluation" in arrays.collect(expected=130)
     arrays.submit("resume", "rows")
     arrays.collect()  # the user has asked for more
 

@@ -121,7 +121,7 @@ from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster
 from tune_dml.running.trials.worker_group import WorkerGroup
 
-with cluster.connected(None, engine="train"):
+with cluster.connect(None, engine="train"):
     try:
         list(WorkerGroup(print, Path(sys.argv[1]), Resources(workers=2, engine="train"), [("/no/pictures", "")]).run({}))
     except RuntimeError as error:
@@ -150,7 +150,7 @@ def train_one(config, post):
     post({"ended": {"at": time.time()}})
 
 
-with cluster.connected(None, engine="train") as capacity:
+with cluster.connect(None, engine="train") as capacity:
     began = time.time()
     held = [ray.remote(num_cpus=1)(lambda: time.sleep(25)).remote() for _ in range(int(capacity.total("CPU")) - 1)]
     *_, end = WorkerGroup(train_one, Path(sys.argv[1]), Resources(workers=2, engine="train"), None).run({})
@@ -222,7 +222,7 @@ def add(config, post):
         post({"ended": {"status": "finished", "total": total.item()}})
 
 
-with cluster.connected(None, engine="train"):
+with cluster.connect(None, engine="train"):
     group = WorkerGroup(add, Path(sys.argv[1]), Resources(workers=2, engine="train"), None)
     for number, fails in enumerate((None, 0, None, 1, None)):
         *_, end = group.run({"number": 100 * number, "fails": fails})

@@ -55,7 +55,10 @@ def test_a_race_on_digits_stops_cells_and_goes_on_after_an_interruption(tmp_path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--until-decided", "--seeds", "5", "--max-seeds", "4"], "--max-seeds: must be at least the seeds present"),
+        (
+            ["--until-decided", "--seeds", "5", "--max-seeds", "4"],
+            "--max-seeds: must not be below the present number of seeds",
+        ),
         (
             ["--until-decided", "--search", "random", "--num-samples", "3"],
             "--until-decided: a race stops cells of a grid",

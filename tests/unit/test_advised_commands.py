@@ -8,7 +8,13 @@ import pytest
 from helpers.toys import Driver, bare_sweep, event_of, plan_of
 
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.origin.commands import as_typed_here, cluster_of_this_job, command, stop, try_again
+from tune_dml.record.origin.commands import (
+    cluster_of_this_job,
+    command,
+    retry_arguments,
+    stop_instruction,
+    with_program,
+)
 from tune_dml.record.results import results_of
 from tune_dml.space import Grid, Knob
 
@@ -54,9 +60,9 @@ def test_secrets_are_not_repeated(results):
 def test_what_is_typed_now_counts_before_the_first_session(results):
     here = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://here:5000", "--experiment", "mine")
     now = {"--tracking-uri": "http://there:5000", "--experiment": None}
-    assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
+    assert command(here, "sync", options=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
     now = {"--tracking-uri": "http://me:secret@there:5000"}
-    assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
+    assert command(here, "sync", options=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
 
 
 def test_what_a_later_session_was_given_counts_before_the_first(tmp_path):
@@ -79,11 +85,11 @@ def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch
     )
     cancel = "`tune-dml cancel 'my cluster.yaml' toy`"
     refusal = f"Go on with that one: `tune-dml resume toy`, or {cancel}."
-    told = as_typed_here(refusal)
+    told = with_program(refusal)
     assert told == refusal.replace("`tune-dml resume", "`tune-dml submit 'my cluster.yaml' --working-dir own -- resume")
-    assert as_typed_here(told) == told
+    assert with_program(told) == told
     monkeypatch.delenv("TUNE_DML_SUBMITTED_TO")
-    assert as_typed_here(refusal) == refusal
+    assert with_program(refusal) == refusal
 
 
 def test_a_sweep_is_stopped_where_it_runs_wherever_that_is_asked(tmp_path, monkeypatch):
@@ -91,11 +97,11 @@ def test_a_sweep_is_stopped_where_it_runs_wherever_that_is_asked(tmp_path, monke
     driver = Driver(tmp_path / "toy", plan_of(Knob("loss.margin", Grid((0.1, 0.2)))))
     driver.event("session", provenance={"host": "desk"}, resources={}, submitted_to="my cluster.yaml")
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "http://other:8265")
-    assert stop(results_of(driver.folder)) == "`tune-dml cancel 'my cluster.yaml' toy`"
+    assert stop_instruction(results_of(driver.folder)) == "`tune-dml cancel 'my cluster.yaml' toy`"
     driver.event("session", provenance={"host": "desk"}, resources={}, submitted_to=None)
-    assert stop(results_of(driver.folder)) == "Ctrl-C where it runs, on desk"
+    assert stop_instruction(results_of(driver.folder)) == "Ctrl-C where it runs, on desk"
     driver.event("session", provenance={"host": platform.node()}, resources={})
-    assert stop(results_of(driver.folder)) == "Ctrl-C where it runs"
+    assert stop_instruction(results_of(driver.folder)) == "Ctrl-C where it runs"
 
 
 def test_a_session_knows_the_cluster_that_it_was_submitted_to(monkeypatch):
@@ -126,4 +132,4 @@ def test_trials_that_ran_out_of_memory_are_advised_to_hold_fewer_pictures(tmp_pa
     with Ledger(made.folder) as ledger:
         ledger.write(event_of("started", made.trials[0].key, host="", micro_batch=micro_batch))
         ledger.write(event_of("ended", made.trials[0].key, status="failed", kind=kind, reason="", metrics={}))
-    assert try_again(results_of(made.folder)) == advised
+    assert retry_arguments(results_of(made.folder)) == advised

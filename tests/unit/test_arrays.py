@@ -15,7 +15,7 @@ from tune_dml.record.ledger import Ledger
 from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
 from tune_dml.running.slurm import task
-from tune_dml.running.slurm.collecting import _lost, collect_array
+from tune_dml.running.slurm.collecting import _count_losses, collect_array
 from tune_dml.running.slurm.node import _has_progressed
 from tune_dml.running.slurm.profile import Profile
 from tune_dml.running.slurm.rounds import _Rounds
@@ -78,10 +78,10 @@ def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
     two.write(began(start))
     two.write({"rows": [{"step": 1, "time": start + HOUR, METRIC: 0.5}]})  # and its task was killed
     cut, killed = collect(sweep)
-    assert not cut.is_fruitless
-    assert not killed.is_fruitless
+    assert not cut.has_no_progress
+    assert not killed.has_no_progress
     assert hours_spent(ledger.sweep, start) == pytest.approx(2.0)
-    assert sum(trial.worker_seconds for trial in state.recorded.values()) == pytest.approx(2 * HOUR)
+    assert sum(trial.worker_seconds for trial in state.trial_states.values()) == pytest.approx(2 * HOUR)
     assert collect(sweep) == [None, None]  # nothing is moved twice
     one.write(began(start + 5 * HOUR))
     one.write({"ended": {"status": "finished", "metrics": {}, "seconds": 5400.0}, "time": start + 5.5 * HOUR})
@@ -114,12 +114,12 @@ def test_an_attempt_cut_off_without_a_new_evaluation_is_fruitless(sweep):
         log.write(began(10.0))
         log.write({"rows": [{"step": 1, "time": 11.0, name: 0.5}]})
         log.write({"cut": 12.0})
-    assert [trial.is_fruitless for trial in collect(sweep)] == [True, False]
+    assert [trial.has_no_progress for trial in collect(sweep)] == [True, False]
     for step, log in ((2, one), (1, two)):  # a program without a checkpoint reports its first step again
         log.write(began(20.0))
         log.write({"rows": [{"step": step, "time": 21.0, METRIC: 0.5}]})
         log.write({"cut": 22.0})
-    assert [trial.is_fruitless for trial in collect(sweep)] == [False, True]
+    assert [trial.has_no_progress for trial in collect(sweep)] == [False, True]
 
 
 def test_a_job_has_progressed_if_a_trial_was_evaluated(sweep):
@@ -162,14 +162,14 @@ def test_what_ended_elsewhere_after_a_cancelled_array_stays(sweep):
     state.update()
     assert collect(sweep) == [None, None]
     assert state.trial(one.path.parent.name).end.status == "diverged"
-    assert one.fresh() == []
+    assert one.new_messages() == []
 
 
 @pytest.mark.parametrize(
-    ("seconds", "until", "is_spent"),
+    ("seconds", "until", "is_exhausted"),
     [(None, None, False), (250.0, None, False), (150.0, None, True), (None, 1e12, False), (None, 1.0, True)],
 )
-def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_spent):
+def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_exhausted):
     ledger, _, (one, two) = sweep
     now = time.time()
     for message in (began(1.0), {"cut": 1e6}, {"collected": 1e6}, began(now - 100)):
@@ -178,10 +178,10 @@ def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_
         two.write(message)
     groups = tuple(({"key": log.path.parent.name},) for log in (one, two))
     round_ = Round(groups, "", 1, None, None, {}, "", until=until, seconds=seconds)
-    assert _Budget(ledger.sweep, round_).is_spent() is is_spent
+    assert _Budget(ledger.sweep, round_).is_exhausted() is is_exhausted
 
 
-@pytest.mark.parametrize("at", ["is_spent", "start_timer"])
+@pytest.mark.parametrize("at", ["is_exhausted", "start_timer"])
 def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypatch, at):
     """It was a traceback, and after the start of a trial an attempt that counted as lost."""
     ledger, _, (one, two) = sweep
@@ -196,13 +196,13 @@ def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypat
 
     def told(budget):
         if next(calls):
-            raise task._TimeIsUp
+            raise task._TaskInterrupted
         return False
 
     monkeypatch.setattr(_Budget, at, told)
     assert task.run_task(ledger.sweep, 0) == 130
     assert (one.has_ended, two.has_ended) == (True, False)
-    assert _lost(two.read()) == 0
+    assert _count_losses(two.read()) == 0
 
 
 @pytest.mark.parametrize("cache_dir", [None, "/fast/cache"])
@@ -249,7 +249,7 @@ def test_trials_of_an_array_take_a_gpu_though_the_collecting_job_has_none(monkey
     from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
     monkeypatch.setattr("tune_dml.running.cluster.cluster.visible_gpus", lambda: 0)
-    monkeypatch.setattr("tune_dml.running.cluster.cluster._is_there", lambda: False)  # a Ray of another test
+    monkeypatch.setattr("tune_dml.running.cluster.cluster._has_ray", lambda: False)  # a Ray of another test
     assert resolve_gpus(Resources(), None).gpus_per_worker == 0
     assert resource_problems(Resources(gpus_per_worker=1.0))
     monkeypatch.setenv("TUNE_DML_TASK_GPUS", "4")

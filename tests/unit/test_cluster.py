@@ -56,7 +56,7 @@ def test_how_many_trials_fit(capacity, resources, fits):
     ("there", "share"),
     [
         (nodes((8, 0), (16, 4)), 1.0),
-        (Capacity(({"CPU": 0.0},), to_come=({"CPU": 48.0, "GPU": 4.0},)), 1.0),
+        (Capacity(({"CPU": 0.0},), future_nodes=({"CPU": 48.0, "GPU": 4.0},)), 1.0),
         (nodes((8, 0)), 0.0),
         (None, 0.0),
     ],
@@ -82,7 +82,7 @@ def test_a_worker_has_a_gpu_where_its_cluster_has_any_or_may_come_to_have(monkey
 def test_a_worker_has_a_gpu_where_this_machine_has_any(monkeypatch, visible, share):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it had some
-    monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left knows of none
+    monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # a Ray that another test has left knows of none
     assert resolve_gpus(Resources(), "local").gpus_per_worker == share
 
 
@@ -95,7 +95,7 @@ def test_what_never_fits_names_need_and_supply():
 
 def test_machines_of_ones_own_that_are_yet_to_come_are_told_of():
     """`ray up` is done when the head is there, and what the others have Ray knows once they are."""
-    begun = Capacity(({"CPU": 0.0}, {"CPU": 1.0}), to_come=({}, {}))
+    begun = Capacity(({"CPU": 0.0}, {"CPU": 1.0}), future_nodes=({}, {}))
     (problem,) = _capacity_problems(begun, Resources(workers=2))
     assert problem.remedy.startswith("Only 1 of its 2 machines beside the head have joined")
 
@@ -173,8 +173,8 @@ def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, sai
     ("variables", "told"),
     [
         ({}, "name a second file with RAY_AUTH_TOKEN_PATH"),
-        ({"RAY_AUTH_TOKEN": "another"}, "RAY_AUTH_TOKEN holds another one"),
-        ({"RAY_AUTH_TOKEN_PATH": "another"}, "RAY_AUTH_TOKEN_PATH names another, which holds another one"),
+        ({"RAY_AUTH_TOKEN": "another"}, "RAY_AUTH_TOKEN holds another token"),
+        ({"RAY_AUTH_TOKEN_PATH": "another"}, "RAY_AUTH_TOKEN_PATH names another, which holds another token"),
         ({"RAY_AUTH_MODE": "disabled"}, "set it to token"),
     ],
     ids=str,
@@ -186,7 +186,7 @@ def test_a_wrong_token_is_mended_where_it_came_from(home, monkeypatch, variables
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    _, remedy = probe_address._no_token()
+    _, remedy = probe_address._token_problem()
     assert told in remedy
 
 
@@ -223,7 +223,7 @@ def behind_a_proxy(monkeypatch):
 
 def test_a_proxy_that_was_asked_in_place_of_a_dashboard_is_named(home, behind_a_proxy, monkeypatch):
     (problem,) = job_server_problems("http://127.0.0.1:8265", "cluster")
-    assert "through the proxy http://***@127.0.0.1:9; without: `export no_proxy=127.0.0.1`." in problem.remedy
+    assert "through the proxy http://***@127.0.0.1:9. To avoid it: `export no_proxy=127.0.0.1`." in problem.remedy
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert "proxy" not in job_server_problems("http://127.0.0.1:9", "cluster")[0].remedy
 

@@ -175,7 +175,7 @@ def test_a_head_of_ones_own_says_itself_that_it_offers_nothing(home, filled):
     start = [f"RAY_enable_autoscaler_v2=0 {HEAD} --resources='{{\"trial_driver\": 64}}'"]
     problems = cluster_file_problems(filled("deploy/on_premises.yaml", head_start_ray_commands=start))
     assert [problem.remedy for problem in problems] == [
-        f"Write --num-{what}=0 behind `ray start --head`." for what in ("cpus", "gpus")
+        f"Write --num-{what}=0 after `ray start --head`." for what in ("cpus", "gpus")
     ]
 
 
@@ -213,7 +213,7 @@ def test_a_head_that_could_not_start_all_of_ones_own_machines_is_named(home, fil
     """As seen with three of them: Ray waits for ever, with words in its monitor's log alone."""
     started = filled("deploy/on_premises.yaml").read_text().replace("RAY_enable_autoscaler_v2=0", "")
     (problem,) = cluster_file_problems(filled("deploy/on_premises.yaml", **yaml.safe_load(started)))
-    assert "leaves one out" in problem.rule
+    assert "one worker too few" in problem.rule
     (note,) = cluster_file_notes(filled("deploy/on_premises.yaml", auth={"ssh_user": "tune"}))
     assert "a key that they accept" in note
     (home.parents[1] / ".ssh" / "tune_dml").unlink()
@@ -312,4 +312,4 @@ def test_with_a_bucket_the_head_alone_needs_the_folder(job):
     assert problems_of(job) == []
     spec["entrypoint"] = "python -m tune_dml.cli sweep sec_rho"
     (problem,) = problems_of(job)
-    assert "must be kept in a volume" in problem
+    assert "must be stored in a volume" in problem

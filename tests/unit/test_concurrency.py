@@ -48,18 +48,18 @@ def test_nodes_that_join_are_used_and_those_that_go_take_nothing_back(nodes):
     nodes += [{"CPU": 2.0}]
     room.on_step_begin(1, [])
     assert limiter.max_concurrent == 1, "nobody has looked"
-    room.look()
+    room.count()
     room.on_step_begin(2, [])
     room.on_step_begin(3, [])
     assert (limiter.max_concurrent, told, proposed(limiter)) == (3, [3], 3)
     nodes.clear()
-    room.look()
+    room.count()
     room.on_step_begin(4, [])
     assert (limiter.max_concurrent, told) == (3, [3])
 
 
 def test_never_more_than_the_user_allows_and_as_many_as_may_come(nodes):
-    grown = Capacity(({"CPU": 1.0},), to_come=({"CPU": 1.0},) * 4)
+    grown = Capacity(({"CPU": 1.0},), future_nodes=({"CPU": 1.0},) * 4)
     assert cluster.trials_that_fit_now(grown, Resources(), None) == 4
     nodes += [{"CPU": 8.0}]
     assert cluster.trials_that_fit_now(grown, Resources(), None) == 9
@@ -75,7 +75,7 @@ def test_a_head_that_is_away_ends_nothing(monkeypatch):
             room._over.set()
         raise ConnectionError("the head is away")
 
-    monkeypatch.setattr("tune_dml.running.scheduler._PACE", 0.001)
+    monkeypatch.setattr("tune_dml.running.scheduler._COUNT_INTERVAL", 0.001)
     room = GrowingConcurrency(ConcurrencyLimiter(Endless(), max_concurrent=2), away, asked.append)
     with room:
         room._thread.join(5)
@@ -117,7 +117,7 @@ def test_a_cluster_on_kubernetes_that_has_no_worker_yet_may_come_to_have_gpus(po
     capacity = Capacity((HEAD,), autoscaler_nodes())
     assert capacity.has_gpus
     assert capacity.trials_that_fit(Resources(gpus_per_worker=1)) == 4
-    assert {(node["CPU"], node["GPU"]) for node in capacity.to_come} == {(12, 1)}
+    assert {(node["CPU"], node["GPU"]) for node in capacity.future_nodes} == {(12, 1)}
 
 
 def test_one_of_a_fixed_size_or_that_this_pod_may_not_read_does_not_grow(pod):

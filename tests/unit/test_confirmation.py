@@ -180,7 +180,7 @@ def test_a_sweep_without_a_finished_cell_has_no_winner(tmp_path):
 
 
 def test_the_sweep_is_not_extended_by_seeds_that_confirmed(confirmed):
-    with pytest.raises(ConfigError, match="stay apart from those that choose them"):
+    with pytest.raises(ConfigError, match="must not take part in the selection"):
         operations.extend("toy", Session(confirmed.folder.parent), seeds=[1002])
 
 
@@ -223,7 +223,7 @@ def test_resume_goes_on_with_it(interrupted, monkeypatch):
     monkeypatch.setattr(
         operations, "_execute", lambda state, resources, session, console, intent: intents.append(intent)
     )
-    monkeypatch.setattr(operations, "_session_to_go_on", lambda state, session, *rest: session)
+    monkeypatch.setattr(operations, "_continuing_session", lambda state, session, *rest: session)
     operations.resume("toy", Session(interrupted.folder.parent))
     (intent,) = intents
     assert intent.verb == "confirm"
@@ -240,7 +240,7 @@ def test_its_failed_trials_are_retried_too(tmp_path, monkeypatch, command_line):
     assert "1 trial failed or diverged; to try again: tune-dml resume toy --retry-failed" in out
     intents = []
     monkeypatch.setattr(operations, "_execute", lambda *given: intents.append(given[-1]))
-    monkeypatch.setattr(operations, "_session_to_go_on", lambda state, session, *rest: session)
+    monkeypatch.setattr(operations, "_continuing_session", lambda state, session, *rest: session)
     operations.resume("toy", Session(tmp_path), retry_failed=True)
     assert intents[0].verb == "confirm"
     assert read_state(results.folder).confirmation_left == 1

@@ -18,7 +18,7 @@ from tune_dml.planning.request import Resources
 from tune_dml.running import ray_internals
 from tune_dml.running.cluster import cluster, start_checks
 from tune_dml.running.cluster.cluster import Capacity, Connection
-from tune_dml.running.process import RELAXED, relaxed_gc
+from tune_dml.running.process import RELAXED_THRESHOLD, relaxed_gc
 from tune_dml.running.trials import rendezvous
 
 FOUR = Capacity(({"CPU": 4, "GPU": 0},))
@@ -30,14 +30,14 @@ def connections(monkeypatch):
     happened = []
 
     @contextmanager
-    def connected(address, *, engine, preload=False):
+    def connect(address, *, engine, preload=False):
         happened.append(("joined", threading.current_thread(), preload))
         if address == "away":
             raise ConnectionError("nobody answers")
         yield FOUR
         happened.append(("left", threading.current_thread(), preload))
 
-    monkeypatch.setattr(cluster, "connected", connected)
+    monkeypatch.setattr(cluster, "connect", connect)
     monkeypatch.setattr(cluster, "local_capacity", lambda: FOUR)
     return happened
 
@@ -108,7 +108,7 @@ def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
     assert "correct the address" in problem.remedy
 
 
-def not_started(monkeypatch, folder, error):
+def start_failure(monkeypatch, folder, error):
     """What is said of a Ray that fails so as it starts, its temporary files in such a folder."""
     import ray
 
@@ -126,7 +126,7 @@ def not_started(monkeypatch, folder, error):
 
 def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
     late = Exception("The current node timed out during startup.\nThis could happen because ...")
-    problem = not_started(monkeypatch, "/full", late)
+    problem = start_failure(monkeypatch, "/full", late)
     assert "must start (The current node timed out during startup." in problem.rule
     assert "/full/ray/session_latest/logs" in problem.remedy
 
@@ -134,7 +134,7 @@ def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
 def test_the_logs_of_a_ray_that_does_not_start_are_where_it_wrote_them(monkeypatch):
     """In a TMPDIR that cannot be used, which Ray takes and Python passes over."""
     monkeypatch.setenv("TMPDIR", "/read-only")
-    problem = not_started(monkeypatch, "", OSError("[Errno 30] Read-only file system"))
+    problem = start_failure(monkeypatch, "", OSError("[Errno 30] Read-only file system"))
     assert "/read-only/ray/session_latest/logs" in problem.remedy
     assert "RAY_TMPDIR" in problem.remedy
 
@@ -161,7 +161,9 @@ def threshold():
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize(("given", "meanwhile"), [(700, RELAXED), (2 * RELAXED, 2 * RELAXED), (0, 0)])
+@pytest.mark.parametrize(
+    ("given", "meanwhile"), [(700, RELAXED_THRESHOLD), (2 * RELAXED_THRESHOLD, 2 * RELAXED_THRESHOLD), (0, 0)]
+)
 def test_garbage_is_looked_for_no_more_often_than_before_and_not_where_it_was_not(threshold, given, meanwhile):
     threshold(given, 10, 10)
     with relaxed_gc():

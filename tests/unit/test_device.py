@@ -10,7 +10,7 @@ from ray import tune
 from tune_dml.planning.request import Resources
 from tune_dml.running.trials import trial as trials
 from tune_dml.running.trials.device import cuda_error, device_of, missing_device
-from tune_dml.running.trials.messages import read_message
+from tune_dml.running.trials.messages import parse_message
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -45,7 +45,7 @@ def said_of(monkeypatch, tmp_path, cache_dir):
 
     def run(resources, steps=2):
         said = []
-        monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
+        monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
         (tmp_path / "trials").mkdir(exist_ok=True)
         runtime = trials.TrialRuntime(tmp_path, tmp_path / "trials", resources, cache_dir)
         settings = config_of(TASKS["retrieval"], training__steps=steps, training__eval_every=steps)

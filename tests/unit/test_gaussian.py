@@ -6,7 +6,7 @@ from helpers import toys
 from helpers.toys import space_of
 
 from tune_dml.planning.study import Search
-from tune_dml.running.search.gaussian import FIRST, GaussianSearch, _fitted_cells, _noise, _thinned
+from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch, _fitted_cells, _noise, _select_cells
 from tune_dml.running.search.points import _ARM, Points
 from tune_dml.space import Arm, Grid, Knob, LogRange, Range
 
@@ -29,11 +29,11 @@ def two_arms():
 
 @pytest.mark.parametrize("points", [points_of(LR, MARGIN, NAME), two_arms()], ids=["one arm", "two"])
 def test_a_place_leads_to_its_point_and_back(points):
-    for place in np.random.default_rng(0).random((50, points.sides)).tolist():
-        point = points.at(place)
-        again = points.at(points.place(point))
+    for place in np.random.default_rng(0).random((50, points.dimensions)).tolist():
+        point = points.point_at(place)
+        again = points.point_at(points.coordinates(point))
         assert again == pytest.approx(point)
-        here, there = points.columns(np.array([place, points.place(point)]))
+        here, there = points.columns(np.array([place, points.coordinates(point)]))
         assert here == pytest.approx(there)
 
 
@@ -41,7 +41,7 @@ def test_columns_are_those_of_the_knobs_whatever_arm_has_them():
     points = two_arms()
     first, second = {_ARM: "triplet", "optim.lr": 1e-2, "triplet: loss.margin": 0.2}, {_ARM: "topk", "optim.lr": 1e-3}
     second["topk: loss.k"] = 30
-    columns = points.columns(np.array([points.place(first), points.place(second)]))
+    columns = points.columns(np.array([points.coordinates(first), points.coordinates(second)]))
     assert columns == pytest.approx(np.array([[1, 0, 2 / 3, 0.5, 0.5], [0, 1, 1 / 3, 0.5, 59 / 60]]))
 
 
@@ -78,14 +78,14 @@ def test_pending_points_are_kept_away_from():
 
 
 def test_the_kernel_is_fitted_as_the_cells_grow_by_a_quarter():
-    sizes = sorted({_fitted_cells(told) for told in range(FIRST, 40)})
+    sizes = sorted({_fitted_cells(told) for told in range(MIN_CELLS, 40)})
     assert sizes == [5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33]
-    assert all(_fitted_cells(told) <= told for told in range(FIRST, 40))
+    assert all(_fitted_cells(told) <= told for told in range(MIN_CELLS, 40))
 
 
 def test_of_many_cells_the_better_ones_are_kept_and_others_evenly():
     values = np.random.default_rng(0).permutation(1000).astype(float)
-    kept = _thinned(values, 300)
+    kept = _select_cells(values, 300)
     assert len(set(kept.tolist())) == 300
     assert set(values[kept]) >= set(range(850, 1000))
-    assert len(_thinned(values[:300], 300)) == 300
+    assert len(_select_cells(values[:300], 300)) == 300

@@ -17,7 +17,7 @@ from tune_dml.running import ray_internals
 from tune_dml.running.search.groups import TrialGroups
 from tune_dml.running.search.optuna_search import CellSearcher, Proposals
 from tune_dml.running.trials import worker_group
-from tune_dml.running.trials.messages import GroupOutbox, as_text, messages_of, requests_of
+from tune_dml.running.trials.messages import GroupOutbox, as_text, requests_of, split_messages
 from tune_dml.running.trials.worker_group import _Mailbox
 from tune_dml.space import Grid, Knob
 
@@ -49,7 +49,7 @@ def hear(mailbox):
 
 @pytest.fixture
 def _nobody_follows(monkeypatch):
-    monkeypatch.setattr(worker_group, "_ALL_FAIL", 0.0)
+    monkeypatch.setattr(worker_group, "_JOINT_FAILURE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("_nobody_follows")
@@ -81,7 +81,7 @@ def test_workers_of_whom_one_can_train_no_more_begin_anew(mailbox, spent):
         say(mailbox, rank, {**FAILED, "spent": True} if rank in spent else FAILED)
     assert hear(mailbox) == {**FAILED, "by": 0}  # the driver's own process is not spent
     asyncio.run(mailbox.give({"next": 1}))
-    with pytest.raises(RuntimeError, match="can train no more"):
+    with pytest.raises(RuntimeError, match="must not train again"):
         asyncio.run(mailbox.take(0, 1, "place", "n"))
     assert both_take(mailbox, 0, "another place") == [(2, {"next": 1})] * 2
 
@@ -123,10 +123,10 @@ def test_workers_that_lost_a_node_which_was_taken_away_with_notice_do_not_count(
     monkeypatch.setattr(ray_internals, "preempted_nodes", lambda: {"node of second", "of another sweep"})
     monkeypatch.setattr(ray, "get", asyncio.run)
     waiting = object.__new__(worker_group.WorkerGroup)
-    waiting.mailbox = SimpleNamespace(nodes_left=SimpleNamespace(remote=mailbox.nodes_left))
-    assert waiting._lost() == 2
+    waiting.mailbox = SimpleNamespace(get_lost_nodes=SimpleNamespace(remote=mailbox.get_lost_nodes))
+    assert waiting._count_losses() == 2
     asyncio.run(mailbox.give({"next": 1}))
-    assert waiting._lost() == 0
+    assert waiting._count_losses() == 0
 
 
 def test_room_is_waited_for_and_workers_that_cannot_begin_are_not(monkeypatch):
@@ -170,7 +170,7 @@ def measured(groups, seconds):
 
 def test_long_trials_go_alone_and_short_ones_together():
     for seconds, together, size in ((3.0, True, 1), (0.6, True, 6), (0.6, False, 1)):
-        groups = TrialGroups(Proposals(grid(), known={}), together=together, slots=2)
+        groups = TrialGroups(Proposals(grid(), trial_values={}), may_share=together, slots=2)
         assert len(groups.next_group()) == 1  # nothing is known yet
         measured(groups, seconds)
         assert len(groups.next_group()) == size
@@ -180,8 +180,8 @@ def test_whatever_is_lost_every_trial_ends_once_and_the_searcher_finishes_last()
     """A process may be lost at any trial of a group: that one is tried again, the later ones come back alone."""
     for seed in range(30):
         chance, plan = random.Random(seed), grid()
-        proposals = Proposals(plan, known={})
-        groups = TrialGroups(proposals, together=True, slots=2)
+        proposals = Proposals(plan, trial_values={})
+        groups = TrialGroups(proposals, may_share=True, slots=2)
         searcher, running, ended, sizes = CellSearcher(groups), {}, [], []
         measured(groups, 0.1)
         for call in range(1000):
@@ -206,14 +206,14 @@ def test_whatever_is_lost_every_trial_ends_once_and_the_searcher_finishes_last()
                 searcher.on_trial_complete(name, last)
                 del running[name]
             groups.close(key, 0.1)
-            proposals.ended(key, 1.0)
+            proposals.record_value(key, 1.0)
             ended.append(key)
         assert sorted(ended) == sorted(trial.key for trial in plan.trials())
         assert max(sizes) > 1
 
 
 def test_what_a_spent_process_left_is_handed_out_again_one_by_one():
-    groups = TrialGroups(Proposals(grid(), known={}), together=True)
+    groups = TrialGroups(Proposals(grid(), trial_values={}), may_share=True)
     searcher = CellSearcher(groups)
     measured(groups, 0.1)
     requests = requests_of(searcher.suggest("0"))
@@ -226,13 +226,13 @@ def test_what_a_spent_process_left_is_handed_out_again_one_by_one():
 
 
 def test_a_call_that_ends_without_a_word_fails_its_trial_and_gives_back_the_others():
-    proposals = Proposals(grid(), known={})
-    groups = TrialGroups(proposals, together=True)
+    proposals = Proposals(grid(), trial_values={})
+    groups = TrialGroups(proposals, may_share=True)
     searcher = CellSearcher(groups)
     measured(groups, 0.1)
     first, *others = requests_of(searcher.suggest("0"))
     searcher.on_trial_complete("0", None, error=True)
-    assert list(proposals.known) == [first["key"]]
+    assert list(proposals.trial_values) == [first["key"]]
     assert [requests_of(searcher.suggest("1"))[0]["key"]] == [others[0]["key"]]
 
 
@@ -252,9 +252,9 @@ def test_ends_wait_for_the_next_message_and_say_how_long(monkeypatch):
     assert outbox.post("b", {"ended": {"status": "finished"}})
     first, second = sent
     assert second["over"]
-    assert [each["key"] for each in messages_of(second)] == ["a", "b", "b"]
-    assert [each["age"] for each in messages_of(second)] == [0.8, 0.4, 0.0]
-    assert [each.get("begun") for each in messages_of(second)] == [None, 0.8, None]
+    assert [each["key"] for each in split_messages(second)] == ["a", "b", "b"]
+    assert [each["age"] for each in split_messages(second)] == [0.8, 0.4, 0.0]
+    assert [each.get("begun") for each in split_messages(second)] == [None, 0.8, None]
     assert "over" not in first
 
 

@@ -16,7 +16,7 @@ from tune_dml.cli import _supervisor, application
 from tune_dml.planning.continuation import continuation_problems
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.request import Session
-from tune_dml.record.contradictions import contradictions, edited_code
+from tune_dml.record.contradictions import describe_edited_code, find_contradictions
 from tune_dml.record.imported import ImportRequest, read_csv
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
@@ -179,7 +179,7 @@ def test_results_that_the_plan_does_not_have_are_said(tmp_path, plan):
     with Ledger(tmp_path) as ledger:
         for trial in plan.trials():
             ledger.write(event_of("ended", trial.key, status="finished", metrics={}))
-    (said,) = contradictions(read_state(tmp_path))
+    (said,) = find_contradictions(read_state(tmp_path))
     assert "ledger.jsonl has 2 trial(s) that plan.json does not have" in said
 
 
@@ -191,11 +191,11 @@ def test_trials_that_ran_different_code_are_said(tmp_path, plan):
     driver.ended(first, "failed", code={"own.loss": "0"})
     driver.ended(second, code=old)
     driver.ended(third, code=old)
-    assert not contradictions(read_state(tmp_path))
+    assert not find_contradictions(read_state(tmp_path))
     driver.event("reset", first.key)
     driver.ended(fourth, code=new)
     driver.ended(first, code=new)
-    (said,) = contradictions(read_state(tmp_path))
+    (said,) = find_contradictions(read_state(tmp_path))
     where = f"{fourth.cell.label}, seed {fourth.seed},"
     assert f"the code of own.loss was changed while the sweep ran: 2 of 4 trials, first {where} trained with" in said
 
@@ -206,10 +206,10 @@ def test_code_that_was_edited_before_a_sweep_goes_on_is_said_and_no_other_packag
     for module in ("own_loss", "other_loss"):
         (tmp_path / f"{module}.py").write_text("class Mine: ...\n")
     driver = Driver(tmp_path / "toy", plan)
-    assert not edited_code(read_state(driver.folder))
+    assert not describe_edited_code(read_state(driver.folder))
     driver.ended(driver.trials[0], code={"own_loss": source_digest(tmp_path / "own_loss.py"), "gone_loss": "1"})
-    assert not edited_code(read_state(driver.folder))
+    assert not describe_edited_code(read_state(driver.folder))
     for module in ("own_loss", "other_loss"):
         (tmp_path / f"{module}.py").write_text("class Mine: ...  # edited\n")
-    (said,) = edited_code(read_state(driver.folder))
+    (said,) = describe_edited_code(read_state(driver.folder))
     assert said.startswith("the code of own_loss changed after some trials")

@@ -63,7 +63,7 @@ def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
     assert {"tune_dml/cli/submit.py", "trainables/training.py", "search_spaces/published.csv"} <= upload.files.keys()
     assert {"loss.py", "sub/model.py", "toy.egg-info/entry_points.txt"} <= upload.files.keys()
     assert "tune_dml.egg-info/entry_points.txt" not in upload.files
-    assert sorted(upload.kept_back) == [".aws", ".env", "id_rsa", "sub/server.pem"]
+    assert sorted(upload.secrets) == [".aws", ".env", "id_rsa", "sub/server.pem"]
     assert not [place for place in upload.files if ".git" in place or "outside" in place or "__pycache__" in place]
     assert upload.size < 5_000_000
     assert "tune_dml" in str(upload)
@@ -81,7 +81,7 @@ def test_what_clouds_and_registries_keep_for_their_users_is_kept_back(tmp_path):
     for name in (*names, "tokens.py", "credential.py", "secretary.json"):
         (tmp_path / name).write_text("x")
     upload = collect_upload([], tmp_path)
-    assert sorted(upload.kept_back) == sorted(names)
+    assert sorted(upload.secrets) == sorted(names)
     assert {"tokens.py", "credential.py", "secretary.json"} <= upload.files.keys()
 
 
@@ -92,8 +92,8 @@ def test_links_that_lead_elsewhere_are_named_and_what_is_no_file_stays(own, tmp_
     (own / "same.py").symlink_to("loss.py")
     os.mkfifo(own / "pipe")
     upload = collect_upload([], own)
-    assert upload.left_out == ("dangling", "outside", "self", "theirs", "up")
-    assert {"same.py", "loss.py"} <= upload.own
+    assert upload.skipped_links == ("dangling", "outside", "self", "theirs", "up")
+    assert {"same.py", "loss.py"} <= upload.user_files
     assert "pipe" not in upload.files
 
 
@@ -115,7 +115,7 @@ def test_what_git_or_ray_ignores_in_a_folder_of_ones_own_hides_nothing_that_was_
 
     for place in (".gitignore", "sub/.gitignore"):
         (own / place).write_text("*.egg-info\ndata/\n*.py\n")
-    with collect_upload([], own).staged() as folder:
+    with collect_upload([], own).stage() as folder:
         assert not [each for place in (folder, folder / "sub") for each in get_excludes_from_ignore_files(place, True)]
         assert (folder / "toy.egg-info" / "entry_points.txt").exists()
     (own / "sub" / ".rayignore").write_text("loss.py")
@@ -129,7 +129,7 @@ def test_a_package_whose_methods_could_not_be_found_there_is_refused(tmp_path):
     (package / "src" / "mine").mkdir(parents=True)
     (package / "src" / "mine" / "loss.py").touch()
     (package / "pyproject.toml").write_text('[project]\nname = "mine"\n[project.scripts]\nx = "mine:x"\n')
-    assert "src/mine/loss.py" in collect_upload([], package).own
+    assert "src/mine/loss.py" in collect_upload([], package).user_files
     (package / "pyproject.toml").write_text('[project.entry-points."tune_dml.losses"]\nmine = "mine.loss:Mine"\n')
     with pytest.raises(ConfigError, match=r"needs an \.egg-info at its top.*pip install -e"):
         collect_upload([], package)
@@ -137,7 +137,7 @@ def test_a_package_whose_methods_could_not_be_found_there_is_refused(tmp_path):
     (package / "src" / "mine.egg-info" / "entry_points.txt").write_text("[tune_dml.losses]")
     with pytest.raises(ConfigError, match=rf"Name {package}/src\."):
         collect_upload([], package)
-    assert "mine/loss.py" in collect_upload([], package / "src").own
+    assert "mine/loss.py" in collect_upload([], package / "src").user_files
 
 
 def test_no_more_than_ray_takes(own, monkeypatch):
@@ -182,7 +182,9 @@ def test_another_command_under_the_name_of_a_sweep_that_runs_is_refused(tmp_path
     assert send("one", *words)[1]
     assert not send("one", *words)[1]
     assert not send("two", "resume", "a")[1]
-    refused = r"a@1 runs, begun by another command or other files, .* `tune-dml cancel c.yaml a`; another sweep needs"
+    refused = (
+        r"a@1 runs already, with another command or other files; .* `tune-dml cancel c.yaml a`; another sweep needs"
+    )
     for text, others in (("two", words), ("one", [*words, "--seeds", "5"]), ("one", ["extend", "a", "--seeds", "5"])):
         with pytest.raises(ConfigError, match=refused):
             send(text, *others)
@@ -352,9 +354,9 @@ def test_an_answer_is_what_the_command_says(monkeypatch):
         ": 1}",
     ]
     monkeypatch.setattr(jobs, "follow", lambda client, job: iter(said))
-    assert "".join(jobs.answer(None, job)) == '{"a": 1}'
+    assert "".join(jobs.command_output(None, job)) == '{"a": 1}'
     said[1:] = ["the environment could not be made"]
-    assert "".join(jobs.answer(None, job)) == "".join(said)
+    assert "".join(jobs.command_output(None, job)) == "".join(said)
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_a_torn_end_is_kept_aside_and_said(tmp_path):
     with Ledger(tmp_path):
         pass
     assert (tmp_path / "ledger.unreadable").read_bytes() == b'{"kind": "en\n'
-    assert "torn" in read_events(tmp_path)[-1].body()["text"]
+    assert "incomplete" in read_events(tmp_path)[-1].body()["text"]
 
 
 @pytest.mark.parametrize(

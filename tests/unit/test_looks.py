@@ -96,7 +96,7 @@ def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver)
     grown = read_state(driver.folder).plan.extend(values={"regularizer.eta": [2.0, 4.0]})
     again = Driver(driver.folder, grown)
     for trial in grown.trials():
-        if trial.key not in read_state(driver.folder).recorded:
+        if trial.key not in read_state(driver.folder).trial_states:
             again.run(trial)
     unrecorded = analyse(results_of(driver.folder)).looks
     first, second = look(driver.folder)
@@ -119,7 +119,7 @@ def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):
     assert [one.seeds for one in before] == [3, pytest.approx(3 + 3 / 9)]
     again = Driver(driver.folder, grown)
     for trial in grown.trials():
-        if trial.key not in state.recorded:
+        if trial.key not in state.trial_states:
             again.run(trial)
     assert [one.seeds for one in look(driver.folder)] == [3, pytest.approx(10 / 3), pytest.approx(10 / 3 + 6 * 3 / 15)]
 
@@ -160,7 +160,7 @@ def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(
     def refused(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tune_dml.record.judging.looks.open_whole", refused)
+    monkeypatch.setattr("tune_dml.record.judging.looks.open_for_append", refused)
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "two")
     assert len(read_state(results.folder).looks) == 1
     (results.folder / "looks.jsonl").unlink()

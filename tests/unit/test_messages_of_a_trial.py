@@ -26,7 +26,7 @@ from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd
 from tune_dml.running.trials import trial as trials
-from tune_dml.running.trials.messages import Messages, _Unsent, read_message
+from tune_dml.running.trials.messages import Messages, _SendQueue, parse_message
 from tune_dml.space import Grid, Knob
 
 
@@ -36,7 +36,7 @@ def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(mo
     from trainables.models.small_conv import SmallConv
 
     said = []
-    monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
+    monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
     whole = SmallConv.forward
 
     def forward(self, pictures):
@@ -69,7 +69,7 @@ def test_a_trial_with_a_method_of_another_package_is_its_processs_last(monkeypat
     """What that leaves there would be in the next trial's numbers."""
     said, kind = [], type("Elsewhere", (TripletLoss,), {"name": "elsewhere", "__module__": "own_package"})
     monkeypatch.setitem(LOSSES.data, "elsewhere", kind)
-    monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
+    monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
     settings = config_of(TASKS["retrieval"], loss__name=loss, training__steps=2, training__eval_every=2).settings()
     trial = trials.engine(trials.TrialRuntime(tmp_path, tmp_path, Resources(), cache_dir))
     trial({"key": "k", "settings": json.dumps(settings), "until": None})
@@ -165,7 +165,7 @@ def test_of_a_message_without_end_the_beginning_is_kept(monkeypatch, tmp_path):
 def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch, tmp_path, cache_dir):
     """Another node may have others under the same path, and a folder may change while a sweep runs."""
     said = []
-    monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
+    monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
     config = config_of(TASKS["face_recognition"], training__steps=2, training__eval_every=2)
     request = Request("sec_rho", dataset="digits", settings={"training.steps": 2, "training.eval_every": 2})
     plan = prepare(request, cache_dir=cache_dir).plan
@@ -221,22 +221,22 @@ def test_the_data_are_known_of_studies_whose_knob_has_no_value_of_its_own(name, 
 
 def sent(said, stall_limit=None, end=None):
     """(second, message) for each that goes out of what is said: (second, row or note or None for a step)."""
-    unsent, out = _Unsent(stall_limit), []
+    queue, out = _SendQueue(stall_limit), []
 
     def send_until(second):
-        while (now := max(last, 0.0)) + (left := unsent.seconds_left(now)) <= second:
-            out.append((now + left, unsent.take(now + left)))
+        while (now := max(last, 0.0)) + (left := queue.seconds_until_due(now)) <= second:
+            out.append((now + left, queue.take(now + left)))
 
     last = 0.0
     for second, what in said:
         send_until(second)
         last = second
         if what is not None:
-            unsent.say(what)
-        elif unsent.is_silent(second):
-            unsent.give_a_sign()
+            queue.add(what)
+        elif queue.needs_sign(second):
+            queue.request_sign()
         send_until(second)
-    return out, unsent.take(last)
+    return out, queue.take(last)
 
 
 def rows_at(*seconds):

@@ -19,7 +19,7 @@ from trainables.context import SEALED
 from trainables.files import write_whole
 from tune_dml.programs import client
 from tune_dml.programs.command import Program
-from tune_dml.record.contradictions import _digest_now
+from tune_dml.record.contradictions import _current_digest
 from tune_dml.running.failures import classify
 from tune_dml.running.trials import program
 from tune_dml.running.trials.messages import Messages
@@ -64,7 +64,7 @@ class TestItsReports:
     def test_its_script_is_known_by_its_content(self, ran):
         ((script, digest),) = ran.end.code.items()
         assert Path(script).name == "own.py"
-        assert _digest_now(script) == digest
+        assert _current_digest(script) == digest
 
     def test_a_results_file_at_the_end_is_enough(self, tmp_path):
         script = "import json, os; json.dump({'val/accuracy': 0.5}, open(os.environ['TUNE_DML_RESULTS'], 'w'))"
@@ -290,7 +290,7 @@ class TestBadPrograms:
     def test_what_is_killed_from_outside_may_be_tried_again(self, tmp_path):
         with pytest.raises(OSError, match="killed by signal 9") as raised:
             Ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-        assert classify(raised.value).may_pass
+        assert classify(raised.value).is_retryable
 
     @pytest.mark.parametrize(
         ("killed_at", "goes_on_at", "values"),
@@ -362,7 +362,7 @@ class TestBadPrograms:
             if pid.exists() and pid.read_text():  # earlier messages only say that the trial is at work
                 raise Stopped
 
-        with pytest.raises(Stopped), Messages(send, None, longest=0.1) as messages:
+        with pytest.raises(Stopped), Messages(send, None, max_silence=0.1) as messages:
             trial.run(messages)
         assert is_gone(int(pid.read_text()))
 
@@ -372,7 +372,7 @@ class TestBadPrograms:
             "import os, signal, sys\nfrom pathlib import Path\n"
             "from tune_dml.running.trials.process_group import ProgramProcess\n"
             "folder, environment = Path(sys.argv[1]), {**os.environ, 'M': 'x'}\n"
-            "p = ProgramProcess.started([sys.executable, 'own.py'], str(folder), environment, folder / 'out', 'M')\n"
+            "p = ProgramProcess.start([sys.executable, 'own.py'], str(folder), environment, folder / 'out', 'M')\n"
             "while not p.output.size: p.wait(0.05)\n"
             "os.kill(os.getpid(), signal.SIGKILL)"
         )

@@ -67,9 +67,9 @@ class TestTheCommand:
 
     def test_a_program_without_a_suffix_must_exist_too(self, tmp_path):
         lacking = Program(read_command("${env} ${interpreter} nothere ${args}"), str(tmp_path))
-        assert "the script must be in" in str(lacking.missing("mine.yaml, program")[0])
+        assert "the script must be in" in str(lacking.missing_problems("mine.yaml, program")[0])
         (tmp_path / "nothere").write_text("")
-        assert not lacking.missing("mine.yaml, program")
+        assert not lacking.missing_problems("mine.yaml, program")
 
     def test_a_note_names_settings_beside_the_command_that_it_does_not_pass(self):
         own = OwnCommand("true {lr} {seed}", {"lr": [1, 2]}, "acc", "maximize")
@@ -78,7 +78,7 @@ class TestTheCommand:
 
     def test_a_note_names_parameters_of_one_environment_variable(self):
         (note,) = Program(read_command("t {a.b} {a_b} {c} {seed}"), ".").notes(["a.b", "a_b", "c"])
-        assert note.startswith("a.b, a_b have one environment variable")
+        assert note.startswith("a.b, a_b share one environment variable")
 
     @pytest.mark.parametrize(
         ("command", "message"),

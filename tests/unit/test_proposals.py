@@ -41,16 +41,16 @@ def run(proposals, order, slots=4, until=None, value=value_of):
             if until is not None and len(started) >= until:
                 return started
         if not running:
-            assert proposals.finished
+            assert proposals.is_finished
             return started
         trial = running.pop(order.randrange(len(running)))
-        proposals.ended(trial.key, value(trial))
+        proposals.record_value(trial.key, value(trial))
 
 
 @pytest.mark.parametrize("slots", [1, 2, 7])
 def test_a_grid_gives_each_cell_once_per_seed(slots):
     plan = plan_of(RHO, MARGIN)
-    started = run(Proposals(plan, known={}), random.Random(0), slots)
+    started = run(Proposals(plan, trial_values={}), random.Random(0), slots)
     counts = Counter((trial.cell.label, trial.seed) for trial in started)
     assert len(counts) == 7 * 3
     assert set(counts.values()) == {1}
@@ -58,14 +58,14 @@ def test_a_grid_gives_each_cell_once_per_seed(slots):
 
 
 def test_seeds_come_replicate_by_replicate():
-    started = run(Proposals(plan_of(RHO), known={}), random.Random(0), slots=1)
+    started = run(Proposals(plan_of(RHO), trial_values={}), random.Random(0), slots=1)
     assert [trial.seed for trial in started] == [0] * 4 + [1] * 4 + [2] * 4
 
 
 def test_known_trials_are_not_run_again():
     plan = plan_of(RHO)
     done = plan.trials()[:5]
-    started = run(Proposals(plan, known={trial.key: 1.0 for trial in done}), random.Random(0))
+    started = run(Proposals(plan, trial_values={trial.key: 1.0 for trial in done}), random.Random(0))
     assert {trial.key for trial in started} == {trial.key for trial in plan.trials()[5:]}
 
 
@@ -73,7 +73,7 @@ def test_known_trials_are_not_run_again():
 def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
     plan = plan_of(LR, search=Search(method, 8, window=4))
     cells = []
-    started = run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0))
+    started = run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0))
     assert len(cells) == 8
     assert len({trial.cell.digest for trial in started}) == 9
     assert len(started) == 27
@@ -85,7 +85,7 @@ def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     labels = []
     for order, slots in [(0, 1), (1, 4), (2, 12)]:
         cells = []
-        run(Proposals(plan, known={}, on_cell=cells.append), random.Random(order), slots)
+        run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(order), slots)
         labels.append([cell.label for cell in cells])
     assert labels[0] == labels[1] == labels[2]
 
@@ -97,13 +97,13 @@ def above_a_rate_it_diverges(trial):
 def assert_an_interruption_changes_nothing(plan, *places):
     """Cut short after so many trials and rebuilt from what is known, it proposes the same cells, and no trial twice."""
     whole = []
-    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0), value=above_a_rate_it_diverges)
+    run(Proposals(plan, trial_values={}, on_cell=whole.append), random.Random(0), value=above_a_rate_it_diverges)
     for until in places:
         first = []
-        before = Proposals(plan, known={}, on_cell=first.append)
+        before = Proposals(plan, trial_values={}, on_cell=first.append)
         run(before, random.Random(3), until=until, value=above_a_rate_it_diverges)
-        known = dict(before.known)
-        after = Proposals(plan, known=known, proposed=list(first), on_cell=first.append)
+        known = dict(before.trial_values)
+        after = Proposals(plan, trial_values=known, proposed=list(first), on_cell=first.append)
         started = run(after, random.Random(4), value=above_a_rate_it_diverges)
         assert [cell.label for cell in first] == [cell.label for cell in whole]
         assert not {trial.key for trial in started} & set(known)
@@ -125,10 +125,10 @@ def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cel
     for seed in range(6 if method == "tpe" else 2):
         proposed = []
         plan = plan_of(LR, search=Search(method, cells, window=4, seed=seed), seeds=1, baseline=False)
-        proposals = Proposals(plan, known={}, on_cell=proposed.append)
+        proposals = Proposals(plan, trial_values={}, on_cell=proposed.append)
         while (trial := proposals.next_trial()) is not None:
             rate = trial.cell.settings["optim.lr"]
-            proposals.ended(trial.key, math.inf if rate > 10**-2.5 else 60 - (math.log10(rate) + 3) ** 2)
+            proposals.record_value(trial.key, math.inf if rate > 10**-2.5 else 60 - (math.log10(rate) + 3) ** 2)
         later = proposed[14:]
         shares.append(mean(cell.settings["optim.lr"] > 10**-2.5 for cell in later))
     assert mean(shares) < 0.3, shares
@@ -138,12 +138,12 @@ def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cel
 def test_diverged_cells_stay_worse_than_whatever_else_comes_in(goal):
     space = replace(space_of(LR, fixed={"loss.name": "triplet"}), goal=goal)
     plan = toys.plan_of(space=space, overrides=SIZES, seeds=1, search=Search("random", 12, window=1))
-    proposals = Proposals(plan, known={})
+    proposals = Proposals(plan, trial_values={})
     values = iter([math.inf, math.inf, 60.0, math.inf, 10.0, 90.0, math.nan, 50.0, math.inf, 5.0, 95.0, 1.0])
     told = []
     while (trial := proposals.next_trial()) is not None:
         told.append(next(values))
-        proposals.ended(trial.key, told[-1])
+        proposals.record_value(trial.key, told[-1])
     trials = proposals.study.trials
     assert [trial.number for trial in trials] == list(range(12))
     states = Counter(trial.state.name for trial in trials[:11])
@@ -159,7 +159,7 @@ def test_low_discrepancy_points_fill_the_space_evenly():
     dim = Knob("model.embedding_dim", Range(1, 64, integer=True))
     plan = plan_of(LR, dim, MARGIN, search=Search("qmc", 16, window=4), seeds=1, baseline=False)
     cells = []
-    run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), value=lambda trial: 1.0)
+    run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), value=lambda trial: 1.0)
     rates = Counter(int(8 * (math.log10(cell.knobs["optim.lr"]) + 4) / 3) for cell in cells)
     sizes = Counter((cell.knobs["model.embedding_dim"] - 1) // 8 for cell in cells)
     assert len(rates) == len(sizes) == 8
@@ -177,7 +177,7 @@ def test_tpe_learns_what_random_search_does_not():
         for seed in range(3):
             plan = plan_of(LR, search=Search(method, 30, window=4, seed=seed), seeds=1, baseline=False)
             cells = []
-            run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), slots=1)
+            run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), slots=1)
             medians.append(median(abs(math.log10(cell.settings["optim.lr"]) + 2.5) for cell in cells[10:]))
         misses[method] = mean(medians)
     assert misses["tpe"] < 0.7 * misses["random"], misses
@@ -185,12 +185,12 @@ def test_tpe_learns_what_random_search_does_not():
 
 def test_a_failed_seed_fails_the_cell_and_never_poisons_the_study():
     plan = plan_of(LR, search=Search("tpe", 12, window=4), seeds=2, baseline=False)
-    proposals = Proposals(plan, known={})
+    proposals = Proposals(plan, trial_values={})
     number = 0
     while (trial := proposals.next_trial()) is not None:
-        proposals.ended(trial.key, math.nan if number % 3 == 0 else value_of(trial))
+        proposals.record_value(trial.key, math.nan if number % 3 == 0 else value_of(trial))
         number += 1
-    assert proposals.finished
+    assert proposals.is_finished
     states = Counter(trial.state.name for trial in proposals.study.trials)
     assert states["FAIL"] >= 3
     assert all(math.isfinite(trial.value) for trial in proposals.study.trials if trial.state.name == "COMPLETE")
@@ -200,7 +200,7 @@ def test_a_finite_space_that_is_used_up_ends_the_search_and_says_so():
     notes = []
     plan = plan_of(RHO, search=Search("tpe", 20, window=4), seeds=1)
     cells = []
-    run(Proposals(plan, known={}, on_cell=cells.append, on_note=notes.append), random.Random(0), slots=1)
+    run(Proposals(plan, trial_values={}, on_cell=cells.append, on_note=notes.append), random.Random(0), slots=1)
     assert len(cells) == 3
     assert "no further cells" in notes[0]
 
@@ -213,7 +213,7 @@ def test_whole_number_ranges_and_categories():
         seeds=1,
     )
     cells = []
-    run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), slots=1)
+    run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), slots=1)
     assert all(isinstance(cell.knobs["model.embedding_dim"], int) for cell in cells)
     assert {cell.knobs["optim.name"] for cell in cells} == {"adamw", "sgd"}
 
@@ -234,7 +234,7 @@ def test_a_search_over_arms_asks_each_for_its_own_knobs_and_repeats_itself(metho
     runs = []
     for order, slots in [(0, 1), (1, 4)]:
         cells = []
-        started = run(Proposals(two_arms(method), known={}, on_cell=cells.append), random.Random(order), slots)
+        started = run(Proposals(two_arms(method), trial_values={}, on_cell=cells.append), random.Random(order), slots)
         assert [trial.cell.label for trial in started].count("plain") == 1
         runs.append([cell.label for cell in cells])
     assert runs[0] == runs[1]
@@ -258,7 +258,7 @@ def searched_rates(method, seed):
     plan = plan_of(LR, margin, search=Search(method, 60, window=4, seed=seed), seeds=1)
     cells = []
     run(
-        Proposals(plan, known={}, on_cell=cells.append), random.Random(0), 1,
+        Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), 1,
         value=lambda trial: -abs(math.log10(trial.cell.settings["optim.lr"]) + 3),
     )  # fmt: skip
     return [round(math.log10(cell.settings["optim.lr"]), 9) for cell in cells]
@@ -280,10 +280,10 @@ def test_later_generations_have_the_rates_of_earlier_ones():
 
 def test_a_search_over_arms_goes_on_where_it_was_cut_short():
     plan, whole, first = two_arms("tpe"), [], []
-    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0))
-    before = Proposals(plan, known={}, on_cell=first.append)
+    run(Proposals(plan, trial_values={}, on_cell=whole.append), random.Random(0))
+    before = Proposals(plan, trial_values={}, on_cell=first.append)
     run(before, random.Random(3), until=9)
-    after = Proposals(plan, known=dict(before.known), proposed=list(first), on_cell=first.append)
+    after = Proposals(plan, trial_values=dict(before.trial_values), proposed=list(first), on_cell=first.append)
     run(after, random.Random(4))
     assert [cell.label for cell in first] == [cell.label for cell in whole]
 
@@ -295,6 +295,6 @@ def test_a_search_over_arms_prefers_the_better_one():
     for seed in range(3):
         plan = replace(two_arms("tpe"), search=Search("tpe", 40, window=4, seed=seed))
         cells = []
-        run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), value=lambda t: ARMS[t.cell.arm])
+        run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), value=lambda t: ARMS[t.cell.arm])
         shares.append(mean(cell.arm == "triplet" for cell in cells[20:]))
     assert mean(shares) > 0.6, shares

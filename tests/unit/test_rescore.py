@@ -150,7 +150,7 @@ def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, t
     before = {trial.key: read_sealed(trial_folder(sweep, trial.key)) for trial in results_of(sweep).trials}
     found, refusal = operations.rescore("toy", session_of(sweep), metrics=[toy_metric, "val/recall_at_3"])
     assert refusal is None
-    assert (len(found.trials), found.without) == (2, 1)
+    assert (len(found.trials), found.without_embeddings) == (2, 1)
     results = results_of(sweep)
     for done, trial in zip(found.trials, results.trials, strict=False):
         folder = trial_folder(sweep, trial.key)

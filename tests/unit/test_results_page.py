@@ -131,7 +131,7 @@ def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_p
     for seeds, verbs in (("[0]", ["sweep", "extend"]), ("[0, 1]", ["extend"]), ("[0, 1, 2, 3]", [])):
         ran.clear()
         (storage / "sec_rho" / "report" / "verdicts.json").write_text(f'{{"seeds": {seeds}}}')
-        generate_results.run(generate_results.Study("sec_rho", 4, looked_at=(2,)), Path("studies"))
+        generate_results.run(generate_results.Study("sec_rho", 4, has_current_look=(2,)), Path("studies"))
         assert [words[3] for words, _ in ran] == verbs
 
     monkeypatch.setattr(

@@ -123,8 +123,8 @@ def test_a_node_that_is_taken_away_with_notice_is_not_counted(tmp_path, losses, 
             error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
             trial.run_metadata.num_failures += 1  # by Tune, before it tells
             recorder.on_trial_recover(0, [], trial)
-            assert trial.run_metadata.num_failures == recorder.lost[key]
-    assert recorder.lost[key] == counted
+            assert trial.run_metadata.num_failures == recorder.losses[key]
+    assert recorder.losses[key] == counted
     state.update()
     assert ("its node was taken away" in " ".join(state.notes)) == (TAKEN in losses)
 
@@ -223,7 +223,7 @@ def test_the_place_of_a_lost_node_is_given_back_and_another_asked_for(given_back
 
 def test_the_place_of_a_process_that_hangs_is_given_back_at_once(given_back):
     """Ray ends such a process with its place, and not before."""
-    manager, wish = PlacementManager(keeps=lambda: False), Wish()
+    manager, wish = PlacementManager(may_reuse=lambda: False), Wish()
     for _ in range(2):
         left = acquired(manager, wish)
         manager.free_resources(left)

@@ -48,7 +48,7 @@ def session_of(results, uri=None):
 def planted(results):
     """Every test value of the sweep, by the trial that has it, in all the digits by which it can be recognised."""
     state = read_state(results.folder)
-    values = {key: sealed_metrics(results.folder, trial) for key, trial in state.recorded.items()}
+    values = {key: sealed_metrics(results.folder, trial) for key, trial in state.trial_states.items()}
     assert all(TEST in figures for figures in values.values())
     return {key: {name: repr(value) for name, value in figures.items()} for key, figures in values.items()}
 

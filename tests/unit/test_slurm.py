@@ -13,7 +13,7 @@ import pytest
 
 from trainables.errors import ConfigError
 from tune_dml.running.slurm import jobs
-from tune_dml.running.slurm.collecting import _lost
+from tune_dml.running.slurm.collecting import _count_losses
 from tune_dml.running.slurm.jobs import Submission
 from tune_dml.running.slurm.node import _Allocation, _ports_of
 from tune_dml.running.slurm.processes import _descendants
@@ -76,7 +76,7 @@ def test_a_profile_may_begin_with_a_byte_order_mark(tmp_path):
         ({"partition": "a\0"}, "without shell characters"),
         ({"sbatch": ["--signal=TERM@1"]}, "sets this option itself"),
         ({"sbatch": ["echo"]}, "must be an option of sbatch"),
-        ({"temp": "/a-very-long-place-on-the-local-disk-of-this-node"}, "Ray's sockets"),
+        ({"temp": "/a-very-long-place-on-the-local-disk-of-this-node"}, "creates its sockets"),
     ],
 )
 def test_what_slurm_or_ray_would_refuse_is_refused_here(given, said):
@@ -108,7 +108,7 @@ def test_gpus_per_node():
 )
 def test_a_trial_whose_task_slurm_queued_again_was_not_lost(said, lost):
     kinds = {"began": {"began": {}}, "requeued": {"began": {"requeued": True}}, "cut": {"cut": 1.0}}
-    assert _lost([kinds[word] for word in said.split()]) == lost
+    assert _count_losses([kinds[word] for word in said.split()]) == lost
 
 
 def test_a_second_submission_returns_the_job_that_waits(fake):
@@ -117,12 +117,12 @@ def test_a_second_submission_returns_the_job_that_waits(fake):
     (fake / "queue").write_text("99|RUNNING|None\n101|PENDING|Priority\n")
     again, job, new = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     assert (job.text(), new, again) == ("job 101 is pending (Priority)", False, first)
-    with pytest.raises(ConfigError, match="begun by another command"):
+    with pytest.raises(ConfigError, match="started by another command"):
         jobs.submit(submission(fake, "sweep", "sec_eta", "--name", "eta1"), {})
     (fake / "queue").write_text("101|COMPLETED|None\n")
     _, job, new = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     assert (job.id, new) == ("102", True)
-    assert jobs.find_submission("eta1").place == fake / "eta1" / "slurm"
+    assert jobs.find_submission("eta1").scripts_folder == fake / "eta1" / "slurm"
 
 
 def test_the_status_of_a_sweep_that_has_not_begun_is_slurms(fake, command_line):
@@ -165,20 +165,20 @@ def test_logs_are_those_of_jobs_and_of_an_arrays_tasks(fake):
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (fake / "queue").write_text("101|COMPLETED|None\n")
     for number in ("101_2", "101_10", "101", "99"):
-        (sent.place / f"{number}.log").write_text(f"{number}\n")
+        (sent.scripts_folder / f"{number}.log").write_text(f"{number}\n")
     assert list(jobs.follow(sent, to_end=False)) == ["101_10\n"]
     jobs.submit(sent, {"job.sh": "#!/bin/bash\n"})
     (fake / "queue").write_text("102|COMPLETED|None\n")
-    (sent.place / "102.log").write_text("102\n")
+    (sent.scripts_folder / "102.log").write_text("102\n")
     assert list(jobs.follow(sent, to_end=False)) == ["102\n"]
 
 
 def test_logs_that_are_followed_are_not_those_of_earlier_jobs(fake, monkeypatch):
     """After `cancel` and `resume`, the log of the first job came after that of the second."""
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
-    (sent.place / "jobs").write_text("101\n102\n")
+    (sent.scripts_folder / "jobs").write_text("101\n102\n")
     for number in ("101", "102_0", "102_1"):
-        (sent.place / f"{number}.log").write_text(f"{number}\n")
+        (sent.scripts_folder / f"{number}.log").write_text(f"{number}\n")
     states = iter(["RUNNING", "COMPLETED"])
     monkeypatch.setattr(jobs, "jobs_of", lambda sent: [jobs.SlurmJob("102_", next(states), "None")])
     monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=lambda seconds: None))
@@ -195,7 +195,7 @@ def test_an_unknown_name_says_how_to_submit(fake, name):
 @pytest.mark.parametrize("text", ['{"name": 5', "[]", "{}", '{"name": "eta1", "words": 5, "again": []}', "\0"])
 def test_a_damaged_submission_is_named(fake, text):
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
-    (sent.place / "submission.json").write_text(text)
+    (sent.scripts_folder / "submission.json").write_text(text)
     with pytest.raises(ConfigError, match=r"submission\.json.*the file is damaged.*scancel --name tune-dml-eta1"):
         jobs.find_submission("eta1")
     assert jobs.open_jobs(fake / "eta1") == []
@@ -212,7 +212,7 @@ def test_jobs_are_asked_for_by_name_too_because_numbers_come_again(fake):
 @pytest.mark.parametrize(("size", "most"), [("51", 51), ("40000", 1000), ("none", 1000)])
 def test_an_array_is_as_large_as_slurm_allows(fake, size, most):
     (fake / "job").write_text(f"MaxArraySize            = {size}\n")
-    assert jobs.most_tasks() == most
+    assert jobs.max_array_tasks() == most
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ end_descendants()
 print("left")
 """
     stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
-    command = [sys.executable, "-c", program.replace("_PARTING", "")]
+    command = [sys.executable, "-c", program]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout.endswith("left\n")

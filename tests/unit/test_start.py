@@ -27,7 +27,7 @@ def limits(monkeypatch):
 
 
 def threads_left(proc, groups):
-    return [(place, left) for place, left, _ in start_checks._threads_left(proc, groups)]
+    return [(place, left) for place, left, _ in start_checks._free_threads(proc, groups)]
 
 
 def test_threads_of_a_user_and_of_each_control_group_above_are_counted(tmp_path, limits, monkeypatch):
@@ -58,7 +58,7 @@ def test_root_and_who_has_no_limit_are_asked_nothing(tmp_path, limits, monkeypat
 
 @pytest.mark.parametrize(("places", "refused"), [(2, False), (3, True)])
 def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places, refused):
-    monkeypatch.setattr(start_checks, "_threads_left", lambda: [("ulimit -u", 200, "Raise it.")])
+    monkeypatch.setattr(start_checks, "_free_threads", lambda: [("ulimit -u", 200, "Raise it.")])
     problems = [str(problem) for problem in start_checks.start_problems(places)]
     said = "ulimit -u: Ray and 3 training processes need at least 220 free threads, but got 200. Raise it."
     assert problems == ([said] if refused else [])
@@ -75,7 +75,7 @@ def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places,
     ],
 )
 def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch, limits, optimize, warnings, refused):
-    monkeypatch.setattr(start_checks, "_threads_left", list)
+    monkeypatch.setattr(start_checks, "_free_threads", list)
     monkeypatch.setattr(
         start_checks, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize)
     )
@@ -89,41 +89,41 @@ def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch
     [
         (
             "/scratch/slurm-job.12345678/node-17/tmp1",
-            "may have a name of 39 bytes, for its sockets lie in it, not of 40",
+            ", with its sockets, must not exceed 39 bytes; it has 40",
         ),
-        ("/scratch/" + 12 * "ö", "must have a name of ASCII letters"),
+        ("/scratch/" + 12 * "ö", " must consist of ASCII characters"),
         ("/scratch/slurm-job.12345678/node-17/tmp", ""),
         ("/a b", ""),
     ],
 )
 def test_a_folder_in_which_rays_sockets_cannot_lie_is_refused(monkeypatch, limits, folder, said):
     """Batch systems name one for each job; the kernel takes 107 bytes for a socket's name."""
-    monkeypatch.setattr(start_checks, "_threads_left", list)
+    monkeypatch.setattr(start_checks, "_free_threads", list)
     monkeypatch.setattr(start_checks.os, "getpid", lambda: 4194304)
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setenv("TMPDIR", folder)
     told = [str(problem) for problem in start_checks.start_problems(2)]
-    remedy = "Set RAY_TMPDIR to another one, such as /tmp."
-    assert told == ([f"Ray: the folder of Ray's temporary files {said}, but got '{folder}'. {remedy}"] if said else [])
+    remedy = "Set RAY_TMPDIR to another folder, such as /tmp."
+    assert told == ([f"Ray: the path of Ray's temporary folder{said}, but got '{folder}'. {remedy}"] if said else [])
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # noqa: S108
     assert start_checks.start_problems(2) == []
 
 
 def test_they_are_a_matter_of_a_ray_that_is_to_be_started(monkeypatch):
-    monkeypatch.setattr(start_checks, "_threads_left", lambda: [("ulimit -u", 1, "Raise it.")])
-    monkeypatch.setattr(cluster, "_is_there", lambda: False)  # other tests may have left one running
+    monkeypatch.setattr(start_checks, "_free_threads", lambda: [("ulimit -u", 1, "Raise it.")])
+    monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # other tests may have left one running
     assert [problem.place for problem in cluster.resource_problems(Resources())] == ["ulimit -u"]
-    monkeypatch.setattr(cluster, "_is_there", lambda: True)
+    monkeypatch.setattr(cluster, "_has_ray", lambda: True)
     monkeypatch.setattr(cluster, "capacity_at", lambda address: cluster.Capacity(({"CPU": 4.0},)))
     assert cluster.resource_problems(Resources()) == []
 
 
 def test_a_ray_that_did_not_start_names_the_limits_that_were_set(limits):
-    assert "no tight limits (`ulimit -a`)." in start_checks.not_started(RuntimeError("timed out")).remedy
+    assert "no low limits (`ulimit -a`)." in start_checks.start_failure(RuntimeError("timed out")).remedy
     limits.update({resource.RLIMIT_FSIZE: 20 << 20, resource.RLIMIT_NOFILE: 64, resource.RLIMIT_NPROC: 50_000})
     assert (
-        "no tight limits: `ulimit -n` is 64, `ulimit -f` is 20 MB."
-        in start_checks.not_started(RuntimeError("timed out")).remedy
+        "no low limits: `ulimit -n` is 64, `ulimit -f` is 20 MB."
+        in start_checks.start_failure(RuntimeError("timed out")).remedy
     )
 
 

@@ -26,7 +26,7 @@ def plan():
 
 def everything(state: SweepState) -> list[object]:
     return [
-        *(state.recorded, list(state.trials), [cell.digest for cell in state.cells]),
+        *(state.trial_states, list(state.trials), [cell.digest for cell in state.cells]),
         *(state.sessions, list(state.notes), state.created, state.resources),
     ]
 
@@ -55,7 +55,7 @@ def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
             grown.update()
             assert everything(grown) == everything(read_state(folder))
     assert (grown.trial(first).status, grown.trial(first).attempts, grown.trial(first).host) == ("finished", 2, "b")
-    assert (grown.trial(second).status, grown.trial(second).live) == ("running", False)  # it died with its driver
+    assert (grown.trial(second).status, grown.trial(second).is_live) == ("running", False)  # it died with its driver
     assert grown.resources == Resources(workers=3)
     assert list(grown.notes) == ["said"]
     assert len(grown.trials) == 6
@@ -140,8 +140,8 @@ def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(
 
     def left():
         results = Results.of(state)
-        assert results.incomplete == state.incomplete
-        return state.incomplete, state.to_propose, results.count("missing"), results.planned_trials
+        assert results.is_incomplete == state.is_incomplete
+        return state.is_incomplete, state.to_propose, results.count("missing"), results.planned_trials
 
     with Ledger(tmp_path) as ledger:
         assert left() == (True, 6, 6, 6)  # its driver died before it proposed any
@@ -185,7 +185,7 @@ def test_a_folder_that_was_moved_by_hand_is_the_sweep_s_name(tmp_path, plan):
     plan.save(tmp_path / "before" / "plan.json")
     (tmp_path / "before").rename(tmp_path / "after")
     assert load_state(tmp_path, "after").plan.name == "after"
-    assert read_state(tmp_path / "after").stored.identity() == plan.identity()
+    assert read_state(tmp_path / "after").stored_plan.identity() == plan.identity()
 
 
 def test_a_sweep_that_has_lost_its_plan_is_not_forgotten(tmp_path, plan):

@@ -15,7 +15,7 @@ from helpers.toys import space_of
 
 from tune_dml.planning.stopping import bracket_of, rungs_of, stopping_problems
 from tune_dml.planning.study import Search
-from tune_dml.running.failures import stalled
+from tune_dml.running.failures import stall_failure
 from tune_dml.running.limits import BudgetStopper, StallDetector
 from tune_dml.running.search.stopping import StoppingProposals
 from tune_dml.space import Baseline, Grid, Knob, LogRange
@@ -49,7 +49,7 @@ class Sweep:
     def proposals(self):
         return StoppingProposals(
             self.plan,
-            known=self.known,
+            trial_values=self.known,
             stopped=self.stopped,
             values=lambda key: dict(self.rows.get(key, {})),
             on_stop=self.stop,
@@ -71,7 +71,7 @@ class Sweep:
                 if end_after is not None and sum(self.begun.values()) >= end_after:
                     return proposals
             if not running:
-                assert proposals.finished
+                assert proposals.is_finished
                 return proposals
             trial, until = running.pop(order.randrange(len(running)))
             reached = range(10, (until or 90) + 1, 10)
@@ -81,12 +81,12 @@ class Sweep:
             }
             if breaks is not None and breaks[0] <= reached[-1]:
                 self.known[trial.key] = breaks[1]
-                proposals.ended(trial.key, breaks[1])
+                proposals.record_value(trial.key, breaks[1])
             elif until is None:
                 self.known[trial.key] = value_at(trial, 90)
-                proposals.ended(trial.key, value_at(trial, 90))
+                proposals.record_value(trial.key, value_at(trial, 90))
             else:
-                proposals.paused(trial.key)
+                proposals.record_pause(trial.key)
 
     def outcome(self):
         """Label and seed -> the step it was stopped at, or its value."""
@@ -168,7 +168,7 @@ def test_neither_order_nor_interruptions_change_what_stops_and_what_is_proposed(
         assert cut.outcome() == whole.outcome()
         done = cut.proposals()
         assert done.next_trial() is None
-        assert done.finished
+        assert done.is_finished
 
 
 def test_a_proposed_cell_is_compared_with_those_before_it_alone():
@@ -196,7 +196,7 @@ def test_a_cell_that_diverged_is_behind_all_and_a_lost_seed_is_a_hole():
     lost = Sweep(plan, {(finishing, 1): (5, math.nan)})
     lost.run(random.Random(0))
     assert sum(stopped == 10 for stopped, _ in lost.outcome().values()) in {20, 21}
-    assert lost.proposals().finished
+    assert lost.proposals().is_finished
 
 
 def test_a_cell_that_diverges_after_a_rung_counts_there_as_what_it_was_whatever_is_known_first():
@@ -216,8 +216,8 @@ def test_where_all_diverge_all_end():
     plan = plan_of(MARGINS)
     broken = {(cell.label, seed): (5, math.inf) for cell in plan.cells if not cell.baseline for seed in plan.seeds}
     sweep = Sweep(plan, broken)
-    assert sweep.run(random.Random(0)).finished
-    assert sweep.proposals().finished
+    assert sweep.run(random.Random(0)).is_finished
+    assert sweep.proposals().is_finished
 
 
 def test_a_stop_that_was_recorded_in_part_is_completed_and_nothing_runs_again():
@@ -236,7 +236,7 @@ def test_a_search_is_told_what_a_stopped_cell_would_have_come_to_if_it_had_gaine
     plan = plan_of(LR, "tpe", 10)
     sweep = Sweep(plan)
     proposals = sweep.run(random.Random(0))
-    proposals._tell_up_to(len(proposals.asked) - 1)
+    proposals._report_up_to(len(proposals.pending_cells) - 1)
     told = [trial.value for trial in proposals.study.trials]
 
     def mean(cell, step):
@@ -259,12 +259,12 @@ class Clock:
     def __call__(self):
         return self.now
 
-    def stalled(self, watch, until):
+    def find_stalled(self, watch, until):
         """Whom rounds of a second each name meanwhile, and why."""
         named = {}
         while self.now < until:
             self.now += 1.0
-            named |= watch.stalled()
+            named |= watch.find_stalled()
         return named
 
 
@@ -292,16 +292,16 @@ def test_a_trial_that_says_nothing_for_too_long_is_stalled():
         watch.begin(key)
         if key != "starts":
             watch.step(key)
-    assert not clock.stalled(watch, until=90.0)
+    assert not clock.find_stalled(watch, until=90.0)
     watch.step("speaks")
-    assert clock.stalled(watch, until=150.0) == {"hangs": stalled(100.0)}
+    assert clock.find_stalled(watch, until=150.0) == {"hangs": stall_failure(100.0)}
     watch.end("hangs")
-    assert not clock.stalled(watch, until=189.0)
-    assert clock.stalled(watch, until=360.0) == {"speaks": stalled(100.0)}
+    assert not clock.find_stalled(watch, until=189.0)
+    assert clock.find_stalled(watch, until=360.0) == {"speaks": stall_failure(100.0)}
     watch.end("speaks")
-    assert not clock.stalled(watch, until=600.0)
-    assert clock.stalled(watch, until=611.0) == {"starts": stalled(600.0, before_first=True)}
-    assert not clock.stalled(StallDetector(clock=clock), until=700.0)
+    assert not clock.find_stalled(watch, until=600.0)
+    assert clock.find_stalled(watch, until=611.0) == {"starts": stall_failure(600.0, before_first=True)}
+    assert not clock.find_stalled(StallDetector(clock=clock), until=700.0)
 
 
 @pytest.mark.parametrize("limit", [None, 300.0])
@@ -313,11 +313,11 @@ def test_a_start_has_a_limit_of_its_own_where_one_is_given(limit):
     watch.begin("trains")
     watch.step("trains")
     watch.await_answer("is created", new=True)
-    assert not clock.stalled(watch, until=29.0)
-    told = clock.stalled(watch, until=200.0)
-    assert told == dict.fromkeys(("hangs", "is created"), stalled(30.0, before_first=True))
+    assert not clock.find_stalled(watch, until=29.0)
+    told = clock.find_stalled(watch, until=200.0)
+    assert told == dict.fromkeys(("hangs", "is created"), stall_failure(30.0, before_first=True))
     assert told["hangs"].reason == "stalled: no first step for 30 s"
-    assert ("trains" in clock.stalled(watch, until=311.0)) == (limit is not None)
+    assert ("trains" in clock.find_stalled(watch, until=311.0)) == (limit is not None)
 
 
 def test_a_driver_that_stood_still_blames_no_trial_for_it():
@@ -326,20 +326,20 @@ def test_a_driver_that_stood_still_blames_no_trial_for_it():
     watch.begin("speaks")
     watch.step("speaks")
     watch.step("hangs")
-    assert not watch.stalled()
+    assert not watch.find_stalled()
     clock.now = 40.0  # stopped, or waiting for its storage; the trials went on
-    assert not watch.stalled()
+    assert not watch.find_stalled()
     while clock.now < 52.0:
         clock.now += 1.0
         watch.step("speaks")
-        if hung := watch.stalled():
+        if hung := watch.find_stalled():
             break
     assert list(hung) == ["hangs"]
     assert clock.now >= 48.0
     watch.end("hangs")
     for _ in range(10):  # rounds that all take long do not hide a trial that hangs
         clock.now += 5.0
-        if hung := watch.stalled():
+        if hung := watch.find_stalled():
             break
     assert list(hung) == ["speaks"]
 
@@ -349,13 +349,13 @@ def test_a_process_that_does_not_take_the_next_trial_is_stalled():
     watch = StallDetector(limit=100.0, clock=clock)
     watch.await_answer("a", new=False)
     watch.await_answer("new", new=True)
-    assert set(clock.stalled(watch, until=111.0)) == {"a"}
-    assert set(clock.stalled(watch, until=611.0)) == {"a", "new"}
+    assert set(clock.find_stalled(watch, until=111.0)) == {"a"}
+    assert set(clock.find_stalled(watch, until=611.0)) == {"a", "new"}
     watch.end("new")
     clock.now = 700.0
     watch.begin("a")
     clock.now = 1000.0
-    assert watch.stalled() == {}
+    assert watch.find_stalled() == {}
 
 
 def test_it_does_not_look_at_every_event():
@@ -363,6 +363,6 @@ def test_it_does_not_look_at_every_event():
     watch = StallDetector(limit=80.0, clock=clock)
     watch.step("a")
     clock.now = 200.0
-    assert list(watch.stalled()) == ["a"]
+    assert list(watch.find_stalled()) == ["a"]
     clock.now = 205.0
-    assert watch.stalled() == {}
+    assert watch.find_stalled() == {}

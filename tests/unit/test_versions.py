@@ -13,9 +13,15 @@ from packaging.requirements import Requirement
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import versions
-from tune_dml.running.cluster.nodes import _clocks, _count, _each, _pictures, _shared
+from tune_dml.running.cluster.nodes import (
+    _clock_facts,
+    _node_count_fact,
+    _per_node_facts,
+    _picture_facts,
+    _shared_folder_facts,
+)
 from tune_dml.running.cluster.versions import (
-    _BESIDE,
+    _EARLY_IMPORTS,
     _differences,
     missing_data_problems,
     versions_here,
@@ -73,7 +79,7 @@ def test_all_that_a_trial_imports_before_it_can_speak_is_asked_for():
     places = {
         name for name, sources in metadata.packages_distributions().items() if needed & {s.lower() for s in sources}
     }
-    assert (imported & places) - {"ray", "torch", "torchgen", "functorch"} == set(_BESIDE)
+    assert (imported & places) - {"ray", "torch", "torchgen", "functorch"} == set(_EARLY_IMPORTS)
 
 
 def requirements(distribution, extra):
@@ -127,7 +133,7 @@ def answer(**changes):
 
 def said(offered=4.0, **changes):
     nodes = [{"NodeID": "1", "Resources": {"CPU": 48.0, **({"GPU": offered} if offered else {})}}]
-    return list(_each([answer(**changes)], nodes))
+    return list(_per_node_facts([answer(**changes)], nodes))
 
 
 def test_of_a_sound_node_its_cache_is_told():
@@ -156,30 +162,32 @@ def test_a_head_that_offers_no_gpu_may_have_some_that_torch_cannot_use():
 
 def test_a_head_that_others_cannot_reach_is_noted():
     """Without a default route Ray takes the address that a machine's own name leads to."""
-    alone = _count([{"NodeManagerAddress": "127.0.1.1"}])
+    alone = _node_count_fact([{"NodeManagerAddress": "127.0.1.1"}])
     assert (alone.found, alone.wrong) == ("1 alive, at 127.0.1.1, which no other machine reaches", False)
     assert "--node-ip-address=ADDRESS" in alone.remedy
-    reached = _count([{"NodeManagerAddress": "10.0.0.7"}, {"NodeManagerAddress": "10.0.0.8"}])
+    reached = _node_count_fact([{"NodeManagerAddress": "10.0.0.7"}, {"NodeManagerAddress": "10.0.0.8"}])
     assert (reached.found, reached.remedy) == ("2 alive", "")
 
 
 def test_a_clock_that_differs_is_wrong():
-    (fact,) = _clocks([answer(), answer(skew=7.0)])
+    (fact,) = _clock_facts([answer(), answer(skew=7.0)])
     assert (fact.found, fact.wrong) == ("at most 7.0 s apart", True)
 
 
 def test_storage_that_a_node_does_not_see_is_named():
     lacking = {key: value for key, value in answer(host="b").items() if key != "storage"}
-    (fact,) = _shared([answer(), {**lacking, "storage_error": "No such file or directory"}], Path("/mnt/shared"))
+    (fact,) = _shared_folder_facts(
+        [answer(), {**lacking, "storage_error": "No such file or directory"}], Path("/mnt/shared")
+    )
     assert fact.wrong
     assert fact.found == "/mnt/shared on b: No such file or directory"
-    (fact,) = _shared([answer(), answer()], Path("/mnt/shared"))
+    (fact,) = _shared_folder_facts([answer(), answer()], Path("/mnt/shared"))
     assert not fact.wrong
 
 
 def test_pictures_must_be_where_trials_run():
     nodes = [{"NodeID": str(number), "Resources": {"CPU": float(number)}} for number in range(3)]
     head, first, second = (answer(host=name, node_id=str(n), pictures=("/cub", n == 1)) for n, name in enumerate("abc"))
-    assert [fact.found for fact in _pictures([head, first, second], nodes) if fact.wrong] == ["/cub is not on c"]
-    assert [fact.found for fact in _pictures([head, first], nodes)] == ["/cub: on 1 that run trials"]
-    assert not list(_pictures([answer(pictures=None)], nodes))
+    assert [fact.found for fact in _picture_facts([head, first, second], nodes) if fact.wrong] == ["/cub is not on c"]
+    assert [fact.found for fact in _picture_facts([head, first], nodes)] == ["/cub: on 1 that run trials"]
+    assert not list(_picture_facts([answer(pictures=None)], nodes))

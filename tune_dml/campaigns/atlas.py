@@ -12,7 +12,7 @@ from trainables.files import expand_home
 from tune_dml import operations
 from tune_dml.planning.atlas import atlas_space
 from tune_dml.planning.request import Racing, Request, Resources, Session
-from tune_dml.record.atlas import table_of
+from tune_dml.record.atlas import build_table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class AtlasRequest:
     """The options of an atlas."""
 
     datasets: Sequence[str]
-    """Data sets, each as NAME or NAME=DIR with the folder of its files."""
+    """Data sets, each as NAME or, with the folder of its files, NAME=DIR."""
     losses: Sequence[str] = ()
     seeds: int | Sequence[int] = 5
     settings: Mapping[str, Value] | None = None
@@ -40,37 +40,37 @@ class AtlasSweeps:
     """The sweeps of an atlas that have started."""
 
     names: tuple[str, ...]
-    """Name of each data set in the table; pictures of a folder have the folder's name."""
+    """Name of each data set in the table: that of the data set or of its folder."""
     sweeps: tuple[Sweep, ...]
 
     @property
     def exit_code(self) -> int:
-        """130 interrupted and resumable, 0 done: a diverged trial is a result here."""
-        return 130 if any(sweep.results.incomplete for sweep in self.sweeps) else 0
+        """130 if interrupted and resumable, otherwise 0. In an atlas, a diverged trial is a result."""
+        return 130 if any(sweep.results.is_incomplete for sweep in self.sweeps) else 0
 
     def table(self) -> pd.DataFrame:
         """Return the table of all finished and diverged trials."""
         import pandas as pd
 
-        tables = [table_of(sweep.results, name) for name, sweep in zip(self.names, self.sweeps, strict=True)]
+        tables = [build_table(sweep.results, name) for name, sweep in zip(self.names, self.sweeps, strict=True)]
         return pd.concat(tables, ignore_index=True)
 
 
 def _atlas_requests(request: AtlasRequest) -> dict[str, Request]:
-    """Return name in the table -> request of the sweep. Raise ConfigError for a repeated name."""
-    found: dict[str, Request] = {}
-    for word in request.datasets:
-        dataset, _, folder = word.partition("=")
+    """Return the request of each sweep by its name in the table. Raise ConfigError for a repeated name."""
+    requests: dict[str, Request] = {}
+    for argument in request.datasets:
+        dataset, _, folder = argument.partition("=")
         root = expand_home(Path(folder)).absolute() if folder else None
         name = dataset if root is None else root.name.replace(".", "-")
-        if name in found:
-            remedy = "Leave the repeat out, or rename its folder."
-            raise ConfigError(Problem("DATASET", "must be named once", word, remedy))
-        found[name] = Request(
+        if name in requests:
+            remedy = "Remove the repeated one, or rename its folder."
+            raise ConfigError(Problem("DATASET", "must be named once", argument, remedy))
+        requests[name] = Request(
             atlas_space(dataset, request.losses), dataset, root, seeds=request.seeds, settings=request.settings,
             name=f"{request.name}-{name}",
         )  # fmt: skip
-    return found
+    return requests
 
 
 def run_atlas(
@@ -83,9 +83,11 @@ def run_atlas(
 ) -> AtlasSweeps:
     """Run the sweeps of an atlas one after another; the same call resumes them. Raise ConfigError for wrong options."""
     requests, sweeps = _atlas_requests(request), []
-    for one in requests.values():
+    for sweep_request in requests.values():
         sweeps.append(
-            operations.run(one, session, Racing(), resources=resources, console=console, data_progress=data_progress)
+            operations.run(
+                sweep_request, session, Racing(), resources=resources, console=console, data_progress=data_progress
+            )
         )
         if sweeps[-1].interrupted:
             break

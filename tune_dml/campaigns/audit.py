@@ -1,9 +1,9 @@
-"""Audit a run: why does it not reach a protocol's result?
+"""Audit a run: find the settings because of which it does not reach a protocol's result.
 
     tune-dml audit config.yaml --against glyphs/triplet
 
-A first sweep screens all settings that differ; a second one measures the suspects again on fresh seeds. The same call resumes
-an interrupted audit.
+A first sweep screens all settings that differ. A second sweep tests the suspects again with fresh seeds. The same call
+resumes an interrupted audit.
 """
 
 from __future__ import annotations
@@ -50,47 +50,47 @@ class AuditRequest:
     """The options of an audit."""
 
     run: str
-    """A search space, a sweep file, a stored sweep or the YAML file of one run."""
+    """Name of a search space or a stored sweep, or the path of a sweep file or of a run's YAML file."""
     against: str
     """Name of a protocol, or the number that the run does not reach."""
     dataset: str | None = None
     data_root: Path | None = None
     settings: Mapping[str, Value] | None = None
     cell: str | None = None
-    """Label of the audited cell; by default the best cell of a sweep, or the first of a space."""
+    """Label of the audited cell; by default the best cell of a sweep or the first cell of a space."""
     name: str | None = None
     margin: float = 1.0
 
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The sweeps and the verdict of an audit, which may be incomplete."""
+    """The sweeps and the verdict of an audit, as far as complete."""
 
     audit: Audit
     first: Sweep
     second: Sweep | None = None
     suspects: Suspects | None = None
     verdict: ScreeningVerdict | None = None
-    """None until both sweeps are complete."""
+    """The verdict; None until both sweeps are complete."""
     notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0 done, 3 with failed or diverged trials, 130 interrupted and resumable."""
+        """0 if complete, 3 if trials failed or diverged, 130 if interrupted and resumable."""
         return max(self.first.exit_code, self.second.exit_code if self.second else 0)
 
 
 def plan_audit(request: AuditRequest, storage: Path, cache_dir: Path | None = None) -> Audit:
-    """Return the settings to compare and the oddities of the data. Raise ConfigError for a wrong run or protocol."""
+    """Return the settings to compare, and findings about the data. Raise ConfigError for a wrong run or protocol."""
     number = _number(request.against)
     run, metric = _run_of(request, storage, None if number is not None else request.against)
     protocol = find_protocol(None if number is not None else request.against, run)
     root = request.data_root or (Path(run.data.root) if run.data.root else None)
     settings = run.settings() if root is None else {**run.settings(), "data.root": str(root)}
     reference = reference_config(protocol, run.loss.name, training_part(protocol.dataset, settings))
-    found = differences(run, reference)
-    odd = data_findings(settings, cache_dir)
-    return Audit(request.run, protocol, found, metric, request.margin, number, odd, root)
+    setting_differences = differences(run, reference)
+    findings = data_findings(settings, cache_dir)
+    return Audit(request.run, protocol, setting_differences, metric, request.margin, number, findings, root)
 
 
 def run_audit(
@@ -114,21 +114,21 @@ def run_audit(
 
     data = audit.protocol.dataset, audit.data_root
     first = sweep(Request(audit.screening_space(), *data, seeds=(0,), name=name))
-    if first.results.incomplete:
+    if first.results.is_incomplete:
         return AuditResult(audit, first)
-    values, lost = _values(first.results, [(arm, 0) for arm in audit.run_names])
-    _refuse_too_few(values, name)
-    chosen = suspects(audit.design, values)
-    seeds = audit.fresh_seeds(chosen)
-    space = audit.confirmation_space(chosen)
+    values, notes_on_screening = _values(first.results, [(arm, 0) for arm in audit.run_names])
+    _raise_if_too_few(values, name)
+    selected = suspects(audit.design, values)
+    seeds = audit.fresh_seeds(selected)
+    space = audit.confirmation_space(selected)
     second = sweep(Request(space, *data, seeds=seeds, name=f"{name}-confirm"))
-    if second.results.incomplete:
-        return AuditResult(audit, first, second, chosen)
-    design = audit.confirmation(chosen)
+    if second.results.is_incomplete:
+        return AuditResult(audit, first, second, selected)
+    design = audit.confirmation(selected)
     cells = [(audit.cell_name(row), seeds[block]) for row, block in zip(design.levels, design.blocks, strict=True)]
-    again, lost_again = _values(second.results, cells)
-    verdict = judge(audit.design, values, design, again, chosen)
-    return AuditResult(audit, first, second, chosen, verdict, (*lost, *lost_again))
+    confirmed_values, notes_on_confirmation = _values(second.results, cells)
+    verdict = judge(audit.design, values, design, confirmed_values, selected)
+    return AuditResult(audit, first, second, selected, verdict, (*notes_on_screening, *notes_on_confirmation))
 
 
 def _number(text: str) -> float | None:
@@ -140,34 +140,34 @@ def _number(text: str) -> float | None:
 
 
 def _run_of(request: AuditRequest, storage: Path, protocol: str | None) -> tuple[TrialConfig, str]:
-    """Return the configuration of the user's run, and the metric to judge by."""
+    """Return the configuration of the user's run, and the metric that is compared."""
     from trainables.tasks import task_of
 
     path = expand_home(Path(request.run))
     is_file = request.run.endswith(SWEEP_FILES)
-    given = {"settings": dict(request.settings or {}), "dataset": request.dataset}
+    options = {"settings": dict(request.settings or {}), "dataset": request.dataset}
     if is_file and is_trial_file(read_mapping(path, "configuration of a run")):
         from tune_dml.catalogue import protocols
 
-        raise_if_any(unused_options({**given, "cell": request.cell}, "the file of a run has all its settings"))
+        raise_if_any(unused_options({**options, "cell": request.cell}, "the file of a run has all its settings"))
         config = read_trial_file(path, protocols().get(protocol) if protocol else None)
         return config, task_of(config).headline
     if not is_file and request.run in sweep_names(storage):
-        raise_if_any(unused_options(given, "the cell of a stored sweep has all its settings"))
+        raise_if_any(unused_options(options, "the cell of a stored sweep has all its settings"))
         results = load_results(storage, request.run)
-        _refuse_programs(results.plan.space, request.run)
+        _raise_if_program(results.plan.space, request.run)
         return _cell_of_sweep(results, request.cell), results.plan.metric
     study = study_of(Request(request.run, request.dataset, request.data_root, settings=request.settings))
     plan = make_plan(study)
-    _refuse_programs(plan.space, request.run)
-    own = [cell for cell in plan.cells if not cell.baseline] or list(plan.cells)
-    chosen = _labelled(own, request.cell) if request.cell else own[0]
-    return chosen.config, plan.metric
+    _raise_if_program(plan.space, request.run)
+    cells = [cell for cell in plan.cells if not cell.baseline] or list(plan.cells)
+    selected = _find_cell(cells, request.cell) if request.cell else cells[0]
+    return selected.config, plan.metric
 
 
-def _refuse_programs(space: Space, run: str) -> None:
+def _raise_if_program(space: Space, run: str) -> None:
     if space.program is not None:
-        rule = "an audit compares the settings of trials that this program trains, and these run a program of yours"
+        rule = "an audit compares settings of tune-dml's own trials, but these trials run your program"
         raise ConfigError(Problem("audit", rule, run, "Name another space, sweep or file."))
 
 
@@ -177,39 +177,39 @@ def _cell_of_sweep(results: Results, label: str | None) -> TrialConfig:
     ranked = [cell for cell in best_cells(results) if not cell.baseline] or list(results.cells)
     if not ranked:
         raise ConfigError(Problem("RUN", "the sweep has no cell", results.name, "Name another one."))
-    return (_labelled(list(results.cells), label) if label else ranked[0]).config
+    return (_find_cell(list(results.cells), label) if label else ranked[0]).config
 
 
-def _labelled(cells: Sequence[Cell], label: str) -> Cell:
+def _find_cell(cells: Sequence[Cell], label: str) -> Cell:
     from trainables.errors import nearest
 
-    found = next((cell for cell in cells if cell.label == label), None)
-    if found is None:
+    cell = next((cell for cell in cells if cell.label == label), None)
+    if cell is None:
         remedy = nearest(label, [cell.label for cell in cells], what="cell")
         raise ConfigError(Problem("--cell", "unknown cell", label, remedy))
-    return found
+    return cell
 
 
-def _values(results: Results, wanted: Sequence[tuple[str, int]]) -> tuple[NDArray[np.float64], list[str]]:
-    """Return the metric of each run by arm and seed, and notes on runs without one.
+def _values(results: Results, keys: Sequence[tuple[str, int]]) -> tuple[NDArray[np.float64], list[str]]:
+    """Return the metric of each run, given by arm and seed, and notes on runs without it.
 
-    A run that diverged has the lowest value of the others; a run that failed has nan.
+    A diverged run gets the lowest value of the others, a failed run nan.
     """
     metric = results.plan.metric
     trials = {(trial.cell.arm, trial.seed): trial for trial in results.trials}
-    values = np.array([trials[key].metrics.get(metric, np.nan) for key in wanted], dtype=float)
-    status = np.array([trials[key].status for key in wanted])
+    values = np.array([trials[key].metrics.get(metric, np.nan) for key in keys], dtype=float)
+    status = np.array([trials[key].status for key in keys])
     values[status != "finished"] = np.nan
     lowest = np.nanmin(values) if np.isfinite(values).any() else np.nan
     notes = []
-    for word, consequence in (("diverged", "counts as the lowest value of the others"), ("failed", "is left out")):
-        names = [f"{arm}, seed {seed}" for (arm, seed), state in zip(wanted, status, strict=True) if state == word]
-        notes += [f"{results.name}: {one} {word} and {consequence}" for one in names]
+    for outcome, consequence in (("diverged", "counts as the lowest value of the others"), ("failed", "is left out")):
+        names = [f"{arm}, seed {seed}" for (arm, seed), state in zip(keys, status, strict=True) if state == outcome]
+        notes += [f"{results.name}: {run_name} {outcome} and {consequence}" for run_name in names]
     values[status == "diverged"] = lowest
     return values, notes
 
 
-def _refuse_too_few(values: NDArray[np.float64], name: str) -> None:
+def _raise_if_too_few(values: NDArray[np.float64], name: str) -> None:
     missing = int((~np.isfinite(values)).sum())
     if missing * 4 > len(values):
         rule = f"{missing} of {len(values)} runs of the screening have no value"

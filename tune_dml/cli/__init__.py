@@ -74,10 +74,10 @@ def say_problems(error: ConfigError, words: Sequence[str]) -> None:
 
         typer.echo(error_json(error.problems, words))
         return
-    from tune_dml.record.origin.commands import as_typed_here
+    from tune_dml.record.origin.commands import with_program
 
     many = len(error.problems) > 1
-    sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + as_typed_here(f"{error}\n"))
+    sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + with_program(f"{error}\n"))
 
 
 def _open_output() -> None:

@@ -11,14 +11,14 @@ from tune_dml.cli import main, say_problems
 from tune_dml.cli._command import dashed
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
 from tune_dml.cli._without_torch import without_torch
-from tune_dml.running.process import RELAXED
+from tune_dml.running.process import RELAXED_THRESHOLD
 
 _LAST_STREAM = 2
 
 
 def program() -> None:
     """Run a verb; a training verb runs in its own process."""
-    gc.set_threshold(RELAXED)
+    gc.set_threshold(RELAXED_THRESHOLD)
     occupy_standard_streams()
     words = sys.argv[1:] = dashed(sys.argv[1:])
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):

@@ -78,7 +78,7 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
         words: The command.
         as_json: Whether to print JSON.
     """
-    from tune_dml.running.slurm.jobs import MOST_TASKS, Submission, most_tasks, submit
+    from tune_dml.running.slurm.jobs import MAX_TASKS, Submission, max_array_tasks, submit
     from tune_dml.running.slurm.profile import profile_file, read_profile
 
     command = read(_with_storage(list(words)), SLURM)
@@ -97,7 +97,7 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
     there = shlex.join([SLURM, *options.words()])
     if group:
         profile = replace(profile, nodes=1)  # a task has one; the flag was refused
-    most = most_tasks() if group and not options.print_only else MOST_TASKS
+    most = max_array_tasks() if group and not options.print_only else MAX_TASKS
     submission = Submission(
         command.sweep, str(folder), command.words, again, there, time.time(), profile.temp, group, most, profile.gpus
     )

@@ -124,17 +124,17 @@ def _has_begun(folder: Path) -> bool:
     """Return whether a trial of the sweep has begun."""
     from tune_dml.record.state import read_state
 
-    return any(trial.attempts for trial in read_state(folder).recorded.values())
+    return any(trial.attempts for trial in read_state(folder).trial_states.values())
 
 
 def _lost_node(words: Sequence[str], code: int | None) -> int:
     """Return the code of a driver that has reported why; raise ConfigError for one that has not."""
     from trainables.option_names import Flags, naming
-    from tune_dml.running.cluster.cluster import lost_node
+    from tune_dml.running.cluster.cluster import lost_node_problem
 
     if code is None:
         with naming(Flags()):
-            raise ConfigError(lost_node(_given(words).get("address")))
+            raise ConfigError(lost_node_problem(_given(words).get("address")))
     return code
 
 
@@ -290,9 +290,9 @@ def _command(verb: str) -> Any:
 
 def _cause(code: int) -> str:
     if code in _SIGNALS:
-        from tune_dml.running.cluster.start_checks import tight_limits
+        from tune_dml.running.cluster.start_checks import low_limits
 
-        return ", ".join([f"signal {_SIGNALS[code]}", *tight_limits()])
+        return ", ".join([f"signal {_SIGNALS[code]}", *low_limits()])
     return f"exit code {code}: its Ray node is gone"
 
 

@@ -19,10 +19,10 @@ def state_of(results: Results) -> str:
     ended = sum(trial.status not in {"running", "missing"} for trial in results.trials)
     failed, diverged = results.count("failed"), results.count("diverged")
     if is_running(results.folder):
-        if results.confirmation_left and not results.incomplete:
+        if results.confirmation_left and not results.is_incomplete:
             return f"confirming {len(results.confirmed) - results.confirmation_left}/{len(results.confirmed)}"
         return f"running {ended}/{results.planned_trials}"
-    if results.incomplete:
+    if results.is_incomplete:
         begun = ended or results.count("running")
         return f"interrupted {ended}/{results.planned_trials}" if begun else "not begun"
     if left := results.confirmation_left:
@@ -71,7 +71,7 @@ def unjudged(results: Results) -> str:
     """
     from tune_dml.record.origin.commands import command
 
-    if results.looked_at or not _has_numbers(results):
+    if results.has_current_look or not _has_numbers(results):
         return ""
     when = "comes with its end" if is_running(results.folder) else "comes with the end of a session"
     now = f"{command(results, 'report')} judges the present trials: a look, which spends a part of the 5 % error"
@@ -79,7 +79,7 @@ def unjudged(results: Results) -> str:
 
 
 def _is_judged(results: Results) -> bool:
-    return _has_numbers(results) and bool(results.looked_at)
+    return _has_numbers(results) and bool(results.has_current_look)
 
 
 def _has_numbers(results: Results) -> bool:

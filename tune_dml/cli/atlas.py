@@ -108,10 +108,10 @@ class _Atlas:
 
 def _judged(rows: Any, margin: float, folder: Path, stored: Path | None) -> _Atlas:
     """Judge a table, write its page and store it."""
-    from tune_dml.record.atlas import judged_knobs, write_table
+    from tune_dml.record.atlas import judge_knobs, write_table
     from tune_dml.report.several.atlas_page import write_atlas
 
-    knobs = judged_knobs(rows, margin)
+    knobs = judge_knobs(rows, margin)
     if stored is not None:
         write_table(rows, stored)
     return _Atlas(knobs, margin, write_atlas(knobs, margin, folder)[0], stored)

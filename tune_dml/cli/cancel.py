@@ -24,7 +24,7 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
 
     with jobs.cluster_client(target) as client:
         job = jobs.latest_job(client, sweep_name, target)
-        if not job.over:
+        if not job.has_ended:
             client.stop_job(job.id)
             for _ in jobs.follow(client, job):
                 pass

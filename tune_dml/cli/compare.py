@@ -106,7 +106,7 @@ def _experiment(word: str) -> tuple[str, str] | None:
 
 def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> Results:
     """Load a sweep by name or folder, or the runs of an MLflow experiment."""
-    from tune_dml.record.results import load_and_look
+    from tune_dml.record.results import load_results_and_look
 
     if experiment := _experiment(word):
         from tune_dml.record.imported import results_of_rows
@@ -117,7 +117,7 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
         return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
     path = expand_home(word)
     folder, name = (path.parent if len(path.parts) > 1 else storage, path.name)
-    return load_and_look(folder.absolute(), name, "compare")
+    return load_results_and_look(folder.absolute(), name, "compare")
 
 
 def _told_apart(sweeps: list[Results], words: list[str], storage: Path) -> list[Results]:

@@ -212,7 +212,7 @@ def _nodes(location: str, origin: str, session: Session, data_root: Path | None)
     from tune_dml.running.cluster import cluster, nodes
 
     try:
-        with cluster.joined(location, origin) as capacity:
+        with cluster.join_cluster(location, origin) as capacity:
             has = f"{capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
             cache = session.cache or default_cache_dir()
             facts = nodes.node_facts(session.sweeps, cache, session.trial_files, data_root)
@@ -237,7 +237,7 @@ def _mlflow(session: Session) -> list[_Finding]:
     from tune_dml.record.origin.provenance import mask
 
     uri, origin = tracking.tracking_uri(session.tracking_uri, session.sweeps)
-    if problems := tracking.check(uri):
+    if problems := tracking.store_problems(uri):
         return _problems("MLflow", problems)
     return [_Finding("MLflow", "ok", f"{mask(uri)} ({origin})")]
 

@@ -43,7 +43,7 @@ def mv(
     raise_if_jobs_are_open(state.folder)
     with Ledger(state.folder):  # refused while another process runs it
         state.folder.rename(target)
-        replace(state.stored, name=new_name).save(target / "plan.json")
+        replace(state.stored_plan, name=new_name).save(target / "plan.json")
     text = f"{sweep_name} is {new_name} now: {target}."
     if state.sessions and (target / "mlflow.json").exists():
         renamed = command(results_of(target), "sync")

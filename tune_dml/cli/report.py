@@ -121,10 +121,10 @@ def _foreign(
 
 def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudyReport:
     """Write the report of several sweeps of one space; record a look at each."""
-    from tune_dml.record.results import load_and_look
+    from tune_dml.record.results import load_results_and_look
     from tune_dml.report.several import analyse_study, write_study
 
-    study = analyse_study([load_and_look(storage.absolute(), name, "report") for name in names], margin)
+    study = analyse_study([load_results_and_look(storage.absolute(), name, "report") for name in names], margin)
     return _WrittenStudyReport(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
 
 
@@ -151,10 +151,10 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
     try:
         show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)
     except KeyboardInterrupt:
-        from tune_dml.record.origin.commands import command, interrupted
+        from tune_dml.record.origin.commands import command, interruption_message
 
         go_on = command(sweep.results, again if sweep.interrupted else "report")
-        typer.echo(interrupted(go_on), err=True)
+        typer.echo(interruption_message(go_on), err=True)
         raise
     raise typer.Exit(sweep.exit_code)
 

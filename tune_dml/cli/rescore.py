@@ -58,7 +58,7 @@ class _ShownRescoring:
         return {
             "sweep": self.results.name,
             "trials": trials,
-            "without": self.rescored.without,
+            "without": self.rescored.without_embeddings,
             "mlflow_error": self.refusal,
         }
 
@@ -68,12 +68,12 @@ class _ShownRescoring:
         names = list(self.rescored.trials[0].metrics)
         rows = ((t.label, t.seed, *(f"{t.metrics[name]:.2f}" for name in names)) for t in self.rescored.trials)
         yield table("", ("cell", "seed", *names), rows, right=("seed", *names))
-        if self.rescored.without:
-            yield f"{self.rescored.without} finished trials stored no embeddings and are left out."
+        if self.rescored.without_embeddings:
+            yield f"{self.rescored.without_embeddings} finished trials stored no embeddings and are left out."
         furthest = max(trial.rounding for trial in self.rescored.trials)
         yield f"Computed from half-precision embeddings: MAP@R differs by at most {furthest:.2g} points from the recorded value."
         yield "The test metrics are sealed with the others; they are shown if the sweep has been opened."
         if self.refusal:
-            again = command(self.results, "sync", now=self.places)
+            again = command(self.results, "sync", options=self.places)
             yield f"MLflow:  not up to date ({self.refusal}). Write them later: `{again}`"
-        yield f"  next: {command(self.results, 'report', now=self.places)}"
+        yield f"  next: {command(self.results, 'report', options=self.places)}"

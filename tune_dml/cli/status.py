@@ -77,11 +77,11 @@ def status(
         _wait_for_end(state.folder, timeout)
         state.update()
     results = Results.of(state)
-    show(_SweepStatus(results, trials, state.trial_files, len(state.unfetched)), as_json)
+    show(_SweepStatus(results, trials, state.trial_files, len(state.unfetched_keys)), as_json)
     if wait:
         from tune_dml.sweep import Sweep
 
-        raise typer.Exit(130 if results.incomplete else Sweep(results, state=state).exit_code)
+        raise typer.Exit(130 if results.is_incomplete else Sweep(results, state=state).exit_code)
 
 
 def _waits_for_slurm(folder: Path) -> bool:
@@ -118,7 +118,7 @@ def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
             alone = 0.0
         elif _has_jobs(folder):  # between two jobs, or while the tasks of an array run
             time.sleep(min(_SLURM_POLL, max(until - time.monotonic(), 0.0)))
-        elif alone >= _RESTART or not read_state(folder).incomplete:
+        elif alone >= _RESTART or not read_state(folder).is_incomplete:
             return
         else:  # its driver may have died and restart
             alone += _POLL
@@ -137,7 +137,7 @@ class _SweepStatus:
     """Number of ended trials that still have files there."""
 
     def data(self) -> dict[str, object]:
-        from tune_dml.record.origin.commands import as_typed_here
+        from tune_dml.record.origin.commands import with_program
 
         answer, folder = answer_of(self.results), self.results.folder
         running = is_running(folder)
@@ -151,7 +151,7 @@ class _SweepStatus:
             "counts": counts,
             "answer": answer.sentences if answer else [],
             "next": [] if running or _has_jobs(folder) else (answer and answer.commands) or [self._to_do()[1]],
-            "unjudged": as_typed_here(unjudged(self.results)),
+            "unjudged": with_program(unjudged(self.results)),
             "notes": list(self.results.notes),
             "race": race_data(self.results),
             "trial_files": self.trial_files,
@@ -174,7 +174,7 @@ class _SweepStatus:
 
     def text(self) -> Lines:
         from tune_dml.cli._status_table import status_table
-        from tune_dml.record.origin.commands import command, stop
+        from tune_dml.record.origin.commands import command, stop_instruction
 
         yield status_table(self.results)
         if self.list_trials:
@@ -198,7 +198,7 @@ class _SweepStatus:
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            yield f"{what}; it is running. Ask again, or stop it with {stop(self.results)}: it can be resumed."
+            yield f"{what}; it is running. Ask again, or stop it with {stop_instruction(self.results)}: it can be resumed."
         elif jobs:
             yield f"{what}; SLURM runs it. Ask again, or stop it with tune-dml cancel slurm {self.results.name}."
         elif f"Next:    {to_do}" not in answer:
@@ -206,7 +206,7 @@ class _SweepStatus:
 
     def _to_do(self) -> tuple[str, str]:
         """Return what is left to do, and the command that does it."""
-        from tune_dml.record.origin.commands import command, try_again
+        from tune_dml.record.origin.commands import command, retry_arguments
 
         results, resume = self.results, command(self.results, "resume")
         left, again = results.count("running") + results.count("missing"), results.confirmation_left
@@ -215,12 +215,12 @@ class _SweepStatus:
             return f"{counted(left + again, 'trial')} to go", ""
         if left:
             return f"{counted(left, 'trial')} to go", resume
-        if results.incomplete:
+        if results.is_incomplete:
             return "The race continues", resume
         if again:
             return f"{counted(again, 'trial')} of the confirmation to go", resume
         if broken:
-            retry = command(results, "resume", try_again(results))
+            retry = command(results, "resume", retry_arguments(results))
             return f"{counted(broken, 'trial')} failed or diverged; to try again", retry
         return "Complete; to write its report", command(results, "report")
 

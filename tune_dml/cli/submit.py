@@ -57,12 +57,12 @@ def submit(
     with jobs.cluster_client(target) as client:
         if command.verb in _ANSWER:
             asked = command.in_json() if as_json else command
-            with jobs.asked(client, there, asked.words, upload) as job:
-                for text in jobs.answer(client, job):
+            with jobs.run_temporary_job(client, there, asked.words, upload) as job:
+                for text in jobs.command_output(client, job):
                     typer.echo(text, nl=False)
                 code = jobs.exit_code(client, job)
             raise typer.Exit(code)
-        ceiling = command.ceiling(jobs.capacity_of(client))
+        ceiling = command.ceiling(jobs.cluster_capacity(client))
         if not as_json:
             show(_Announcement(upload, ceiling), as_json=False)
         job, new = jobs.submit(client, there, command.sweep, command.words, upload)
@@ -239,17 +239,17 @@ class _Announcement:
     ceiling: str
 
     def data(self) -> dict[str, object]:
-        kept_back = list(self.upload.kept_back)
+        kept_back = list(self.upload.secrets)
         size, number = self.upload.size, len(self.upload.files)
-        left_out = list(self.upload.left_out)
+        left_out = list(self.upload.skipped_links)
         return {"bytes": size, "files": number, "kept_back": kept_back, "left_out": left_out, "ceiling": self.ceiling}
 
     def text(self) -> Lines:
         yield f"Uploads {self.upload}"
-        if self.upload.kept_back:
-            yield f"Kept back, since they look like secrets: {', '.join(self.upload.kept_back)}"
-        if self.upload.left_out:
-            yield f"Left out, since they lead outside, to a folder or nowhere: {', '.join(self.upload.left_out)}"
+        if self.upload.secrets:
+            yield f"Kept back, since they look like secrets: {', '.join(self.upload.secrets)}"
+        if self.upload.skipped_links:
+            yield f"Left out, since they lead outside, to a folder or nowhere: {', '.join(self.upload.skipped_links)}"
         yield self.ceiling
 
 

@@ -37,7 +37,7 @@ def sync(
     reconciliation = operations.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
     places = places_given(storage, tracking_uri, experiment)
     show(_SyncedSweep(load_results(storage, sweep_name), reconciliation, places), as_json)
-    raise typer.Exit(0 if reconciliation.equal else 3)
+    raise typer.Exit(0 if reconciliation.is_equal else 3)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _SyncedSweep:
     """Location flags of this command, for the commands that it advises."""
 
     def data(self) -> dict[str, object]:
-        return {"sweep": self.results.name, "equal": self.reconciliation.equal, **asdict(self.reconciliation)}
+        return {"sweep": self.results.name, "equal": self.reconciliation.is_equal, **asdict(self.reconciliation)}
 
     def text(self) -> Lines:
         from tune_dml.record.origin.commands import command
@@ -58,7 +58,7 @@ class _SyncedSweep:
         reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name
         if reconciliation.error:
             yield f"{name}: MLflow is not up to date ({reconciliation.error}); the ledger keeps everything."
-            yield f"  next: {command(self.results, 'sync', now=self.places)}"
+            yield f"  next: {command(self.results, 'sync', options=self.places)}"
             return
         yield from (f"differed: {line}" for line in reconciliation.before[:_SHOWN])
         if len(reconciliation.before) > _SHOWN:
@@ -67,9 +67,9 @@ class _SyncedSweep:
         compared = f"{counts.runs} runs, {counts.metrics} metrics and {counts.points} points compared"
         repaired = (
             f"; {counted(len(reconciliation.before), 'run')} brought up to date"
-            if reconciliation.before and reconciliation.equal
+            if reconciliation.before and reconciliation.is_equal
             else ""
         )
-        yield f"{name}: MLflow {'shows what the ledger has' if reconciliation.equal else 'differs'}: {compared}{repaired}."
+        yield f"{name}: MLflow {'shows what the ledger has' if reconciliation.is_equal else 'differs'}: {compared}{repaired}."
         if reconciliation.after:
             yield "MLflow cannot change logged values: delete the run there, and sync logs it again."

@@ -48,7 +48,7 @@ def continuation_problems(
         remedy = "Start a new sweep under another name; its report can still be written."
         problems.append(Problem("protocol version", rule, begun, remedy))
     if plan.space.program is not None:
-        return [*problems, *plan.space.program.missing("program")]
+        return [*problems, *plan.space.program.missing_problems("program")]
     try:
         data = SweepData.of(plan, cache_dir)
         digest = data.digest()

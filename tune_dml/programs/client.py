@@ -1,4 +1,4 @@
-"""Give your own training script its trial's knobs, seed and checkpoint folder, and report its metrics with `log`.
+"""Read a trial's knobs, seed and checkpoint folder in your own training script, and report its metrics.
 
     import tune_dml
 
@@ -6,7 +6,8 @@
     train(lr=trial.knobs.get("optim.lr", 0.1), seed=trial.seed)
     tune_dml.log(step=100, **{"val/recall_at_1": 61.2})
 
-Needs only the standard library. Outside a sweep, `trial` has no knobs and `log` prints its row, so a script also runs alone.
+It needs only the standard library. Outside a sweep, `trial` has no knobs and `log` prints its row, so that the script
+also runs alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 from trainables.files import retry_storage
 
 LOG, KNOBS, SEED, CHECKPOINTS = "TUNE_DML_LOG", "TUNE_DML_KNOBS", "TUNE_DML_SEED", "TUNE_DML_CHECKPOINTS"
-"""Environment variables of a trial: the file of JSON lines, the JSON file of knobs, the seed, the folder."""
+"""Environment variables of a trial: the log file, the JSON file of knobs, the seed, the folder of checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class TrialOfProgram:
     """Values of the sweep's parameters by name; empty outside a sweep."""
     seed: int = 0
     checkpoints: Path | None = None
-    """Folder that a retried or resumed trial finds again; None outside a sweep."""
+    """Folder that stays when the trial is retried or resumed; None outside a sweep."""
 
 
 def trial() -> TrialOfProgram:
@@ -43,19 +44,19 @@ def trial() -> TrialOfProgram:
     return TrialOfProgram(knobs, int(os.environ.get(SEED, "0")), Path(folder) if folder else None)
 
 
-def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None, **named: Any) -> None:
+def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None, **further: Any) -> None:
     """Report figures of a step, in one call or several.
 
     Args:
         figures: Name -> number, such as `{"val/recall_at_1": 61.2}`; `test/...` stays sealed until `tune-dml open`.
-        step: Step of the training; one more than the last row's if left out.
-        named: Further figures.
+        step: Step of the training; None for the step after that of the last row.
+        further: Further figures, by keyword.
 
     Raises:
-        TypeError: A figure is no number.
+        TypeError: A figure is not a number.
     """
     row: dict[str, float | int] = {} if step is None else {"step": int(step) if int(step) == step else float(step)}
-    for name, value in {**(figures or {}), **named}.items():
+    for name, value in {**(figures or {}), **further}.items():
         try:
             row[name] = float(value)
         except (TypeError, ValueError):
@@ -67,15 +68,15 @@ def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None,
 
 
 def append(path: str | Path, row: Mapping[str, float | int]) -> None:
-    """Append a row to a log that only its owner may read; wait while the disk is full."""
-    rest = json.dumps(row).encode() + b"\n"
+    """Append a row to a log, which only its owner may read; wait while the disk is full."""
+    unwritten = json.dumps(row).encode() + b"\n"
 
     def write() -> None:
-        nonlocal rest
+        nonlocal unwritten
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            while rest:  # one write, unless the disk is full: lines of several processes do not mix
-                rest = rest[os.write(file, rest) :]
+            while unwritten:  # one write keeps lines of several processes apart; a full disk needs more
+                unwritten = unwritten[os.write(file, unwritten) :]
         finally:
             os.close(file)
 

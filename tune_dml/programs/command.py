@@ -1,4 +1,4 @@
-"""Build the command of a trial that runs the user's training script, from a sweep file or `--command`.
+"""Build the command line of a trial that runs the user's training script, from a sweep file or `--command`.
 
 The command may have placeholders such as `{optim.lr}` and `{seed}`, or W&B's macros such as `${args}`.
 """
@@ -22,19 +22,19 @@ from trainables.errors import Problem, nearest
 from tune_dml.text import joined
 
 SETTING = "program"
-"""Name of the setting that holds a cell's command as text."""
+"""Name of the setting that holds the command of a cell."""
 _Value = float | int | str | bool | None
 _MACRO = re.compile(r"\$\{(?P<name>\w+)(?::(?P<argument>[^}]*))?\}")
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(?P<name>[A-Za-z_][\w.-]*)\}")
 _LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags", "args_json", "args_json_file")
 _MACROS = (*_LISTS, "env", "interpreter", "program", "envvar")
 _INTERPRETER = "${interpreter}"
-_OF_A_SHELL = ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>&1", "&>")
+_SHELL_OPERATORS = ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>&1", "&>")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
 
 
 def variable_of(parameter: str) -> str:
-    """Return the environment variable in which a script finds a parameter's value."""
+    """Return the environment variable that holds the value of a parameter."""
     return f"TUNE_DML_KNOB_{parameter.replace('.', '_').replace('-', '_').upper()}"
 
 
@@ -44,9 +44,9 @@ class Program:
 
     command: tuple[str, ...]
     folder: str
-    """Its working directory."""
+    """The working directory."""
     seed_flag: str | None = "--seed"
-    """Flag that passes the seed in `${args}`; None passes it only in the environment."""
+    """Flag of the seed in `${args}`; None to pass the seed only in the environment."""
     timeout: float | None = None
     """Time limit of a trial in seconds; a longer trial fails."""
 
@@ -63,24 +63,26 @@ class Program:
 
     @property
     def label(self) -> str:
-        """The name of the script, of the module behind `-m`, or else of the program."""
-        named = [word for word in self.command if word.endswith((".py", ".sh"))]
-        named += [word for before, word in pairwise(self.command) if before in {"-m", _INTERPRETER} and word != "-m"]
-        return Path((*named, self.command[0])[0]).name
+        """Name of the script or of the module after `-m`, otherwise of the program."""
+        names = [word for word in self.command if word.endswith((".py", ".sh"))]
+        names += [
+            word for previous, word in pairwise(self.command) if previous in {"-m", _INTERPRETER} and word != "-m"
+        ]
+        return Path((*names, self.command[0])[0]).name
 
     def words(self, values: Mapping[str, _Value], seed: int, knobs_file: str) -> list[str]:
-        """Return the arguments of one trial's process."""
-        given = {**values, "seed": seed}
+        """Return the command line of one trial."""
+        all_values = {**values, "seed": seed}
         lists = {name: self._arguments(name, values, seed, knobs_file) for name in _LISTS}
-        within = {name: shlex.join(arguments) for name, arguments in lists.items()}
+        list_texts = {name: shlex.join(arguments) for name, arguments in lists.items()}
         words: list[str] = []
         for word in self.command:
             macro = _MACRO.fullmatch(word)
             if macro and macro["name"] in lists:
                 words += lists[macro["name"]]
                 continue
-            expanded = _MACRO.sub(lambda macro: within.get(macro["name"], _expanded(macro)), word)
-            words.append(_PLACEHOLDER.sub(lambda hole: _text(given.get(hole["name"], hole[0])), expanded))
+            expanded = _MACRO.sub(lambda macro: list_texts.get(macro["name"], _expand_macro(macro)), word)
+            words.append(_PLACEHOLDER.sub(lambda hole: _text(all_values.get(hole["name"], hole[0])), expanded))
         return words
 
     def _arguments(self, macro: str, values: Mapping[str, _Value], seed: int, knobs_file: str) -> list[str]:
@@ -99,62 +101,65 @@ class Program:
         return [*words, f"{flag}={seed}"] if flag else words
 
     def notes(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return notes on parameters and seed that the script may miss. `names`: a trial's parameters."""
+        """Return notes on parameters or a seed that the command does not pass. `names` are a trial's parameters."""
         if any(macro["name"] in _LISTS for word in self.command for macro in _MACRO.finditer(word)):
             return ()
         variables = Counter(map(variable_of, names))
         shared = [name for name in names if variables[variable_of(name)] > 1]
-        passed = {hole["name"] for word in self.command for hole in _PLACEHOLDER.finditer(word)}
+        passed = {placeholder["name"] for word in self.command for placeholder in _PLACEHOLDER.finditer(word)}
         missing = [name for name in (*names, "seed") if name not in passed]
         text = "The command does not pass {}: the script must read {} from $TUNE_DML_KNOBS or the environment."
-        same = f"{', '.join(shared)} have one environment variable: the script must read them from $TUNE_DML_KNOBS."
+        shared_text = (
+            f"{', '.join(shared)} share one environment variable: the script must read them from $TUNE_DML_KNOBS."
+        )
         return (
             *((text.format(joined(missing), "them" if missing[1:] else "it"),) if missing else ()),
-            *((same,) if shared else ()),
+            *((shared_text,) if shared else ()),
         )
 
-    def problems(self, names: Sequence[str], place: str) -> list[Problem]:
-        """Return why the command cannot run, such as unknown placeholders. `names`: a trial's parameters."""
-        shell = [word for word in self.command if word in _OF_A_SHELL]
+    def problems(self, names: Sequence[str], origin: str) -> list[Problem]:
+        """Return the problems of the command, such as unknown placeholders. `names` are a trial's parameters."""
+        shell = [word for word in self.command if word in _SHELL_OPERATORS]
         remedy = f"Write it as {shlex.join(['bash', '-c', 'COMMAND'])}, with quotes around the whole command."
-        problems = [Problem(place, "the command runs without a shell", word, remedy) for word in shell[:1]]
+        problems = [Problem(origin, "the command runs without a shell", word, remedy) for word in shell[:1]]
         for word in self.command:
             problems += [
-                Problem(place, "unknown macro", f"${{{found['name']}}}", nearest(found["name"], _MACROS, what="macro"))
+                Problem(origin, "unknown macro", f"${{{found['name']}}}", nearest(found["name"], _MACROS, what="macro"))
                 for found in _MACRO.finditer(word)
-                if found["name"] not in _MACROS and difflib.get_close_matches(found["name"], _MACROS)  # else Hydra's
+                if found["name"] not in _MACROS
+                and difflib.get_close_matches(found["name"], _MACROS)  # others may belong to Hydra
             ]
             problems += [
-                Problem(place, "unknown parameter", hole[0], nearest(hole["name"], [*names, "seed"], what="parameter"))
+                Problem(origin, "unknown parameter", hole[0], nearest(hole["name"], [*names, "seed"], what="parameter"))
                 for hole in _PLACEHOLDER.finditer(word)
                 if hole["name"] not in {*names, "seed"}
             ]
-        return [*problems, *self.missing(place)]
+        return [*problems, *self.missing_problems(origin)]
 
-    def missing(self, place: str) -> list[Problem]:
-        """Return what this machine lacks: the folder, the program or its script."""
+    def missing_problems(self, origin: str) -> list[Problem]:
+        """Return a problem if the folder, the program or its script is missing on this machine."""
         if not Path(self.folder).is_dir():
             remedy = "Restore it, or start a new sweep."
-            return [Problem(place, "the program's working directory must exist", self.folder, remedy)]
-        first = self.command[0]
-        file = Path(self.folder) / first  # a name with a slash is a path from there, any other is on the PATH
-        if not _MACRO.search(first) and not shutil.which(str(file) if "/" in first else first):
-            example = f"Write env {first} PROGRAM" if _ASSIGNMENT.fullmatch(first) else "Example: python train.py"
+            return [Problem(origin, "the program's working directory must exist", self.folder, remedy)]
+        program = self.command[0]
+        file = Path(self.folder) / program  # a name with a slash is a path in the folder, any other is on the PATH
+        if not _MACRO.search(program) and not shutil.which(str(file) if "/" in program else program):
+            example = f"Write env {program} PROGRAM" if _ASSIGNMENT.fullmatch(program) else "Example: python train.py"
             if file.is_file():
                 shell = "python" if file.suffix == ".py" else "bash"
-                example = f"Write ./{first}" if os.access(file, os.X_OK) else f"Write {shell} {first}"
-            return [Problem(place, "must begin with an executable program", first, f"{example}.")]
-        after = zip(self.command, (None, *self.command), strict=False)
+                example = f"Write ./{program}" if os.access(file, os.X_OK) else f"Write {shell} {program}"
+            return [Problem(origin, "must begin with an executable program", program, f"{example}.")]
+        with_previous = zip(self.command, (None, *self.command), strict=False)
         scripts = [
             word
-            for word, before in after
-            if (word.endswith(".py") or before == _INTERPRETER) and not word.startswith(("-", "${"))
+            for word, previous in with_previous
+            if (word.endswith(".py") or previous == _INTERPRETER) and not word.startswith(("-", "${"))
         ]
-        absent = [word for word in scripts[:1] if not (Path(self.folder) / word).is_file()]
-        beside = sorted(path.name for path in Path(self.folder).glob("*.py"))
+        missing_scripts = [word for word in scripts[:1] if not (Path(self.folder) / word).is_file()]
+        scripts_there = sorted(path.name for path in Path(self.folder).glob("*.py"))
         return [
-            Problem(place, f"the script must be in {self.folder}", word, nearest(word, beside, what="script"))
-            for word in absent
+            Problem(origin, f"the script must be in {self.folder}", word, nearest(word, scripts_there, what="script"))
+            for word in missing_scripts
         ]
 
 
@@ -163,8 +168,8 @@ def read_command(text: str) -> tuple[str, ...]:
     return tuple(shlex.split(text))
 
 
-def _expanded(macro: re.Match[str]) -> str:
-    """Return the value of a macro; an unknown macro stays as it is."""
+def _expand_macro(macro: re.Match[str]) -> str:
+    """Return the value of a macro. An unknown macro stays unchanged."""
     if macro["name"] == "envvar":
         return os.environ.get(macro["argument"] or "", "")
     return {"env": "/usr/bin/env", "interpreter": sys.executable}.get(macro["name"], macro[0])

@@ -1,4 +1,4 @@
-"""Build the table of an atlas, with a row for each trial; store it as parquet and judge its knobs."""
+"""Build the table of an atlas, which has a row for each trial; write it as parquet and judge its knobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 METRIC = "recall_at_1"
-_FURTHER = ("map_at_r",)
+_FURTHER_METRICS = ("map_at_r",)
 _SEPARATOR = " / "  # between loss and knob in the name of an arm
 
 
@@ -31,22 +31,23 @@ class JudgedKnob:
     verdict: KnobVerdict
 
 
-def table_of(results: Results, dataset: str) -> pd.DataFrame:
-    """Return a row for each trial that ended.
+def build_table(results: Results, dataset: str) -> pd.DataFrame:
+    """Return a table with a row for each finished or diverged trial.
 
-    Columns: data set, loss, knob (empty at the loss's defaults), its value and default, seed, status, metrics, seconds.
+    Columns: data set, loss, knob (empty at the defaults), its value and default, seed, status, metrics, seconds.
     """
     import pandas as pd
 
-    centres = {cell.arm: cell.settings for cell in results.cells if _SEPARATOR not in cell.arm}
+    default_settings = {cell.arm: cell.settings for cell in results.cells if _SEPARATOR not in cell.arm}
     rows = []
     for trial in results.trials:
         loss, _, knob = trial.cell.arm.partition(_SEPARATOR)
-        if trial.status not in {"finished", "diverged"} or loss not in centres:
+        if trial.status not in {"finished", "diverged"} or loss not in default_settings:
             continue
         path = f"loss.{knob}"
-        value, default = (float(own[path]) if knob else math.nan for own in (trial.cell.settings, centres[loss]))
-        metrics = {name: trial.metrics.get(f"val/{name}", math.nan) for name in (METRIC, *_FURTHER)}
+        both = (trial.cell.settings, default_settings[loss])
+        value, default = (float(settings[path]) if knob else math.nan for settings in both)
+        metrics = {name: trial.metrics.get(f"val/{name}", math.nan) for name in (METRIC, *_FURTHER_METRICS)}
         point = {"dataset": dataset, "loss": loss, "knob": knob, "value": value, "default": default}
         rows.append(
             {**point, "seed": trial.seed, "status": trial.status, **metrics, "seconds": round(trial.seconds, 2)}
@@ -60,37 +61,39 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     table.to_parquet(path, index=False)
 
 
-def judged_knobs(table: pd.DataFrame, margin: float) -> tuple[JudgedKnob, ...]:
+def judge_knobs(table: pd.DataFrame, margin: float) -> tuple[JudgedKnob, ...]:
     """Judge every knob of a table, by data set and loss; the error level holds for all comparisons together."""
     cells = table[table["knob"] != ""].groupby(["dataset", "loss", "knob", "value"]).ngroups
-    judged: list[JudgedKnob] = []
-    for (dataset, loss), own in table.groupby(["dataset", "loss"]):
-        judged += _judged_loss(str(dataset), str(loss), own, max(cells, 1), margin)
-    return tuple(judged)
+    verdicts: list[JudgedKnob] = []
+    for (dataset, loss), loss_rows in table.groupby(["dataset", "loss"]):
+        verdicts += _judge_loss(str(dataset), str(loss), loss_rows, max(cells, 1), margin)
+    return tuple(verdicts)
 
 
-def _judged_loss(dataset: str, loss: str, own: pd.DataFrame, comparisons: int, margin: float) -> Iterable[JudgedKnob]:
-    seeds = sorted(own["seed"].unique())
-    centre = own[own["knob"] == ""]
-    if centre.empty:
+def _judge_loss(
+    dataset: str, loss: str, loss_rows: pd.DataFrame, comparisons: int, margin: float
+) -> Iterable[JudgedKnob]:
+    seeds = sorted(loss_rows["seed"].unique())
+    default_rows = loss_rows[loss_rows["knob"] == ""]
+    if default_rows.empty:
         return
-    groups = [("", math.nan, centre)]
-    for (knob, _), rows in own[own["knob"] != ""].groupby(["knob", "value"]):
+    groups = [("", math.nan, default_rows)]
+    for (knob, _), rows in loss_rows[loss_rows["knob"] != ""].groupby(["knob", "value"]):
         groups.append((str(knob), float(rows["value"].iloc[0]), rows))
-    values = np.array([_by_seed(rows, seeds) for _, _, rows in groups])
+    values = np.array([_metric_by_seed(rows, seeds) for _, _, rows in groups])
     effects = effects_of_values(values, comparisons)
     for knob in dict.fromkeys(name for name, _, _ in groups if name):
-        chosen = [index for index, (name, _, _) in enumerate(groups) if name == knob]
-        default = float(groups[chosen[0]][2]["default"].iloc[0])
-        points = [default, *(groups[index][1] for index in chosen)]
-        verdict = judge_knob(points, default, [effects[0], *(effects[index] for index in chosen)], margin)
+        indices = [index for index, (name, _, _) in enumerate(groups) if name == knob]
+        default = float(groups[indices[0]][2]["default"].iloc[0])
+        points = [default, *(groups[index][1] for index in indices)]
+        verdict = judge_knob(points, default, [effects[0], *(effects[index] for index in indices)], margin)
         yield JudgedKnob(dataset, loss, knob, verdict)
 
 
-def _by_seed(rows: pd.DataFrame, seeds: Sequence[int]) -> list[float]:
-    """Return the metric by seed: nan without a trial, -inf for a diverged one."""
-    found = {
+def _metric_by_seed(rows: pd.DataFrame, seeds: Sequence[int]) -> list[float]:
+    """Return the metric of each seed: nan without a trial, -inf for a diverged one."""
+    values = {
         int(seed): -math.inf if status == "diverged" else float(value)
         for seed, status, value in zip(rows["seed"], rows["status"], rows[METRIC], strict=True)
     }
-    return [found.get(int(seed), math.nan) for seed in seeds]
+    return [values.get(int(seed), math.nan) for seed in seeds]

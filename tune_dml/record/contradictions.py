@@ -1,6 +1,6 @@
-"""Find contradictions in a sweep's record: files edited by hand, trials that ran different code.
+"""Find contradictions in the files of a sweep: files edited by hand, and trials that ran different code.
 
-They are listed with the sweep's notes and never repaired.
+They are listed with the notes of the sweep, and never repaired.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from tune_dml.record.events import TrialEnded
 from tune_dml.record.ledger import LEDGER
 from tune_dml.record.state import SweepState
 
-_MEASURED = {"finished", "diverged", "stopped"}
+_STATUSES_WITH_FIGURES = {"finished", "diverged", "stopped"}
 
 
-def contradictions(state: SweepState) -> tuple[str, ...]:
+def find_contradictions(state: SweepState) -> tuple[str, ...]:
     """Return a sentence for each contradiction."""
-    return tuple(_all(state))
+    return tuple(_contradictions(state))
 
 
-def _all(state: SweepState) -> Iterator[str]:
-    if altered := state.stored.alterations:
-        yield f"plan.json {altered}"
-    if unplanned := len(state.unplanned):
+def _contradictions(state: SweepState) -> Iterator[str]:
+    if alterations := state.stored_plan.alterations:
+        yield f"plan.json {alterations}"
+    if count := len(state.unplanned_trials):
         yield (
-            f"{LEDGER} has {unplanned} trial(s) that plan.json does not have; they are ignored. "
+            f"{LEDGER} has {count} trial(s) that plan.json does not have; they are ignored. "
             "The plan was edited by hand, or it belongs to another sweep"
         )
     yield from _changed_code(state)
@@ -35,33 +35,33 @@ def _all(state: SweepState) -> Iterator[str]:
 
 def _changed_code(state: SweepState) -> Iterator[str]:
     """Yield a sentence for each module of another package that was edited between trials."""
-    ended = _measured(state)
-    for module in sorted({name for event in ended for name in event.end.code}):
-        known = [(event.key, event.end.code[module]) for event in ended if module in event.end.code]
-        later = [key for key, digest in known if digest != known[0][1]]
-        if later:
-            first = state.trials[later[0]]
+    ends = _ends_with_figures(state)
+    for module in sorted({name for event in ends for name in event.end.code}):
+        digests = [(event.key, event.end.code[module]) for event in ends if module in event.end.code]
+        changed_keys = [key for key, digest in digests if digest != digests[0][1]]
+        if changed_keys:
+            first = state.trials[changed_keys[0]]
             yield (
-                f"the code of {module} was changed while the sweep ran: {len(later)} of {len(known)} trials, first "
-                f"{first.cell.label}, seed {first.seed}, trained with another version than those before, and cannot be "
-                "compared with them; use another --name to train all with one version"
+                f"the code of {module} was changed while the sweep ran: {len(changed_keys)} of {len(digests)} trials, "
+                f"first {first.cell.label}, seed {first.seed}, trained with another version than those before, and cannot "
+                "be compared with them; use another --name to train all with one version"
             )
 
 
-def edited_code(state: SweepState) -> tuple[str, ...]:
-    """Return a sentence for each module of another package that changed since its trials were trained."""
-    known: dict[str, str] = {}
-    for event in _measured(state):
-        known |= event.end.code
+def describe_edited_code(state: SweepState) -> tuple[str, ...]:
+    """Return a sentence for each module of another package that changed after its trials were trained."""
+    digests: dict[str, str] = {}
+    for event in _ends_with_figures(state):
+        digests |= event.end.code
     return tuple(
-        f"the code of {module} changed after some trials had been trained. They are not run again, and new trials cannot be "
-        "compared with them: use another --name to run everything"
-        for module, digest in sorted(known.items())
-        if _digest_now(module) not in {digest, None}
+        f"the code of {module} changed after some trials had been trained. They are not run again, and new trials "
+        "cannot be compared with them: use another --name to run everything"
+        for module, digest in sorted(digests.items())
+        if _current_digest(module) not in {digest, None}
     )
 
 
-def _digest_now(module: str) -> str | None:
+def _current_digest(module: str) -> str | None:
     """Return the digest of a module's source; None if it is not installed."""
     try:
         if module.endswith(".py"):  # the script of a program
@@ -72,7 +72,7 @@ def _digest_now(module: str) -> str | None:
         return None
 
 
-def _measured(state: SweepState) -> list[TrialEnded]:
-    """Return the ends of trials with figures, in order of time."""
-    measured = [state.trial(key) for key in state.trials if state.trial(key).status in _MEASURED]
-    return sorted((trial.ended for trial in measured if trial.ended is not None), key=lambda event: event.time)
+def _ends_with_figures(state: SweepState) -> list[TrialEnded]:
+    """Return the end events of trials that have figures, in order of time."""
+    trials = [state.trial(key) for key in state.trials if state.trial(key).status in _STATUSES_WITH_FIGURES]
+    return sorted((trial.ended for trial in trials if trial.ended is not None), key=lambda event: event.time)

@@ -2,7 +2,8 @@
 
     {"kind": "started", "time": 1.7e9, "key": "3f2a...", "body": {"host": "node-1", "away": false, "micro_batch": null}}
 
-`Event.to_row` and `read_event` convert between an event and its line. Lines of older versions may lack fields or have more.
+`Event.to_row` and `read_event` convert between an event and its line. Lines of other versions may lack fields or have
+more.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from tune_dml.record.judging.race import Over, RaceRule, SettledCell
 if TYPE_CHECKING:
     from tune_dml.record.origin.provenance import Provenance
 else:
-    Provenance = dict  # pydantic accepts any JSON object; `SessionStarted` checks what is read of it
+    Provenance = dict  # pydantic accepts any JSON object; `SessionStarted` checks the keys that we read
 
 JsonRow = dict[str, Any]
 """A JSON object of one line."""
 
 EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]
-"""`paused`: a message of a trial that waits at a rung; the ledger has a `TrialPaused` for it."""
+"""A trial that pauses at a rung reports `paused`; the ledger has a `TrialPaused` for it."""
 Figures = Mapping[str, int | float]
 
-_KINDS: dict[str, type[Event]] = {}
+_EVENT_CLASSES: dict[str, type[Event]] = {}
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class TrialEnd:
     reason: str = ""
     """Why it failed, diverged or was stopped."""
     metrics: Figures = field(default_factory=dict)
-    """Figures of the evaluation that counts; test metrics are sealed elsewhere."""
+    """Figures of the selected evaluation, without test metrics, which are sealed in another file."""
     step: int | None = None
     seconds: float | None = None
     """Training time over all attempts."""
@@ -52,7 +53,7 @@ class TrialEnd:
     at_rung: float | None = None
     """The metric where the trial was stopped."""
     statistics: Figures = field(default_factory=dict)
-    """Figures seen when training diverged."""
+    """Figures of the batch at which training diverged."""
 
     def to_json(self) -> dict[str, object]:
         """Return the fields with a value; status, reason and metrics are always included."""
@@ -61,7 +62,7 @@ class TrialEnd:
 
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> TrialEnd:
-        """Read what `to_json` returned."""
+        """Return the end from the result of `to_json`."""
         end: TrialEnd = _adapter(cls).validate_python(body)
         return end
 
@@ -71,23 +72,23 @@ class Event:
     """One line of the ledger."""
 
     kind: ClassVar[str]
-    whole: ClassVar[str] = ""
-    """Name of the field that is the line's whole `body`; empty where the body has a value for each field."""
+    body_field: ClassVar[str] = ""
+    """Name of the only field, if its value is the `body` of the line; empty if the body has a value for each field."""
     key: str = ""
     """Key of the trial; empty for events about the sweep."""
     time: float = 0.0
     """Seconds since the epoch; the ledger sets it when it writes the event."""
     end_offset: int = field(default=0, compare=False)
-    """Byte of the ledger at which the line ends."""
+    """Offset in the ledger at which the line ends."""
 
     def __init_subclass__(cls) -> None:
         if kind := vars(cls).get("kind"):
-            _KINDS[kind] = cls
+            _EVENT_CLASSES[kind] = cls
 
     def body(self) -> JsonRow:
         """Return the `body` of the line."""
-        if self.whole:
-            value = getattr(self, self.whole)
+        if self.body_field:
+            value = getattr(self, self.body_field)
             return value.to_json() if isinstance(value, TrialEnd) else asdict(value)
         return {name: value for name, value in asdict(self).items() if name not in _ENVELOPE}
 
@@ -106,19 +107,19 @@ class TrialEvent(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStarted(TrialEvent):
-    """A trial starts or restarts."""
+    """A trial started or restarted."""
 
     kind = "started"
     host: str = ""
     away: bool = False
     """Whether its files are in object storage."""
     micro_batch: int | None = None
-    """Pictures that a worker processes at a time; None if the session did not set it."""
+    """Pictures that a worker processes at once; None if the session did not set it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResumed(TrialEvent):
-    """A trial continues from the checkpoint of a step."""
+    """A trial continued from the checkpoint of a step."""
 
     kind = "resumed"
     step: int
@@ -126,7 +127,7 @@ class TrialResumed(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPaused(TrialEvent):
-    """A trial waits at a step where cells are compared."""
+    """A trial pauses at a step at which cells are compared."""
 
     kind = "paused"
     seconds: float
@@ -134,23 +135,23 @@ class TrialPaused(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRetried(TrialEvent):
-    """A trial lost its process and will continue from its checkpoint."""
+    """A trial lost its process, and will continue from its checkpoint."""
 
     kind = "retry"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialEnded(TrialEvent):
-    """A trial has ended."""
+    """A trial ended."""
 
     kind = "ended"
-    whole = "end"
+    body_field = "end"
     end: TrialEnd
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilesFetched(TrialEvent):
-    """A trial has no files left in object storage."""
+    """The files of a trial were fetched from object storage."""
 
     kind = "fetched"
 
@@ -164,7 +165,7 @@ class TrialReset(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRescored(TrialEvent):
-    """Metrics computed later from the embeddings that a trial kept."""
+    """Metrics were computed later from the embeddings that a trial stored."""
 
     kind = "rescored"
     metrics: Figures
@@ -172,7 +173,7 @@ class TrialRescored(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class CellProposed(Event):
-    """A search proposes a cell."""
+    """A search proposed a cell."""
 
     kind = "cell"
     cell: Cell
@@ -180,21 +181,21 @@ class CellProposed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchExhausted(Event):
-    """A search found no further cell to propose."""
+    """A search found no new cell to propose."""
 
     kind = "exhausted"
     samples: int
-    """Number of cells that it was asked for."""
+    """Number of cells that were requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Note(Event):
-    """A text for the screen, tables and the report."""
+    """A note for the terminal, tables and the report."""
 
     kind = "note"
     text: str
     of_session: bool = False
-    """Holds only until the next session begins."""
+    """Whether the note is shown only until the next session starts."""
 
     def body(self) -> JsonRow:
         """Return the text, and `of_session` if it is set."""
@@ -203,15 +204,15 @@ class Note(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionStarted(Event):
-    """A driver begins to run the sweep."""
+    """A driver started to run the sweep."""
 
     kind = "session"
     provenance: Provenance = field(default_factory=Provenance)
     resources: Resources = field(default_factory=Resources)
     heard: Mapping[str, float] = field(default_factory=dict)
-    """Trial key -> time of its last row, of trials whose driver died."""
+    """Trial key -> time of its last row, for trials whose driver died."""
     trial_files: str | None = None
-    """Address in object storage below which trials keep their files; None for the sweep's folder."""
+    """Address in object storage of the trials' files; None for the sweep's folder."""
     submitted_to: str | None = None
     """The cluster that the session was submitted to."""
     floors: Mapping[str, Figures] = field(default_factory=dict)
@@ -226,7 +227,7 @@ class SessionStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(Event):
-    """The sweep waits for something named by `text`; an empty text ends the wait."""
+    """The sweep waits for the resource that `text` names; an empty text ends the wait."""
 
     kind = "waits"
     text: str = ""
@@ -247,7 +248,7 @@ class Opened(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmationStarted(Event):
-    """Cells will be measured again on fresh seeds."""
+    """A confirmation started: cells are trained again with fresh seeds."""
 
     kind = "confirm"
     cells: tuple[str, ...]
@@ -257,16 +258,16 @@ class ConfirmationStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RaceStarted(Event):
-    """A session starts a race (`sweep --until-decided`), or changes its limits."""
+    """A session started a race (`sweep --until-decided`), or changed its limits."""
 
     kind = "race"
-    whole = "rule"
+    body_field = "rule"
     rule: RaceRule
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockAdded(Event):
-    """Cells of a race get seeds."""
+    """Cells of a race got more seeds."""
 
     kind = "block"
     seeds: tuple[int, ...]
@@ -277,7 +278,7 @@ class BlockAdded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockJudged(Event):
-    """A block of a race was judged."""
+    """The verdicts after a block of a race were computed."""
 
     kind = "judged"
     seeds: int
@@ -289,13 +290,13 @@ class CellSettled(Event):
     """A cell of a race gets no more seeds."""
 
     kind = "settled"
-    whole = "settled"
+    body_field = "settled"
     settled: SettledCell
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellReopened(Event):
-    """A settled cell gets seeds again, because the cell it was tied with has been overtaken."""
+    """A settled cell gets seeds again, because the cell with which it was tied no longer leads."""
 
     kind = "reopened"
     cell: str
@@ -305,7 +306,7 @@ class CellReopened(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RaceEnded(Event):
-    """A race ended: no block follows."""
+    """A race ended, so that no block follows."""
 
     kind = "race_over"
     why: Over
@@ -324,16 +325,18 @@ def read_event(row: JsonRow) -> Event:
     """Return the event of a line.
 
     Raises:
-        ValueError: if the line is no event, or lacks something that its kind must have.
+        ValueError: The line is no event, or lacks a field of its kind.
     """
-    found, body = _KINDS.get(str(row.get("kind"))), row.get("body", {})
-    if found is None or not isinstance(body, dict):
+    event_class, body = _EVENT_CLASSES.get(str(row.get("kind"))), row.get("body", {})
+    if event_class is None or not isinstance(body, dict):
         raise ValueError("it is no event")
     envelope = {"time": row.get("time"), "key": row.get("key", "")}
-    if issubclass(found, TrialEvent) and not envelope["key"]:
+    if issubclass(event_class, TrialEvent) and not envelope["key"]:
         raise ValueError("it names no trial")
     try:
-        event: Event = _adapter(found).validate_python({**({found.whole: body} if found.whole else body), **envelope})
+        event: Event = _adapter(event_class).validate_python(
+            {**({event_class.body_field: body} if event_class.body_field else body), **envelope}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -341,7 +344,7 @@ def read_event(row: JsonRow) -> Event:
 
 
 Floors = Mapping[str, Mapping[str, float]]
-"""Floor (what a sweep reaches without training) -> validation figures."""
+"""Name of a floor (a score without training) -> validation figures."""
 
 
 def recorded_floors(sessions: Sequence[SessionStarted]) -> Floors:

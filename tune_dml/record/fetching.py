@@ -1,11 +1,11 @@
-"""Collect the files of ended trials: delete checkpoints, and fetch from object storage into the sweep's folder.
+"""Collect the files of ended trials: delete checkpoints, and fetch files from object storage into the sweep's folder.
 
     collector = TrialFileCollector(ledger, storage, say)
-    collector.ended(key)                # starts fetching in the background
-    collector.record_fetched()          # writes `fetched` for each trial that is complete
-    collector.finish(state)             # waits for the rest
+    collector.collect(key)              # starts to fetch in the background
+    collector.record_fetched()          # appends a `fetched` event for each complete trial
+    collector.finish(state)             # waits for the other trials
 
-A trial that the ledger does not list as `fetched` is collected by the next session. Only known files of trials are fetched.
+The next session collects trials without a `fetched` event. Only files with known names are fetched.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.text import one_line
 
-_FETCHED = re.compile(rf"sealed\.json|untested\.pt|network\.pt2|(hits|embeddings)_\w+\.npz|{EVIDENCE}/\w[\w.]*")
+_FETCHED_NAMES = re.compile(rf"sealed\.json|untested\.pt|network\.pt2|(hits|embeddings)_\w+\.npz|{EVIDENCE}/\w[\w.]*")
 _Result = TypeVar("_Result")
 _THREADS = 4
-_OVER = "the session has ended"
+_SESSION_ENDED = "the session has ended"
 
 
 def trial_storage(storage: Path | str, key: str) -> Path | str:
@@ -45,7 +45,7 @@ class TrialFileCollector:
     """Collects the files of finished trials. Not thread-safe.
 
     Args:
-        ledger: the sweep's ledger, open.
+        ledger: the open ledger of the sweep.
         storage: folder or address below which each trial has its files.
         say: called from any thread with a message for the user.
     """
@@ -53,16 +53,16 @@ class TrialFileCollector:
     def __init__(self, ledger: Ledger, storage: Path | str, say: Callable[[str], None]):
         self._ledger, self._storage, self._say = ledger, storage, say
         self._pool = ThreadPoolExecutor(_THREADS, "fetch")
-        self._over = Event()
+        self._session_ended = Event()
         self._fetches: dict[str, Future[None]] = {}
 
     def resume(self, state: SweepState) -> None:
-        """Collect the trials that an earlier session has not fetched."""
-        for key in state.unfetched:
-            self.ended(key)
+        """Collect the ended trials whose files earlier sessions have not fetched."""
+        for key in state.unfetched_keys:
+            self.collect(key)
 
-    def ended(self, key: str) -> None:
-        """Delete the checkpoints of an ended trial, or start to fetch its files."""
+    def collect(self, key: str) -> None:
+        """Delete an ended trial's checkpoints; if its files are in object storage, start to fetch them."""
         if isinstance(self._storage, Path):
             for path in (self._storage / key).glob("checkpoint*"):
                 path.unlink(missing_ok=True)
@@ -70,42 +70,42 @@ class TrialFileCollector:
             self._fetches[key] = self._pool.submit(self._fetch, key)
 
     def _fetch(self, key: str) -> None:
-        """Copy a trial's files into the sweep's folder, then delete everything at its address."""
-        there = BucketFiles(str(trial_storage(self._storage, key)))
-        here = FolderFiles(trial_folder(self._ledger.sweep, key))
-        for name in filter(_FETCHED.fullmatch, self._patiently(there.names, there.storage)):
-            content = self._patiently(partial(there.get, name), there.storage)
+        """Copy a trial's files into the sweep's folder, then delete all files at its address."""
+        remote = BucketFiles(str(trial_storage(self._storage, key)))
+        local = FolderFiles(trial_folder(self._ledger.sweep, key))
+        for name in filter(_FETCHED_NAMES.fullmatch, self._patiently(remote.names, remote.storage)):
+            content = self._patiently(partial(remote.get, name), remote.storage)
             if content is not None:
                 private = not name.startswith(EVIDENCE)
-                self._patiently(partial(here.put, name, content, private=private), here.storage)
-        self._patiently(there.clear, there.storage)
+                self._patiently(partial(local.put, name, content, private=private), local.storage)
+        self._patiently(remote.clear, remote.storage)
 
-    def _patiently(self, act: Callable[[], _Result], storage: str) -> _Result:
+    def _patiently(self, action: Callable[[], _Result], storage: str) -> _Result:
         def check_session() -> None:
-            if self._over.is_set():
-                raise TimeoutError(_OVER)
+            if self._session_ended.is_set():
+                raise TimeoutError(_SESSION_ENDED)
 
-        return retry_storage(act, storage, self._say, check_session)
+        return retry_storage(action, storage, self._say, check_session)
 
     def record_fetched(self) -> None:
-        """Write `fetched` for each trial that is complete, and report each that failed."""
+        """Append a `fetched` event for each complete trial, and report each failure."""
         for key in [key for key, fetch in self._fetches.items() if fetch.done()]:
             fetch = self._fetches.pop(key)
-            error = TimeoutError(_OVER) if fetch.cancelled() else fetch.exception()
+            error = TimeoutError(_SESSION_ENDED) if fetch.cancelled() else fetch.exception()
             if error is None:
                 self._ledger.write(FilesFetched(key=key))
             else:
-                why = one_line(mask(str(error)))
-                self._say(f"the files of trial {key} could not be fetched ({why}); the next session tries again")
+                reason = one_line(mask(str(error)))
+                self._say(f"the files of trial {key} could not be fetched ({reason}); the next session tries again")
 
     def finish(self, state: SweepState, seconds: float = PATIENCE) -> None:
-        """Wait up to `seconds` for fetches under way. Clear the storage if no trial needs it any more."""
+        """Wait up to `seconds` for running fetches. Clear the storage if no trial has files there."""
         wait(self._fetches.values(), seconds)
-        self._over.set()
+        self._session_ended.set()
         self._pool.shutdown(cancel_futures=True)
         self.record_fetched()
         state.update()
-        if isinstance(self._storage, str) and not any(trial.away for trial in state.recorded.values()):
+        if isinstance(self._storage, str) and not any(trial.has_remote_files for trial in state.trial_states.values()):
             try:
                 BucketFiles(self._storage).clear()
             except (OSError, ConfigError) as error:
@@ -113,26 +113,26 @@ class TrialFileCollector:
 
 
 def fetch_remaining_files(state: SweepState) -> None:
-    """Fetch the files that ended trials still have in object storage. Contact no store if there are none.
+    """Fetch the files that ended trials still have in object storage, if there are any.
 
     Raises:
-        ConfigError: if files could not be fetched, or another process runs the sweep.
+        ConfigError: Files could not be fetched, or another process runs the sweep.
     """
-    if state.trial_files is None or not state.unfetched:
+    if state.trial_files is None or not state.unfetched_keys:
         return
-    said: list[str] = []
+    messages: list[str] = []
     with Ledger(state.folder) as ledger:
-        collector = TrialFileCollector(ledger, state.trial_files, said.append)
+        collector = TrialFileCollector(ledger, state.trial_files, messages.append)
         collector.resume(state)
         collector.finish(state)
-    if state.unfetched:
-        rule = f"the files of its trials must be fetched from object storage first: {said[-1]}"
+    if state.unfetched_keys:
+        rule = f"the files of its trials must be fetched from object storage first: {messages[-1]}"
         raise ConfigError(option_problem("sweep", rule, None, "Try again when the store answers."))
 
 
 def delete_remaining_files(state: SweepState) -> None:
     """Delete the files that trials still have in object storage. Raise ConfigError if that fails."""
-    if state.trial_files is not None and any(trial.away for trial in state.recorded.values()):
+    if state.trial_files is not None and any(trial.has_remote_files for trial in state.trial_states.values()):
         try:
             BucketFiles(state.trial_files).clear()
         except OSError as error:

@@ -1,14 +1,16 @@
-"""Append-only record of a sweep on disk, written by its driver: the single source of truth.
+"""Append events to the ledger of a sweep, the file from which everything else is derived, and read them.
 
     <sweep>/plan.json            the plan
     <sweep>/ledger.jsonl         one line for each event (`record.events`)
-    <sweep>/looks.jsonl          looks at the sweep, written by any process (`record.judging.looks`)
+    <sweep>/looks.jsonl          looks at the sweep, which any process may append (`record.judging.looks`)
     <sweep>/trials/<key>/        history.jsonl (one row for each evaluation), checkpoint*.pt while unfinished, sealed.json,
-                                 or untested.pt until `open` (`record.held_out.untested`), hits_*.npz and embeddings_*.npz
-                                 (`trainables.evidence.stored`), network.pt2 (`trainables.models.export`)
+                                 or untested.pt until `open` (`record.held_out.untested`), hits_*.npz and
+                                 embeddings_*.npz (`trainables.evidence.stored`), network.pt2
+                                 (`trainables.models.export`)
 
-`record.state` folds the events into the sweep's state. A torn last line (kill -9, full disk) is ignored by readers and moved
-to `ledger.unreadable` by the next writer. Any other unreadable line stays, is skipped, and is named wherever the sweep is shown.
+`record.state` folds the events into the state of the sweep. Readers ignore an incomplete last line (kill -9, full
+disk); the next writer moves it to `ledger.unreadable`. Any other unreadable line stays and is skipped, with a note in
+status and report.
 """
 
 from __future__ import annotations
@@ -38,40 +40,40 @@ if TYPE_CHECKING:
 LEDGER = "ledger.jsonl"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """Errors of a file system without locks, such as Lustre mounted without `-o flock`."""
-_REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
 """Errors of a folder that is not writable."""
 READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
 """Remedy for a sweep's folder that is not writable."""
-_UNREADABLE = "ledger.unreadable"
-_LARGE = 2**63
-"""No whole number of a row is as large."""
+_UNREADABLE_FILE = "ledger.unreadable"
+_NUMBER_LIMIT = 2**63
+"""Whole numbers of a row are smaller than this."""
 
 HistoryRow = dict[str, float]
 """One evaluation of a trial: step, time and figures."""
 
 
 def trial_folder(sweep: Path, key: str) -> Path:
-    """Return the folder of a trial's history, log and checkpoint."""
+    """Return the folder of a trial's files."""
     return sweep / "trials" / key
 
 
 @dataclass
 class GrowingFile:
-    """A growing file of JSON lines, read from the offset where the last reading stopped."""
+    """A growing file of JSON lines, which is read from the offset at which the last reading stopped."""
 
     path: Path
     offset: int = 0
     is_row: Callable[[JsonRow], bool] = lambda row: True
-    """Whether an object belongs in this file; other lines are skipped."""
+    """Returns whether an object is a valid row; other lines are skipped."""
 
     @property
-    def grown(self) -> bool:
+    def has_grown(self) -> bool:
         """Whether there are unread bytes."""
         return self._size > self.offset
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the file still has the bytes that were read."""
+    def is_intact(self) -> bool:
+        """Whether the file still has all bytes that were read."""
         return self._size >= self.offset
 
     @property
@@ -81,32 +83,34 @@ class GrowingFile:
         except FileNotFoundError:
             return 0
 
-    def unread(self, on_garbage: Callable[[int, bytes], None] = lambda at, line: None) -> Iterator[tuple[int, JsonRow]]:
-        """Yield (end offset, row) of every whole unread line. The caller moves `offset`.
+    def read_new(
+        self, on_garbage: Callable[[int, bytes], None] = lambda start, line: None
+    ) -> Iterator[tuple[int, JsonRow]]:
+        """Yield (end offset, row) of every complete line after `offset`, which the caller must advance.
 
-        `on_garbage` is called with the start and the bytes of each line that is skipped.
+        `on_garbage` is called with the start and the bytes of each skipped line.
         """
-        if not self.grown:
+        if not self.has_grown:
             return
         with self.path.open("rb") as file:
             file.seek(self.offset)
             end = self.offset
             for line in file:
-                if not line.endswith(b"\n"):  # torn, or not written in full yet
+                if not line.endswith(b"\n"):  # incomplete, or not written completely yet
                     return
                 end += len(line)
-                if (row := _row(line)) is not None and self.is_row(row):
+                if (row := _parse_row(line)) is not None and self.is_row(row):
                     yield end, row
                 else:
                     on_garbage(end - len(line), line)
 
 
-def _row(line: bytes) -> JsonRow | None:
-    """Return the JSON object of a line, also after torn bytes; None if there is none."""
+def _parse_row(line: bytes) -> JsonRow | None:
+    """Return the JSON object of a line, which may follow an incomplete one; None if there is none."""
     for start in (0, line.rfind(b'{"kind"')):
         with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line[max(start, 0) :])
-            if isinstance(row, dict) and b"\\ud" in line.lower():  # half a character, which no terminal or file takes
+            if isinstance(row, dict) and b"\\ud" in line.lower():  # a lone surrogate, which cannot be encoded
                 row = json.loads(json.dumps(row, ensure_ascii=False).encode(errors="replace"))
             if isinstance(row, dict):
                 return row
@@ -114,18 +118,18 @@ def _row(line: bytes) -> JsonRow | None:
 
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
-    """Return the file of a trial's evaluations, unread."""
+    """Return the file of a trial's evaluations, to be read from its start."""
     return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=is_evaluation)
 
 
 def is_evaluation(row: JsonRow) -> bool:
-    """Whether a row has a step, a time and numbers only: a damaged row must not replace the whole one."""
+    """Return whether a row has a step, a time and only numbers. A damaged row must not replace a valid one."""
     numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
-    return all(map(_is_number, numbers)) and abs(row["step"]) < _LARGE
+    return all(map(_is_number, numbers)) and abs(row["step"]) < _NUMBER_LIMIT
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGE)
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < _NUMBER_LIMIT)
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:
@@ -133,54 +137,54 @@ def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] =
 
     Args:
         sweep: the sweep's folder.
-        start: offset where an earlier reading ended.
-        on_garbage: called with a sentence for each line that is no event and is skipped.
+        start: offset at which an earlier reading ended.
+        on_garbage: called with a sentence about each line that is skipped because it is not an event.
     """
-    from tune_dml.record.events import read_event  # with pydantic, which `--help` does not need
+    from tune_dml.record.events import read_event  # imports pydantic, which `--help` does not need
 
     events = []
-    why = ""
+    reason = ""
 
     def is_event(row: JsonRow) -> bool:
-        nonlocal why
+        nonlocal reason
         try:
             events.append(read_event(row))
         except ValueError as error:
-            why = f" ({error})"
+            reason = f" ({error})"
             return False
         return True
 
-    def skip(at: int, line: bytes) -> None:
-        nonlocal why
+    def skip(offset: int, line: bytes) -> None:
+        nonlocal reason
         on_garbage(
-            f"{LEDGER}: the {len(line)} bytes from {at} cannot be read{why} and are skipped; "
+            f"{LEDGER}: the {len(line)} bytes from {offset} cannot be read{reason} and are skipped; "
             "a trial whose end they recorded runs again"
         )
-        why = ""
+        reason = ""
 
-    offsets = [end for end, _ in GrowingFile(sweep / LEDGER, start, is_event).unread(skip)]
+    offsets = [end for end, _ in GrowingFile(sweep / LEDGER, start, is_event).read_new(skip)]
     return [replace(event, end_offset=end) for event, end in zip(events, offsets, strict=True)]
 
 
 def read_history(sweep: Path, key: str) -> list[HistoryRow]:
-    """Return a trial's evaluations in order of step. Of rows reported twice (retry, replay) the first counts."""
+    """Return a trial's evaluations in order of step. If a step was reported twice, the first row counts."""
     rows: dict[int, HistoryRow] = {}
-    for _, row in history_file(sweep, key).unread():
+    for _, row in history_file(sweep, key).read_new():
         rows.setdefault(int(row["step"]), row)
     return [rows[step] for step in sorted(rows)]
 
 
 class Ledger:
-    """The ledger's writer. A second process is refused with the process id of the first."""
+    """Writes the ledger of a sweep. Raises ConfigError if another process writes it."""
 
     def __init__(self, sweep: Path):
         self.sweep = sweep
-        self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel frees it when its process dies
+        self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel releases it when its process dies
         self._file: BinaryIO | None = None
         self._size = 0
         """Bytes of the file after the last write."""
         self._steps: dict[str, set[int]] = {}
-        self._delayed: list[JsonRow] | None = None
+        self._batch: list[JsonRow] | None = None
 
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
@@ -189,33 +193,35 @@ class Ledger:
         holder = lock.read_text(errors="replace").strip() if lock.exists() else ""
         try:
             with lock.open("ab") as file:
-                fcntl.flock(file, fcntl.LOCK_UN)  # fails on file systems without locks, where filelock would not
+                fcntl.flock(file, fcntl.LOCK_UN)  # filelock would not fail on file systems without locks
             self._lock.acquire()
         except Timeout:
             rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
             sweeps = self.sweep.absolute().parent
             is_default = Path("sweeps").is_dir() and sweeps.samefile("sweeps")
-            there = "" if is_default else f" --storage {shlex.quote(str(sweeps))}"
-            remedy = f"Follow it with `tune-dml status {self.sweep.name}{there}`, or stop it first."
+            storage_option = "" if is_default else f" --storage {shlex.quote(str(sweeps))}"
+            remedy = f"Follow it with `tune-dml status {self.sweep.name}{storage_option}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 raise _without_locks(self.sweep.parent, error) from error
-            if error.errno in _REFUSED:
+            if error.errno in _NOT_WRITABLE:
                 rule = f"must be a folder that can be written: {error.strerror}"
                 raise ConfigError(option_problem("sweep", rule, str(self.sweep), READ_ONLY)) from error
             raise
         lock.write_text(str(os.getpid()))
-        torn = _torn_end(self.sweep / LEDGER)
-        if torn:
-            with (self.sweep / _UNREADABLE).open("ab") as aside:
-                aside.write(torn + b"\n")
-        self._file = open_whole(self.sweep / LEDGER)
+        torn_line = _read_torn_line(self.sweep / LEDGER)
+        if torn_line:
+            with (self.sweep / _UNREADABLE_FILE).open("ab") as unreadable:
+                unreadable.write(torn_line + b"\n")
+        self._file = open_for_append(self.sweep / LEDGER)
         self._size = os.fstat(self._file.fileno()).st_size
         if not self._size:
             os.fchmod(self._file.fileno(), 0o600)  # it holds the command line
-        if torn:
-            self.write(_note(f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}"))
+        if torn_line:
+            self.write(
+                _note(f"{LEDGER}: its last {len(torn_line)} bytes were incomplete; they are kept in {_UNREADABLE_FILE}")
+            )
         return self
 
     def __exit__(
@@ -227,25 +233,25 @@ class Ledger:
         self._lock.release()
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Write the events of this block at its end, with one wait for the disk."""
-        self._delayed = []
+    def batch(self) -> Iterator[None]:
+        """Write the events of the block together at its end, with one sync of the disk."""
+        self._batch = []
         try:
             yield
         finally:
-            delayed, self._delayed = self._delayed, None
-            if delayed:
-                self._append(delayed)
+            batch, self._batch = self._batch, None
+            if batch:
+                self._append(batch)
 
     def write(self, event: Event) -> None:
-        """Write an event, at the present time if it has none, and force it to disk."""
+        """Write an event, with the present time if it has none, and sync it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
         row = event.to_row(event.time or time.time())
-        if self._delayed is None:
+        if self._batch is None:
             self._append([row])
         else:
-            self._delayed.append(row)
+            self._batch.append(row)
         if event.kind == "ended":
             self._steps.pop(event.key, None)
 
@@ -258,40 +264,40 @@ class Ledger:
         self._size = os.fstat(self._file.fileno()).st_size
 
     def report(self, key: str, *rows: Mapping[str, float]) -> list[HistoryRow]:
-        """Append rows to a trial's history, except steps that it has. Return those appended."""
+        """Append rows to a trial's history, without steps that it already has. Return the appended rows."""
         history = history_file(self.sweep, key)
         path = history.path
         retry_storage(lambda: require_folder(self.sweep), self.sweep)
-        if (known := self._steps.get(key)) and not path.exists():
-            text = f"{path.relative_to(self.sweep)} was deleted, with the rows of {len(known)} steps"
+        if (known_steps := self._steps.get(key)) and not path.exists():
+            text = f"{path.relative_to(self.sweep)} was deleted, with the rows of {len(known_steps)} steps"
             self.write(_note(text))
             del self._steps[key]
         if key not in self._steps:
-            spoilt: list[int] = []
-            old = history.unread(lambda at, line: spoilt.append(len(line)))
-            self._steps[key] = {int(row["step"]) for _, row in old}
-            if spoilt:
-                text = f"{path.relative_to(self.sweep)}: {len(spoilt)} lines cannot be read and are skipped"
+            unreadable_lines: list[int] = []
+            rows_before = history.read_new(lambda start, line: unreadable_lines.append(len(line)))
+            self._steps[key] = {int(row["step"]) for _, row in rows_before}
+            if unreadable_lines:
+                text = f"{path.relative_to(self.sweep)}: {len(unreadable_lines)} lines cannot be read and are skipped"
                 self.write(_note(text))
-        new = []
+        new_rows = []
         for row in rows:
             if row["step"] not in self._steps[key]:
                 self._steps[key].add(int(row["step"]))
-                new.append({**row, "time": row.get("time", time.time())})
-        if not new:
+                new_rows.append({**row, "time": row.get("time", time.time())})
+        if not new_rows:
             return []
 
-        def opened() -> BinaryIO:
+        def open_history() -> BinaryIO:
             require_folder(self.sweep)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                return open_whole(path)
+                return open_for_append(path)
             except FileNotFoundError as error:
                 raise missing_folder_error(path.parent) from error
 
-        with retry_storage(opened, self.sweep) as file:
-            append_rows(file, *new)
-        return new
+        with retry_storage(open_history, self.sweep) as file:
+            append_rows(file, *new_rows)
+        return new_rows
 
 
 def _note(text: str) -> Event:
@@ -301,46 +307,46 @@ def _note(text: str) -> Event:
 
 
 def _without_locks(storage: Path, error: OSError) -> ConfigError:
-    rule = f"must lie where files can be locked, so that one process at a time runs a sweep ({error.strerror})"
+    rule = f"must be on a file system with locks, so that one process at a time runs a sweep ({error.strerror})"
     remedy = "Choose a folder on another file system, or have this one mounted with locks (Lustre: `-o flock`)."
     return ConfigError(option_problem("storage", rule, str(storage), remedy))
 
 
 def is_running(sweep: Path) -> bool:
-    """Whether a process on this machine, or on one that shares the folder, runs the sweep now."""
+    """Return whether a process runs the sweep, on this machine or on one that shares the folder."""
     try:
         with (sweep / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError as error:
-        return error.errno not in _NO_LOCKS  # without locks no sweep can run
+        return error.errno not in _NO_LOCKS  # without locks, no sweep can run
     return False
 
 
 def append_rows(file: BinaryIO, *rows: Mapping[str, object]) -> None:
-    """Append a JSON line for each row and force them to disk; wait while the disk is full."""
-    rest = b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows)
+    """Append a JSON line for each row and sync them to disk; wait while the disk is full."""
+    unwritten = b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows)
 
     def append() -> None:
-        nonlocal rest
-        while rest:
-            rest = rest[os.write(file.fileno(), rest) :]
+        nonlocal unwritten
+        while unwritten:
+            unwritten = unwritten[os.write(file.fileno(), unwritten) :]
         os.fsync(file.fileno())
 
     retry_storage(append, Path(file.name).parent)
 
 
-def _torn_end(path: Path) -> bytes:
-    """Return the bytes after the last whole line."""
+def _read_torn_line(path: Path) -> bytes:
+    """Return the bytes after the last complete line."""
     try:
         return path.read_bytes().rpartition(b"\n")[2]
     except FileNotFoundError:
         return b""
 
 
-def open_whole(path: Path) -> BinaryIO:
-    """Open for appending after cutting off a torn last line."""
+def open_for_append(path: Path) -> BinaryIO:
+    """Open a file for appending, after removing an incomplete last line."""
     file = path.open("a+b")
     if size := file.seek(0, os.SEEK_END):
         file.seek(size - 1)

@@ -1,4 +1,4 @@
-"""Results of a sweep, one row per trial, read from the ledger: the input of compare and report."""
+"""Read the results of a sweep from its ledger, one row per trial, for the commands compare and report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainables.context import EVIDENCE
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
-from tune_dml.record.contradictions import contradictions
+from tune_dml.record.contradictions import find_contradictions
 from tune_dml.record.events import Floors, SessionStarted, TrialEnd, recorded_floors
 from tune_dml.record.held_out.sealed import Opening, is_sealed, sealed_metrics, without_sealed
 from tune_dml.record.judging.looks import Look
@@ -41,41 +41,41 @@ class TrialResult:
     reason: str = ""
     """Why it failed or diverged; empty otherwise."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Validation (`val/...`) and training (`train/...`) figures of the evaluation that counts; empty until finished.
+    """Validation (`val/...`) and training (`train/...`) figures of the selected evaluation; empty until finished.
 
-    Test metrics (`test/...`) are included only if the sweep has been opened.
+    Test metrics (`test/...`) are included only if the sweep is open.
     """
     seconds: float = 0.0
     """Training time over all attempts."""
     attempts: int = 0
     host: str = ""
     run_id: str = ""
-    """The trial's MLflow run; empty until it is logged."""
+    """Id of the trial's MLflow run; empty until it is logged."""
     step: int = 0
     ended: float = 0.0
-    """Seconds since the epoch; 0 while it has not ended."""
+    """Time of its end, in seconds since the epoch; 0 before."""
     out_of_memory: bool = False
     micro_batch: int | None = None
-    """Pictures that a worker processed at a time; None if the session did not set it."""
+    """Pictures that a worker processed at once; None if the session did not set it."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The MLflow store of a sweep's runs."""
+    """The MLflow store that has the runs of a sweep."""
 
     uri: str
     experiment_id: str
 
     def page(self, run_id: str) -> str:
-        """Return the address of a run's page; empty for a database, which serves no pages."""
+        """Return the web address of a run; empty for a database, which serves no pages."""
         if not (run_id and self.experiment_id and self.uri.startswith(("http://", "https://"))):
             return ""
         return f"{mask(self.uri).rstrip('/')}/#/experiments/{self.experiment_id}/runs/{run_id}"
 
 
 @dataclass(frozen=True)
-class Imported:
-    """The source of results of another program, and the histories of its trials."""
+class ImportOrigin:
+    """The source of imported results, and the histories of its trials."""
 
     source: str
     """Name for the reader, such as `the file runs.csv`."""
@@ -85,7 +85,7 @@ class Imported:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything known about a sweep."""
+    """All results and other facts about a sweep."""
 
     folder: Path
     plan: Plan
@@ -93,43 +93,43 @@ class Results:
     provenance: Provenance
     """Provenance of the first session: commit, versions, hardware, command line."""
     notes: tuple[str, ...]
-    """Messages for the reader: retries, fallbacks, dropped settings."""
+    """Notes for the reader, such as retries and dropped settings."""
     parent_run_id: str = ""
-    """The sweep's own MLflow run; empty until it is logged."""
+    """Id of the sweep's MLflow run; empty until it is logged."""
     resources: Resources = field(default_factory=Resources)
     """Resources of a trial in the last session."""
     looks: tuple[Look, ...] = ()
     """Looks at the sweep, in order."""
     confirmation_looks: tuple[Look, ...] = ()
-    """Looks at the fresh seeds, in order."""
-    looked_at: bool = True
-    """Whether a look at these trials is recorded, or no verdict is possible."""
+    """Looks at the confirmation, in order."""
+    has_current_look: bool = True
+    """Whether a look at these trials is recorded, or no verdict is possible yet."""
     race: Race | None = None
     """The race of a sweep with `--until-decided`."""
     opening: Opening | None = None
     """The opening of the test metrics; None while they are sealed."""
     confirmed: tuple[TrialResult, ...] = ()
-    """Trials that measure the best cells again on fresh seeds; in no table, curve or selection of the sweep."""
-    imported: Imported | None = None
-    """Source of the trials, if they are another program's results."""
+    """Trials of the confirmation, with fresh seeds. They are in no table, curve or selection of the sweep."""
+    imported: ImportOrigin | None = None
+    """Source of the trials, if they were imported."""
     store: Store | None = None
-    """The MLflow store that has the runs; None until they are logged."""
+    """The MLflow store with the runs; None until they are logged."""
     submitted_to: str | None = None
-    """The cluster that the last session was submitted to; None if it was started directly."""
+    """Cluster to which the last session was submitted; None if it was started directly."""
     host: str = ""
     """Host of the last session's driver."""
     floors: Floors = field(default_factory=dict)
-    """Floor -> validation figures reached without training; empty in older sweeps."""
+    """Floor -> validation figures without training; empty in older sweeps."""
     waits_for: str = ""
-    """What a running sweep without room waits for."""
+    """The resource that a running sweep waits for; empty if it does not wait."""
     continued_by: tuple[tuple[str, ...], ...] = ()
     """Command lines of later sessions, the last one first."""
     to_propose: int = 0
-    """Number of trials of the cells that a search has yet to propose."""
+    """Number of trials of cells that a search has not proposed yet."""
 
     @classmethod
     def of(cls, state: SweepState) -> Self:
-        """Return the results of a state."""
+        """Return the results of a sweep from its state."""
         runs, store = _run_ids(state.folder)
         sessions = state.sessions or [SessionStarted()]
         first, last = sessions[0], sessions[-1]
@@ -138,15 +138,15 @@ class Results:
             state.plan,
             tuple(_trial_result(state, trial, runs) for trial in state.trials.values()),
             first.provenance,
-            (*state.notes, *contradictions(state)),
+            (*state.notes, *find_contradictions(state)),
             runs.get("parent", ""),
             state.resources,
             tuple(state.looks),
             tuple(state.confirmation_looks),
-            _looked_at(state),
+            _has_current_look(state),
             state.race,
             Opening.of(state.opened) if state.opened else None,
-            tuple(_trial_result(state, trial, runs) for trial in state.confirming.values()),
+            tuple(_trial_result(state, trial, runs) for trial in state.confirmation_trials.values()),
             store=store,
             submitted_to=last.submitted_to,
             host=last.provenance.get("host", ""),
@@ -178,33 +178,33 @@ class Results:
         return [without_sealed(row) for row in read_history(self.folder, key)]
 
     def evidence(self, key: str) -> Evidence | None:
-        """Return a trial's histograms and pictures; None if there are none, or they cannot be read."""
+        """Return a trial's evidence for the report; None if there is none or it cannot be read."""
         from trainables.evidence.record import Evidence
 
         return Evidence.read(trial_folder(self.folder, key) / EVIDENCE)
 
     def hits(self, key: str, half: str) -> Hits | None:
-        """Return which queries of val or test found their class first; None if none were stored, or the half is sealed."""
-        from trainables.evidence.stored import Hits, hits_file  # brings torch along
+        """Return which queries of `val` or `test` were hits; None if they were not stored, or the half is sealed."""
+        from trainables.evidence.stored import Hits, hits_file  # imports torch
 
         if is_sealed(f"{half}/") and not self.opened:
             return None
         return Hits.read(trial_folder(self.folder, key) / hits_file(half))
 
     def resolution_of(self, metric: str) -> float:
-        """Return how far one query moves a metric, or else the step that its numbers show."""
-        by_cell: dict[str, list[Mapping[str, float]]] = {}
+        """Return the resolution of a metric: its change when one query changes, or the smallest step of its values."""
+        metrics_by_cell: dict[str, list[Mapping[str, float]]] = {}
         for trial in self.trials:
-            by_cell.setdefault(trial.cell.digest, []).append(trial.metrics)
+            metrics_by_cell.setdefault(trial.cell.digest, []).append(trial.metrics)
         return resolution_in(
-            metric, by_cell.values(), fractions=self.imported is not None or self.plan.space.program is not None
+            metric, metrics_by_cell.values(), fractions=self.imported is not None or self.plan.space.program is not None
         )
 
     @property
-    def incomplete(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether requested trials have not ended, a search has cells to propose, or a race continues."""
-        left = self.count("missing") + self.count("running") > 0
-        return left or (self.race is not None and not self.race.over)
+        has_open_trials = self.count("missing") + self.count("running") > 0
+        return has_open_trials or (self.race is not None and not self.race.over)
 
     @property
     def confirmation_left(self) -> int:
@@ -212,12 +212,12 @@ class Results:
         return sum(trial.status in {"missing", "running"} for trial in self.confirmed)
 
     def count(self, status: TrialStatus) -> int:
-        """Return the number of trials with a status; those that a search has yet to propose are missing."""
+        """Return the number of trials with a status. Trials that a search has not proposed yet count as missing."""
         return sum(trial.status == status for trial in self.trials) + (self.to_propose if status == "missing" else 0)
 
     @property
     def planned_trials(self) -> int:
-        """Number of all trials, those that a search has yet to propose included."""
+        """Number of all trials, including those that a search has not proposed yet."""
         return len(self.trials) + self.to_propose
 
     def table(self) -> pd.DataFrame:
@@ -236,24 +236,24 @@ class Results:
 
 
 def load_results(storage: Path, name: str) -> Results:
-    """Read a sweep. Raise ConfigError if there is none of that name."""
+    """Return the results of a sweep. Raise ConfigError if there is no sweep of this name."""
     return Results.of(load_state(storage, name))
 
 
-def load_and_look(storage: Path, name: str, by: str) -> Results:
-    """Read a sweep and record a look at it by the verb `by`. Raise ConfigError if there is no such sweep."""
+def load_results_and_look(storage: Path, name: str, by: str) -> Results:
+    """Return the results of a sweep and record a look by the verb `by`. Raise ConfigError for an unknown sweep."""
     state = load_state(storage, name)
     state.record_look(by)
     return Results.of(state)
 
 
 def results_of(folder: Path) -> Results:
-    """Read the sweep in a folder."""
+    """Return the results of the sweep in a folder."""
     return Results.of(read_state(folder))
 
 
-def _looked_at(state: SweepState) -> bool:
-    """Whether a look at the present trials is recorded, or no verdict is possible yet."""
+def _has_current_look(state: SweepState) -> bool:
+    """Return whether a look at the present trials is recorded, or no verdict is possible yet."""
     looks = ((look_at_sweep(state, ""), state.looks), (look_at_confirmation(state, ""), state.confirmation_looks))
     return all(now is None or (bool(past) and past[-1].data == now.data) for now, past in looks)
 
@@ -261,14 +261,14 @@ def _looked_at(state: SweepState) -> bool:
 def _trial_result(sweep: SweepState, trial: PlannedTrial, runs: Mapping[str, str]) -> TrialResult:
     state = sweep.trial(trial.key)
     end = state.end or TrialEnd("failed")
-    opened = sealed_metrics(sweep.folder, state) if sweep.opened else {}
+    test_metrics = sealed_metrics(sweep.folder, state) if sweep.opened else {}
     return TrialResult(
         trial.key,
         trial.cell,
         trial.seed,
         status=state.status,
         reason=end.reason,
-        metrics=without_sealed(state.metrics) | opened,
+        metrics=without_sealed(state.metrics) | test_metrics,
         seconds=state.seconds,
         attempts=state.attempts,
         host=state.host,
@@ -281,10 +281,11 @@ def _trial_result(sweep: SweepState, trial: PlannedTrial, runs: Mapping[str, str
 
 
 def _run_ids(folder: Path) -> tuple[dict[str, str], Store | None]:
-    """Return trial key -> MLflow run id, with the sweep's own run under `parent`, and the store."""
+    """Return trial key -> MLflow run id, with the run of the sweep as `parent`, and the store."""
     try:
-        synced = json.loads((folder / "mlflow.json").read_bytes())
-        return dict(synced["runs"]), Store(synced["uri"], synced["experiment_id"]) if synced.get("uri") else None
+        sync_file = json.loads((folder / "mlflow.json").read_bytes())
+        store = Store(sync_file["uri"], sync_file["experiment_id"]) if sync_file.get("uri") else None
+        return dict(sync_file["runs"]), store
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        # missing or damaged: the next sync writes it again
+        # The file is missing or damaged; the next sync writes it again.
         return {}, None

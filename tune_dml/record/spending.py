@@ -1,4 +1,4 @@
-"""Count the GPU-hours of a command's trials, over all drivers and SLURM jobs that it starts."""
+"""Count the GPU-hours of a command's trials, over all drivers and SLURM jobs of the command."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from tune_dml.record.ledger import read_events, read_history
 
 
 def hours_spent(sweep: Path, began: float, now: float | None = None) -> float:
-    """Return the GPU-hours (worker-hours without GPUs) of trials since `began`, lost and interrupted attempts included.
+    """Return the GPU-hours (worker-hours without GPUs) of all attempts of trials since `began`.
 
-    The time in which a sweep had no driver costs nothing.
+    Time without a driver does not count.
 
     Args:
         sweep: The sweep's folder.
         began: Seconds since the epoch; earlier events do not count.
-        now: Time up to which open trials count. None if their driver ended earlier: they count to their last row.
+        now: Time up to which open trials count. None if their driver has ended: they count up to their last row.
     """
-    share, hours, last = 1.0, 0.0, began
-    since: dict[str, float] = {}
+    gpus, hours, last = 1.0, 0.0, began
+    start_times: dict[str, float] = {}
 
-    def release(key: str, time: float) -> None:
+    def add_hours(key: str, time: float) -> None:
         nonlocal hours
-        start = since.pop(key, time)
-        hours += share * max(time - start, 0.0) / 3600
+        start = start_times.pop(key, time)
+        hours += gpus * max(time - start, 0.0) / 3600
 
     for event in read_events(sweep):
         if event.time < began:
             continue
         match event:
             case SessionStarted():
-                for key in list(since):
-                    release(key, max(last, event.heard.get(key, 0.0)))
-                share = event.resources.workers * (event.resources.gpus_per_worker or 1)
+                for key in list(start_times):
+                    add_hours(key, max(last, event.heard.get(key, 0.0)))
+                gpus = event.resources.workers * (event.resources.gpus_per_worker or 1)
             case TrialStarted():
-                since.setdefault(event.key, event.time)
+                start_times.setdefault(event.key, event.time)
             case TrialRetried() | TrialPaused() | TrialEnded():
-                release(event.key, event.time)
+                add_hours(event.key, event.time)
         last = max(last, event.time)
-    for key in list(since):
+    for key in list(start_times):
         rows = read_history(sweep, key) if now is None else []
-        release(key, now or max([last, *(row["time"] for row in rows)]))
+        add_hours(key, now or max([last, *(row["time"] for row in rows)]))
     return hours

@@ -3,7 +3,7 @@
     state = read_state(folder)        # or SweepState(folder, plan) for a plan that is not on disk yet
     state.update()                    # reads the events that were appended since
 
-Results, MLflow's runs and the trials of a resume are derived from the state, so deriving them again gives the same.
+Results, MLflow's runs and the trials of a resume are derived from the state alone, always with the same outcome.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record import events
-from tune_dml.record.judging.current_look import look_at, seeds_of_blocks
+from tune_dml.record.judging.current_look import look_at, seeds_per_running_cell
 from tune_dml.record.judging.looks import Look, read_looks, record_look
 from tune_dml.record.judging.race import Block, Race, SettledCell
 from tune_dml.record.ledger import LEDGER, GrowingFile, read_events
@@ -29,7 +29,7 @@ from tune_dml.record.ledger import LEDGER, GrowingFile, read_events
 TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
 
 
-_GONE = (
+_LEDGER_GONE = (
     f"{LEDGER} is empty or gone, and trials/ holds the rows of {{begun}} trial(s): "
     "ended trials run again, unless a copy of the ledger is restored first"
 )
@@ -41,154 +41,153 @@ class TrialState:
 
     key: str
     status: TrialStatus = "missing"
-    """`running` until an end is recorded, even if its driver has died; `missing` if it will be retried."""
+    """`running` until its end is recorded, even if its driver has died; `missing` if it will run again."""
     ended: events.TrialEnded | None = None
     rescored: dict[str, float] = field(default_factory=dict)
-    """Validation metrics computed later from the embeddings that it kept."""
+    """Validation metrics that were computed later from stored embeddings."""
     figures_time: float = 0.0
-    """Time of its last new figures."""
+    """Time at which it last got figures."""
     attempts: int = 0
-    paused: bool = False
-    """Whether it waits at a rung; continuing from there is not a new attempt."""
+    is_paused: bool = False
+    """Whether it waits at a rung, from which it continues without a new attempt."""
     seconds: float = 0.0
     """Training time over all attempts."""
     worker_seconds: float = 0.0
-    """Seconds for which it had its workers, over all attempts, lost ones included."""
+    """Seconds during which it had workers, over all attempts, including lost ones."""
     workers_since: float = 0.0
-    """When it got the workers that it has; 0 without any."""
+    """Time at which it got its present workers; 0 without workers."""
     host: str = ""
     micro_batch: int | None = None
-    """Pictures that a worker processed at a time; None if the session did not set it."""
+    """Pictures that a worker processed at once; None if the session did not set it."""
     started: float = 0.0
     """Time of its first event."""
     active: float = 0.0
     """Time of its last event."""
-    live: bool = False
+    is_live: bool = False
     """Whether it started in the current session and has not ended."""
-    away: bool = False
+    has_remote_files: bool = False
     """Whether it has files in object storage (`record.fetching`)."""
     version: int = 0
-    """Number of changes recorded."""
+    """Number of changes of the state."""
 
     def fold(self, event: events.TrialEvent) -> None:
-        """Update the state by one event about this trial."""
+        """Update the state by an event about this trial."""
         self.version += 1
         self.started = self.started or event.time
         self.active = event.time
         match event:
             case events.TrialStarted():
-                self.attempts += not self.paused
-                self.paused = False
+                self.attempts += not self.is_paused
+                self.is_paused = False
                 self.workers_since = self.workers_since or event.time
-                self.host, self.away, self.micro_batch = event.host, event.away, event.micro_batch
-                self.status, self.live, self.ended, self.rescored = "running", True, None, {}
+                self.host, self.has_remote_files, self.micro_batch = event.host, event.away, event.micro_batch
+                self.status, self.is_live, self.ended, self.rescored = "running", True, None, {}
             case events.TrialEnded(end=end) if end.status != "paused":
                 self.seconds = self.seconds if end.seconds is None else end.seconds
                 self.release_workers(event.time)
                 self.worker_seconds = max(self.worker_seconds, self.seconds)
-                self.status, self.live, self.ended, self.figures_time = end.status, False, event, event.time
+                self.status, self.is_live, self.ended, self.figures_time = end.status, False, event, event.time
             case events.TrialPaused():
-                self.paused, self.live, self.seconds = True, False, event.seconds
+                self.is_paused, self.is_live, self.seconds = True, False, event.seconds
                 self.release_workers(event.time)
             case events.TrialRetried():
                 self.release_workers(event.time)
             case events.FilesFetched():
-                self.away = False
+                self.has_remote_files = False
             case events.TrialReset():
-                self.status, self.live, self.ended, self.rescored = "missing", False, None, {}
+                self.status, self.is_live, self.ended, self.rescored = "missing", False, None, {}
             case events.TrialRescored():
                 self.rescored |= event.metrics
                 self.figures_time = event.time
 
     def release_workers(self, time: float) -> None:
-        """Count the time of its workers up to now: the trial ended, paused, or lost its process or driver."""
+        """Add the time of its workers up to `time`, when it ended, paused, or lost its process or driver."""
         if self.workers_since:
             self.worker_seconds += max(time - self.workers_since, 0.0)
         self.workers_since = 0.0
 
     @property
     def end(self) -> events.TrialEnd | None:
-        """How it ended; None while it has not."""
+        """The end of the trial; None before."""
         return self.ended.end if self.ended else None
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures of the trial, those computed later included; empty until it has ended."""
-        return self.rescored | (dict(self.end.metrics) if self.end else {})  # the measured ones are exact
+        """Figures of the trial, including those computed later; empty before its end."""
+        return self.rescored | (dict(self.end.metrics) if self.end else {})  # measured figures are more exact
 
 
 class SweepState:
-    """State of one sweep; empty until the first `update`, which any thread may call."""
+    """State of one sweep; empty before the first `update`. Any thread may call `update`."""
 
     def __init__(self, folder: Path, plan: Plan):
         self.folder = folder
-        self.stored = plan
-        """The plan of plan.json."""
+        self.stored_plan = plan
+        """The plan in plan.json."""
         self.plan = plan
-        """The plan as it is now: a race adds seeds to it."""
-        self.proposed: list[Cell] = []
+        """The current plan, to which a race adds seeds."""
+        self.proposed_cells: list[Cell] = []
         """Cells that a search has proposed, in order."""
-        self.exhausted = 0
-        """Number of cells that a search was asked for when it found no further one; 0 if it found all."""
+        self.exhausted_at = 0
+        """Number of requested cells when a search found no new one; 0 if it has found all."""
         self.trials: dict[str, PlannedTrial] = {}
-        """Key -> requested trial, cell by cell; of a race that ended early, only the trials that began."""
-        self.recorded: dict[str, TrialState] = {}
+        """Key -> requested trial, ordered by cell. Of a race that has ended, only the trials that started."""
+        self.trial_states: dict[str, TrialState] = {}
         """Key -> state of every trial in the ledger, in order of their first events."""
         self.sessions: list[events.SessionStarted] = []
         self.waits_for = ""
-        """What a running sweep without room waits for."""
+        """The resource that a running sweep waits for; empty if it does not wait."""
         self.notes: dict[str, bool] = {}
-        """Text -> whether it holds only until the next session begins; in order."""
+        """Text -> whether it is shown only until the next session starts; in order."""
         self.looks: list[Look] = []
-        """Looks at the sweep's own trials, in order."""
+        """Looks at the sweep, in order."""
         self.confirmation_looks: list[Look] = []
-        """Looks at the fresh seeds of its confirmation, in order."""
+        """Looks at its confirmation, in order."""
         self.race: Race | None = None
         """The race of a sweep with `--until-decided`."""
         self.opened: events.Opened | None = None
         """The first opening of the test metrics."""
-        self.confirming: dict[str, PlannedTrial] = {}
-        """Key -> trial that measures a cell again on a fresh seed; not among `trials`."""
+        self.confirmation_trials: dict[str, PlannedTrial] = {}
+        """Key -> trial of the confirmation, with a fresh seed; not in `trials`."""
         self.created: float | None = None
         """Time of the ledger's first event, which distinguishes successive sweeps of the same name."""
-        self._read = 0
-        self._last_event = 0.0
+        self._offset, self._last_event = 0, 0.0
         self._lock = threading.Lock()
-        self.requested: dict[str, PlannedTrial] = {}
+        self.requested_trials: dict[str, PlannedTrial] = {}
         """Key -> every trial of the plan and of the race's blocks."""
-        self._know(plan.cells)
+        self._add_cells(plan.cells)
 
     def update(self) -> None:
         """Read the events that were appended since the last update."""
         with self._lock:
-            if not GrowingFile(self.folder / LEDGER, self._read).is_whole:
-                self._read = 0  # it was truncated by another program
-            fresh = read_events(self.folder, self._read, self._note)
+            if not GrowingFile(self.folder / LEDGER, self._offset).is_intact:
+                self._offset = 0  # another program truncated the file
+            new_events = read_events(self.folder, self._offset, self._note)
             self.looks = read_looks(self.folder, on_garbage=self._note)
             self.confirmation_looks = read_looks(self.folder, "confirmation")
-            for event in fresh:
+            for event in new_events:
                 try:
                     self._fold(event)
                 except (LookupError, TypeError, ValueError, StopIteration) as error:
                     self._note(f"{LEDGER}: the event that ends at byte {event.end_offset} is skipped ({error!r})")
-                self._read = event.end_offset
-            if self._read == 0 and (begun := len(list(self.folder.glob("trials/*/history.jsonl")))):
-                self._note(_GONE.format(begun=begun))
+                self._offset = event.end_offset
+            if self._offset == 0 and (begun := len(list(self.folder.glob("trials/*/history.jsonl")))):
+                self._note(_LEDGER_GONE.format(begun=begun))
 
     def _note(self, text: str) -> None:
         self.notes.setdefault(text, False)
 
     def replan(self, plan: Plan) -> None:
-        """Replace the plan by an extended one, or by one with moved pictures."""
-        self.stored = self.plan = plan
-        self.proposed = [plan.relocate(cell) for cell in self.proposed]
-        self.trials, self.requested = {}, {}
-        self._know(self.cells)
+        """Replace the plan: by an extended one, or because pictures were moved."""
+        self.stored_plan = self.plan = plan
+        self.proposed_cells = [plan.relocate(cell) for cell in self.proposed_cells]
+        self.trials, self.requested_trials = {}, {}
+        self._add_cells(self.cells)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """All cells, planned and proposed, in order."""
-        return (*self.plan.cells, *self.proposed)
+        return (*self.plan.cells, *self.proposed_cells)
 
     @property
     def resources(self) -> Resources:
@@ -201,81 +200,82 @@ class SweepState:
         return self.sessions[-1].trial_files if self.sessions else None
 
     @property
-    def unfetched(self) -> list[str]:
+    def unfetched_keys(self) -> list[str]:
         """Keys of ended trials with files in object storage."""
-        return [key for key, trial in self.recorded.items() if trial.ended is not None and trial.away]
+        return [key for key, trial in self.trial_states.items() if trial.ended is not None and trial.has_remote_files]
 
     @property
-    def unplanned(self) -> list[TrialState]:
+    def unplanned_trials(self) -> list[TrialState]:
         """Ended trials that are neither in the plan nor in a confirmation."""
-        asked = self.requested.keys() | self.confirming.keys()
-        return [trial for key, trial in self.recorded.items() if trial.ended is not None and key not in asked]
+        known_keys = self.requested_trials.keys() | self.confirmation_trials.keys()
+        return [trial for key, trial in self.trial_states.items() if trial.ended is not None and key not in known_keys]
 
     @property
-    def incomplete(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether requested trials have not ended, a search has cells to propose, or a race continues."""
-        left = self.to_propose > 0 or any(self.trial(key).ended is None for key in self.trials)
-        return left or (self.race is not None and not self.race.over)
+        has_open_trials = self.to_propose > 0 or any(self.trial(key).ended is None for key in self.trials)
+        return has_open_trials or (self.race is not None and not self.race.over)
 
     @property
     def to_propose(self) -> int:
-        """Number of trials of the cells that a search has yet to propose."""
+        """Number of trials of cells that a search has not proposed yet."""
         samples = self.plan.search.num_samples
-        cells = 0 if samples <= self.exhausted else max(samples - len(self.proposed), 0)
+        cells = 0 if samples <= self.exhausted_at else max(samples - len(self.proposed_cells), 0)
         return cells * len(self.plan.seeds)
 
     @property
     def confirmation_left(self) -> int:
-        """Number of confirming trials that have not ended."""
-        return sum(self.trial(key).ended is None for key in self.confirming)
+        """Number of trials of the confirmation that have not ended."""
+        return sum(self.trial(key).ended is None for key in self.confirmation_trials)
 
     def trials_left(self, confirmation: Plan | None) -> int:
-        """Return the number of trials left, or of the confirmation's if given; a race may add more."""
+        """Return the number of trials of the sweep, or of `confirmation`, that have not ended. A race may add more."""
         if confirmation is not None:
             return sum(self.trial(trial.key).ended is None for trial in confirmation.trials())
         return sum(self.trial(key).ended is None for key in self.trials) + self.to_propose
 
-    def record_look(self, by: str) -> None:
+    def record_look(self, verb: str) -> None:
         """Record a look at the sweep and one at its confirmation."""
-        look, confirmation = look_at_sweep(self, by), look_at_confirmation(self, by)
+        look, confirmation = look_at_sweep(self, verb), look_at_confirmation(self, verb)
         with self._lock:
             self.looks = record_look(self.folder, look)
             if confirmation is not None:
                 self.confirmation_looks = record_look(self.folder, confirmation)
 
     def trial(self, key: str) -> TrialState:
-        """Return the state of a trial, an empty one if the ledger does not have it."""
-        return self.recorded.get(key) or TrialState(key)
+        """Return the state of a trial, an empty one if it is not in the ledger."""
+        return self.trial_states.get(key) or TrialState(key)
 
-    def _know(self, cells: Iterable[Cell]) -> None:
-        self._ask(self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)
+    def _add_cells(self, cells: Iterable[Cell]) -> None:
+        self._add_trials(self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)
 
-    def _ask(self, trials: Iterable[PlannedTrial]) -> None:
+    def _add_trials(self, trials: Iterable[PlannedTrial]) -> None:
         for trial in trials:
-            self.trials[trial.key] = self.requested[trial.key] = trial
+            self.trials[trial.key] = self.requested_trials[trial.key] = trial
 
     def _fold(self, event: events.Event) -> None:
         self.created = event.time if self.created is None else self.created
         match event:
             case events.TrialEvent():
-                self.recorded.setdefault(event.key, TrialState(event.key)).fold(event)
-                if isinstance(event, events.TrialReset) and self.race is not None and event.key in self.requested:
+                self.trial_states.setdefault(event.key, TrialState(event.key)).fold(event)
+                is_reset = isinstance(event, events.TrialReset) and event.key in self.requested_trials
+                if is_reset and self.race is not None:
                     self.race.retry()
             case events.SessionStarted():
                 self.sessions.append(event)
                 self.waits_for = ""
                 for text in [text for text, of_session in self.notes.items() if of_session]:
                     del self.notes[text]
-                for trial in self.recorded.values():  # they died with their driver
-                    trial.version += trial.live
+                for trial in self.trial_states.values():  # their driver has ended
+                    trial.version += trial.is_live
                     trial.release_workers(max(self._last_event, event.heard.get(trial.key, 0.0)))
-                    trial.live = False
+                    trial.is_live = False
             case events.CellProposed():
                 cell = self.plan.relocate(event.cell)
-                self.proposed.append(cell)
-                self._know([cell])
+                self.proposed_cells.append(cell)
+                self._add_cells([cell])
             case events.SearchExhausted():
-                self.exhausted = event.samples
+                self.exhausted_at = event.samples
             case events.Note():
                 self.notes.setdefault(event.text, event.of_session)
             case events.Waiting():
@@ -283,9 +283,9 @@ class SweepState:
             case events.Opened():
                 self.opened = self.opened or event
             case events.ConfirmationStarted():
-                chosen = [cell for cell in self.cells if cell.digest in event.cells]
-                again = [self.plan.trial(cell, seed) for seed in event.seeds for cell in chosen]
-                self.confirming.update((trial.key, trial) for trial in again)
+                cells = [cell for cell in self.cells if cell.digest in event.cells]
+                trials = [self.plan.trial(cell, seed) for seed in event.seeds for cell in cells]
+                self.confirmation_trials.update((trial.key, trial) for trial in trials)
             case _:
                 self._fold_race(event)
         self._last_event = max(self._last_event, event.time)
@@ -298,29 +298,30 @@ class SweepState:
             return
         match event:
             case events.BlockAdded(seeds=seeds):
-                fresh = seeds[len(self.plan.seeds) :]
+                new_seeds = seeds[len(self.plan.seeds) :]
                 cells = [cell for cell in self.plan.cells if cell.digest in event.cells]
                 self.plan = replace(self.plan, seeds=seeds)
-                block = Block(len(fresh), tuple(self.plan.trial(cell, seed) for seed in fresh for cell in cells))
-                self.race.blocks.append(block)
-                self._ask(block.trials)
+                trials = tuple(self.plan.trial(cell, seed) for seed in new_seeds for cell in cells)
+                self.race.blocks.append(Block(len(new_seeds), trials))
+                self._add_trials(trials)
             case events.BlockJudged():
                 self.race.judged.append((event.seeds, event.level))
-            case events.CellSettled(settled=found):
-                if found.why != "diverged" or _has_diverged(self, found):
-                    self.race.settled[found.cell] = found
+            case events.CellSettled(settled=settled):
+                if settled.why != "diverged" or _has_diverged(self, settled):
+                    self.race.settled[settled.cell] = settled
             case events.CellReopened():
                 self.race.settled.pop(event.cell, None)
             case events.RaceEnded():
                 unsettled = len(self.race.settled) < len(self.plan.cells)
                 self.race.over = "" if unsettled and event.why == "decided" else event.why
-        kept = {key: trial for key, trial in self.requested.items() if not self.race.over or key in self.recorded}
-        self.trials = kept  # trials that a budget cut off are not missing
+        self.trials = {  # trials that a budget prevented are not missing
+            key: trial for key, trial in self.requested_trials.items() if not self.race.over or key in self.trial_states
+        }
 
 
-def _has_diverged(state: SweepState, found: SettledCell) -> bool:
-    """Whether a trial of the cell diverged: older versions also settled cells whose trials had failed."""
-    cell = next(cell for cell in state.plan.cells if cell.digest == found.cell)
+def _has_diverged(state: SweepState, settled: SettledCell) -> bool:
+    """Return whether a trial of the cell diverged. Older versions also settled cells whose trials had failed."""
+    cell = next(cell for cell in state.plan.cells if cell.digest == settled.cell)
     keys = [state.plan.trial(cell, seed).key for seed in state.plan.seeds]
     if any(state.trial(key).status == "diverged" for key in keys):
         return True
@@ -330,59 +331,59 @@ def _has_diverged(state: SweepState, found: SettledCell) -> bool:
     return False
 
 
-def look_at_sweep(state: SweepState, by: str) -> Look | None:
-    """Return a look at the sweep; None until two cells have two seeds each."""
+def look_at_sweep(state: SweepState, verb: str) -> Look | None:
+    """Return a look at the sweep; None if fewer than two cells have two seeds."""
     race, ended = state.race, _ended(state)
-    look = look_at(state.trials, ended, by, race.rule.max_seeds if race else len(state.plan.seeds))
+    look = look_at(state.trials, ended, verb, race.rule.max_seeds if race else len(state.plan.seeds))
     if look is None or race is None:
         return look
     later = {trial.key for block in race.blocks for trial in block.trials}
-    first = tuple(trial for key, trial in state.requested.items() if key not in later)
-    blocks = [Block(len(state.stored.seeds), first), *race.blocks]
-    return replace(look, seeds=seeds_of_blocks(blocks, ended), failed=0)
+    first = tuple(trial for key, trial in state.requested_trials.items() if key not in later)
+    blocks = [Block(len(state.stored_plan.seeds), first), *race.blocks]
+    return replace(look, seeds=seeds_per_running_cell(blocks, ended), failed=0)
 
 
-def look_at_confirmation(state: SweepState, by: str) -> Look | None:
-    """Return a look at the confirmation; None until two cells have two fresh seeds each."""
-    planned = len({trial.seed for trial in state.confirming.values()})
-    return look_at(state.confirming, _ended(state), by, planned, "confirmation")
+def look_at_confirmation(state: SweepState, verb: str) -> Look | None:
+    """Return a look at the confirmation; None if fewer than two cells have two fresh seeds."""
+    seeds = len({trial.seed for trial in state.confirmation_trials.values()})
+    return look_at(state.confirmation_trials, _ended(state), verb, seeds, "confirmation")
 
 
 def _ended(state: SweepState) -> dict[str, str]:
     """Return key -> status of every trial that has ended."""
-    return {key: trial.status for key, trial in state.recorded.items() if trial.ended}
+    return {key: trial.status for key, trial in state.trial_states.items() if trial.ended}
 
 
 def packages_of(state: SweepState) -> Mapping[str, str]:
-    """Return package -> version and source digest, of the method packages in a sweep's last session."""
-    found: Mapping[str, str] = state.sessions[-1].provenance.get("methods", {}) if state.sessions else {}
-    return found
+    """Return package -> version and source digest, for the packages of methods in the last session."""
+    packages: Mapping[str, str] = state.sessions[-1].provenance.get("methods", {}) if state.sessions else {}
+    return packages
 
 
 def sweep_names(storage: Path) -> list[str]:
-    """Return the names of the sweeps under a folder, those without a plan included."""
+    """Return the names of the sweeps in a folder, including those without a plan."""
     folders = {path.parent for file in ("plan.json", LEDGER) for path in storage.glob(f"*/{file}")}
     return sorted(folder.name for folder in folders if is_sweep(folder))
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether the folder holds a sweep; a session interrupted before its first event leaves an empty ledger."""
-    return (folder / "plan.json").exists() or (folder.is_dir() and GrowingFile(folder / LEDGER).grown)
+    """Return whether a folder holds a sweep. An empty ledger, of an interrupted session, is none."""
+    return (folder / "plan.json").exists() or (folder.is_dir() and GrowingFile(folder / LEDGER).has_grown)
 
 
 def load_state(storage: Path, name: str) -> SweepState:
-    """Return the state of a sweep. Raise ConfigError if there is none of that name."""
-    possible = len(os.fsencode(name)) <= 255 and "\0" not in name
-    if not (possible and is_sweep(storage / name)):
-        known = sweep_names(storage)
-        none = "No sweep is stored there; start one with `tune-dml sweep SPACE`."
-        remedy = nearest(name, known, what="sweep") if known else none
+    """Return the state of a sweep. Raise ConfigError if there is no sweep of this name."""
+    is_valid_name = len(os.fsencode(name)) <= 255 and "\0" not in name
+    if not (is_valid_name and is_sweep(storage / name)):
+        names = sweep_names(storage)
+        remedy_without_sweeps = "No sweep is stored there; start one with `tune-dml sweep SPACE`."
+        remedy = nearest(name, names, what="sweep") if names else remedy_without_sweeps
         raise ConfigError(option_problem("sweep", f"unknown sweep under {storage}:", name, remedy))
     return read_state(storage / name)
 
 
 def read_state(folder: Path) -> SweepState:
-    """Return the state of the sweep in a folder; its name is the folder's, which may have been moved or copied."""
+    """Return the state of the sweep in a folder. Its name is that of the folder, which may have been renamed."""
     state = SweepState(folder, replace(Plan.load(folder / "plan.json"), name=folder.name))
     state.update()
     return state

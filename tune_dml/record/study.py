@@ -1,4 +1,4 @@
-"""Export a sweep as an Optuna study: a trial for each cell and seed, with intermediate values, failed and pruned trials."""
+"""Export a sweep as an Optuna study, with a trial for each cell and seed."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _STATES: Mapping[TrialStatus, str] = {
 
 
 def study_of(results: Results, storage: str | None = None) -> Study:
-    """Return a new study with every trial that has begun, in memory or in an Optuna storage.
+    """Create a study with every trial that has started, in memory or in an Optuna storage, and return it.
 
-    Knobs are parameters; a grid of numbers becomes a range. A trial's attributes are seed, cell, status, reason, trial, and
-    every metric.
+    Knobs become parameters; a grid of numbers becomes a range. The user attributes of a trial are seed, cell, status,
+    reason, trial, and every metric.
 
     Raises:
         ConfigError: The storage cannot be opened, or has a study of this name.
     """
     import optuna
 
-    before = optuna.logging.get_verbosity()
+    verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         goal = results.plan.space.goal
@@ -49,14 +49,14 @@ def study_of(results: Results, storage: str | None = None) -> Study:
     except optuna.exceptions.DuplicatedStudyError:
         rule = f"the storage has a study {results.name} already"
         raise ConfigError(Problem("TO", rule, mask(str(storage)), "Name another file.")) from None
-    except Exception as error:  # drivers of databases raise many kinds
+    except Exception as error:  # database drivers raise errors of many classes
         reason = str(error).partition("\n")[0]
         rule, example = f"must be a storage of Optuna ({reason})", "Example: sqlite:///study.db."
         raise ConfigError(Problem("TO", rule, mask(str(storage)), example)) from None
     finally:
-        optuna.logging.set_verbosity(before)
+        optuna.logging.set_verbosity(verbosity)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is experimental in Optuna
+        warnings.simplefilter("ignore")  # Optuna warns that it is experimental
         study.set_metric_names([results.plan.metric])
     knobs = _distributions(results)
     study.add_trials([_trial(results, trial, knobs) for trial in results.trials if trial.status in _STATES])
@@ -73,11 +73,11 @@ def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistrib
     arm = {_ARM: trial.cell.arm} if _ARM in knobs else {}
     params = {**{path: v for path, v in trial.cell.knobs.items() if path in knobs}, **arm}
     rows = {int(row["step"]): float(row[metric]) for row in results.history(trial.key) if metric in row}
-    told = {"seed": trial.seed, "cell": trial.cell.label, "status": trial.status, "trial": trial.key}
-    told |= {"reason": trial.reason} if trial.reason else {}
+    attributes = {"seed": trial.seed, "cell": trial.cell.label, "status": trial.status, "trial": trial.key}
+    attributes |= {"reason": trial.reason} if trial.reason else {}
     ended = datetime.fromtimestamp(trial.ended) if trial.ended else None
     return FrozenTrial(
-        number=0,  # the study numbers it
+        number=0,  # the study assigns the number
         trial_id=0,
         state=state,
         value=value if state == TrialState.COMPLETE else None,
@@ -85,7 +85,7 @@ def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistrib
         datetime_complete=ended if state.is_finished() else None,
         params=params,
         distributions={name: knobs[name] for name in params},
-        user_attrs={**told, **trial.metrics},
+        user_attrs={**attributes, **trial.metrics},
         system_attrs={},
         intermediate_values=rows,
     )
@@ -96,21 +96,21 @@ def _distributions(results: Results) -> dict[str, BaseDistribution]:
     from optuna.distributions import CategoricalDistribution
 
     arms = list(dict.fromkeys(cell.arm for cell in results.cells))
-    found: dict[str, BaseDistribution] = {_ARM: CategoricalDistribution(arms)} if len(arms) > 1 else {}
+    distributions: dict[str, BaseDistribution] = {_ARM: CategoricalDistribution(arms)} if len(arms) > 1 else {}
     for knob in results.plan.knobs:
         values = [cell.knobs[knob.path] for cell in results.cells if knob.path in cell.knobs]
         if values:
-            found[knob.path] = _distribution(knob, values)
-    return found
+            distributions[knob.path] = _distribution(knob, values)
+    return distributions
 
 
-def _distribution(knob: Knob, tried: Sequence[Value]) -> BaseDistribution:
+def _distribution(knob: Knob, values: Sequence[Value]) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     domain = knob.domain
-    numbers = [value for value in tried if is_number(value)]
-    if len(numbers) < len(tried):
-        return CategoricalDistribution(list(dict.fromkeys(tried)))
+    numbers = [value for value in values if is_number(value)]
+    if len(numbers) < len(values):
+        return CategoricalDistribution(list(dict.fromkeys(values)))
     ends = numbers if isinstance(domain, Grid) else [*numbers, domain.low, domain.high]
     low, high = min(ends), max(ends)
     log = domain.scale == "log" and low > 0

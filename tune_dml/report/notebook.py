@@ -88,7 +88,7 @@ def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
 
 def notebook_html(results: Results) -> str:
     """Return the answer, the next command and Figure 1 as HTML; before the first look, a hint how to get them."""
-    if not results.looked_at:
+    if not results.has_current_look:
         how = "Not judged yet. <code>tune_dml.write_report</code> judges it; this look spends part of the 5 % error."
         return f"<p><b>{html.escape(results.name)}</b>: {how}</p>"
     analysis = analyse(results)

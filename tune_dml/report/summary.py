@@ -141,7 +141,7 @@ def summary(results: Results, margin: float | None = None) -> SweepSummary:
 
 def judged(results: Results) -> Judgement | None:
     """Return the judgement that MLflow shows; None before the first look."""
-    return summary(results).judgement if results.looked_at else None
+    return summary(results).judgement if results.has_current_look else None
 
 
 def headline(results: Results) -> str:

@@ -2,7 +2,7 @@
 
 Example:
     budget.begin(key); budget.end(key); budget.spent      # GPU-hours, or worker-hours, of this session
-    detector.begin(key); detector.step(key); detector.stalled()    # key -> which limit it exceeded
+    detector.begin(key); detector.step(key); detector.find_stalled()    # key -> failure that names the exceeded limit
 """
 
 from __future__ import annotations
@@ -14,10 +14,25 @@ from dataclasses import dataclass, field
 
 from ray.tune import Stopper
 
-from tune_dml.running.failures import Failure, stalled
+from tune_dml.planning.request import Session
+from tune_dml.running.failures import Failure, stall_failure
+from tune_dml.text import duration
 
 _START_SECONDS = 600.0
 """Default limit before a trial's first step (processes, data, weights); a larger stall limit replaces it."""
+
+
+def exhausted_budget(session: Session, hours: float, seconds: float) -> str:
+    """Return the budget of a session that is exhausted, in words; an empty string if none is.
+
+    Args:
+        session: The session, with its budgets.
+        hours: GPU-hours or worker-hours spent.
+        seconds: Seconds since the start.
+    """
+    if session.gpu_hours is not None and hours >= session.gpu_hours:
+        return f"{hours:.{2 if hours >= 1 else 4}f} of {session.gpu_hours:g} hours"
+    return duration(session.time_budget) if session.time_budget and seconds >= session.time_budget else ""
 
 
 @dataclass
@@ -48,81 +63,81 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         return self.share / 3600 * (self.seconds + sum(now - began for began in self.since.values()))
 
     @property
-    def over(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether the limit is reached."""
         return self.limit is not None and self.spent >= self.limit
 
     def __call__(self, trial_id: str, result: object) -> bool:
-        """Return False: no trial is stopped for its own result."""
+        """Return False, because no trial is stopped for its result."""
         return False
 
     def stop_all(self) -> bool:
-        """Return whether Tune must stop; it asks after every event."""
-        return self.over
+        """Return whether Tune must stop. Tune calls this after every event."""
+        return self.is_exhausted
 
 
 @dataclass
-class _Seen:
-    """When a trial was last active."""
+class _LastActivity:
+    """When a trial last sent a message."""
 
     at: float
-    stepping: bool
-    """Whether it has made a step since it began; the limit before the first step is longer."""
+    has_stepped: bool
+    """Whether it has made a step since it began. The limit before the first step is longer."""
 
 
 @dataclass
 class StallDetector:
-    """Finds trials that hang; a trial sends several messages within the limit."""
+    """Finds trials that hang. A trial at work sends several messages within the limit."""
 
     limit: float | None = None
     """Seconds without a step; None for no limit."""
     start_limit: float | None = None
-    """Seconds before the first step; None for the other limit, at least ten minutes."""
+    """Seconds before the first step; None for `limit`, but at least ten minutes."""
     clock: Callable[[], float] = time.monotonic
-    seen: dict[str, _Seen] = field(default_factory=dict)
-    _asked: float | None = None
-    _looked: float = 0.0
+    seen: dict[str, _LastActivity] = field(default_factory=dict)
+    _checked_at: float | None = None
+    _searched_at: float = 0.0
 
     def begin(self, key: str) -> None:
         """Start watching a trial."""
-        self.seen[key] = _Seen(self.clock(), False)
+        self.seen[key] = _LastActivity(self.clock(), False)
 
     def await_answer(self, key: str, new: bool) -> None:
-        """Watch for an actor's answer; only a new one gets the time to start."""
-        self.seen[key] = _Seen(self.clock(), not new)
+        """Watch for the first answer of an actor; a new actor gets the longer limit."""
+        self.seen[key] = _LastActivity(self.clock(), not new)
 
     def step(self, key: str) -> None:
         """Record that a trial sent a message."""
-        self.seen[key] = _Seen(self.clock(), True)
+        self.seen[key] = _LastActivity(self.clock(), True)
 
     def end(self, key: str) -> None:
         """Stop watching a trial that ended or restarts."""
         self.seen.pop(key, None)
 
-    def stalled(self) -> dict[str, Failure]:
-        """Return the trials that exceeded a limit, and how; checks a few times within the limit.
+    def find_stalled(self) -> dict[str, Failure]:
+        """Return key -> failure of the trials that exceeded a limit; searches a few times within the limit.
 
-        A long pause between two calls (a suspended driver, slow storage) counts as an eighth of the limit: messages sent
-        meanwhile arrive only after it.
+        A long pause between two calls (a suspended driver, slow storage) counts as an eighth of the limit, because
+        messages that were sent during the pause arrive after it.
         """
-        now, (start, step) = self.clock(), self._allowed
+        now, (start, step) = self.clock(), self._limits
         if start == step == math.inf:
             return {}
-        pause, self._asked = now - (now if self._asked is None else self._asked), now
+        pause, self._checked_at = now - (now if self._checked_at is None else self._checked_at), now
         for seen in self.seen.values():
-            unheard = max(pause - (step if seen.stepping else start) / 8, 0.0)
-            seen.at = min(seen.at + unheard, now)
-        if now - self._looked < min(start / 8, step / 8, 10.0):
+            excess = max(pause - (step if seen.has_stepped else start) / 8, 0.0)
+            seen.at = min(seen.at + excess, now)
+        if now - self._searched_at < min(start / 8, step / 8, 10.0):
             return {}
-        self._looked = now
+        self._searched_at = now
         return {
-            key: stalled(step) if seen.stepping else stalled(start, before_first=True)
+            key: stall_failure(step) if seen.has_stepped else stall_failure(start, before_first=True)
             for key, seen in self.seen.items()
-            if now - seen.at > (step if seen.stepping else start)
+            if now - seen.at > (step if seen.has_stepped else start)
         }
 
     @property
-    def _allowed(self) -> tuple[float, float]:
-        """Seconds before the first step, and between later ones."""
+    def _limits(self) -> tuple[float, float]:
+        """Seconds allowed before the first step, and between two steps."""
         step = math.inf if self.limit is None else self.limit
         return (max(step, _START_SECONDS) if self.start_limit is None else self.start_limit), step

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from ray.air.execution import PlacementGroupResourceManager, ResourceManager, ResourceRequest
     from ray.tune.experiment import Trial as TuneTrial
 
-_START, _LOOK = 10.0, 0.02
-"""Seconds to wait for a started node, and between two checks."""
+_START_SECONDS, _CHECK_SECONDS = 10.0, 0.02
+"""Seconds to wait for a new node, and between two checks."""
 
 
 def load_token() -> str | None:
     """Return this user's token and make Ray's clients send it; None without one or under another RAY_AUTH_MODE.
 
-    Ray's clients send it by themselves only under RAY_AUTH_MODE=token. A token that no HTTP header can carry counts as none.
+    By default Ray's clients send it only under RAY_AUTH_MODE=token. A token that no HTTP header can carry is ignored.
     """
     loader = AuthenticationTokenLoader.instance()
     if not loader.has_token(ignore_auth_mode=True):
@@ -49,13 +49,13 @@ def load_token() -> str | None:
         token = str(loader.get_raw_token()) if is_token_auth_enabled() else ""
     except UnicodeDecodeError:
         return None
-    return token if token.isascii() and token.isprintable() and token else None  # no HTTP header can carry other text
+    return token if token.isascii() and token.isprintable() and token else None
 
 
 def create_token() -> None:
     """Create the token of a local Ray, in the home folder or, if that is read-only, in this process.
 
-    Ray's own function fails on a read-only home, and lets two processes that start together write different tokens.
+    Ray's own function fails on a read-only home folder. Two processes that call it together write different tokens.
     """
     loader = AuthenticationTokenLoader.instance()
     mode = os.environ.get("RAY_AUTH_MODE", "token")
@@ -63,13 +63,13 @@ def create_token() -> None:
         return
     token = generate_new_authentication_token()
     try:
-        place = Path.home() / ".ray" / "auth_token"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", dir=place.parent, prefix=place.name) as new:  # readable by its owner alone
+        path = Path.home() / ".ray" / "auth_token"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=path.parent, prefix=path.name) as new:  # readable by its owner alone
             new.write(token)
             new.flush()
             with suppress(FileExistsError):  # another process was first
-                os.link(new.name, place)
+                os.link(new.name, path)
     except (OSError, RuntimeError):  # RuntimeError: no home folder
         os.environ["RAY_AUTH_TOKEN"] = token
     loader.reset_cache()
@@ -78,11 +78,11 @@ def create_token() -> None:
 def cancel_actor_reset(controller: Any, trial: TuneTrial) -> bool:
     """Stop waiting for an actor to take over a trial; return whether Tune was waiting.
 
-    Tune reports the loss of such an actor to the scheduler, but waits for its answer nevertheless.
+    If such an actor is lost, Tune tells the scheduler but still waits for its answer.
     """
-    waited: bool = trial in controller._resetting_trials
+    was_waiting: bool = trial in controller._resetting_trials
     controller._resetting_trials.discard(trial)
-    return waited
+    return was_waiting
 
 
 def end_with_trial(controller: Any, trial: TuneTrial) -> None:
@@ -96,15 +96,15 @@ def mark_paused(controller: Any, trial: TuneTrial) -> None:
 
 
 def drop_finished(controller: Any, trial: TuneTrial) -> None:
-    """Drop a finished trial. Tune keeps each one, with its settings, for a summary that we do not print."""
+    """Remove a finished trial from Tune's lists. Tune keeps it for a summary that we do not print."""
     controller.get_trials().remove(trial)
     controller.get_live_trials().discard(trial)
-    for kept in (controller._stopped_trials, controller._failed_trials, controller._trials_to_cache):
-        kept.discard(trial)
+    for trials in (controller._stopped_trials, controller._failed_trials, controller._trials_to_cache):
+        trials.discard(trial)
 
 
 def actor_being_created(controller: Any, trial: TuneTrial) -> Any:
-    """Return the actor that has resources and has not answered yet; None if there is none."""
+    """Return the actor of a trial that has resources but has not answered yet; None if there is none."""
     tracked = controller._trial_to_actor.get(trial)
     process, _ = controller._actor_manager._live_actors_to_ray_actors_resources.get(tracked, (None, None))
     return process if trial.temporary_state.ray_actor is None else None
@@ -119,34 +119,34 @@ def is_placed(controller: Any, trial: TuneTrial) -> bool:
 def out_of_memory_as_lost_process() -> Iterator[None]:
     """Treat an actor that Ray killed for lack of memory as a lost process.
 
-    Tune expects only `RayActorError`; any other error of Ray's ends the sweep instead of the trial.
+    Tune handles only `RayActorError`; any other error of Ray ends the sweep instead of the trial.
     """
     from ray.air.execution._internal.actor_manager import RayActorManager
 
-    tell = RayActorManager._actor_task_failed
+    original = RayActorManager._actor_task_failed
 
-    def tell_of_loss(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
+    def report_loss(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
         if isinstance(exception, RayError) and not isinstance(exception, RayActorError | RayTaskError):
             exception = RayActorError(error_msg=str(exception))
-        tell(self, tracked_actor_task, exception)
+        original(self, tracked_actor_task, exception)
 
-    RayActorManager._actor_task_failed = tell_of_loss
+    RayActorManager._actor_task_failed = report_loss
     try:
         yield
     finally:
-        RayActorManager._actor_task_failed = tell
+        RayActorManager._actor_task_failed = original
 
 
 @contextmanager
 def without_dashboard() -> Iterator[None]:
-    """Start Ray without dashboard, log monitor and autoscaler: each costs a second of processor time.
+    """Start Ray without dashboard, log monitor and autoscaler, which cost a second of processor time each.
 
-    `include_dashboard=False` still starts the first, to collect usage statistics, and waits for it.
+    Under `include_dashboard=False` Ray still starts the dashboard, to collect usage statistics, and waits for it.
     """
     from ray._private.node import Node
 
     before = Node.start_api_server, Node.start_log_monitor, Node.start_monitor
-    Node.start_api_server = Node.start_log_monitor = Node.start_monitor = lambda self, **given: None
+    Node.start_api_server = Node.start_log_monitor = Node.start_monitor = lambda self, **arguments: None
     try:
         yield
     finally:
@@ -157,7 +157,7 @@ def without_dashboard() -> Iterator[None]:
 def on_loopback() -> Iterator[None]:
     """Let a started Ray listen only on 127.0.0.1.
 
-    By default Ray listens on all addresses, and replaces 127.0.0.1 by the machine's own, also in `_node_ip_address`.
+    By default Ray listens on all addresses. It replaces 127.0.0.1 by the machine's address, even in `_node_ip_address`.
     """
     from ray._private import ray_constants
 
@@ -172,43 +172,47 @@ def on_loopback() -> Iterator[None]:
 def fast_start() -> Iterator[None]:
     """Start Ray with a free agent port, frequent checks for the node, and this Python.
 
-    The agent's default port, 52365, costs 3.3 s if another Ray has it. Ray checks for its node once a second. Under
-    `uv run` it starts each process by `uv run`, in a copy of the working directory; under `uv run --` none ever starts.
+    By default the agent uses port 52365, which costs 3.3 s if another Ray has it, and Ray checks for its node once a
+    second. Under `uv run` Ray starts each process by `uv run`, in a copy of the working directory; under `uv run --`
+    no process ever starts.
     """
     from ray._private import ray_constants, services
     from ray._private.state import GlobalState
 
-    start, find, by_uv = services.start_raylet, services.get_node, ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
+    start, find, uses_uv_run = services.start_raylet, services.get_node, ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
 
-    def start_on_any_port(*given: Any, **named: Any) -> Any:
-        return start(*given, **{**named, "dashboard_agent_listen_port": 0})
+    def start_on_any_port(*arguments: Any, **keywords: Any) -> Any:
+        return start(*arguments, **{**keywords, "dashboard_agent_listen_port": 0})
 
-    def find_soon(gcs_address: str, node_id: str) -> Any:
+    def find_with_short_pauses(gcs_address: str, node_id: str) -> Any:
         state = GlobalState()
         state._initialize_global_state(services._get_gcs_client_options(gcs_address))
-        until = time.monotonic() + _START
+        until = time.monotonic() + _START_SECONDS
         while not any(node["NodeID"] == node_id for node in state.node_table()) and time.monotonic() < until:
-            time.sleep(_LOOK)
+            time.sleep(_CHECK_SECONDS)
         return find(gcs_address, node_id)
 
-    services.start_raylet, services.get_node = start_on_any_port, find_soon
+    services.start_raylet, services.get_node = start_on_any_port, find_with_short_pauses
     ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
     try:
         yield
     finally:
-        services.start_raylet, services.get_node, ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = start, find, by_uv
+        services.start_raylet, services.get_node, ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = start, find, uses_uv_run
 
 
 @contextmanager
 def reuse_idle_processes(*, inherit: bool) -> Iterator[None]:
-    """Let Tune's actors run in idle processes; drop all variables that Tune passes on if they `inherit` ours.
+    """Let Tune's actors run in idle processes, by passing no environment variables to them.
 
-    An actor with a `runtime_env` gets a new process, which imports Ray again. Tune sets one for Lightning and for
-    credentials of S3; processes of a Ray that we started inherit these variables anyway.
+    An actor with a `runtime_env` gets a new process, which imports Ray again. Tune sets one to pass variables of
+    Lightning and S3 credentials.
+
+    Args:
+        inherit: Whether we started Ray, so that its processes inherit the S3 credentials anyway.
     """
     from ray.tune.execution.class_cache import DEFAULT_ENV_VARS, ENV_VARS_TO_PROPAGATE
 
-    before, passed_on = dict(DEFAULT_ENV_VARS), set(ENV_VARS_TO_PROPAGATE)
+    before, propagated = dict(DEFAULT_ENV_VARS), set(ENV_VARS_TO_PROPAGATE)
     DEFAULT_ENV_VARS.clear()
     if inherit:
         ENV_VARS_TO_PROPAGATE.clear()
@@ -216,12 +220,12 @@ def reuse_idle_processes(*, inherit: bool) -> Iterator[None]:
         yield
     finally:
         DEFAULT_ENV_VARS.update(before)
-        ENV_VARS_TO_PROPAGATE.update(passed_on)
+        ENV_VARS_TO_PROPAGATE.update(propagated)
 
 
 @contextmanager
 def use_resource_manager(manager: Callable[[], ResourceManager]) -> Iterator[None]:
-    """Make Tune's controller use this resource manager; no public argument takes one."""
+    """Make Tune's controller use a resource manager; Tune has no public argument for it."""
     from ray.tune.execution import tune_controller
 
     before = tune_controller.PlacementGroupResourceManager
@@ -234,7 +238,7 @@ def use_resource_manager(manager: Callable[[], ResourceManager]) -> Iterator[Non
 
 @contextmanager
 def without_usage_tags() -> Iterator[None]:
-    """Keep Tune from counting which callbacks are used, for which it imports all of them, MLflow's too."""
+    """Turn off Tune's usage statistics of callbacks, which import every callback, MLflow's included."""
     from ray.air._internal import usage
 
     count, usage.tag_callbacks = usage.tag_callbacks, lambda *_: False
@@ -245,7 +249,7 @@ def without_usage_tags() -> Iterator[None]:
 
 
 def pass_to_train_workers(name: str, value: str) -> None:
-    """Pass a variable to Ray Train's own processes; a `runtime_env` reaches only its workers."""
+    """Pass an environment variable to Ray Train's own processes; a `runtime_env` reaches only its workers."""
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 
     os.environ[name] = value
@@ -260,7 +264,7 @@ def is_placement_timeout(error: BaseException) -> bool:
 
 
 def raylet_socket() -> str | None:
-    """Return the socket of this process's raylet; None for a Ray client. Public calls hang without a raylet."""
+    """Return the socket of this process's raylet; None for a Ray client, where public calls would hang."""
     node = ray._private.worker._global_node
     return None if node is None else str(node.raylet_socket_name)
 
@@ -268,7 +272,7 @@ def raylet_socket() -> str | None:
 def is_node_alive(seconds: float) -> bool | None:
     """Return whether the head counts this node as alive; None if it does not answer in time.
 
-    Public calls wait for the head for ever. True for a Ray client, and while Ray shuts down.
+    Public calls wait for the head forever. Return True for a Ray client, and while Ray shuts down.
     """
     head, node = internal_kv.internal_kv_get_gcs_client(), ray._private.worker._global_node
     if head is None or node is None:
@@ -281,20 +285,20 @@ def is_node_alive(seconds: float) -> bool | None:
 
 
 def kill_node() -> None:
-    """Kill the processes of the Ray that this process started; `ray.shutdown` waits for ever for a frozen one."""
+    """Kill the processes of the Ray that this process started; `ray.shutdown` waits forever for a frozen one."""
     node = ray._private.worker._global_node
     if node is not None:
         node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
 def autoscaler_node_groups() -> Any:
-    """Return the node groups that an autoscaler may start. Public calls list only nodes that exist."""
+    """Return the node groups that an autoscaler may start; public calls list only running nodes."""
     config = state.get_cluster_config()
     return () if config is None else config.node_group_configs
 
 
 def has_autoscaler() -> bool:
-    """Return whether Ray's own autoscaler runs. Its second version writes no status."""
+    """Return whether Ray's autoscaler runs. Its version 2 writes no status, so it is asked for."""
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
     return is_autoscaler_v2(fetch_from_server=True) or internal_kv._internal_kv_get(b"__autoscaling_status") is not None
@@ -309,7 +313,7 @@ def cluster_file_schema() -> dict[str, Any]:
 
 
 def validate_cluster_file(config: Mapping[str, object]) -> None:
-    """Check a file with Ray's cluster launcher, which prints its message and raises any error."""
+    """Check a cluster file with Ray's launcher, which prints a message and may raise an error of any class."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     validate_config(prepare_config(dict(config)))
@@ -341,7 +345,7 @@ def transfer_placement_group(
 
 
 def orphaned_placement_groups() -> list[str]:
-    """Return this driver's placement groups whose creating actor is gone; none for a Ray client.
+    """Return the ids of this driver's placement groups whose creating actor is dead; none for a Ray client.
 
     Ray keeps them until the driver ends. Ray Train frees only those of workers that had started.
     """
@@ -360,13 +364,13 @@ def orphaned_placement_groups() -> list[str]:
 
 
 def preempted_nodes() -> set[str]:
-    """Return the nodes that were drained or terminated with notice."""
-    noticed = {NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, NodeDeathInfo.EXPECTED_TERMINATION}
-    return {node["NodeID"] for node in ray.nodes() if not node["Alive"] and node["DeathReason"] in noticed}
+    """Return the ids of the nodes that were drained or terminated with notice."""
+    announced = {NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, NodeDeathInfo.EXPECTED_TERMINATION}
+    return {node["NodeID"] for node in ray.nodes() if not node["Alive"] and node["DeathReason"] in announced}
 
 
 def remove_placement_groups(placement_groups: Iterable[str]) -> None:
-    """Remove placement groups by id; ids of removed ones are ignored."""
+    """Remove placement groups by id. Ids that no longer exist are ignored."""
     for number in placement_groups:
         with suppress(RayError):
             remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(number)))

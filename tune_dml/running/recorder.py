@@ -38,7 +38,7 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
 from tune_dml.running.limits import BudgetStopper, StallDetector
 from tune_dml.running.search.groups import TrialGroups
 from tune_dml.running.search.proposals import diverged_value, proposals_for, value_of
-from tune_dml.running.trials.messages import Message, TrialRequest, messages_of, read_message, requests_of
+from tune_dml.running.trials.messages import Message, TrialRequest, parse_message, requests_of, split_messages
 
 if TYPE_CHECKING:
     from tune_dml.running.screen.progress import Progress
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 
 class _Hosts(WeakKeyDictionary[Any, str]):
-    """Actor -> its host. Tune knows it only after the first report."""
+    """Maps each actor to its host, which Tune learns only with the first report."""
 
-    def of(self, process: Any) -> str:
-        """Return an actor's host, asked once."""
+    def host_of(self, process: Any) -> str:
+        """Return the host of an actor, which is asked only once."""
         if process not in self:
             try:
                 self[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
@@ -57,20 +57,23 @@ class _Hosts(WeakKeyDictionary[Any, str]):
                 return socket.gethostname()
         return self[process]
 
-    def elsewhere(self, process: Any) -> str:
-        """Return ` on 10.0.0.7` for an actor on another node than the driver."""
+    def suffix(self, process: Any) -> str:
+        """Return ` on 10.0.0.7` if an actor is on another node than the driver, otherwise an empty string."""
         host = process and self.get(process)
         return f" on {host}" if host and host != ray.util.get_node_ip_address() else ""
 
 
-class _OpenCalls:
-    """The trials of each call that have not ended. The key of a call is that of its first trial."""
+class _GroupCalls:
+    """Maps each call of the trial function to its trials that have not ended.
+
+    The key of a call is the key of its first trial.
+    """
 
     def __init__(self) -> None:
         self._open: dict[str, dict[str, TrialRequest]] = {}
 
     def trials(self, config: TrialRequest) -> dict[str, TrialRequest]:
-        """Return key -> request of the trials that have not ended, in order."""
+        """Return key -> request of the call's trials that have not ended, in order."""
         call = config["key"]
         if call not in self._open:
             self._open[call] = {request["key"]: request for request in requests_of(config)}
@@ -80,13 +83,13 @@ class _OpenCalls:
         """Forget a call."""
         self._open.pop(call, None)
 
-    def shrink(self, config: TrialRequest) -> list[str]:
-        """Reduce a call and its configuration to the trial that ran; return the keys of the later trials."""
+    def drop_later_trials(self, config: TrialRequest) -> list[str]:
+        """Keep only the running trial in a call and its configuration; return the keys of the later trials."""
         (_, running), *later = self.trials(config).items()
         self.end(config["key"])
-        alone = {name: value for name, value in running.items() if name != "more"}
+        own_request = {name: value for name, value in running.items() if name != "more"}
         config.clear()  # type: ignore[attr-defined]
-        config.update(alone)  # type: ignore[typeddict-item]
+        config.update(own_request)  # type: ignore[typeddict-item]
         return [key for key, _ in later]
 
 
@@ -109,22 +112,22 @@ class Recorder(Callback):  # type: ignore[misc]
         self.tracker = tracker
         self.started: dict[str, float] = {}
         self.processes: dict[str, object] = {}
-        """Key -> the Ray actor that runs the trial, or will."""
+        """Key -> the Ray actor that runs the trial or will run it."""
         self.hosts = _Hosts()
         self.micro_batch = resources.micro_batch
         self.spending = BudgetStopper(resources.gpus or resources.workers, session.gpu_hours)
-        self.watch = StallDetector(session.stall_limit, session.start_limit)
+        self.stall_detector = StallDetector(session.stall_limit, session.start_limit)
         self.storage = session.trial_files or state.folder / "trials"
         """Folder or address below which each trial keeps its files."""
         self.files = TrialFileCollector(ledger, self.storage, progress.note)
-        self.hung: dict[str, Failure] = {}
-        """Key -> why its actor was killed, until Ray reports the loss."""
+        self.stall_failures: dict[str, Failure] = {}
+        """Key -> reason for which we killed its actor, until Ray reports the loss."""
         self.placement_groups: set[str] = set()
-        """Groups of workers; Ray Train leaves them if a trial's process is killed and no dashboard runs."""
-        self.calls = _OpenCalls()
-        self.abandoned = OrphanedPlacements(resources)
-        self.lost: Counter[str] = Counter()
-        """Key -> losses that count towards the retries; preempted nodes do not."""
+        """Placement groups of workers. Ray Train leaves them if a trial's process is killed and no dashboard runs."""
+        self.calls = _GroupCalls()
+        self.orphaned_placements = OrphanedPlacements(resources)
+        self.losses: Counter[str] = Counter()
+        """Key -> number of lost processes that count as retries. Losses by preemption do not count."""
         self.diverged = diverged_value(state, plan)
         self.proposals = proposals_for(
             state,
@@ -139,21 +142,21 @@ class Recorder(Callback):  # type: ignore[misc]
         self.groups = TrialGroups(self.proposals)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return nothing; see `CellSearcher.__getstate__`."""
+        """Return an empty state; see `CellSearcher.__getstate__`."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Record that a call starts or restarts, and with it its first trial."""
+        """Record that a call and its first trial start or restart."""
         call = trial.config["key"]
         self.processes[call] = trial.temporary_state.ray_actor
-        trial.run_metadata.num_failures = self.lost[call]
+        trial.run_metadata.num_failures = self.losses[call]
         self.spending.begin(call)
-        self.watch.begin(call)
+        self.stall_detector.begin(call)
         self._begin(trial, next(iter(self.calls.trials(trial.config).values())))
         self.tracker.notify()
 
     def _begin(self, trial: TuneTrial, request: TrialRequest, seconds_ago: float = 0.0) -> None:
-        key, host = request["key"], self.hosts.of(trial.temporary_state.ray_actor)
+        key, host = request["key"], self.hosts.host_of(trial.temporary_state.ray_actor)
         self.started[key] = time.monotonic() - seconds_ago
         away, began = isinstance(self.storage, str), time.time() - seconds_ago
         self.ledger.write(TrialStarted(key=key, time=began, host=host, away=away, micro_batch=self.micro_batch))
@@ -163,22 +166,22 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, object], **info: Any
     ) -> None:
-        """Record rows, notes and the ends of a call's trials."""
-        call, message = trial.config["key"], read_message(result)
+        """Record the rows, notes and ends of a call's trials."""
+        call, message = trial.config["key"], parse_message(result)
         if "placed" in message:  # not a training step
             self.placement_groups.add(message["placed"])
             return
-        self.watch.step(call)
-        messages = messages_of(message)
-        with self.ledger.together() if len(messages) > 1 else contextlib.nullcontext():
-            for each in messages:
-                self._take(trial, each)
+        self.stall_detector.step(call)
+        messages = split_messages(message)
+        with self.ledger.batch() if len(messages) > 1 else contextlib.nullcontext():
+            for trial_message in messages:
+                self._record_message(trial, trial_message)
         if "over" in message or not self.calls.trials(trial.config):
-            self._leave(call)
+            self._end_call(call)
         self.tracker.notify()
 
-    def _take(self, trial: TuneTrial, message: Message) -> None:
-        """Record the message of one trial."""
+    def _record_message(self, trial: TuneTrial, message: Message) -> None:
+        """Append the content of one trial's message to the ledger and show it."""
         call = trial.config["key"]
         key = message.get("key", call)
         request = self.calls.trials(trial.config).get(key, trial.config)
@@ -190,9 +193,7 @@ class Recorder(Callback):  # type: ignore[misc]
             self.ledger.report(key, *rows)
             self.progress.report(key, rows[-1])
         if note := message.get("note"):
-            self.note(
-                f"{request['label']} seed {request['seed']}{self.hosts.elsewhere(self.processes.get(call))}: {note}"
-            )
+            self.note(f"{request['label']} seed {request['seed']}{self.hosts.suffix(self.processes.get(call))}: {note}")
         if ended := message.get("ended"):
             end = TrialEnd.from_json(ended)
             self.calls.trials(trial.config).pop(key, None)
@@ -202,78 +203,78 @@ class Recorder(Callback):  # type: ignore[misc]
                 self._end(key, end, time.time() - message.get("age", 0.0))
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Record a lost process; Tune restarts the trial that ran from its checkpoint, the later ones come back."""
+        """Record a lost process. Tune restarts the running trial from its checkpoint; later ones are proposed again."""
         call = trial.config["key"]
-        failure = self.hung.pop(call, None) or _last_failure(trial)
-        self.groups.give_back(self.calls.shrink(trial.config), alone=True)
-        self._leave(call)
+        failure = self.stall_failures.pop(call, None) or _last_failure(trial)
+        self.groups.give_back(self.calls.drop_later_trials(trial.config), alone=True)
+        self._end_call(call)
         key = trial.config["key"]
-        self.lost[key] += failure.kind != "preempted"
-        trial.run_metadata.num_failures = self.lost[key]  # Tune compares it with the retries
-        named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
-        why = named.get(failure.kind, "its process was lost").rstrip(".")
+        self.losses[key] += failure.kind != "preempted"
+        trial.run_metadata.num_failures = self.losses[key]  # Tune compares it with the retries
+        descriptions = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
+        why = descriptions.get(failure.kind, "its process was lost").rstrip(".")
         self.ledger.write(TrialRetried(key=key))
         self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
     def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
-        """Watch the actor that a trial was given; the trial starts when the actor answers."""
+        """Start waiting for the answer of a trial's actor, with which the trial starts."""
         key = trial.config["key"]
         if self.processes.get(key) is not process:
             self.processes[key] = process
-            self.watch.await_answer(key, new)
+            self.stall_detector.await_answer(key, new)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
-        """Kill the actors of trials that hang, and free orphaned placement groups; runs several times a second."""
+        """Kill the actors of stalled trials and remove orphaned placement groups, several times a second."""
         self.files.record_fetched()
-        for key, failure in self.watch.stalled().items():
-            self.hung[key] = failure
-            self.watch.end(key)
+        for key, failure in self.stall_detector.find_stalled().items():
+            self.stall_failures[key] = failure
+            self.stall_detector.end(key)
             if (process := self.processes.pop(key, None)) is not None:
                 ray.kill(process)
-        self.abandoned.remove_placement_groups()
+        self.orphaned_placements.remove_placement_groups()
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Record a trial that failed after its last retry."""
         call = trial.config["key"]
-        failure = self.hung.get(call) or _last_failure(trial)
-        was_lost = failure.may_pass and failure.kind != "node"
-        reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
-        self.groups.give_back(self.calls.shrink(trial.config), alone=True)
-        self._leave(call)
+        failure = self.stall_failures.get(call) or _last_failure(trial)
+        is_loss = failure.is_retryable and failure.kind != "node"
+        reason = f"{'lost' if is_loss else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
+        self.groups.give_back(self.calls.drop_later_trials(trial.config), alone=True)
+        self._end_call(call)
         self._end(trial.config["key"], TrialEnd("failed", reason, kind=failure.kind))
 
     def on_experiment_end(self, trials: list[TuneTrial], **info: Any) -> None:
-        """Change to the sweep's folder if the working directory is gone: Tune and MLflow need one."""
+        """Change to the sweep's folder if the working directory was deleted, because Tune and MLflow need one."""
         try:
             Path.cwd()
         except FileNotFoundError:
             os.chdir(self.ledger.sweep)
 
     def note(self, text: str, *, of_session: bool = False) -> None:
-        """Print and record a note; a note `of_session` holds until the next session."""
+        """Print and record a note; a note `of_session` is shown until the next session starts."""
         self.ledger.write(Note(text=text, of_session=of_session))
         self.progress.note(text)
 
-    def wait(self, awaited: str) -> None:
-        """Print and record what the sweep waits for; an empty text ends the wait."""
-        self.ledger.write(Waiting(text=awaited))
-        self.progress.waiting(f"waits for {awaited}" if awaited else "continues: it has resources")
+    def wait(self, resource: str) -> None:
+        """Print and record the resource that the sweep waits for; an empty string ends the wait."""
+        self.ledger.write(Waiting(text=resource))
+        self.progress.waiting(f"waits for {resource}" if resource else "continues: it has resources")
 
     def stop(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
-        """Record a trial's end, now by default; its checkpoint is deleted."""
+        """Record a trial's end, at the present time by default, and delete its checkpoint."""
         self.ledger.write(TrialEnded(key=key, time=at, end=end))
-        self.files.ended(key)
+        self.files.collect(key)
         self.progress.ended(key, end.status, end.metrics, end.reason, ago=time.time() - at if at else 0.0)
 
     def _pause(self, key: str, seconds: float) -> None:
-        """Record that a trial waits at a rung; it frees its actor."""
+        """Record that a trial waits at a rung without an actor."""
         self.groups.close(key)
         self.started.pop(key, None)
         self.ledger.write(TrialPaused(key=key, seconds=seconds))
         from tune_dml.running.search.stopping import StoppingProposals
 
-        assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - no other lets trials pause
-        self.proposals.paused(key)
+        assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - only these pause trials
+        self.proposals.record_pause(key)
         self.progress.paused(key)
 
     def _end(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
@@ -282,14 +283,14 @@ class Recorder(Callback):  # type: ignore[misc]
             end = replace(end, seconds=0.0 if began is None else time.monotonic() - began)
         self.groups.close(key, end.seconds if end.status == "finished" else None)
         self.stop(key, end, at)
-        self.proposals.ended(key, value_of(end, self.proposals.plan.metric, self.diverged))
+        self.proposals.record_value(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
-    def _leave(self, call: str) -> None:
-        """Stop watching a call and drop its trials."""
+    def _end_call(self, call: str) -> None:
+        """Forget a call and its trials, and stop watching it."""
         self.calls.end(call)
         self.processes.pop(call, None)
         self.spending.end(call)
-        self.watch.end(call)
+        self.stall_detector.end(call)
 
 
 def _last_failure(trial: TuneTrial) -> Failure:

@@ -1,7 +1,7 @@
 """Run, resume or extend a plan on Ray Tune.
 
-All three run what the ledger lacks. A finished trial is never rerun, an interrupted one continues from its checkpoint,
-and the searcher is rebuilt from the ledger; Tune's own snapshots are not used (ADR 1).
+All three run the trials that have no result in the ledger. An interrupted trial continues from its checkpoint. The
+searcher is rebuilt from the ledger; Tune's own snapshots are not used (ADR 1).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from trainables.errors import raise_if_any
 from trainables.files import PATIENCE, retry_storage
 from tune_dml.planning.checks.data import data_folders, floors_of, known_digests
 from tune_dml.planning.request import Resources, Session
-from tune_dml.record.contradictions import edited_code
+from tune_dml.record.contradictions import describe_edited_code
 from tune_dml.record.events import ConfirmationStarted, Note, RaceStarted, SessionStarted
 from tune_dml.record.judging.looks import record_look
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.origin import provenance
-from tune_dml.record.origin.commands import cluster_of_this_job, command, interrupted
+from tune_dml.record.origin.commands import cluster_of_this_job, command, interruption_message
 from tune_dml.record.origin.several_jobs import continues_in_next_job
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, last_row_time
@@ -35,6 +35,7 @@ from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.placement import PlacementManager, trial_bundles
 from tune_dml.running.cluster.versions import missing_data_problems, with_node_check
 from tune_dml.running.failures import TRIAL_RETRIES
+from tune_dml.running.limits import exhausted_budget
 from tune_dml.running.process import resend_dropped_interrupts, sigterm_as_interrupt
 from tune_dml.running.ray_internals import (
     out_of_memory_as_lost_process,
@@ -48,7 +49,7 @@ from tune_dml.running.scheduler import GrowingConcurrency, NullReporter, TuneSch
 from tune_dml.running.search.optuna_search import CellSearcher
 from tune_dml.running.trials.messages import TrialFunction
 from tune_dml.running.trials.trial import TrialRuntime, engine
-from tune_dml.text import counted, duration
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from tune_dml.running.screen.progress import Progress
@@ -70,7 +71,7 @@ def execute(
     progress: Progress,
     tracker: Tracker,
 ) -> tuple[bool, SyncReport]:
-    """Run the trials of a sweep, or of its confirmation, that the ledger lacks.
+    """Run the trials of a sweep, or of its confirmation, that have no result in the ledger.
 
     Returns:
         Whether trials remain, and the report of the MLflow sync.
@@ -85,46 +86,39 @@ def execute(
     recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
     proposals = recorder.proposals
     tracker.start()
-    with resend_dropped_interrupts(), _interrupts_said(state, intent, progress):
+    with resend_dropped_interrupts(), _print_command_on_interrupt(state, intent, progress):
         try:
             with progress:
                 recorder.files.resume(state)
-                begun = time.monotonic()
-                if not proposals.finished:
+                start = time.monotonic()
+                if not proposals.is_finished:
                     _fit(state, recorder, connection, resources, session)
-                if (spent := _spent(recorder, session, time.monotonic() - begun)) and not proposals.finished:
-                    recorder.note(f"stopped after {spent}, resumable", of_session=True)
+                budget = exhausted_budget(session, recorder.spending.spent, time.monotonic() - start)
+                if budget and not proposals.is_finished:
+                    recorder.note(f"stopped after {budget}, resumable", of_session=True)
         finally:
             try:
-                recorder.files.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
+                recorder.files.finish(state, PATIENCE if proposals.is_finished else _LAST_FETCHES)
             finally:
-                report = tracker.stop(interrupted=not proposals.finished)
+                report = tracker.stop(interrupted=not proposals.is_finished)
     state.update()
-    if proposals.finished or not continues_in_next_job():
+    if proposals.is_finished or not continues_in_next_job():
         state.record_look(intent.verb)
-    left = state.incomplete
+    has_trials_left = state.is_incomplete
     if confirmation is not None:
-        left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
-    return left or not proposals.finished, report
-
-
-def _spent(recorder: Recorder, session: Session, seconds: float) -> str:
-    """Describe the budget that ended a session; empty if none did."""
-    if recorder.spending.over:
-        spent = recorder.spending.spent
-        return f"{spent:.{2 if spent >= 1 else 4}f} of {session.gpu_hours:g} hours"
-    return duration(session.time_budget) if session.time_budget and seconds >= session.time_budget else ""
+        has_trials_left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
+    return has_trials_left or not proposals.is_finished, report
 
 
 @contextmanager
-def _interrupts_said(state: SweepState, intent: SessionIntent, progress: Progress) -> Iterator[None]:
-    """Print the command that continues the sweep if an interrupt ends the session without a table."""
+def _print_command_on_interrupt(state: SweepState, intent: SessionIntent, progress: Progress) -> Iterator[None]:
+    """Print the command that continues the sweep if Ctrl-C interrupts the session."""
     try:
         yield
     except KeyboardInterrupt:
-        again = intent.confirmation is not None
-        go_on = "the same command" if again else command(Results.of(state), "resume")
-        progress.note(interrupted(go_on))
+        is_confirmation = intent.confirmation is not None
+        next_command = "the same command" if is_confirmation else command(Results.of(state), "resume")
+        progress.note(interruption_message(next_command))
         raise
 
 
@@ -132,19 +126,19 @@ def record_session(
     ledger: Ledger, state: SweepState, resources: Resources, session: Session, intent: SessionIntent
 ) -> None:
     """Write the session's events, before any trial runs."""
-    origin = provenance.collect()
-    lost = [] if state.sessions else list(state.notes)  # notes of a lost ledger
+    machine = provenance.collect()
+    lost_notes = [] if state.sessions else list(state.notes)  # notes about a lost ledger
     record_look(state.folder, intent.look)
-    (state.folder / "trials").mkdir(exist_ok=True)  # if it is missing later, the storage is missing
+    (state.folder / "trials").mkdir(exist_ok=True)  # a later session that misses it knows that the storage is missing
     confirmation = intent.confirmation
     if confirmation is None:
-        state.stored.save(state.folder / "plan.json")
-    elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
+        state.stored_plan.save(state.folder / "plan.json")
+    elif {trial.key for trial in confirmation.trials()} - state.confirmation_trials.keys():
         digests = tuple(cell.digest for cell in confirmation.cells)
         ledger.write(ConfirmationStarted(cells=digests, seeds=confirmation.seeds))
     state.update()
     started = SessionStarted(
-        provenance=origin,
+        provenance=machine,
         resources=resources,
         heard=last_row_time(state),
         trial_files=session.trial_files,
@@ -152,7 +146,7 @@ def record_session(
         floors={} if state.sessions else floors_of(state.plan, session.cache),
     )
     ledger.write(started)
-    for text in (*lost, *edited_code(state), *intent.notes):
+    for text in (*lost_notes, *describe_edited_code(state), *intent.notes):
         ledger.write(Note(text=text))
     if intent.race is not None and (state.race is None or state.race.rule != intent.race):
         ledger.write(RaceStarted(rule=intent.race))
@@ -162,26 +156,27 @@ def record_session(
 def _fit(
     state: SweepState, recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session
 ) -> None:
-    address, _ = cluster.address_of(session.address)
-    recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
+    progress, address = recorder.progress, cluster.address_of(session.address)[0]
+    progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
     with sigterm_as_interrupt(), out_of_memory_as_lost_process(), ExitStack() as stack:
-        stack.enter_context(use_resource_manager(lambda: PlacementManager(keeps=lambda: not recorder.hung)))
+        manager = partial(PlacementManager, may_reuse=lambda: not recorder.stall_failures)
+        stack.enter_context(use_resource_manager(manager))
         stack.enter_context(reuse_idle_processes(inherit=not connection.has_others))
         stack.enter_context(without_usage_tags())
         stack.callback(remove_placement_groups, recorder.placement_groups)
-        concurrent = cluster.refuse_unless_it_fits(capacity, resources)
+        concurrent = cluster.count_fitting_trials(capacity, resources)
         concurrent = min(concurrent, session.max_concurrent or concurrent)
-        recorder.progress.slots = concurrent
-        recorder.progress.waiting("starting the first trials ...")
+        progress.slots = concurrent
+        progress.waiting("starting the first trials ...")
         recorder.groups.slots = concurrent
-        recorder.groups.together = resources.engine == "local" and recorder.proposals.plan.space.program is None
+        recorder.groups.may_share = resources.engine == "local" and recorder.proposals.plan.space.program is None
         searcher = ConcurrencyLimiter(CellSearcher(recorder.groups), max_concurrent=concurrent)
         fits = partial(cluster.trials_that_fit_now, capacity, resources, session.max_concurrent)
-        growing = _growing(searcher, recorder.progress, fits) if connection.has_others else nullcontext(Callback())
-        # Under engine `train`, workers find room only after their trial has begun, which may take half a minute.
+        growing = _grow_concurrency(searcher, progress, fits) if connection.has_others else nullcontext(Callback())
+        # Under engine `train` the workers are placed after their trial has started, which may take half a minute.
         reports_waiting = connection.has_others and resources.engine != "train"
-        trial = _trial(recorder, connection, resources, session, state.opened is None)
+        trial = _trial_function(recorder, connection, resources, session, state.opened is None)
         tuner = partial(
             Tuner,
             tune.with_resources(trial, trial_bundles(capacity, resources)),
@@ -203,12 +198,12 @@ def _fit(
                 verbose=0,
             ),
         )
-        retry_storage(tuner, state.folder / "ray", recorder.progress.note).fit()  # it writes a file
+        retry_storage(tuner, state.folder / "ray", progress.note).fit()  # it writes a file
     connection.end()
-    shutil.rmtree(state.folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
+    shutil.rmtree(state.folder / "ray", ignore_errors=True)  # only Tune's own records
 
 
-def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> GrowingConcurrency:
+def _grow_concurrency(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[], int]) -> GrowingConcurrency:
     def report_growth(trials: int) -> None:
         progress.slots = trials
         progress.note(f"nodes have joined: {counted(trials, 'trial')} at once")
@@ -216,17 +211,17 @@ def _growing(searcher: ConcurrencyLimiter, progress: Progress, fits: Callable[[]
     return GrowingConcurrency(searcher, fits, report_growth)
 
 
-def _trial(
+def _trial_function(
     recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session, defers_test: bool
 ) -> TrialFunction:
     """Return the function that Tune runs for each trial.
 
     Raises:
-        ConfigError: A node of the cluster lacks the pictures.
+        ConfigError: A node of the cluster lacks a picture folder.
     """
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
-    places = data_folders(plan, session.cache, digests) if connection.has_others else None
+    folders = data_folders(plan, session.cache, digests) if connection.has_others else None
     trial = engine(
         TrialRuntime(
             folder,
@@ -237,11 +232,11 @@ def _trial(
             digests,
             plan.space.program,
             plan.metric,
-            places,
+            folders,
             defers_test,
         )
     )
-    if places is None:
+    if folders is None:
         return trial
-    raise_if_any(missing_data_problems(places, resources))
-    return with_node_check(trial, places)
+    raise_if_any(missing_data_problems(folders, resources))
+    return with_node_check(trial, folders)

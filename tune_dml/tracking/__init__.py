@@ -1,6 +1,6 @@
 """Project a sweep's ledger onto MLflow. The only package that imports MLflow."""
 
-from tune_dml.tracking.store import check, experiment_name, tracking_uri, ui_command
+from tune_dml.tracking.store import experiment_name, store_problems, tracking_uri, ui_command
 from tune_dml.tracking.sync_state import with_last_store
 from tune_dml.tracking.tracker import Reconciliation, SyncReport, Tracker
 
@@ -8,8 +8,8 @@ __all__ = [
     "Reconciliation",
     "SyncReport",
     "Tracker",
-    "check",
     "experiment_name",
+    "store_problems",
     "tracking_uri",
     "ui_command",
     "with_last_store",

@@ -1,4 +1,4 @@
-"""Sync in a background thread: soon after a notification, at intervals, and rarely while the store is unreachable.
+"""Sync in a background thread: soon after a notification, at intervals, and seldom while the store is unreachable.
 
 After each sync the thread waits, so that it uses only a small share of a processor.
 """
@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 
 _INTERVAL = 2.0  # seconds between syncs without a notification
-_SPACING = 0.2  # seconds before a notified sync, so that a burst of reports causes one sync
+_NOTIFY_DELAY = 0.2  # seconds from a notification to the sync, which joins many notifications
 _SHARE = 0.02
-"""Share of one processor that syncs may use."""
-_LONGEST_WAIT = 60.0  # seconds, after a long sync or while the store is unreachable
-PATIENCE = 60.0  # seconds that `stop` waits for a running sync
+"""Fraction of one processor that syncs may use."""
+_MAX_WAIT = 60.0  # seconds, after a long sync or while the store is unreachable
+STOP_TIMEOUT = 60.0  # seconds that `stop` waits for a running sync
 
 
 class SyncThread:
@@ -26,7 +26,7 @@ class SyncThread:
         self._thread: threading.Thread | None = None
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the thread was started and not stopped."""
         return self._thread is not None
 
@@ -42,25 +42,25 @@ class SyncThread:
         self._wake.set()
 
     def stop(self) -> bool:
-        """Stop after the running sync. Return False if it does not end within `PATIENCE`."""
+        """Stop after the running sync. Return False if it does not end within `STOP_TIMEOUT`."""
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(PATIENCE)
+            self._thread.join(STOP_TIMEOUT)
             if self._thread.is_alive():
                 return False
             self._thread = None
         return True
 
     def _loop(self) -> None:
-        wait, synced = 0.0, False
-        self._wake.wait(_INTERVAL)  # while the first trials start; `stop` also wakes it
-        while not self._stopping.wait(_SPACING if wait == 0 else wait):
+        wait, has_synced = 0.0, False
+        self._wake.wait(_INTERVAL)  # the first trials start in the meantime; `stop` also ends this wait
+        while not self._stopping.wait(_NOTIFY_DELAY if wait == 0 else wait):
             began = time.thread_time()
             if self._sync():
-                busy = time.thread_time() - began if synced else 0.0  # the first one imports MLflow
-                wait, synced = min(busy / _SHARE, _LONGEST_WAIT), True
+                busy = time.thread_time() - began if has_synced else 0.0  # the first sync imports MLflow
+                wait, has_synced = min(busy / _SHARE, _MAX_WAIT), True
                 self._wake.wait(_INTERVAL)
-            else:  # notifications wait as well, to spare an unreachable server
-                wait = min(max(2 * wait, _INTERVAL), _LONGEST_WAIT)
+            else:  # an unreachable server: notifications also wait
+                wait = min(max(2 * wait, _INTERVAL), _MAX_WAIT)
             self._wake.clear()

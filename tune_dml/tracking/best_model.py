@@ -1,8 +1,8 @@
 """Log the best configuration as an MLflow LoggedModel, if its trials stored their networks (`evaluation.keep=weights`).
 
-    mlflow.pytorch.load_model("models:/m-...")      # from pictures to embeddings; needs none of this package
+    mlflow.pytorch.load_model("models:/m-...")      # maps pictures to embeddings; does not need this package
 
-The model comes from the seed closest to the mean of all seeds, because the best seed would be optimistic.
+The model is that of the seed closest to the mean over seeds, because the best seed would be too good.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from tune_dml.record.state import TrialState
 from tune_dml.tracking.client import create_model, log_network, show_as_output
 from tune_dml.tracking.run_contents import SWEEP_TAG
 
-_TRAINED = "tune_dml.trained"
-"""Tag that names the training a model comes from."""
-_LONGEST = 500  # characters of a setting
+_TRAINING_TAG = "tune_dml.trained"
+"""Tag of a model that names its training."""
+_MAX_LENGTH = 500  # characters of a setting
 
 
 def typical_trial(sweep: Path, trials: Sequence[TrialState], metric: str) -> TrialState | None:
-    """Return the finished trial with a stored network that is closest to the mean; None if there is none."""
+    """Return the finished trial with a stored network whose metric is closest to the mean; None if there is none."""
     finished = [trial for trial in trials if trial.status == "finished" and metric in trial.metrics]
     if not finished:
         return None
     mean = np.mean([trial.metrics[metric] for trial in finished])
-    kept = [trial for trial in finished if (trial_folder(sweep, trial.key) / NETWORK).exists()]
-    return min(kept, key=lambda trial: (abs(trial.metrics[metric] - mean), trial.key), default=None)
+    candidates = [trial for trial in finished if (trial_folder(sweep, trial.key) / NETWORK).exists()]
+    return min(candidates, key=lambda trial: (abs(trial.metrics[metric] - mean), trial.key), default=None)
 
 
 def log_model(
     client: Any, cell: Cell, trial: TrialState, network: Path, *, experiment_id: str, sweep_run: str, trial_run: str
 ) -> str:
-    """Return the id of this training's model. Create it if missing, and delete earlier models of the sweep."""
-    trained = f"{trial.key}@{trial.figures_time:.3f}"
-    known = client.search_logged_models([experiment_id], f"tags.`{SWEEP_TAG}` = '{sweep_run}'")
-    for model in known:
-        if model.tags.get(_TRAINED) == trained and str(model.status) == "READY":
+    """Return the id of the trial's model. Create it if it is missing, and delete other models of the sweep."""
+    training = f"{trial.key}@{trial.figures_time:.3f}"
+    models = client.search_logged_models([experiment_id], f"tags.`{SWEEP_TAG}` = '{sweep_run}'")
+    for model in models:
+        if model.tags.get(_TRAINING_TAG) == training and str(model.status) == "READY":
             return str(model.model_id)
-    tags = {_TRAINED: trained, SWEEP_TAG: sweep_run, "cell": cell.label, "level": "best configuration"}
-    params = {path: str(value)[:_LONGEST] for path, value in cell.settings.items()}
-    made = create_model(client, experiment_id, trial_run, tags, params)
-    log_network(client, made, network)
-    show_as_output(client, sweep_run, made)
-    for model in known:
+    tags = {_TRAINING_TAG: training, SWEEP_TAG: sweep_run, "cell": cell.label, "level": "best configuration"}
+    params = {path: str(value)[:_MAX_LENGTH] for path, value in cell.settings.items()}
+    model_id = create_model(client, experiment_id, trial_run, tags, params)
+    log_network(client, model_id, network)
+    show_as_output(client, sweep_run, model_id)
+    for model in models:
         client.delete_logged_model(model.model_id)
-    return made
+    return model_id

@@ -1,4 +1,4 @@
-"""Call MLflow's client, quietly, without blind retries, page by page and in batches. The only module that imports MLflow."""
+"""Call MLflow's client, without its messages and retries, in pages and batches. Only this module imports MLflow."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from typing import Any
 from tune_dml.record.origin.provenance import mask
 from tune_dml.text import shortened
 from tune_dml.tracking.projection import MetricPoint, RunStatus, milliseconds
-from tune_dml.tracking.store import local_database, on_local_disk
+from tune_dml.tracking.store import is_on_local_disk, local_database
 
 _REQUEST_TIMEOUT = "10"
-"""Seconds until a request times out, if MLflow's own variable is not set."""
-_HALF_MADE = "-half-made-"
-"""Part of the name of a folder in which a new database is created."""
-_JUST_MADE = 60.0
-"""Age in seconds below which an unlocked folder may still be in use."""
+"""Timeout of requests in seconds, unless MLflow's environment variable sets it."""
+_UNFINISHED = "-half-made-"
+"""Part of the name of the folder in which a new database is created."""
+_MIN_AGE = 60.0
+"""Age in seconds from which an unlocked folder is not in use any more."""
 
 
 @dataclass
 class MlflowRun:
-    """A run as MLflow has it, updated with each write."""
+    """A run in MLflow, updated with each write."""
 
     id: str
     status: str
     tags: dict[str, str]
     params: frozenset[str]
-    """Names only: MLflow does not change a logged parameter."""
+    """Names of the logged parameters, whose values MLflow cannot change."""
     has_data: bool = False
-    """Whether its data set is logged."""
+    """Whether the data set is logged."""
 
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """A run read from a store, for comparison with the ledger."""
+    """A run that was read from a store to compare it with the ledger."""
 
     status: str
     params: Mapping[str, str]
@@ -59,25 +59,26 @@ class RunSnapshot:
 def quiet_mlflow() -> Iterator[None]:
     """Turn off MLflow's retries, long timeouts and messages.
 
-    A retried `create_run` whose first answer was late creates a second run. Our own retries look up the run first.
+    If MLflow retries a `create_run` whose first answer is late, it creates a second run. We look up the run before a
+    retry.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     settings = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
     if "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ:
         settings["MLFLOW_HTTP_REQUEST_TIMEOUT"] = _REQUEST_TIMEOUT
-    before = {name: os.environ.get(name) for name in settings}
+    original = {name: os.environ.get(name) for name in settings}
     loggers = [logging.getLogger(name) for name in ("alembic", "mlflow.store.db.utils")]
     levels = [logger.level for logger in loggers]
     os.environ.update(settings)
     for logger in loggers:
-        logger.setLevel(logging.CRITICAL)  # errors are raised as well
+        logger.setLevel(logging.CRITICAL)  # errors are also raised
     try:
         yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        for name, value in before.items():
+        for name, value in original.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -85,43 +86,43 @@ def quiet_mlflow() -> Iterator[None]:
 
 
 def load_mlflow() -> None:
-    """Import MLflow. Two threads must not import it at once."""
+    """Import MLflow. Two threads must not import it at the same time."""
     with quiet_mlflow():
         import mlflow.tracking  # noqa: F401
 
 
 def open_client(uri: str) -> Any:
-    """Return an MLflow client. A SQLite file on a local disk gets a write-ahead log, so that readers do not block."""
+    """Return an MLflow client. A SQLite file on a local disk gets a write-ahead log, so that readers do not wait."""
     from mlflow.tracking import MlflowClient
 
     path = local_database(uri)
     if path is not None and not path.exists():
-        _make_database(uri, path)
+        _create_database(uri, path)
     client = MlflowClient(uri, registry_uri=uri)
     client.search_experiments(max_results=1)  # creates the tables of a new database
-    if path is not None and on_local_disk(path):
+    if path is not None and is_on_local_disk(path):
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA journal_mode=WAL")
     return client
 
 
 def checkpoint(uri: str) -> None:
-    """Move the write-ahead log of a SQLite store into its file, so that a copy of the file has every run."""
+    """Write the write-ahead log of a SQLite store into its file, so that a copy of the file has all runs."""
     path = local_database(uri)
     if path is not None and path.exists():
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=1)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _make_database(uri: str, path: Path) -> None:
-    """Create a SQLite store atomically: MLflow cannot complete tables that a killed process left half created."""
+def _create_database(uri: str, path: Path) -> None:
+    """Create a SQLite store atomically, because MLflow cannot complete the tables of a killed process."""
     from mlflow.tracking import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    _clear_half_made(path)
+    _remove_unfinished(path)
     with (
-        tempfile.TemporaryDirectory(prefix=f".{path.name}{_HALF_MADE}", dir=path.parent) as folder,
-        _held(Path(folder)),
+        tempfile.TemporaryDirectory(prefix=f".{path.name}{_UNFINISHED}", dir=path.parent) as folder,
+        _lock_folder(Path(folder)),
     ):
         new = Path(folder) / path.name
         MlflowClient(uri.replace(f":///{path}", f":///{new}", 1)).search_experiments(max_results=1)
@@ -129,43 +130,43 @@ def _make_database(uri: str, path: Path) -> None:
             os.link(new, path)
         except FileExistsError:  # another sweep created it first
             return
-        except OSError:  # a file system without links
+        except OSError:  # the file system has no links
             os.replace(new, path)
 
 
-def _clear_half_made(path: Path) -> None:
-    """Remove folders that killed processes left while creating this database."""
-    for folder in path.parent.glob(f".{glob.escape(path.name)}{_HALF_MADE}*"):
-        with contextlib.suppress(OSError):  # removed meanwhile, or another user's
-            if time.time() - folder.stat().st_mtime > _JUST_MADE:
-                with _held(folder) as is_ours:
-                    if is_ours:
+def _remove_unfinished(path: Path) -> None:
+    """Remove folders of killed processes that were creating this database."""
+    for folder in path.parent.glob(f".{glob.escape(path.name)}{_UNFINISHED}*"):
+        with contextlib.suppress(OSError):  # it was removed, or belongs to another user
+            if time.time() - folder.stat().st_mtime > _MIN_AGE:
+                with _lock_folder(folder) as is_locked:
+                    if is_locked:
                         shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Lock a folder while the context or the process lives. Yield whether the lock was obtained."""
+def _lock_folder(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the block or the process ends. Yield whether the lock was obtained."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        is_held = False
+        is_locked = False
     else:
-        is_held = True
+        is_locked = True
     try:
-        yield is_held
+        yield is_locked
     finally:
         os.close(descriptor)
 
 
 def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> str:
-    """Return the id of the known run's experiment, which may have been renamed, or of `name`; create it if missing.
+    """Return the id of the experiment of a known run, or of the experiment `name`; create it if it is missing.
 
-    Artifacts of a SQLite store go beside its database.
+    The artifacts of a SQLite store are stored beside its database.
     """
-    if known_run and (kept := _kept_experiment(client, known_run)):
-        return kept
+    if known_run and (known_experiment := _active_experiment(client, known_run)):
+        return known_experiment
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         path = local_database(uri)
@@ -173,7 +174,7 @@ def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> s
         files = None if path is None else (path.parent.absolute() / "mlruns" / slug).as_uri()
         try:
             return str(client.create_experiment(name, files))
-        except Exception as error:  # another sweep created it meanwhile
+        except Exception as error:  # another sweep created it at the same time
             experiment = client.get_experiment_by_name(name)
             if experiment is None:
                 raise error
@@ -183,10 +184,10 @@ def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> s
     return str(experiment.experiment_id)
 
 
-def _kept_experiment(client: Any, run_id: str) -> str:
-    """Return the active experiment of a run; empty if there is none.
+def _active_experiment(client: Any, run_id: str) -> str:
+    """Return the id of a run's active experiment; an empty string if there is none.
 
-    Restore a deleted run: otherwise its child runs would be created a second time.
+    If the run was deleted, restore it. Otherwise its child runs would be created a second time.
     """
     try:
         info = client.get_run(run_id).info
@@ -202,16 +203,16 @@ def _kept_experiment(client: Any, run_id: str) -> str:
 
 
 def describe_experiment(client: Any, experiment_id: str, text: str, views: Mapping[str, str]) -> None:
-    """Set the experiment's description and kind, unless it has them, and the views of its runs.
+    """Set the experiment's description and kind, if they are missing, and the views of its runs.
 
-    Without a kind, MLflow may show the pages of GenAI.
+    Without a kind, MLflow may show its pages for GenAI.
     """
-    known = client.get_experiment(experiment_id).tags
+    existing_tags = client.get_experiment(experiment_id).tags
     for name, value in (("mlflow.note.content", text), ("mlflow.experimentKind", "custom_model_development")):
-        if not known.get(name):
+        if not existing_tags.get(name):
             client.set_experiment_tag(experiment_id, name, value)
     for name, value in views.items():
-        if known.get(name) != value:
+        if existing_tags.get(name) != value:
             client.set_experiment_tag(experiment_id, name, value)
 
 
@@ -222,7 +223,7 @@ def create_run(client: Any, experiment_id: str, name: str, started: float, tags:
 
 
 def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
-    """Log a run's data set. MLflow stores 36 characters of the digest; the source has all of it."""
+    """Log the data set of a run. MLflow stores at most 36 characters of the digest; the source has the full digest."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     source = json.dumps({"name": name, "digest": digest})
@@ -231,7 +232,7 @@ def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
 
 
 def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowRun]:
-    """Yield every active run of a query, the earliest first."""
+    """Yield every active run of a query, ordered by start."""
     shared: dict[frozenset[str], frozenset[str]] = {}  # trials of a sweep have the same parameter names
     token = None
     while True:
@@ -239,9 +240,9 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowR
         page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
         for run in page:
             names = frozenset(run.data.params)
-            known = bool(run.inputs and run.inputs.dataset_inputs)
+            has_data = bool(run.inputs and run.inputs.dataset_inputs)
             yield MlflowRun(
-                run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names), known
+                run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names), has_data
             )
         token = page.token
         if not token:
@@ -249,7 +250,7 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowR
 
 
 def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
-    """Return a run with the points of some metrics; None if it was deleted."""
+    """Return a run with the points of the given metrics; None if it was deleted."""
     try:
         run = client.get_run(run_id)
     except Exception as error:
@@ -263,7 +264,7 @@ def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
 
 
 def read_points(client: Any, run_id: str, metrics: Sequence[str]) -> tuple[MetricPoint, ...]:
-    """Return every point of some metrics of a run."""
+    """Return every point of the given metrics of a run."""
     return tuple(
         MetricPoint(name, point.value, point.step, point.timestamp)
         for name in metrics
@@ -274,20 +275,20 @@ def read_points(client: Any, run_id: str, metrics: Sequence[str]) -> tuple[Metri
 def log_in_batches(
     client: Any, run_id: str, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
-    """Log in batches below MLflow's limits: 1000 entities in all, 100 parameters, 100 tags."""
+    """Log in batches within MLflow's limits: 100 parameters, 100 tags, and 1000 entities in total."""
     from mlflow.entities import Metric, Param, RunTag
 
     names, labels = [Param(*item) for item in params.items()], [RunTag(*item) for item in tags.items()]
     metrics = [Metric(point.name, point.value, point.time, point.step) for point in points]
     for batch in range(max(-(-len(metrics) // 800), -(-len(names) // 100), -(-len(labels) // 100))):
-        few, many = slice(100 * batch, 100 * batch + 100), slice(800 * batch, 800 * batch + 800)
-        client.log_batch(run_id, metrics[many], names[few], labels[few])
+        small_batch, large_batch = slice(100 * batch, 100 * batch + 100), slice(800 * batch, 800 * batch + 800)
+        client.log_batch(run_id, metrics[large_batch], names[small_batch], labels[small_batch])
 
 
-def log_news(
+def log_missing(
     client: Any, run: MlflowRun, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
 ) -> None:
-    """Log metrics, and the parameters and tags that the run does not have."""
+    """Log metrics, and those parameters and tags that the run does not have."""
     missing = {name: value for name, value in params.items() if name not in run.params}
     changed = {name: value for name, value in tags.items() if run.tags.get(name, "") != value}
     log_in_batches(client, run.id, points, missing, changed)
@@ -295,14 +296,14 @@ def log_news(
     run.tags.update(changed)
 
 
-def set_status(client: Any, run: MlflowRun, status: RunStatus, moment: float) -> None:
+def set_status(client: Any, run: MlflowRun, status: RunStatus, end_time: float) -> None:
     """Set a run's status and its end time, if the status changed."""
     if run.status == status:
         return
     if status == "RUNNING":
         client.update_run(run.id, status=status)
     else:
-        client.set_terminated(run.id, status, milliseconds(moment))
+        client.set_terminated(run.id, status, milliseconds(end_time))
     run.status = status
 
 
@@ -315,7 +316,7 @@ def create_model(
 
 
 def log_network(client: Any, model: str, network: Path) -> None:
-    """Upload a network into a LoggedModel in the format of mlflow.pytorch. The file is copied, not read."""
+    """Upload a network to a LoggedModel, in the format of mlflow.pytorch, without loading it."""
     from mlflow.models import Model
 
     version = metadata.version("torch")
@@ -339,7 +340,7 @@ def show_as_output(client: Any, run_id: str, model: str) -> None:
 
 
 def file_store(client: Any, run_id: str) -> Any:
-    """Return the artifact store of a run, which can also delete files."""
+    """Return the artifact repository of a run, which can also delete files."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)

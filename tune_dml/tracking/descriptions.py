@@ -1,4 +1,4 @@
-"""Descriptions of the experiment and its runs in Markdown, for MLflow's pages. Names are escaped."""
+"""Write the descriptions of the experiment and its runs in Markdown, for MLflow's pages. Names are escaped."""
 
 from __future__ import annotations
 
@@ -18,56 +18,63 @@ BEST_CONFIGURATION = "best_configuration.json"
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|~])")
 
 
-def plain(text: str) -> str:
-    """Escape a text for Markdown and HTML, on one line."""
+def _escape_markdown(text: str) -> str:
+    """Join a text to one line, and escape it for Markdown and HTML."""
     return _MARKDOWN.sub(r"\\\1", html.escape(one_line(text), quote=False))
 
 
 def experiment_note(space: Space) -> str:
-    """Return the experiment's description: its question, and how its runs are nested."""
-    cited = space.citation
-    source = f" From {plain(cited.title)} ({plain(cited.venue)} {cited.year})." if cited else ""
-    nested = (
-        "A run of `level` sweep holds one of `level` cell for each configuration, with mean, low, high and seeds; each of "
-        "these holds its trials, one a seed. Filter by `tags.level = 'cell'` for the curve."
+    """Return the description of the experiment: its question, and the structure of its runs."""
+    citation = space.citation
+    source = (
+        f" From {_escape_markdown(citation.title)} ({_escape_markdown(citation.venue)} {citation.year})."
+        if citation
+        else ""
     )
-    return f"**{plain(space.title)}**: {plain(space.question)}{source}\n\n{nested}"
+    structure = (
+        "A run of `level` sweep has a child of `level` cell for each configuration, with mean, low, high and seeds. "
+        "The children of a cell are its trials, one for each seed. Filter by `tags.level = 'cell'` for the curve."
+    )
+    return f"**{_escape_markdown(space.title)}**: {_escape_markdown(space.question)}{source}\n\n{structure}"
 
 
 def sweep_note(
     projection: Projection, judgement: Judgement, experiment_id: str, run_id: str, *, reported: bool, model: str
 ) -> str:
-    """Return the sweep's description: the answer, the progress, and the attached report with its first figure."""
+    """Return the description of the sweep: answer, progress, and links to the attached report and its first figure."""
     state = projection.state
     ended = sum(state.trial(key).ended is not None for key in state.trials)
-    parts = [plain(text) for text in judgement.text]
+    parts = [_escape_markdown(text) for text in judgement.text]
     parts.append(f"*After {ended} of {len(state.trials)} trials.*")
     if judgement.best:
         address = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/{BEST_CONFIGURATION}"
-        kept = "no weights are kept, so there is no model to load: train it again with `tune-dml train`"
+        model_text = "its weights are not stored, so there is no model to load: train it again with `tune-dml train`"
         if model:
-            kept = f"[its network](#/experiments/{experiment_id}/models/{model}), to load as `models:/{model}`"
-        parts.append(f"[Settings of the best configuration, {plain(judgement.best)}]({address}); {kept}.")
+            model_text = f"[its network](#/experiments/{experiment_id}/models/{model}), to load as `models:/{model}`"
+        parts.append(
+            f"[Settings of the best configuration, {_escape_markdown(judgement.best)}]({address}); {model_text}."
+        )
     if reported:
         page = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/{REPORT}/report.html"
         parts.append(f"[The whole report]({page})")
         if judgement.figure:
             address = f"get-artifact?path={REPORT}/figures/{judgement.figure}.svg&run_uuid={run_id}"
-            parts.append(f"![{plain(judgement.figure)}]({address})")
+            parts.append(f"![{_escape_markdown(judgement.figure)}]({address})")
     return "\n\n".join(parts)[: 5 * TAG_LIMIT // 2]
 
 
 def cell_note(projection: Projection, cell: Cell, finding: str = "") -> str:
-    """Return a cell's description: the report's finding and the run's content."""
-    metric = plain(projection.state.plan.metric)
-    own = f"Mean, comparison bar and seeds of {metric} for {plain(cell.label)}; its trials are the runs below it."
-    return f"{plain(finding)}\n\n{own}" if finding else own
+    """Return the description of a cell: the finding of the report and the content of the run."""
+    metric = _escape_markdown(projection.state.plan.metric)
+    label = _escape_markdown(cell.label)
+    content = f"Mean, comparison bar and seeds of {metric} for {label}; its trials are the runs below it."
+    return f"{_escape_markdown(finding)}\n\n{content}" if finding else content
 
 
 def trial_note(projection: Projection, key: str) -> str:
-    """Return a trial's description."""
-    trial = projection.planned(key)
+    """Return the description of a trial."""
+    trial = projection.planned_trial(key)
     if trial is None:
-        return "A trial that is not in its sweep's plan any more."
-    purpose = ", which confirms it on a fresh seed" if key in projection.state.confirming else ""
-    return f"Seed {trial.seed} of {plain(trial.cell.label)}{purpose}."
+        return "A trial that is no longer in the plan of its sweep."
+    purpose = ", which confirms it on a fresh seed" if key in projection.state.confirmation_trials else ""
+    return f"Seed {trial.seed} of {_escape_markdown(trial.cell.label)}{purpose}."

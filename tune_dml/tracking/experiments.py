@@ -6,77 +6,78 @@ import math
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, chosen_metric, parsed
+from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, choose_metric, parse_value
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
 from tune_dml.tracking.client import load_mlflow, open_client, quiet_mlflow, reason_of
-from tune_dml.tracking.store import check, local_database, tracking_uri
+from tune_dml.tracking.store import local_database, store_problems, tracking_uri
 
 _STATUSES: dict[str, TrialStatus] = {
     "FINISHED": "finished", "FAILED": "failed", "KILLED": "failed", "RUNNING": "running", "SCHEDULED": "missing"
 }  # fmt: skip
 
 
-_NOT_TRAINED = {"tune_dml.ledger", "tune_dml.cell_key"}
-"""Tags of runs of sweeps and cells, which are no trainings."""
+_TAGS_OF_OTHER_RUNS = {"tune_dml.ledger", "tune_dml.cell_key"}
+"""Tags of the runs of sweeps and cells, which are not trainings."""
 
 
 def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, word: str = "") -> ImportedRows:
-    """Read every active run with parameters; the last value of a metric counts.
+    """Read every active run with parameters, with the last value of each metric.
 
     Args:
         uri: the store.
-        experiment: its name; None if the store has one experiment.
+        experiment: name of the experiment; None if the store has only one.
         request: the user's description of the results.
-        word: the argument as it was typed, if it was not --from-mlflow.
+        word: the argument as typed, if it was not --from-mlflow.
 
     Raises:
-        ConfigError: if the store, the experiment or its runs are missing.
+        ConfigError: The store, the experiment or its runs are missing.
     """
-    place = mask(word) or f"--from-mlflow {mask(uri)}"
+    origin = mask(word) or f"--from-mlflow {mask(uri)}"
     uri, _ = tracking_uri(uri)
     path = local_database(uri)
-    if path is not None and not path.exists():  # MLflow would create it
-        raise ConfigError(Problem(place, "the database must exist", str(path), "Correct the path."))
-    raise_if_any(check(uri))
+    if path is not None and not path.exists():  # otherwise MLflow would create it
+        raise ConfigError(Problem(origin, "the database must exist", str(path), "Correct the path."))
+    raise_if_any(store_problems(uri))
     load_mlflow()
     with quiet_mlflow():
         try:
-            runs, name = _runs(open_client(uri), experiment, *((place, mask(uri)) if word else ("--experiment", place)))
+            names = (origin, mask(uri)) if word else ("--experiment", origin)
+            runs, name = _runs(open_client(uri), experiment, *names)
         except ConfigError:
             raise
         except Exception as error:  # each store raises its own errors
-            raise ConfigError(Problem(place, "the store must answer", None, f"{reason_of(error)}.")) from None
-    rows = tuple(_row(run) for run in runs if run.data.params and not _NOT_TRAINED & run.data.tags.keys())
-    listed = ImportedRows(f"the MLflow experiment {name}", rows)
+            raise ConfigError(Problem(origin, "the store must answer", None, f"{reason_of(error)}.")) from None
+    rows = tuple(_row(run) for run in runs if run.data.params and not _TAGS_OF_OTHER_RUNS & run.data.tags.keys())
+    source = ImportedRows(f"the MLflow experiment {name}", rows)
     if not rows:
-        rule, remedy = "the experiment must have runs with parameters", "Log them, or name another."
-        raise ConfigError(Problem(place, rule, name, remedy))
+        rule, remedy = "the experiment must have runs with parameters", "Log them, or name another experiment."
+        raise ConfigError(Problem(origin, rule, name, remedy))
     note = "The last value that a run logged counts; its training curves are not read."
-    return ImportedRows(listed.source, rows, chosen_metric(listed, request), notes=(note,), data_set=_data_set(runs))
+    return ImportedRows(source.source, rows, choose_metric(source, request), notes=(note,), data_set=_data_set(runs))
 
 
 def _data_set(runs: list[Any]) -> tuple[str, str] | None:
-    """Return the data set, if all runs that name one agree."""
+    """Return the data set if all runs that name one name the same."""
     inputs = (item for run in runs for item in (run.inputs.dataset_inputs if run.inputs else ()))
-    named = {(str(item.dataset.name), str(item.dataset.digest)) for item in inputs}
-    return named.pop() if len(named) == 1 else None
+    data_sets = {(str(item.dataset.name), str(item.dataset.digest)) for item in inputs}
+    return data_sets.pop() if len(data_sets) == 1 else None
 
 
-def _runs(client: Any, experiment: str | None, place: str, store: str) -> tuple[list[Any], str]:
+def _runs(client: Any, experiment: str | None, origin: str, store: str) -> tuple[list[Any], str]:
     """Return the active runs of an experiment, and its name."""
-    known = {item.name: item.experiment_id for item in client.search_experiments()}
-    if experiment is None and len(known) == 1:
-        experiment = next(iter(known))
-    if experiment is None or experiment not in known:
+    ids = {item.name: item.experiment_id for item in client.search_experiments()}
+    if experiment is None and len(ids) == 1:
+        experiment = next(iter(ids))
+    if experiment is None or experiment not in ids:
         rule = f"must be an experiment of {store}" if experiment else f"name the experiment of {store}"
-        raise ConfigError(Problem(place, rule, experiment, nearest(experiment or "", list(known), what="experiment")))
+        raise ConfigError(Problem(origin, rule, experiment, nearest(experiment or "", list(ids), what="experiment")))
     runs: list[Any] = []
     token = None
     while True:
         page = client.search_runs(
-            [known[experiment]], "", max_results=1000, order_by=["attributes.start_time ASC"], page_token=token
+            [ids[experiment]], "", max_results=1000, order_by=["attributes.start_time ASC"], page_token=token
         )
         runs += page
         token = page.token
@@ -86,7 +87,9 @@ def _runs(client: Any, experiment: str | None, place: str, store: str) -> tuple[
 
 def _row(run: Any) -> ImportedTraining:
     info = run.info
-    settings = {one_line(name): None if text == "(none)" else parsed(text) for name, text in run.data.params.items()}
+    settings = {
+        one_line(name): None if text == "(none)" else parse_value(text) for name, text in run.data.params.items()
+    }
     metrics = {name: float(value) for name, value in run.data.metrics.items() if math.isfinite(value)}
     status = _STATUSES.get(info.status, "failed")
     reason = info.status.lower() if status == "failed" else ""

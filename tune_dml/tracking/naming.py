@@ -1,4 +1,4 @@
-"""Names and values of parameters and metrics as MLflow takes them. Pure."""
+"""Convert names and values of parameters and metrics to those that MLflow accepts. Pure."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Mapping
 from typing import Any
 
 _VALUE_LIMIT = 500
-"""Longest parameter; a longer one is cut and shows its length. plan.json has the whole value."""
+"""Longest value of a parameter. A longer value is cut, with its length; plan.json has the complete value."""
 _NAME_LIMIT = 250
 _FORBIDDEN = re.compile(r"[^\w\-. :/]|(?<![^/])(\.\.|\.?(?![^/]))")
-"""Other characters, and parts of a path that are empty, `.` or begin with `..`."""
+"""Matches forbidden characters, and parts of a path that are empty, `.` or start with `..`."""
 
 
-def logged_name(name: str) -> str:
-    """Return a name that MLflow takes: one refused name would keep all of a run's figures out.
+def mlflow_name(name: str) -> str:
+    """Return a name that MLflow accepts. It would refuse a whole batch because of one wrong name.
 
     Example:
-        >>> [logged_name(name) for name in ("val/map@r", "/val//loss", "../loss")]
+        >>> [mlflow_name(name) for name in ("val/map@r", "/val//loss", "../loss")]
         ['val/map_r', '_/val/_/loss', '_/loss']
     """
     return _FORBIDDEN.sub("_", name)[:_NAME_LIMIT].rstrip("/")
 
 
-def logged(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return names and values as MLflow takes them."""
-    return {logged_name(name): _text(value) for name, value in values.items()}
+def mlflow_parameters(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return parameters with names and values that MLflow accepts."""
+    return {mlflow_name(name): _text(value) for name, value in values.items()}
 
 
 def _text(value: Any) -> str:
-    """Return a value as `--set` takes it: text, or else JSON; a long one is cut."""
+    """Return a value as `--set` accepts it: text, or JSON. A long value is cut."""
     text = value if isinstance(value, str) else json.dumps(value)
     if len(text) <= _VALUE_LIMIT:
         return text

@@ -15,10 +15,10 @@ from tune_dml.tracking.projection import MetricPoint, Projection, TrialRun, mill
 from tune_dml.tracking.run_contents import cell_points, cell_status, contents_of
 from tune_dml.tracking.sync_state import PARENT, SyncState, cell_key
 
-Located = tuple[str, int, int, str]
-"""Metric, step, time, value as text."""
+_PointKey = tuple[str, int, int, str]
+"""Metric, step, time, and value as text."""
 _INFINITY = 1.7976931348623157e308
-"""The number that MLflow stores for an infinity."""
+"""The number that MLflow stores for infinity."""
 
 
 @dataclass
@@ -31,63 +31,65 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class _Expected:
-    """A run as derived from the ledger."""
+class _ExpectedRun:
+    """A run that the store should have, according to the ledger."""
 
     key: str
     name: str
     status: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    """Tags that follow the ledger; other tags are not compared."""
-    points: frozenset[Located]
-    outgrown: Collection[str] = ()
-    """Parameters that keep their first value; a tag has the present one."""
+    """Tags that change with the ledger. Other tags are not compared."""
+    points: frozenset[_PointKey]
+    growing_params: Collection[str] = ()
+    """Parameters that keep their first value; a tag has the current value."""
 
 
 class Reconciler:
-    """Compares one sweep with one store. `counts` and `differing` are of the last comparison."""
+    """Compares a sweep with a store. `counts` and `differing_keys` describe the last comparison."""
 
-    def __init__(self, client: Any, projection: Projection, synced: SyncState):
+    def __init__(self, client: Any, projection: Projection, sync_state: SyncState):
         self.counts = Counts()
-        self.differing: list[str] = []
+        self.differing_keys: list[str] = []
         """Keys of the trials that differ."""
-        self._client, self._projection, self._synced = client, projection, synced
+        self._client, self._projection, self._sync_state = client, projection, sync_state
 
     def differences(self) -> list[str]:
         """Return a line for each run that is missing or differs."""
-        self.counts, self.differing = Counts(), []
+        self.counts, self.differing_keys = Counts(), []
         lines = []
-        for expected in self._expected():
-            if wrong := self._difference(expected, self._stored(expected)):
-                lines.append(f"{expected.name}: {wrong}")
+        for expected in self._expected_runs():
+            if difference := self._difference(expected, self._read_run(expected)):
+                lines.append(f"{expected.name}: {difference}")
                 if expected.key in self._projection.runs:
-                    self.differing.append(expected.key)
+                    self.differing_keys.append(expected.key)
         return lines
 
-    def _expected(self) -> Iterator[_Expected]:
-        projection, runs = self._projection, self._synced.runs
+    def _expected_runs(self) -> Iterator[_ExpectedRun]:
+        projection, runs = self._projection, self._sync_state.runs
         plan = projection.state.plan
-        status = projection.parent_status(final=True, interrupted=projection.state.incomplete)
-        points, params = _as_stored(projection.parent_points()), projection.parent_parameters()
-        tags, grown = projection.parent_tags(), projection.domains()
-        yield _Expected(PARENT, "the sweep's run", status, params, tags, points, grown)
-        for cell in projection.cells_begun():
+        status = projection.parent_status(final=True, interrupted=projection.state.is_incomplete)
+        points, params = _point_keys(projection.parent_points()), projection.parent_parameters()
+        tags, growing = projection.parent_tags(), projection.domains()
+        yield _ExpectedRun(PARENT, "the sweep's run", status, params, tags, points, growing)
+        for cell in projection.started_cells():
             trials = projection.trials_of(cell)
-            yield _Expected(
+            yield _ExpectedRun(
                 cell_key(cell),
                 f"cell {cell.label}",
                 cell_status(trials, final=True),
                 projection.knobs(cell),
                 {"sweep": plan.name},
-                _as_stored(cell_points(trials, plan.metric)),
+                _point_keys(cell_points(trials, plan.metric)),
             )
         for run in projection.runs.values():
-            planned = projection.planned(run.key)
-            above = runs.get(cell_key(planned.cell) if planned else PARENT, "")
-            one = contents_of(projection, run, above=above, sweep_run=runs[PARENT], final=True)
-            name = f"trial {run.key}" + (f" ({one.title})" if planned else "")
-            yield _Expected(run.key, name, one.status, one.params, one.tags, _as_stored(self._points_of(run)))
+            planned = projection.planned_trial(run.key)
+            parent_run = runs.get(cell_key(planned.cell) if planned else PARENT, "")
+            contents = contents_of(projection, run, parent_run=parent_run, sweep_run=runs[PARENT], final=True)
+            name = f"trial {run.key}" + (f" ({contents.title})" if planned else "")
+            yield _ExpectedRun(
+                run.key, name, contents.status, contents.params, contents.tags, _point_keys(self._points_of(run))
+            )
 
     def _points_of(self, run: TrialRun) -> Iterable[MetricPoint]:
         """Yield every point that a trial's run should have."""
@@ -95,62 +97,64 @@ class Reconciler:
         if self._projection.state.opened is not None:
             yield from run.sealed_points(self._projection.state.folder)
 
-    def _stored(self, expected: _Expected) -> RunSnapshot | None:
-        run_id = self._synced.runs.get(expected.key)
+    def _read_run(self, expected: _ExpectedRun) -> RunSnapshot | None:
+        run_id = self._sync_state.runs.get(expected.key)
         return read_run(self._client, run_id, {name for name, *_ in expected.points}) if run_id else None
 
-    def _difference(self, expected: _Expected, stored: RunSnapshot | None) -> str:
-        """Return the differences of a run in words; empty if there are none."""
+    def _difference(self, expected: _ExpectedRun, stored: RunSnapshot | None) -> str:
+        """Return the differences of a run in words; an empty string if there are none."""
         if stored is None:
             return "its run is missing"
-        points = _as_stored(stored.points)
+        points = _point_keys(stored.points)
         self.counts.runs += 1
         self.counts.metrics += len({name for name, *_ in expected.points})
         self.counts.points += len(expected.points)
-        foreign = self._foreign(expected, points)
-        return ", ".join(_wrong(expected, stored, expected.points - points, foreign))
+        unknown = self._count_unknown(expected, points)
+        return ", ".join(_describe_differences(expected, stored, expected.points - points, unknown))
 
-    def _foreign(self, expected: _Expected, points: frozenset[Located]) -> int:
-        """Return the number of a trial's points that the ledger never had; other runs keep outdated points."""
+    def _count_unknown(self, expected: _ExpectedRun, points: frozenset[_PointKey]) -> int:
+        """Return the number of a trial's points that the ledger never had. Runs of cells and sweeps keep old points."""
         if expected.key not in self._projection.runs:
             return 0
         names = {name for name, *_ in expected.points}
-        foreign = [point for point in points - expected.points if point[0] in names]
-        return sum((expected.key, time) not in self._ends for _, _, time, _ in foreign) if foreign else 0
+        unknown = [point for point in points - expected.points if point[0] in names]
+        return sum((expected.key, time) not in self._ends for _, _, time, _ in unknown) if unknown else 0
 
     @cached_property
     def _ends(self) -> set[tuple[str, int]]:
-        """(key, time) of every end, earlier ones included, whose points stay in the store."""
+        """(key, time) of every end in the ledger, including earlier ones, whose points stay in the store."""
         events = read_events(self._projection.state.folder)
         return {(event.key, milliseconds(event.time)) for event in events if event.kind == "ended"}
 
 
-def _wrong(expected: _Expected, stored: RunSnapshot, missing: frozenset[Located], foreign: int) -> Iterator[str]:
-    absent = [name for name in expected.params if name not in stored.params]
-    other = [
+def _describe_differences(
+    expected: _ExpectedRun, stored: RunSnapshot, missing: frozenset[_PointKey], unknown: int
+) -> Iterator[str]:
+    missing_params = [name for name in expected.params if name not in stored.params]
+    changed_params = [
         name
         for name, value in expected.params.items()
-        if name not in expected.outgrown
+        if name not in expected.growing_params
         and stored.params.get(name, value) not in {value, value.strip("()")}  # older versions wrote `none`
     ]
     if stored.status != expected.status:
         yield f"is {stored.status}, should be {expected.status}"
-    if absent:
-        yield f"{len(absent)} of {len(expected.params)} parameters are missing"
-    if other:
-        yield f"other values of {', '.join(sorted(other)[:3])}"
+    if missing_params:
+        yield f"{len(missing_params)} of {len(expected.params)} parameters are missing"
+    if changed_params:
+        yield f"other values of {', '.join(sorted(changed_params)[:3])}"
     if tags := [name for name, value in expected.tags.items() if stored.tags.get(name, "") != value]:
         yield f"other tags {', '.join(sorted(tags)[:3])}"
     if missing:
         yield f"{len(missing)} of {len(expected.points)} points are missing"
-    if foreign:
-        yield f"{counted(foreign, 'point')} beside the ledger's"
+    if unknown:
+        yield f"{counted(unknown, 'point')} beside the ledger's"
 
 
-def _as_stored(points: Iterable[MetricPoint]) -> frozenset[Located]:
-    return frozenset((point.name, point.step, point.time, _word(point.value)) for point in points)
+def _point_keys(points: Iterable[MetricPoint]) -> frozenset[_PointKey]:
+    return frozenset((point.name, point.step, point.time, _value_text(point.value)) for point in points)
 
 
-def _word(value: float) -> str:
-    """Return a value as comparable text, NaN included, with infinities as MLflow stores them."""
+def _value_text(value: float) -> str:
+    """Return a value as text, so that NaN equals NaN, with infinity as MLflow stores it."""
     return "nan" if math.isnan(value) else repr(math.copysign(min(abs(value), _INFINITY), value))

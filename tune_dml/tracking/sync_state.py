@@ -1,8 +1,8 @@
-"""Record which part of a sweep MLflow has, in <sweep>/mlflow.json; without the file everything is pushed again.
+"""Record which part of a sweep is in MLflow, in <sweep>/mlflow.json. Without the file, everything is pushed again.
 
 {"uri": ..., "experiment": ..., "experiment_id": ..., "runs": {"parent": run, "cell-" + digest: run, key: run, ...},
- "rows": {key: rows pushed}, "ended": {key: time of the end that was pushed}, "sessions": number attached,
- "evidence": {key: time of the end whose files were pushed}, "opened": {key: time of the end whose test metrics were}}
+ "rows": {key: number of pushed rows}, "ended": {key: time of the pushed end}, "sessions": number of attached sessions,
+ "evidence": {key: time of the end whose files were pushed}, "opened": {key: time of the pushed test metrics}}
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from tune_dml.tracking.store import local_database
 _FILE = "mlflow.json"
 PARENT = "parent"
 CELL = "cell-"
-_BY_TRIAL = ("rows", "ended", "evidence", "opened")
-_SAVED = ("experiment_id", "runs", "sessions", *_BY_TRIAL)
+_PER_TRIAL = ("rows", "ended", "evidence", "opened")
+_SAVED_FIELDS = ("experiment_id", "runs", "sessions", *_PER_TRIAL)
 
 
 def cell_key(cell: Cell) -> str:
-    """Return the key of a cell's run, beside the keys of trials."""
+    """Return the key of a cell's run, which differs from the keys of trials."""
     return CELL + cell.digest
 
 
 def with_last_store(session: Session, folder: Path) -> Session:
-    """Return the session with the store and experiment that the sweep in a folder used last.
+    """Return the session with the store and experiment that a sweep used last.
 
-    A store named by flag or environment comes first. A store whose address holds a secret is not recorded in full, and
-    the database of a copied sweep may be on another machine: then the session stays as it is.
+    A store from the flag or the environment takes precedence. The session is returned unchanged if the address of the
+    store holds a secret, or if the folder of its database is missing, as after copying a sweep.
     """
     if session.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"):
         return session
     try:
-        raw = json.loads((folder / _FILE).read_text())
-        uri, experiment = str(raw["uri"]), str(raw["experiment"])
+        stored = json.loads((folder / _FILE).read_text())
+        uri, experiment = str(stored["uri"]), str(stored["experiment"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return session  # missing or damaged
+        return session  # the file is missing or damaged
     database = local_database(uri)
     if STARS in uri or (database is not None and not database.parent.is_dir()):
         return session
-    named = session.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
-    return replace(session, tracking_uri=uri, experiment=named or experiment)
+    experiment_name = session.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+    return replace(session, tracking_uri=uri, experiment=experiment_name or experiment)
 
 
 class SyncState:
-    """The part of a sweep that one store has. It starts empty for another store."""
+    """The part of a sweep that is in one store. It is empty if the file is about another store."""
 
     def __init__(self, folder: Path, uri: str, experiment: str):
         self._path = folder / _FILE
@@ -72,83 +72,83 @@ class SyncState:
     def _load(self) -> None:
         try:
             text = self._path.read_text()
-            raw = json.loads(text)
-            if any(raw.get(name) != value for name, value in self._store.items()):
+            stored = json.loads(text)
+            if any(stored.get(name) != value for name, value in self._store.items()):
                 return
-            runs = {str(key): str(run) for key, run in raw["runs"].items()}
-            rows = {str(key): int(count) for key, count in raw["rows"].items()}
+            runs = {str(key): str(run) for key, run in stored["runs"].items()}
+            rows = {str(key): int(count) for key, count in stored["rows"].items()}
             ended, evidence, opened = (
                 {str(key): float(time) for key, time in times.items()}
-                for times in (raw["ended"], raw.get("evidence", {}), raw.get("opened", {}))  # absent in older files
+                for times in (stored["ended"], stored.get("evidence", {}), stored.get("opened", {}))  # older files
             )
-            experiment_id, sessions = str(raw["experiment_id"]), int(raw["sessions"])
+            experiment_id, sessions = str(stored["experiment_id"]), int(stored["sessions"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-            return  # missing or damaged: the runs are read from MLflow
+            return  # the file is missing or damaged: the runs are read from MLflow
         self.experiment_id, self.sessions, self.runs, self.rows = experiment_id, sessions, runs, rows
         self.ended, self.evidence, self.opened = ended, evidence, opened
         self._saved = text
 
     def save(self) -> None:
         """Write the file atomically, if anything changed."""
-        text = json.dumps({**self._store, **{name: getattr(self, name) for name in _SAVED}}) + "\n"
+        text = json.dumps({**self._store, **{name: getattr(self, name) for name in _SAVED_FIELDS}}) + "\n"
         if text != self._saved and self.runs:
             write_whole(self._path, text)
             self._saved = text
 
-    def adopt(self, experiment_id: str, present: Mapping[str, MlflowRun], trials: Mapping[str, TrialRun]) -> None:
-        """Take over the runs that MLflow has, and find the trials that it shows differently from the ledger."""
-        if self.experiment_id != experiment_id or self.runs.get(PARENT) not in {None, present[PARENT].id}:
+    def adopt(self, experiment_id: str, runs_in_store: Mapping[str, MlflowRun], trials: Mapping[str, TrialRun]) -> None:
+        """Record the runs that are in the store, and which trials it shows as in the ledger."""
+        if self.experiment_id != experiment_id or self.runs.get(PARENT) not in {None, runs_in_store[PARENT].id}:
             self.sessions = 0
         self.experiment_id = experiment_id
-        before, self.runs = self.runs, {key: run.id for key, run in present.items()}
-        for key in [key for key in {*self.rows, *self.ended} if self.runs.get(key) != before.get(key)]:
+        earlier_runs, self.runs = self.runs, {key: run.id for key, run in runs_in_store.items()}
+        for key in [key for key in {*self.rows, *self.ended} if self.runs.get(key) != earlier_runs.get(key)]:
             self._forget(key)
         for key, trial in trials.items():
-            if self.runs.get(key) != before.get(key):  # deleted, or unknown so far
-                trial.forget()
-            known = trial.state.ended is not None and self.ended.get(key) == trial.state.figures_time
-            trial.complete = known and present[key].status == trial.status(final=False)
-            trial.shown = trial.state.version if trial.complete else 0
+            if self.runs.get(key) != earlier_runs.get(key):  # the run was deleted, or is new to this file
+                trial.reset()
+            is_end_pushed = trial.state.ended is not None and self.ended.get(key) == trial.state.figures_time
+            trial.is_complete = is_end_pushed and runs_in_store[key].status == trial.status(final=False)
+            trial.pushed_version = trial.state.version if trial.is_complete else 0
 
     def _forget(self, key: str) -> None:
-        for name in _BY_TRIAL:
+        for name in _PER_TRIAL:
             getattr(self, name).pop(key, None)
 
-    def forget(self, trial: TrialRun) -> None:
-        """Push a trial again from the beginning, files included, because the store lacks part of it."""
+    def push_again(self, trial: TrialRun) -> None:
+        """Forget what was pushed of a trial, so that all of it is pushed again."""
         self._forget(trial.key)
-        trial.forget()
-        trial.shown, trial.complete = 0, False
+        trial.reset()
+        trial.pushed_version, trial.is_complete = 0, False
 
     def skip_pushed_rows(self, trial: TrialRun) -> None:
-        """Skip the rows that an earlier process pushed, before this process's first push of a trial."""
+        """Before the first push of a trial by this process, skip the rows that an earlier process pushed."""
         if not trial.history.offset:
             trial.skip(self.rows.get(trial.key, 0))
 
-    def pushed(self, trial: TrialRun, version: int, rows: int) -> None:
-        """Record that MLflow shows this version of a trial, after `rows` more evaluations."""
+    def record_push(self, trial: TrialRun, version: int, rows: int) -> None:
+        """Record that this version of a trial was pushed, with `rows` new evaluations."""
         self.rows[trial.key] = self.rows.get(trial.key, 0) + rows
         self.ended.pop(trial.key, None)
-        trial.shown, trial.complete = version, trial.state.ended is not None
-        if trial.complete:
+        trial.pushed_version, trial.is_complete = version, trial.state.ended is not None
+        if trial.is_complete:
             self.ended[trial.key] = trial.state.figures_time
 
     def lacks_evidence(self, trial: TrialRun) -> bool:
-        """Whether a trial has ended and its files are not known to be in the store."""
+        """Return whether a trial has ended and its files have not been pushed."""
         ended = trial.state.ended
         return ended is not None and trial.key in self.runs and self.evidence.get(trial.key) != ended.time
 
     def lacks_opened(self, trial: TrialRun) -> bool:
-        """Whether a trial has ended and its opened test metrics are not known to be in the store."""
+        """Return whether a trial has ended and its test metrics have not been pushed."""
         ended = trial.state.ended
         return ended is not None and trial.key in self.runs and self.opened.get(trial.key) != trial.state.figures_time
 
-    def evidence_pushed(self, trial: TrialRun) -> None:
-        """Record that the store has a trial's files."""
+    def record_evidence_push(self, trial: TrialRun) -> None:
+        """Record that a trial's files were pushed."""
         if trial.state.ended is not None:
             self.evidence[trial.key] = trial.state.ended.time
 
-    def opened_pushed(self, trial: TrialRun) -> None:
-        """Record that the store has a trial's opened test metrics."""
+    def record_opened_push(self, trial: TrialRun) -> None:
+        """Record that a trial's test metrics were pushed."""
         if trial.state.ended is not None:
             self.opened[trial.key] = trial.state.figures_time

@@ -1,11 +1,11 @@
-"""Keep MLflow up to date with a sweep's ledger.
+"""Keep the MLflow runs of a sweep up to date with its ledger.
 
     tracker = Tracker(state, uri, experiment)
     tracker.start()          # syncs in the background
     tracker.notify()         # requests a sync
-    tracker.stop()           # syncs a last time, with final states
+    tracker.stop()           # syncs once more, with final statuses
 
-An unreachable tracking server delays nothing: the next sync catches up, in this process or a later one.
+An unreachable tracking server delays no trial. The next sync, in this process or a later one, pushes what is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tune_dml.record.judging.judgement import Judgement
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import SweepState
-from tune_dml.tracking.background import PATIENCE, SyncThread
+from tune_dml.tracking.background import STOP_TIMEOUT, SyncThread
 from tune_dml.tracking.best_model import log_model, typical_trial
 from tune_dml.tracking.client import checkpoint, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
@@ -33,7 +33,7 @@ from tune_dml.tracking.runs import Push, RunPusher
 from tune_dml.tracking.store import sweep_link, ui_command
 from tune_dml.tracking.sync_state import PARENT, SyncState
 
-_LAST_ATTEMPTS = 3  # attempts of the last sync
+_FINAL_ATTEMPTS = 3  # attempts of the final sync
 
 
 @dataclass(frozen=True)
@@ -41,36 +41,36 @@ class SyncReport:
     """Result of a sync."""
 
     trials: int = 0
-    """Trials that were pushed."""
+    """Number of pushed trials."""
     rows: int = 0
-    """Rows that were pushed."""
+    """Number of pushed rows."""
     waiting: int = 0
-    """Trials that are not up to date in MLflow."""
+    """Number of trials that are not up to date in MLflow."""
     error: str | None = None
-    """Why they wait, in one line."""
+    """Reason of a failure, in one line."""
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """Result of comparing and repairing a store."""
+    """Result of a comparison with the store and its repair."""
 
     before: tuple[str, ...]
-    """A line for each difference found."""
+    """A line for each difference before the repair."""
     after: tuple[str, ...]
-    """The differences left after the repair."""
+    """A line for each difference after the repair."""
     counts: Counts
-    """The scope of the last comparison."""
+    """Numbers of runs, metrics and points in the last comparison."""
     error: str | None
-    """Why it failed; None if it did not."""
+    """Reason of a failure, or None."""
 
     @property
-    def equal(self) -> bool:
-        """Whether the store equals the ledger."""
+    def is_equal(self) -> bool:
+        """Whether the store agrees with the ledger."""
         return not self.after and self.error is None
 
 
 class Tracker:
-    """Pushes one sweep to MLflow, from the driver. Thread-safe."""
+    """Pushes a sweep to MLflow from its driver. Thread-safe."""
 
     def __init__(
         self,
@@ -81,31 +81,31 @@ class Tracker:
         say: Callable[[str], None] | None = None,
         colour_of: Callable[[int], str] | None = None,
     ):
-        """Create a tracker without contacting the store.
+        """Create a tracker. This does not contact the store.
 
         Args:
-            state: the sweep; every sync updates it.
+            state: the state of the sweep, which every sync updates.
             uri: from `tracking_uri`.
             experiment: from `experiment_name`.
             say: called from the background thread when the store fails and when it works again.
-            colour_of: returns an arm's colour by its index; MLflow's own colours by default.
+            colour_of: returns the colour of an arm by its index; None for MLflow's colours.
         """
         self.uri = uri
         self._say = say or (lambda text: None)
         self._projection = Projection(state, colour_of)
-        self._synced = SyncState(state.folder, mask(uri), experiment)
-        self._runs = RunPusher(uri, experiment, self._projection, self._synced)
-        self._files = FilePusher(self._projection, self._synced)
-        self._troubled = self._was_away = False
+        self._sync_state = SyncState(state.folder, mask(uri), experiment)
+        self._runs = RunPusher(uri, experiment, self._projection, self._sync_state)
+        self._files = FilePusher(self._projection, self._sync_state)
+        self._has_error = self._had_error = False
         self._lock = threading.RLock()
         self._background = SyncThread(lambda: self.sync().error is None)
 
     def sync(self) -> SyncReport:
-        """Push what MLflow lacks. Idempotent; reports errors of the store instead of raising them."""
+        """Push what is missing in MLflow. Idempotent; reports errors of the store instead of raising them."""
         return self._sync(Push(final=False))
 
     def start(self) -> None:
-        """Sync in a background thread until `stop`. The thread imports MLflow; no other thread may do so meanwhile."""
+        """Sync in a background thread until `stop`. No other thread may import MLflow in the meantime."""
         self._background.start()
 
     def notify(self) -> None:
@@ -113,17 +113,17 @@ class Tracker:
         self._background.notify()
 
     def stop(self, *, interrupted: bool = False) -> SyncReport:
-        """Stop the thread and push final states: trials that have not ended are KILLED until they resume.
+        """Stop the thread and push final statuses. Trials that have not ended are KILLED until they resume.
 
         Args:
-            interrupted: trials remain that are not in the ledger, because a search was cut short.
+            interrupted: whether trials are left that are not in the ledger, as in an unfinished search.
         """
         if not self._background.stop():
-            return SyncReport(error=f"the store has not answered for {PATIENCE:g} s")
-        if self._was_away:  # a request that timed out may have succeeded: look again
-            self._runs.connected = False
+            return SyncReport(error=f"the store has not answered for {STOP_TIMEOUT:g} s")
+        if self._had_error:  # a request may have succeeded after its timeout: search again
+            self._runs.is_connected = False
         report = self._sync(Push(final=True, interrupted=interrupted))
-        for attempt in range(1, _LAST_ATTEMPTS):
+        for attempt in range(1, _FINAL_ATTEMPTS):
             if report.error is None:
                 break
             time.sleep(0.5 * attempt)
@@ -132,57 +132,57 @@ class Tracker:
         return report
 
     def attach(self, paths: Sequence[Path], subfolder: str, judgement: Judgement | None = None) -> str | None:
-        """Upload files and folders to a folder of the sweep's run, replacing earlier ones.
+        """Upload files and folders to an artifact folder of the sweep's run, and remove other files there.
 
         Args:
             paths: the files and folders.
-            subfolder: artifact folder.
-            judgement: findings of the report; they are added to descriptions and metrics.
+            subfolder: the artifact folder.
+            judgement: findings of the report, which are added to descriptions and metrics.
 
         Returns:
-            Why it failed, or None.
+            The reason of a failure, or None.
         """
 
-        def act() -> None:
-            replace_files(self._runs.client, self._synced.runs[PARENT], paths, subfolder)
+        def action() -> None:
+            replace_files(self._runs.client, self._sync_state.runs[PARENT], paths, subfolder)
             if judgement is not None:
                 self._describe(judgement)
 
-        return self._once(act)
+        return self._run_connected(action)
 
     def reconcile(self, judgement: Judgement | None) -> Reconciliation:
         """Compare the store with the ledger, push what differs, and compare again.
 
-        Without a `judgement`, descriptions and intervals stay as they are.
+        Without a `judgement`, descriptions and intervals stay unchanged.
         """
         before: list[str] = []
         after: list[str] = []
-        counted = Counts()
+        counts = Counts()
 
-        def act() -> None:
-            nonlocal counted
-            reconciler = Reconciler(self._runs.client, self._projection, self._synced)
+        def action() -> None:
+            nonlocal counts
+            reconciler = Reconciler(self._runs.client, self._projection, self._sync_state)
             before.extend(reconciler.differences())
-            for key in reconciler.differing:
-                self._synced.forget(self._projection.runs[key])
-            push = Push(final=True, interrupted=self._projection.state.incomplete)
+            for key in reconciler.differing_keys:
+                self._sync_state.push_again(self._projection.runs[key])
+            push = Push(final=True, interrupted=self._projection.state.is_incomplete)
             self._push(push)
             if judgement is not None:
                 self._describe(judgement)
             if push.error:
                 raise ConnectionError(push.error)
-            if before:  # a comparison reads every point, which takes long
+            if before:  # skip a second comparison, which reads every point
                 after.extend(reconciler.differences())
-            counted = reconciler.counts
+            counts = reconciler.counts
 
-        error = self._once(act)
-        return Reconciliation(tuple(before), tuple(after), counted, error)
+        error = self._run_connected(action)
+        return Reconciliation(tuple(before), tuple(after), counts, error)
 
     def _describe(self, judgement: Judgement) -> None:
-        """Push descriptions, intervals, the best configuration, and a report that could not be attached before."""
-        client, run_id = self._runs.client, self._synced.runs[PARENT]
+        """Push descriptions, intervals, the best configuration, and the report if it is missing."""
+        client, run_id = self._runs.client, self._sync_state.runs[PARENT]
         reported = attach_missing_report(client, run_id, self._projection.state.folder / REPORT)
-        best = next((cell for cell in self._projection.cells_begun() if cell.label == judgement.best), None)
+        best = next((cell for cell in self._projection.started_cells() if cell.label == judgement.best), None)
         model = ""
         if best is not None:
             client.log_dict(run_id, {"cell": best.label, "settings": dict(best.settings)}, BEST_CONFIGURATION)
@@ -190,48 +190,48 @@ class Tracker:
         self._runs.push_judgement(judgement, reported=reported, model=model)
 
     def _model_of(self, best: Cell) -> str:
-        """Return the id of the best configuration's model; empty if no trial stored its network."""
-        state, synced = self._projection.state, self._synced
+        """Return the id of the best configuration's model; an empty string if no trial stored its network."""
+        state, sync_state = self._projection.state, self._sync_state
         trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
         if trial is None:
             return ""
         network = trial_folder(state.folder, trial.key) / NETWORK
-        place = {
-            "experiment_id": synced.experiment_id,
-            "sweep_run": synced.runs[PARENT],
-            "trial_run": synced.runs[trial.key],
+        ids = {
+            "experiment_id": sync_state.experiment_id,
+            "sweep_run": sync_state.runs[PARENT],
+            "trial_run": sync_state.runs[trial.key],
         }
-        return log_model(self._runs.client, best, trial, network, **place)
+        return log_model(self._runs.client, best, trial, network, **ids)
 
-    def show_opened(self) -> str | None:
-        """Push the test metrics of an opened sweep. Return why it failed, or None."""
-        return self._once(self._runs.push_opened)
+    def push_opened(self) -> str | None:
+        """Push the test metrics of an opened sweep. Return the reason of a failure, or None."""
+        return self._run_connected(self._runs.push_opened)
 
-    def _once(self, act: Callable[[], None]) -> str | None:
-        """Connect, push a sweep that is new to the store, and call `act`. Return why it failed, or None."""
+    def _run_connected(self, action: Callable[[], None]) -> str | None:
+        """Connect, push the sweep if the store lacks it, and call `action`. Return the reason of a failure, or None."""
         try:
             with self._lock, quiet_mlflow():
                 self._projection.update()
                 if self._projection.state.created is None:
-                    return "the sweep has not begun"
+                    return "the sweep has not started"
                 self._runs.connect()
-                if self._runs.was_new and not self._background.running:
+                if self._runs.is_new_sweep and not self._background.is_running:
                     self._push(Push(final=True))
-                act()
-                self._synced.save()
-            if not self._background.running:
+                action()
+                self._sync_state.save()
+            if not self._background.is_running:
                 checkpoint(self.uri)
         except Exception as error:
-            self._runs.connected = False
+            self._runs.is_connected = False
             return reason_of(error)
         return None
 
     def link(self) -> str:
-        """Return the address of this sweep's cells in MLflow's pages; empty while unknown."""
-        return sweep_link(self.uri, self._synced.experiment_id, self._projection.state.plan.name)
+        """Return the address of this sweep's cells in MLflow's pages; an empty string before the first sync."""
+        return sweep_link(self.uri, self._sync_state.experiment_id, self._projection.state.plan.name)
 
     def ui_command(self) -> str:
-        """Return the command that opens this store in MLflow's pages."""
+        """Return the command that shows this store in MLflow's pages."""
         return ui_command(self.uri)
 
     def _sync(self, push: Push) -> SyncReport:
@@ -244,26 +244,26 @@ class Tracker:
                     self._push(push)
             except Exception as error:  # each store raises its own errors
                 push.error = reason_of(error)
-                self._runs.connected = False
+                self._runs.is_connected = False
             runs = self._projection.runs.values() if push.error else ()
-            waiting = sum(run.due or self._lacks_more(run) for run in runs)
-        self._announce(push.error)
+            waiting = sum(run.needs_push or self._lacks_files(run) for run in runs)
+        self._report_change(push.error)
         return SyncReport(push.trials, push.rows, waiting, push.error)
 
-    def _lacks_more(self, run: TrialRun) -> bool:
+    def _lacks_files(self, run: TrialRun) -> bool:
         opened = self._projection.state.opened is not None
-        return self._synced.lacks_evidence(run) or (opened and self._synced.lacks_opened(run))
+        return self._sync_state.lacks_evidence(run) or (opened and self._sync_state.lacks_opened(run))
 
     def _push(self, push: Push) -> None:
         self._runs.connect()
         self._runs.push(push)
         self._files.push(self._runs.client, push)
-        self._synced.save()
+        self._sync_state.save()
 
-    def _announce(self, error: str | None) -> None:
-        if error and not self._troubled:
-            self._say(f"MLflow is not up to date ({error}); the ledger keeps everything and the next sync catches up")
-        elif self._troubled and error is None:
+    def _report_change(self, error: str | None) -> None:
+        if error and not self._has_error:
+            self._say(f"MLflow is not up to date ({error}); the ledger has everything, and the next sync pushes it")
+        elif self._has_error and error is None:
             self._say("MLflow is up to date again")
-        self._troubled = error is not None
-        self._was_away |= self._troubled
+        self._has_error = error is not None
+        self._had_error |= self._has_error

@@ -15,7 +15,7 @@ from trainables.methods import KnobDomain, check_knobs
 from tune_dml import replay
 from tune_dml.campaigns.atlas import AtlasRequest, _atlas_requests
 from tune_dml.planning.atlas import _NUMBER_OF_VALUES, _atlas_knobs, _knob_values, atlas_space
-from tune_dml.record.atlas import judged_knobs
+from tune_dml.record.atlas import judge_knobs
 from tune_dml.report.several.atlas_page import atlas_sentences, write_atlas
 from tune_dml.stats.atlas import effects_of_values, judge_knob
 
@@ -119,7 +119,7 @@ def test_wrong_requests_are_refused():
 
 def test_verdicts_say_what_was_planted():
     steep = {0.0125: -9.0, 0.025: -8.0, 0.05: -6.0, 0.1: -0.1, 0.4: 0.0, 0.8: 5.0, 1.6: math.inf}
-    found = {one.knob: one.verdict for one in judged_knobs(table({"margin": steep, "flat": FLAT}, noise=0.2), 1.0)}
+    found = {one.knob: one.verdict for one in judge_knobs(table({"margin": steep, "flat": FLAT}, noise=0.2), 1.0)}
     margin, flat = found["margin"], found["flat"]
     assert margin.word == "tunable, sensitive"
     assert margin.values[margin.best] == 0.8
@@ -133,7 +133,7 @@ def test_a_verdict_holds_at_once_over_the_whole_page():
     """Of 100 atlases of two flat knobs at most a few have one that is tunable or leaves 0 out of an interval."""
     wrong = 0
     for number in range(100):
-        for one in judged_knobs(table({"margin": FLAT, "other": FLAT}, seed=number), 1.0):
+        for one in judge_knobs(table({"margin": FLAT, "other": FLAT}, seed=number), 1.0):
             if any(effect.low > 0 or effect.high < 0 for effect in one.verdict.effects):
                 wrong += 1
                 break
@@ -165,7 +165,7 @@ def test_the_page_answers_in_its_first_sentence(tmp_path):
             table({"margin": {0.1: 0.0, 0.4: 3.0}}, noise=0.1, dataset="objects"),
         ]
     )
-    knobs = judged_knobs(two, 1.0)
+    knobs = judge_knobs(two, 1.0)
     page, data = write_atlas(knobs, 1.0, tmp_path)
     first = atlas_sentences(knobs, 1.0)[0]
     assert first.startswith("Of 2 knobs of 1 loss on glyphs and objects, 2 gain significantly by tuning")
@@ -180,7 +180,7 @@ def test_the_page_answers_in_its_first_sentence(tmp_path):
 
 def test_a_gain_of_recall_is_at_most_all_of_it(tmp_path):
     rows = table({"margin": {0.1: 4.0, 0.4: 0.0}}, noise=40.0)
-    knobs = judged_knobs(rows[rows["seed"] < 2], 1.0)
+    knobs = judge_knobs(rows[rows["seed"] < 2], 1.0)
     assert knobs[0].verdict.tunability.high > 100
     assert atlas_sentences(knobs, 1.0)[0].endswith("0 do not matter within the tested range, 1 is undecided.")
     assert "0.00 to 100.00" in write_atlas(knobs, 1.0, tmp_path)[0].read_text()
@@ -226,7 +226,7 @@ def test_a_stored_table_is_judged_and_what_is_none_is_refused(tmp_path, command_
 
 def test_the_page_of_the_atlas_says_what_the_shipped_table_shows():
     docs = Path(__file__).parents[3] / "docs"
-    knobs = judged_knobs(replay.read_table(docs / "atlas.parquet"), margin=1.0)
+    knobs = judge_knobs(replay.read_table(docs / "atlas.parquet"), margin=1.0)
     page = " ".join((docs / "atlas.md").read_text().split())
     for sentence in atlas_sentences(knobs, 1.0):
         assert sentence in page

@@ -201,7 +201,7 @@ def schemas() -> dict[str, Any]:
     """Verb -> schema of its JSON, where the toy sweep lies in the working directory."""
     with (
         patch.object(Tracker, "attach", return_value=None),  # MLflow has tests of its own
-        patch.object(Tracker, "show_opened", return_value=None),
+        patch.object(Tracker, "push_opened", return_value=None),
         patch.object(Tracker, "reconcile", return_value=Reconciliation(("x",), (), Counts(1, 1, 1), None)),
     ):
         said = {name: run([*words, "--json"]) for name, words in JSON.items()}

@@ -72,7 +72,7 @@ def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command
 
 
 def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_say_why(command_line, tmp_path, monkeypatch, cache_dir):
-    monkeypatch.setattr(trial_length, "FIRST", 2)
+    monkeypatch.setattr(trial_length, "_FIRST", 2)
     monkeypatch.setattr(trial_length, "_MAX_DOUBLINGS", 2)
     write_pictures(tmp_path / "few", 8)
     assert command_line("init", "few", "--probe-seconds", "20")[0] == 0

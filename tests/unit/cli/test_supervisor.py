@@ -159,7 +159,7 @@ def test_the_last_report_is_not_asked_for_the_metric_of_a_program(drivers):
     ],
 )
 def test_a_driver_lost_before_anything_had_begun_is_its_own_end(drivers, monkeypatch, capfd, code, said):
-    monkeypatch.setattr(start_checks, "tight_limits", lambda: ["`ulimit -v` is 3000 MB"])
+    monkeypatch.setattr(start_checks, "low_limits", lambda: ["`ulimit -v` is 3000 MB"])
     assert drivers((code, False, False)) == (code, [WORDS])
     assert capfd.readouterr().err == said
 

@@ -214,9 +214,9 @@ def test_an_error_of_a_gpu_is_noticed_later_than_it_arose():
 
 def test_only_what_the_machine_did_may_pass():
     for lost in (ActorDiedError(ACTOR_DIED), ActorDiedError("node preempted"), ConnectionResetError("peer")):
-        assert classify(lost).may_pass
+        assert classify(lost).is_retryable
     for error in (MemoryError(), Diverged("x", 1), DataError(PROBLEM), ConfigError(PROBLEM), ValueError("x")):
-        assert not classify(error).may_pass
+        assert not classify(error).is_retryable
 
 
 def test_errors_that_cite_themselves_end():
@@ -256,7 +256,7 @@ def test_nothing_was_kept(tmp_path):
 def test_how_a_process_ended_is_said_as_far_as_it_is_known():
     """Ray's first line says only that it did, its last what it might have been."""
     assert classify(ActorDiedError(ACTOR_DIED)).reason.startswith(
-        "infrastructure: its process ended without a word: it was"
+        "infrastructure: its process ended without a message: it was"
     )
     assert "(`--max-concurrent` runs fewer trials at once)" in classify(ActorDiedError(ACTOR_DIED)).reason
     known = ACTOR_DIED.partition("Worker unexpectedly")[0] + "Worker exits with an exit code 7.\nmore"
@@ -277,4 +277,4 @@ def test_a_node_on_which_nothing_can_begin_is_named_with_what_it_lacks(text):
     for error in (text, exceptions.RayActorError(error_msg=text)):
         failure = classify(error)
         assert (failure.kind, failure.reason) == ("node", expected)
-        assert failure.may_pass
+        assert failure.is_retryable

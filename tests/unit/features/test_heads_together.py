@@ -14,8 +14,8 @@ from trainables.resolve import Layer, resolve
 from trainables.together import train_together
 from trainables.training import Outcome, train, training
 from tune_dml.planning.request import Resources
-from tune_dml.running.trials.messages import messages_of
-from tune_dml.running.trials.trial import TrialRuntime, _parts, _run_group, _run_here
+from tune_dml.running.trials.messages import split_messages
+from tune_dml.running.trials.trial import TrialRuntime, _run_group, _split_group, _train_here
 
 HEAD = features.HEAD | {"batch.instances_per_class": 3, "training.steps": 60, "training.eval_every": 30}
 
@@ -136,10 +136,10 @@ def test_others_than_heads_of_our_methods_train_alone(root, tmp_path, monkeypatc
     runtime = TrialRuntime(tmp_path, tmp_path, Resources(workers=1))
     heads = [request(root, number) for number in range(10)]
     pictures = request(root, 10) | {"settings": json.dumps({"data.name": "glyphs"})}
-    sizes = [len(part) for part in _parts([*heads, pictures, *heads[:2]], runtime)]
+    sizes = [len(part) for part in _split_group([*heads, pictures, *heads[:2]], runtime)]
     assert sizes == [5, 5, 1, 2]
     monkeypatch.setattr("tune_dml.running.trials.trial.foreign_packages", lambda settings: {"theirs"})
-    assert [len(part) for part in _parts(heads, runtime)] == [1] * 10
+    assert [len(part) for part in _split_group(heads, runtime)] == [1] * 10
 
 
 def test_a_call_reports_its_heads_as_if_one_came_after_the_other(root, tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_a_call_reports_its_heads_as_if_one_came_after_the_other(root, tmp_path,
     (tmp_path / "trials").mkdir()
     sent = []
     _run_group(requests, runtime, lambda message: sent.append((time.monotonic(), message)))
-    told = [(at, each) for at, message in sent for each in messages_of(message)]
+    told = [(at, each) for at, message in sent for each in split_messages(message)]
     ends = {each["key"]: (at - each["age"], each["ended"]) for at, each in told if "ended" in each}
     starts = {each["key"]: at - each["begun"] for at, each in told if "begun" in each}
     assert list(ends) == [each["key"] for each in requests]
@@ -157,11 +157,11 @@ def test_a_call_reports_its_heads_as_if_one_came_after_the_other(root, tmp_path,
     moments = [ends["t0"][0], *(moment for key in list(ends)[1:] for moment in (starts[key], ends[key][0]))]
     assert moments == pytest.approx(sorted(moments), abs=0.01)
     assert sent[-1][1]["over"]
-    assert any("over" not in message and len(messages_of(message)) > 5 for _, message in sent), "the first five wait"
+    assert any("over" not in message and len(split_messages(message)) > 5 for _, message in sent), "the first five wait"
     (tmp_path / "alone").mkdir()
     for each in (requests[0], requests[3], requests[9]):
         said = []
-        _run_here(each, TrialRuntime(tmp_path, tmp_path / "alone", Resources(workers=1)), said.append)
+        _train_here(each, TrialRuntime(tmp_path, tmp_path / "alone", Resources(workers=1)), said.append)
         rows = [row for _, message in told if message["key"] == each["key"] for row in message.get("rows", [])]
         own = [row for message in said for row in message.get("rows", [])]
         assert [row | {"time/seconds": 0} for row in rows] == [row | {"time/seconds": 0} for row in own]

@@ -59,7 +59,7 @@ def test_without_a_seed_repeats_are_numbered_and_said(tmp_path):
 
 def test_one_training_each_has_values_and_no_interval(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,acc\n1,0.5\n2,0.6\n3,0.4\n"), ASKED))
-    assert any("nothing says how noisy" in note for note in found.notes)
+    assert any("the noise is unknown" in note for note in found.notes)
     assert "one seed" in summary(found).verdicts[0]
 
 
@@ -92,7 +92,7 @@ def test_columns_that_may_be_no_settings_are_named(tmp_path):
 def test_a_run_without_a_seed_takes_no_other_runs_seed(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,seed,acc\n1,0,0.5\n1,,0.6\n2,0,0.1\n2,b,0.2\n"), ASKED))
     assert [trial.seed for trial in found.trials] == [0, 1, 0, 2]
-    assert "Seeds that are no whole numbers were numbered in order, from 1: none, b." in found.notes
+    assert "Seeds that are not whole numbers were numbered in order, from 1: none, b." in found.notes
 
 
 def test_a_table_of_wandb_and_numbers_with_separators(tmp_path):

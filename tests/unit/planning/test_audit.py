@@ -111,10 +111,10 @@ def test_trials_of_a_program_are_not_audited(tmp_path):
     }
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(body))
     Path("t.py").touch()
-    with pytest.raises(ConfigError, match="these run a program of yours"):
+    with pytest.raises(ConfigError, match="these trials run your program"):
         plan_audit(AuditRequest(str(tmp_path / "own.yaml"), "0.5"), tmp_path)
     make_plan(study_of(Request(tmp_path / "own.yaml", name="own"))).save(tmp_path / "own" / "plan.json")
-    with pytest.raises(ConfigError, match="these run a program of yours"):
+    with pytest.raises(ConfigError, match="these trials run your program"):
         plan_audit(AuditRequest("own", "0.5"), tmp_path)
 
 

@@ -33,18 +33,18 @@ def gpu(monkeypatch):
     """A GPU of 16 GB on which trials hold so much, and so many at once make so many steps a second."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it were there
-    monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left knows of none
+    monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # a Ray that another test has left knows of none
 
     def has(held, steps):
         seen = []
 
-        def probed(settings, threads, cache_dir):
+        def probe_settings(settings, threads, cache_dir):
             seen.append(settings)
             if isinstance(held, Exception):
                 raise held
             return Probe(10.0, GB, 0, int(held * GB), 16 * GB)
 
-        monkeypatch.setattr(gpu_sharing, "probed", probed)
+        monkeypatch.setattr(gpu_sharing, "probe_settings", probe_settings)
         monkeypatch.setattr(
             gpu_sharing, "_steps_per_second", lambda settings, trials, threads, cache_dir: steps[trials]
         )
@@ -186,7 +186,7 @@ def test_a_machine_without_a_gpu_is_told_of_one_that_is_named(tmp_path, monkeypa
     """A word left over from another machine: Ray counts none, and the sweep was refused only after Ray had begun."""
     monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
     monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
-    monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left
+    monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # a Ray that another test has left
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
@@ -224,7 +224,7 @@ def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
         size = settings["batch.batch_size"]
         return Probe(size, 1000 * size, 10 * size, 0)
 
-    monkeypatch.setattr(probe, "probed", fake)
+    monkeypatch.setattr(probe, "probe_settings", fake)
     sizes = Knob("batch.batch_size", Grid((8, 16)), symbol="B")
     margins = Knob("loss.margin", Grid((0.1, 0.2, 0.4)), symbol="m")
     space = space_of(

@@ -245,7 +245,7 @@ def test_a_failed_trial_says_nothing_of_the_time_others_take():
 def test_what_was_done_before_counts():
     plan = make_plan()
     state, statuses = unrun(plan), ("finished", "failed", "running")
-    state.recorded = {
+    state.trial_states = {
         trial.key: TrialState(trial.key, status) for trial, status in zip(plan.trials(), statuses, strict=False)
     }
     assert "2/4 done, 1 failed" in drawn(Progress(state))

@@ -128,7 +128,7 @@ def test_failed_trials_that_are_tried_again_count_and_the_race_is_judged_again(t
     state = read_state(drive.folder)
     cells = {cell.label: cell.digest for cell in state.plan.cells}
     assert len(first) == 2
-    assert again.incomplete
+    assert again.is_incomplete
     assert state.race.over == "decided"
     assert state.race.settled[cells[BEST]].why == "best"
     assert not state.race.failed
@@ -144,7 +144,7 @@ def test_one_hole_that_is_filled_after_the_decision_is_judged_and_takes_no_furth
     state = read_state(drive.folder)
     assert state.race.over == "decided"
     assert state.race.judged[: len(before.race.judged)] == before.race.judged
-    assert not [trial for trial in state.recorded.values() if trial.status == "failed"]
+    assert not [trial for trial in state.trial_states.values() if trial.status == "failed"]
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.running.screen.progress import Progress
 from tune_dml.running.search.optuna_search import Proposals
-from tune_dml.running.search.race import _hours_of, _race_problems
+from tune_dml.running.search.race import _hours_spent, _race_problems
 from tune_dml.space import Grid, Knob, LogRange
 from tune_dml.stats.verdicts.best import judge_best
 
@@ -52,7 +52,7 @@ def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stoppe
     counts = Counter(trial.cell.label for trial in state.trials.values())
     assert counts["rho=0.9"] < counts["rho=0.01"] <= counts["rho=0.1"] == len(state.plan.seeds)
     assert sum(counts.values()) < len(cells) * len(state.plan.seeds)
-    assert {trial.status for trial in state.recorded.values()} == {"finished"}
+    assert {trial.status for trial in state.trial_states.values()} == {"finished"}
     first = race.settled[cells["rho=0.9"]]
     assert first.sentence.startswith(f"after {counts['rho=0.9']} seeds: worse than rho=")
     assert first.margin == 1.0
@@ -187,7 +187,7 @@ def test_a_budget_ends_it_and_what_it_cut_off_is_not_missing(tmp_path):
     assert len(drive.session()) == 8  # one was running when the budget was spent
     state = read_state(drive.folder)
     assert state.race.over == "budget"
-    assert _hours_of(state) == pytest.approx(0.08)
+    assert _hours_spent(state) == pytest.approx(0.08)
     assert Results.of(state).count("missing") == 0
     assert drive.session() == []
     drive.rule = RULE
@@ -241,7 +241,7 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
     assert [look.planned for look in state.looks][:2] == [3, 40]
     assert state.race.judged[0] == (3, pytest.approx(0.04))  # the same data: the same level, not spent twice
     assert sum(level for _, level in state.race.judged) < 0.05
-    assert state.stored.identity() == begun.identity()
+    assert state.stored_plan.identity() == begun.identity()
 
 
 def test_bad_limits_are_one_message_each(tmp_path):
@@ -265,7 +265,7 @@ def test_a_race_of_another_margin_is_refused(decided):
 
 def test_a_uniform_sweep_knows_nothing_of_races(tmp_path):
     assert read_state(RaceDrive(tmp_path / "toy", plan()).folder).race is None
-    assert not Proposals(plan(), known={}).finished
+    assert not Proposals(plan(), trial_values={}).is_finished
 
 
 def test_the_end_says_which_cells_stopped_when_and_why_and_what_it_cost(decided):
@@ -324,7 +324,7 @@ def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp
         shown = Progress(state, None)
         recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
         recorder._end(second, TrialEnd("diverged"))
-    known = [recorder.proposals.known[key] for key in (first, second)]
+    known = [recorder.proposals.trial_values[key] for key in (first, second)]
     assert (np.isnan(known) if races else np.isposinf(known)).all()
 
 

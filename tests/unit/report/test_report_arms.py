@@ -13,7 +13,7 @@ from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.record.results import Results, load_and_look, load_results
+from tune_dml.record.results import Results, load_results, load_results_and_look
 from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.cell import best_cells
@@ -314,7 +314,7 @@ def test_methods_without_knobs_have_training_curves_one_interval_each_and_a_figu
     for row in tables_of((compared,))[0].rows:
         cell = next(one for one in analysis.cells if one.label == row[0].text)
         assert (row[3].value, row[4].value) == pytest.approx(analysis.bar(cell), nan_ok=True)
-    assert "data:image/svg+xml" in notebook_html(load_and_look(tmp_path, "toy", "report"))
+    assert "data:image/svg+xml" in notebook_html(load_results_and_look(tmp_path, "toy", "report"))
 
 
 def test_a_sweep_of_one_arm_knows_only_the_knobs_of_that_arm(tmp_path):

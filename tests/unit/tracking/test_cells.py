@@ -13,7 +13,7 @@ from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import summary
 from tune_dml.space import Arm, Grid, Knob
 from tune_dml.tracking import Reconciliation
-from tune_dml.tracking.descriptions import plain
+from tune_dml.tracking.descriptions import _escape_markdown
 from tune_dml.tracking.tracker import Tracker
 
 
@@ -70,7 +70,7 @@ def test_a_renamed_sweep_keeps_its_runs_under_the_new_name(curve, uri):
     before = {run.info.run_id for run in StoredRuns(uri, "demo").runs}
     plan = results.folder / "plan.json"
     state = read_state(results.folder)
-    dataclasses.replace(state.stored, name="other").save(plan)
+    dataclasses.replace(state.stored_plan, name="other").save(plan)
     moved = results.folder.rename(results.folder.with_name("other"))
     again = Tracker(read_state(moved), uri, "toys")
     assert again.stop().error is None
@@ -98,7 +98,7 @@ def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
     assert "rho matters on glyphs" in note
     assert "After 12 of 12 trials" in note
     assert f"runs/{parent.info.run_id}/artifacts/report/report.html" in note
-    assert "no weights are kept" in note
+    assert "weights are not stored" in note
     assert parent.data.metrics["best_mean"] == max(row.mean for row in said.rows)
     assert len(after.history(parent, "best_mean")) == 1
     assert len(after.runs) == len(before.runs)
@@ -183,7 +183,7 @@ def test_arms_keep_their_order_of_colours(tmp_path, uri):
 
 
 def test_names_are_text_in_descriptions():
-    assert plain("<b>x</b>\n[y](z)") == r"&lt;b&gt;x&lt;/b&gt; \[y\]\(z\)"
+    assert _escape_markdown("<b>x</b>\n[y](z)") == r"&lt;b&gt;x&lt;/b&gt; \[y\]\(z\)"
 
 
 def test_odd_names_reach_the_store(tmp_path, uri):
@@ -200,7 +200,7 @@ def test_odd_names_reach_the_store(tmp_path, uri):
 def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
     results, said, tracker = curve
     first = tracker().reconcile(said.judgement)
-    assert first.equal
+    assert first.is_equal
     seen = StoredRuns(uri, "demo")
     run = seen.children[0]
     seen.client.delete_run(run.info.run_id)
@@ -213,7 +213,7 @@ def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
     assert any("its run is missing" in line for line in again.before)
     assert any("is RUNNING, should be FINISHED" in line for line in again.before)
     assert any("1 of" in line and "points are missing" in line for line in again.before)
-    assert again.equal
+    assert again.is_equal
     assert again.counts.runs == 1 + 4 + 12
     assert tracker().reconcile(said.judgement) == dataclasses.replace(again, before=())
 
@@ -233,5 +233,5 @@ def test_a_store_that_is_away_is_not_equal(curve):
     results, said, _ = curve
     away = Tracker(read_state(results.folder), "http://127.0.0.1:9/", "toys").reconcile(said.judgement)
     assert isinstance(away, Reconciliation)
-    assert not away.equal
+    assert not away.is_equal
     assert "must answer" in str(away.error)

@@ -18,7 +18,7 @@ from tune_dml.report import summary
 from tune_dml.tracking import runs
 from tune_dml.tracking.best_model import typical_trial
 from tune_dml.tracking.files import _files_under
-from tune_dml.tracking.tracker import _LAST_ATTEMPTS, Tracker
+from tune_dml.tracking.tracker import _FINAL_ATTEMPTS, Tracker
 
 
 def left(seen):
@@ -129,7 +129,7 @@ def test_numbers_do_not_wait_for_files_and_files_are_not_lost(driver, tracker, m
     assert one.sync().error is None  # not asked again before the last word
     assert len(asked) == 1
     assert one.stop().error == "the bucket is away"
-    assert len(asked) == 1 + _LAST_ATTEMPTS
+    assert len(asked) == 1 + _FINAL_ATTEMPTS
     seen = mlflow_has()
     assert {run.info.status for run in seen.children} == {"FINISHED"}
     assert left(seen) == {trial.key: {} for trial in driver.trials[:2]}
@@ -190,7 +190,7 @@ def test_another_best_takes_its_place_and_one_without_networks_has_none(kept):
     attach()
     other = next(cell.label for cell in results.cells if cell.label != judgement.best)
     seen, models = attach(dataclasses.replace(judgement, best=other))
-    assert "no weights are kept" in seen.parents[0].data.tags["mlflow.note.content"]
+    assert "weights are not stored" in seen.parents[0].data.tags["mlflow.note.content"]
     for trial in results.trials:
         if trial.cell.label == other:
             source = next(t for t in results.trials if t.cell.label == judgement.best)

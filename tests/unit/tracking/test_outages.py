@@ -24,8 +24,8 @@ def test_an_outage_loses_nothing_and_is_said_once(driver, tracker, mlflow_has, m
     one.sync()
     problem = [store._problem("the server must answer", "http://me:hunter2@h", "Start it.")]
     with monkeypatch.context() as outage:
-        outage.setattr(runs, "check", lambda uri: problem)
-        one._runs.connected = False
+        outage.setattr(runs, "store_problems", lambda uri: problem)
+        one._runs.is_connected = False
         for trial in driver.trials[1:3]:
             driver.run(trial)
             report = one.sync()
@@ -40,7 +40,7 @@ def test_an_outage_loses_nothing_and_is_said_once(driver, tracker, mlflow_has, m
 
 def test_the_background_thread_pushes_when_told(driver, tracker, mlflow_has, monkeypatch):
     monkeypatch.setattr(background, "_INTERVAL", 60.0)
-    monkeypatch.setattr(background, "_SPACING", 0.0)
+    monkeypatch.setattr(background, "_NOTIFY_DELAY", 0.0)
     reports: list[SyncReport] = []
     arrived = threading.Event()
     one = tracker()

@@ -33,12 +33,12 @@ def edited(store, driver):
 def test_a_point_that_somebody_added_is_no_longer_equal_until_its_run_is_deleted(store, edited, tracker, step):
     store.client.log_metric(edited, METRIC, 99.9, step=step)
     found = tracker().reconcile(Judgement((), {}, {}, "", ""))
-    assert not found.equal
+    assert not found.is_equal
     assert found.before == found.after
     assert found.after[0].endswith("seed 0): 1 point beside the ledger's")
     store.client.delete_run(edited)
     found = tracker().reconcile(None)
-    assert found.equal
+    assert found.is_equal
     assert found.before
     assert tracker().reconcile(None).before == ()
 
@@ -55,7 +55,7 @@ def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, ur
     store.client.delete_tag(edited, "mlflow.parentRunId")
     store.client.set_tag(store.parents[0].info.run_id, "tune_dml.trials", "9")
     found = tracker().reconcile(None)
-    assert found.equal
+    assert found.is_equal
     sweep, trial = found.before
     assert sweep == "the sweep's run: other tags tune_dml.trials"
     assert trial.endswith(": other tags mlflow.parentRunId, tune_dml.status")
@@ -68,7 +68,7 @@ def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
     driver.plan = driver.plan.extend(values={"loss.margin": [3.0]})
     driver.run(*driver.trials[-2:])
     grown = Tracker(SweepState(driver.folder, driver.plan), uri, "toys")
-    assert grown.reconcile(None).equal
+    assert grown.reconcile(None).is_equal
     assert grown.reconcile(None).before == ()
     (sweep,) = StoredRuns(uri).parents
     assert sweep.data.params["loss.margin"] == "[0.1, 1.0]"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tune_dml.planning.request import Session
-from tune_dml.tracking import check, experiment_name, tracking_uri, ui_command, with_last_store
+from tune_dml.tracking import experiment_name, store_problems, tracking_uri, ui_command, with_last_store
 from tune_dml.tracking import store as tracking_store
 from tune_dml.tracking.client import open_client
 from tune_dml.tracking.store import sweep_link
@@ -76,14 +76,14 @@ def test_the_order_of_the_experiment(monkeypatch, plan):
 
 
 def test_a_new_or_mlflows_own_database_is_fine(tmp_path, uri):
-    assert check(uri) == []
-    assert check(f"sqlite:///{tmp_path}/new/folder/x.db") == []
+    assert store_problems(uri) == []
+    assert store_problems(f"sqlite:///{tmp_path}/new/folder/x.db") == []
     (tmp_path / "empty.db").touch()
-    assert check(f"sqlite:///{tmp_path}/empty.db") == []
+    assert store_problems(f"sqlite:///{tmp_path}/empty.db") == []
 
 
 def one_problem(uri):
-    (problem,) = check(uri)
+    (problem,) = store_problems(uri)
     assert problem.place == "MLflow tracking URI"
     assert problem.remedy
     return str(problem)
@@ -137,10 +137,10 @@ def test_a_silent_server_is_not_waited_for(monkeypatch):
 
 def test_a_server_that_would_write_is_fine(serve, monkeypatch):
     uri = serve(404, '{"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run not found"}')
-    assert check(uri) == []
+    assert store_problems(uri) == []
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
-    assert check(uri) == []
-    assert check(uri.replace("//", "//me:pw@")) == []
+    assert store_problems(uri) == []
+    assert store_problems(uri.replace("//", "//me:pw@")) == []
     assert serve.seen == ["", "Bearer t0ken", "Basic bWU6cHc="]
 
 
@@ -180,7 +180,7 @@ def test_a_path_that_sqlite_does_not_take_is_refused(tmp_path, length):
     folder.mkdir(parents=True)
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     if length == 470:
-        assert check(uri) == []
+        assert store_problems(uri) == []
         assert open_client(uri).search_experiments()
     else:
         assert "at most 470 bytes, it has 471" in one_problem(uri)
@@ -209,11 +209,11 @@ def test_a_proxy_that_was_asked_in_place_of_the_server_is_named(serve, monkeypat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(urllib.request, "_opener", None)  # which reads the environment when it is first used
     monkeypatch.setenv("http_proxy", serve(502, "no such host"))
-    (problem,) = check("http://127.0.0.1:5000")
+    (problem,) = store_problems("http://127.0.0.1:5000")
     assert "got 502" in problem.rule
-    assert "without: `export no_proxy=127.0.0.1`." in problem.remedy
+    assert "To avoid it: `export no_proxy=127.0.0.1`." in problem.remedy
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert "proxy" not in check("http://127.0.0.1:9")[0].remedy
+    assert "proxy" not in store_problems("http://127.0.0.1:9")[0].remedy
 
 
 def test_a_sweep_goes_on_at_the_store_and_experiment_that_it_used_last(tmp_path, monkeypatch):

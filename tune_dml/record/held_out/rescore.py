@@ -1,7 +1,7 @@
-"""Compute further metrics from the embeddings that trials kept, without training again.
+"""Compute further metrics from the embeddings that trials stored, without training again.
 
-Validation metrics go into the ledger, and from there into tables, reports and MLflow. Test metrics go into the trial's sealed
-file only.
+Validation metrics go into the ledger, and from there into tables, reports and MLflow. Test metrics go only into the
+sealed file of the trial.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.metrics.families import FAMILIES, family_of
 from trainables.option_names import option_problem, spell
 from tune_dml.record.events import TrialRescored
-from tune_dml.record.held_out.sealed import seal_more
+from tune_dml.record.held_out.sealed import add_sealed_metrics
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.state import SweepState
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from trainables.evidence.stored import StoredEmbeddings
     from tune_dml.planning.plan import PlannedTrial
 
-_KNOWN = "map_at_r"
-"""Computed again to measure the error of half precision: its distance to the recorded value."""
+_REFERENCE_METRIC = "map_at_r"
+"""Computed again: its difference to the recorded value is the error of half precision."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class RescoredSweep:
     """A sweep's trials with their new metrics."""
 
     trials: tuple[RescoredTrial, ...]
-    without: int
+    without_embeddings: int
     """Number of finished trials without stored embeddings."""
 
 
 def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names without their half, such as `recall_at_10`. Raise ConfigError for unknown ones."""
+    """Return the names without `val/`, such as `recall_at_10`. Raise ConfigError for unknown names."""
     keys = tuple(dict.fromkeys(name.removeprefix("val/") for name in names))
     known = [family.key.format(k=10) for family in FAMILIES.values()]
-    rule = "only metrics of a ranking can be computed from kept embeddings"
+    rule = "only metrics of a ranking can be computed from stored embeddings"
     problems = [
         option_problem("metrics", rule, key, nearest(key, known, what="metric")) for key in keys if not family_of(key)
     ]
@@ -67,59 +67,61 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
-    """Compute and record metrics of every finished trial that kept its embeddings.
+    """Compute and record metrics of every finished trial that stored its embeddings.
 
     Raises:
-        ConfigError: if a metric is unknown or already measured, if no trial has embeddings, or if another process runs the
-            sweep.
+        ConfigError: A metric is unknown or measured, no trial has embeddings, or another process runs the sweep.
     """
     keys = _metric_keys(names)
     with Ledger(state.folder) as ledger:
         state.update()
-        trials = {**state.trials, **state.confirming}
+        trials = {**state.trials, **state.confirmation_trials}
         finished = [trial for key, trial in trials.items() if state.trial(key).status == "finished"]
-        raise_if_any(_measured(state, finished, keys))
-        done = []
+        raise_if_any(_already_measured_problems(state, finished, keys))
+        rescored_trials = []
         for trial in finished:
             folder = trial_folder(state.folder, trial.key)
             figures = _figures(folder, "val", keys)
             if figures is None:
                 continue
             if test := _figures(folder, "test", keys):
-                seal_more(state.folder, trial.key, {f"test/{key}": test[key] for key in keys})
+                add_sealed_metrics(state.folder, trial.key, {f"test/{key}": test[key] for key in keys})
             metrics = {f"val/{key}": figures[key] for key in keys}
             ledger.write(TrialRescored(key=trial.key, metrics=metrics))
-            before = state.trial(trial.key).metrics.get(f"val/{_KNOWN}", math.nan)
-            rounding = abs(figures[_KNOWN] - before)
-            done.append(RescoredTrial(trial.key, trial.cell.label, trial.seed, metrics, rounding))
-    if not done:
-        rule = "metrics are computed from embeddings that trials have kept; no finished trial of this sweep has any"
+            recorded_value = state.trial(trial.key).metrics.get(f"val/{_REFERENCE_METRIC}", math.nan)
+            rounding = abs(figures[_REFERENCE_METRIC] - recorded_value)
+            rescored_trials.append(RescoredTrial(trial.key, trial.cell.label, trial.seed, metrics, rounding))
+    if not rescored_trials:
+        rule = "metrics are computed from embeddings that trials have stored; no finished trial of this sweep has any"
         remedy = f"Run it under another name with {spell('settings', {'evaluation.keep': 'embeddings'})}."
         raise ConfigError(option_problem("sweep", rule, state.plan.name, remedy))
     state.update()
-    return RescoredSweep(tuple(done), len(finished) - len(done))
+    return RescoredSweep(tuple(rescored_trials), len(finished) - len(rescored_trials))
 
 
-def _measured(state: SweepState, finished: Sequence[PlannedTrial], keys: Sequence[str]) -> list[Problem]:
-    """Refuse metrics that every trial measured itself, in full precision."""
-    own = [end.metrics for trial in finished if (end := state.trial(trial.key).end)]
+def _already_measured_problems(
+    state: SweepState, finished: Sequence[PlannedTrial], keys: Sequence[str]
+) -> list[Problem]:
+    """Return a problem for each metric that every trial has measured, in full precision."""
+    recorded = [end.metrics for trial in finished if (end := state.trial(trial.key).end)]
     rule, remedy = "the trials have measured this, in full precision", "Leave it out: tables and reports have it."
-    there = [key for key in keys if own and all(f"val/{key}" in metrics for metrics in own)]
-    return [option_problem("metrics", rule, key, remedy) for key in there]
+    measured = [key for key in keys if recorded and all(f"val/{key}" in metrics for metrics in recorded)]
+    return [option_problem("metrics", rule, key, remedy) for key in measured]
 
 
-def _figures(folder: Path, part: str, keys: Sequence[str]) -> dict[str, float] | None:
-    """Return metrics of a half's embeddings; None if there are none, or one is not finite."""
+def _figures(folder: Path, half: str, keys: Sequence[str]) -> dict[str, float] | None:
+    """Return the metrics of stored embeddings; None if there are none, or if one is not finite."""
     from trainables.evidence.stored import StoredEmbeddings, embeddings_file
 
-    kept = StoredEmbeddings.read(folder / embeddings_file(part))
-    return None if kept is None or not bool(kept.vectors.isfinite().all()) else _metrics(kept, (*keys, _KNOWN))
+    stored = StoredEmbeddings.read(folder / embeddings_file(half))
+    is_usable = stored is not None and bool(stored.vectors.isfinite().all())
+    return _metrics(stored, (*keys, _REFERENCE_METRIC)) if stored is not None and is_usable else None
 
 
-def _metrics(kept: StoredEmbeddings, keys: Sequence[str]) -> dict[str, float]:
+def _metrics(stored: StoredEmbeddings, keys: Sequence[str]) -> dict[str, float]:
     from trainables.metrics.retrieval import retrieval_metrics
 
-    wanted = [found for key in keys if (found := family_of(key))]
-    names, ks = dict.fromkeys(family.name for family, _ in wanted), dict.fromkeys(k for _, k in wanted)
-    queries, labels, gallery = kept.search
+    families = [family for key in keys if (family := family_of(key))]
+    names, ks = dict.fromkeys(family.name for family, _ in families), dict.fromkeys(k for _, k in families)
+    queries, labels, gallery = stored.search
     return retrieval_metrics(queries, labels, tuple(ks), gallery=gallery, metrics=tuple(names))

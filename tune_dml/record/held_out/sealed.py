@@ -1,7 +1,7 @@
-"""Sealed test metrics, and the one recorded opening of a sweep: who, when and for which selection.
+"""Read sealed test metrics, and record the opening of a sweep: who opened it, when and for which selection.
 
-A trial's test metrics are in a file of its folder (`trainables.context.SEALED`), or in the ledger of older sweeps. Only this
-module reads them.
+A trial's test metrics are in a file of its folder (`trainables.context.SEALED`); older sweeps have them in the ledger.
+Only this module reads them.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ from tune_dml.record.state import SweepState, TrialState
 
 @dataclass(frozen=True)
 class Opening:
-    """Who opened a sweep's test metrics, when, and for which selection."""
+    """The opening of a sweep's test metrics: by whom, when, and for which selection."""
 
     time: float
     """Seconds since the epoch."""
     user: str
     host: str
     cell: str
-    """Label of the cell that validation selected then."""
+    """Label of the cell that validation had selected."""
     selection: str = ""
-    """The purpose that was given; may be empty."""
+    """The purpose of the selection; may be empty."""
 
     @classmethod
     def of(cls, event: Opened) -> Opening:
-        """Return the opening of a ledger's event."""
+        """Return the opening that an event records."""
         return cls(event.time, event.user, event.host, event.cell, event.selection)
 
     def __str__(self) -> str:
-        when = datetime.fromtimestamp(self.time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        date = datetime.fromtimestamp(self.time, UTC).strftime("%Y-%m-%d %H:%M UTC")
         reason = f" ({self.selection})" if self.selection else ""
-        return f"opened on {when} by {self.user} on {self.host}, for the selection of {self.cell}{reason}"
+        return f"opened on {date} by {self.user} on {self.host}, for the selection of {self.cell}{reason}"
 
 
 def record_opening(state: SweepState, cell: str, selection: str = "") -> Opening:
-    """Record the opening of a sweep, if it is not open already. Raise ConfigError if another process runs it."""
+    """Record the opening of a sweep, unless it is open. Raise ConfigError if another process runs it."""
     with Ledger(state.folder) as ledger:
         state.update()
         if state.opened is None:
             ledger.write(Opened(user=_user(), host=socket.gethostname(), cell=cell, selection=selection))
     state.update()
-    assert state.opened is not None  # noqa: S101 - it has just been read
+    assert state.opened is not None  # noqa: S101 - `update` has read it
     return Opening.of(state.opened)
 
 
 def sealed_metrics(sweep: Path, trial: TrialState) -> dict[str, float]:
-    """Return the test metrics of a finished trial, else an empty dictionary. Only for opened sweeps."""
+    """Return the test metrics of a finished trial, otherwise nothing. Call it only for opened sweeps."""
     if trial.ended is None or trial.status != "finished":
         return {}
-    older = {name: value for name, value in trial.metrics.items() if is_sealed(name)}
-    return older | read_sealed(trial_folder(sweep, trial.key))
+    from_ledger = {name: value for name, value in trial.metrics.items() if is_sealed(name)}
+    return from_ledger | read_sealed(trial_folder(sweep, trial.key))
 
 
-def seal_more(sweep: Path, key: str, figures: Mapping[str, float]) -> None:
+def add_sealed_metrics(sweep: Path, key: str, figures: Mapping[str, float]) -> None:
     """Add test metrics to a trial's sealed file."""
     folder = trial_folder(sweep, key)
-    body = {**read_sealed(folder), **figures}
-    write_whole(folder / SEALED, json.dumps(body) + "\n", private=True)
+    metrics = {**read_sealed(folder), **figures}
+    write_whole(folder / SEALED, json.dumps(metrics) + "\n", private=True)
 
 
 def is_sealed(metric: str) -> bool:
-    """Whether a metric is of the test pictures."""
+    """Return whether a metric is a test metric."""
     return metric.startswith("test/")
 
 
@@ -84,5 +84,5 @@ def without_sealed(figures: Mapping[str, float]) -> dict[str, float]:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # a user in a container may have no name
         return "an unnamed user"

@@ -1,7 +1,7 @@
-"""Evaluate the test half of stored heads when their sweep is opened.
+"""Evaluate stored heads on the test half when their sweep is opened.
 
-A trial on stored features would spend half of its time on test figures that most sweeps never open. It stores its head
-instead (`trainables.context.UNTESTED`), some kilobytes. The figures are those that the trial would have sealed.
+A trial on stored features would spend half of its time on test figures that most sweeps never open. Instead it stores
+its head (`trainables.context.UNTESTED`), some kilobytes. The late figures equal those that the trial would have sealed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tune_dml.record.state import SweepState
 
 
 def is_untested(sweep: Path, key: str) -> bool:
-    """Return whether a trial's head is stored, and its test half not evaluated."""
+    """Return whether a trial has stored its head instead of test figures."""
     return (trial_folder(sweep, key) / UNTESTED).exists()
 
 
 @dataclass(frozen=True)
 class UntestedHeads:
-    """The finished trials of a sweep whose heads are stored, and the data to test them on."""
+    """Evaluates the stored heads of a sweep's finished trials on the test half."""
 
     state: SweepState
     trials: Sequence[PlannedTrial]
@@ -37,23 +37,23 @@ class UntestedHeads:
         """Find the heads and their data.
 
         Raises:
-            DataError: the features are missing, or are not those of the sweep.
+            DataError: The features are missing, or differ from those of the sweep.
         """
         trials = [
             trial
-            for key, trial in {**state.trials, **state.confirming}.items()
+            for key, trial in {**state.trials, **state.confirmation_trials}.items()
             if state.trial(key).status == "finished" and is_untested(state.folder, key)
         ]
         if not trials:
             return cls(state, (), {}, cache_dir)
-        if (now := SweepData.of(state.plan, cache_dir).digest()) != state.plan.data_digest:
+        if (digest := SweepData.of(state.plan, cache_dir).digest()) != state.plan.data_digest:
             rule = "the test half must be evaluated on the data of the sweep, but they have changed"
-            raise DataError(Problem("data", rule, now[:12], "Restore them."))
+            raise DataError(Problem("data", rule, digest[:12], "Restore them."))
         return cls(state, trials, known_digests(state.plan, cache_dir), cache_dir)
 
     def evaluate(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Evaluate each head, seal its metrics and delete it; call `progress(done, total)` after each."""
-        import torch  # late: most sweeps have no heads
+        """Evaluate each head, seal its metrics and delete it; then call `progress(done, total)`."""
+        import torch  # imported late, because most sweeps have no heads
 
         from trainables.context import FolderContext
         from trainables.late_evaluation import evaluate_test

@@ -13,13 +13,13 @@ from tune_dml.record.imported.rows import (
     ImportedRows,
     ImportedTraining,
     ImportRequest,
-    chosen_metric,
-    is_measured,
-    plain_value,
+    choose_metric,
+    is_finite_number,
+    to_knob_value,
 )
 from tune_dml.text import one_line, shortened
 
-_BESIDE = frozenset({
+_RAY_KEYS = frozenset({
     "time_this_iter_s", "time_total_s", "training_iteration", "timestamp", "pid", "iterations_since_restore",
     "time_since_restore", "done", "should_checkpoint", "checkpoint_dir_name",
 })  # fmt: skip
@@ -27,47 +27,49 @@ _BESIDE = frozenset({
 
 
 def read_ray(folder: Path, request: ImportRequest) -> ImportedRows:
-    """Read every trial of an experiment's folder; the last result counts. Raise ConfigError if there is none."""
-    place = f"--from-ray {folder}"
+    """Read every trial in the folder of an experiment. Raise ConfigError if there is none."""
+    origin = f"--from-ray {folder}"
     if not folder.is_dir():
-        raise ConfigError(Problem(place, "must be the folder of an experiment of Ray Tune", None, "It is no folder."))
+        raise ConfigError(
+            Problem(origin, "must be the folder of an experiment of Ray Tune", None, "It is not a folder.")
+        )
     trials = sorted(path.parent for path in folder.glob("*/params.json"))
     if not trials:
         rule = "must hold a folder for each trial, with params.json"
-        raise ConfigError(Problem(place, rule, None, "Name the experiment's folder, inside ~/ray_results."))
-    data = ImportedRows(f"the Ray experiment {folder.absolute().name}", tuple(_row(trial, place) for trial in trials))
-    metric = chosen_metric(data, request)
+        raise ConfigError(Problem(origin, rule, None, "Name the experiment's folder, inside ~/ray_results."))
+    data = ImportedRows(f"the Ray experiment {folder.absolute().name}", tuple(_row(trial, origin) for trial in trials))
+    metric = choose_metric(data, request)
     note = "The last result that a trial reported is the one that counts."
     return ImportedRows(data.source, data.rows, metric, notes=(note,))
 
 
-def _row(trial: Path, place: str) -> ImportedTraining:
+def _row(trial: Path, origin: str) -> ImportedTraining:
     try:
         params = json.loads((trial / "params.json").read_text())
         if not isinstance(params, dict):
             raise TypeError(f"it holds {type(params).__name__}")
     except (OSError, ValueError, TypeError, RecursionError) as error:
         rule = "params.json must be a readable JSON object"
-        raise ConfigError(Problem(f"{place}/{trial.name}", rule, None, f"{one_line(str(error))}.")) from None
-    settings = {name: plain_value(value) for name, value in _flat(params, ".")}
-    reported = list(_results(trial / "result.json"))
+        raise ConfigError(Problem(f"{origin}/{trial.name}", rule, None, f"{one_line(str(error))}.")) from None
+    settings = {name: to_knob_value(value) for name, value in _flatten(params, ".")}
+    results = list(_results(trial / "result.json"))
     history = [
-        {"step": int(_number(row, "training_iteration", i + 1)), **_numbers(row)} for i, row in enumerate(reported)
+        {"step": int(_number(row, "training_iteration", i + 1)), **_numbers(row)} for i, row in enumerate(results)
     ]
-    seconds = _number(reported[-1], "time_total_s", 0.0) if reported else 0.0
+    seconds = _number(results[-1], "time_total_s", 0.0) if results else 0.0
     if (trial / "error.txt").exists():
         lines = (trial / "error.txt").read_text(errors="replace").strip().splitlines()
-        reason = shortened(one_line(lines[-1]), 200) if lines else "an error that left no text"
+        reason = shortened(one_line(lines[-1]), 200) if lines else "an error without a message"
         return ImportedTraining(
-            trial.name, settings, _numbers(reported[-1]) if reported else {}, "failed", reason, seconds, history
+            trial.name, settings, _numbers(results[-1]) if results else {}, "failed", reason, seconds, history
         )
-    if not reported:
+    if not results:
         return ImportedTraining(trial.name, settings, {}, "failed", "it reported no result")
-    return ImportedTraining(trial.name, settings, _numbers(reported[-1]), "finished", "", seconds, history)
+    return ImportedTraining(trial.name, settings, _numbers(results[-1]), "finished", "", seconds, history)
 
 
 def _results(path: Path) -> Iterator[JsonRow]:
-    """Yield each whole line; the last one may be torn."""
+    """Yield the results of complete lines; the last line may be incomplete."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -81,19 +83,19 @@ def _results(path: Path) -> Iterator[JsonRow]:
             yield row
 
 
-def _number(row: JsonRow, name: str, otherwise: float) -> float:
+def _number(row: JsonRow, name: str, default: float) -> float:
     value: Any = row.get(name)
-    return float(value) if is_measured(value) else otherwise
+    return float(value) if is_finite_number(value) else default
 
 
 def _numbers(row: JsonRow) -> dict[str, float]:
-    rest = {name: value for name, value in row.items() if name not in _BESIDE and name != "config"}
-    return {name: float(value) for name, value in _flat(rest, "/") if is_measured(value)}
+    figures = {name: value for name, value in row.items() if name not in _RAY_KEYS and name != "config"}
+    return {name: float(value) for name, value in _flatten(figures, "/") if is_finite_number(value)}
 
 
-def _flat(tree: Mapping[str, object], mark: str, before: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(tree: Mapping[str, object], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, mark, f"{before}{name}{mark}")
+            yield from _flatten(value, separator, f"{prefix}{name}{separator}")
         else:
-            yield f"{before}{name}", value
+            yield f"{prefix}{name}", value

@@ -1,4 +1,4 @@
-"""Rows of other programs' results, and the request that describes them."""
+"""Rows of results of other programs, and the user's description of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tune_dml.record.state import TrialStatus
 from tune_dml.space import Value
 from tune_dml.text import is_measurable, one_line, shortened
 
-_LONGEST_NAME = 80
+_MAX_LENGTH = 80
 """Most characters of a name or a value in the report."""
 
 
@@ -24,22 +24,22 @@ class ImportRequest:
     name: str
     """Name in the report."""
     metric: str | None = None
-    """Column or logged name; None for the source's own."""
+    """Column or logged name of the metric; None for the metric of the source."""
     goal: Literal["maximize", "minimize"] | None = None
-    """None for the source's own, else maximize."""
+    """None for the goal of the source or, if it has none, maximize."""
     margin: float | None = None
     seed_column: str | None = None
-    """The setting that is the seed; None for `seed`, if there is one."""
+    """The setting that holds the seed; None for `seed`, if it exists."""
     knobs: tuple[str, ...] = ()
     """Settings to analyse; empty means every setting that varies."""
 
 
 @dataclass(frozen=True)
 class ImportedTraining:
-    """One training."""
+    """One training of another program."""
 
     name: str
-    """`line 7`, a trial's number or a run's id."""
+    """Such as `line 7`, the number of a trial or the id of a run."""
     settings: Mapping[str, Value]
     """Settings of the training, the seed included."""
     metrics: Mapping[str, float]
@@ -47,7 +47,7 @@ class ImportedTraining:
     reason: str = ""
     seconds: float = 0.0
     history: Sequence[HistoryRow] = ()
-    """Its evaluations in order, each with a `step`."""
+    """Evaluations in order, each with a `step`."""
     run_id: str = ""
 
 
@@ -56,33 +56,37 @@ class ImportedRows:
     """The rows of one source."""
 
     source: str
-    """Name for the reader, such as `the file runs.csv`."""
+    """Description of the source, such as `the file runs.csv`."""
     rows: tuple[ImportedTraining, ...]
     metric: str = ""
-    """The source's own metric; empty if it has none."""
+    """The metric of the source; empty if it names none."""
     goal: Literal["maximize", "minimize"] | None = None
     notes: tuple[str, ...] = field(default=())
-    """Decisions that were taken while reading."""
+    """Notes about decisions of the reader."""
     data_set: tuple[str, str] | None = None
     """Name and digest of the data set; None if unknown."""
 
 
-def chosen_metric(data: ImportedRows, request: ImportRequest) -> str:
-    """Return the requested metric, or else the source's own. Raise ConfigError if no row has it."""
-    known = sorted({name for row in data.rows for name in row.metrics})
-    listed = f"It has {', '.join(known[:12])}{' ...' if len(known) > 12 else ''}." if known else "It has no numbers."
+def choose_metric(data: ImportedRows, request: ImportRequest) -> str:
+    """Return the requested metric, otherwise the metric of the source. Raise ConfigError if no row has it."""
+    names = sorted({name for row in data.rows for name in row.metrics})
+    names_text = (
+        f"It has {', '.join(names[:12])}{' ...' if len(names) > 12 else ''}." if names else "It has no numbers."
+    )
     metric = request.metric or data.metric
     if not metric:
         rule = f"name the metric of {data.source}"
-        raise ConfigError(Problem("--metric", rule, None, listed))
-    if metric not in known:
+        raise ConfigError(Problem("--metric", rule, None, names_text))
+    if metric not in names:
         rule = f"must be a metric of {data.source}"
-        raise ConfigError(Problem("--metric", rule, metric, nearest(metric, known, what="metric") if known else listed))
+        raise ConfigError(
+            Problem("--metric", rule, metric, nearest(metric, names, what="metric") if names else names_text)
+        )
     return metric
 
 
-def parsed(text: str) -> Value:
-    """Parse a written setting: a number, a truth value, None or the text on one line."""
+def parse_value(text: str) -> Value:
+    """Parse a setting: a number, a truth value, None or text, joined to one line."""
     text = one_line(text)
     if text.lower() in {"", "none", "null", "nan", "n/a"}:
         return None
@@ -91,21 +95,21 @@ def parsed(text: str) -> Value:
     try:
         number = float(text)
     except ValueError:
-        return shortened(text, _LONGEST_NAME)
+        return shortened(text, _MAX_LENGTH)
     if not math.isfinite(number):
-        return shortened(text, _LONGEST_NAME)
+        return shortened(text, _MAX_LENGTH)
     return int(text) if text.lstrip("+-").isdigit() else number
 
 
-def plain_value(value: object) -> Value:
-    """Return a setting as a knob's value; lists and mappings become text."""
+def to_knob_value(value: object) -> Value:
+    """Return a setting as the value of a knob; lists and mappings become text."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):
         return value if math.isfinite(value) else str(value)
-    return shortened(one_line(str(value)), _LONGEST_NAME)
+    return shortened(one_line(str(value)), _MAX_LENGTH)
 
 
-def is_measured(value: object) -> bool:
-    """Whether a value is a finite number and no truth value."""
+def is_finite_number(value: object) -> bool:
+    """Return whether a value is a finite number, not a truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool) and is_measurable(value)

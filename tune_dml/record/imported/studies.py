@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, is_measured, plain_value
+from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, is_finite_number, to_knob_value
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import is_measurable, one_line
@@ -21,20 +21,20 @@ _OBJECTIVE = "objective"
 _STATUSES: dict[str, tuple[TrialStatus, str]] = {
     "COMPLETE": ("finished", ""),
     "FAIL": ("failed", "failed"),
-    "PRUNED": ("failed", "pruned: its value at the last step is no result"),
+    "PRUNED": ("failed", "pruned: its value at the last step is not a result"),
     "RUNNING": ("running", ""),
     "WAITING": ("missing", ""),
 }
 
 
 def read_optuna(storage: str, study_name: str | None, request: ImportRequest) -> ImportedRows:
-    """Read every trial of a study. Raise ConfigError for a missing study, or several objectives without --metric."""
+    """Read every trial of a study. Raise ConfigError if it is missing, or has several objectives and --metric none."""
     study = _load(storage, study_name)
     names = list(study.metric_names or [])
     if not names:
         names = [_OBJECTIVE] if len(study.directions) == 1 else [f"value_{i}" for i in range(len(study.directions))]
     if len(names) > 1 and request.metric not in names:
-        rule = "a study of several objectives is judged by one of them"
+        rule = "a study with several objectives is judged by one of them"
         raise ConfigError(Problem("--metric", rule, request.metric, f"Name one of {', '.join(names)}."))
     metric = request.metric or names[0]
     if metric not in names:
@@ -49,18 +49,18 @@ def read_optuna(storage: str, study_name: str | None, request: ImportRequest) ->
 def _load(storage: str, study_name: str | None) -> Study:
     import optuna
 
-    place = f"--from-optuna {mask(storage)}"
+    origin = f"--from-optuna {mask(storage)}"
     scheme, _, path = storage.partition(":///")
-    if scheme == "sqlite" and not Path(path).exists():  # Optuna would create it
+    if scheme == "sqlite" and not Path(path).exists():  # otherwise Optuna would create it
         raise ConfigError(
-            Problem(place, "the database must exist", path, "Correct the path; absolute ones begin sqlite:////.")
+            Problem(origin, "the database must exist", path, "Correct the path; absolute paths start with sqlite:////.")
         )
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         names = optuna.get_all_study_names(storage=storage)
-    except Exception as error:  # every storage has errors of its own
+    except Exception as error:  # each storage raises its own errors
         reason = mask(one_line(str(error)))[:200]
-        raise ConfigError(Problem(place, "must be a storage that Optuna reads", None, f"{reason}.")) from None
+        raise ConfigError(Problem(origin, "must be a storage that Optuna reads", None, f"{reason}.")) from None
     if study_name is None and len(names) == 1:
         study_name = names[0]
     if study_name not in names:
@@ -74,16 +74,14 @@ def _row(trial: FrozenTrial, names: list[str]) -> ImportedTraining:
     status, reason = _STATUSES[trial.state.name]
     values = trial.values or [math.nan] * len(names)
     metrics = {name: float(value) for name, value in zip(names, values, strict=True) if is_measurable(value)}
-    beside: dict[str, object] = {name: value for name, value in trial.user_attrs.items() if is_measured(value)}
-    settings = {name: plain_value(value) for name, value in {**beside, **trial.params}.items()}
-    kept = set(trial.params) | ({"seed"} & set(beside))
+    seed = {"seed": trial.user_attrs["seed"]} if is_finite_number(trial.user_attrs.get("seed")) else {}
+    settings = {name: to_knob_value(value) for name, value in {**seed, **trial.params}.items()}
     history = [
         {"step": step, names[0]: value}
         for step, value in sorted(trial.intermediate_values.items())
-        if is_measured(value)
+        if is_finite_number(value)
     ]
     seconds = trial.duration.total_seconds() if trial.duration else 0.0
-    chosen = {name: value for name, value in settings.items() if name in kept}
     return ImportedTraining(
-        f"trial {trial.number}", chosen, metrics if status == "finished" else {}, status, reason, seconds, history
+        f"trial {trial.number}", settings, metrics if status == "finished" else {}, status, reason, seconds, history
     )

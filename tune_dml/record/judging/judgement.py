@@ -1,4 +1,4 @@
-"""The report's findings as plain data, for MLflow. Made by `tune_dml.report`."""
+"""The report's findings as plain data, which `tune_dml.report` builds for MLflow."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Record looks (interim analyses) at a growing sweep: the error that a look may spend depends on them.
+"""Record looks (interim analyses) at a sweep. The error level of a look depends on the looks before it.
 
     <sweep>/looks.jsonl     one line per look, in order of time
 
-`stats.sequential.looks` computes the error. Several processes write the file: a report of a sweep that another process runs is
-a look, and must not wait for that process. The file is therefore locked only while one line is written (ADR 0011).
+`stats.sequential.looks` computes the level. Several processes write the file: a report is a look, even if another
+process runs the sweep, and must not wait for that process. The file is therefore locked only to append a line (ADR
+0011).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from filelock import FileLock
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.record.ledger import READ_ONLY, GrowingFile, append_rows, open_whole
+from tune_dml.record.ledger import READ_ONLY, GrowingFile, append_rows, open_for_append
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -27,43 +28,43 @@ _LOOKS = "looks.jsonl"
 
 
 Subject = Literal["sweep", "confirmation"]
-"""The trials that a look judges: the sweep's, or those of its confirmation. Each has an error budget."""
+"""The trials that a look judges: the sweep's, or those of its confirmation. Each has its own error budget."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One look: verdicts were drawn, or a decision was taken, from the trials that had ended."""
+    """One look: verdicts or a decision, based on the trials that had ended."""
 
     seeds: float
-    """Mean seeds per cell, without failed trials; in a race, per cell that still ran. Grows with each look at new data."""
+    """Mean seeds per cell (in a race, per running cell), without failed trials. Grows with each look at new data."""
     planned: int
-    """Seeds per cell that were planned at that moment."""
+    """Seeds per cell that were planned at this time."""
     by: str
-    """The verb that looked: report, compare, sweep, resume, extend, confirm, or race (the end of a block)."""
+    """The verb of the look: report, compare, sweep, resume, extend, confirm, or race (at the end of a block)."""
     time: float
     """Seconds since the epoch."""
     trials: int
-    """Trials that had ended."""
+    """Number of ended trials."""
     data: str
-    """Digest of the trials that had ended and their status."""
+    """Digest of the ended trials and their statuses."""
     failed: int = 0
-    """Trials that had failed, and may be tried again."""
+    """Number of failed trials, which may run again."""
     cells: int = 0
-    """Cells that had two seeds; 0 in looks that were recorded before this field existed."""
+    """Number of cells with at least two seeds; 0 in looks of older versions."""
     subject: Subject = "sweep"
 
 
 def cells_added(looks: Sequence[Look]) -> frozenset[int]:
-    """Return the positions of the looks that had more cells to compare than some earlier look."""
-    known = [(at, look.cells) for at, look in enumerate(looks) if look.cells]
-    return frozenset(at for (_, before), (at, cells) in pairwise(known) if cells > before)
+    """Return the indices of the looks that had more cells to compare than the look before."""
+    cell_counts = [(index, look.cells) for index, look in enumerate(looks) if look.cells]
+    return frozenset(index for (_, previous), (index, cells) in pairwise(cell_counts) if cells > previous)
 
 
 def record_look(folder: Path, look: Look | None) -> list[Look]:
-    """Append a look, unless the last one of its subject saw the same data. Return every look at that subject.
+    """Append a look, unless the last look at its subject had the same data. Return all looks at the subject.
 
     Raises:
-        ConfigError: if the sweep's folder cannot be written to.
+        ConfigError: The sweep's folder is not writable.
     """
     if look is None:
         return read_looks(folder)
@@ -76,7 +77,7 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
             if not looks or looks[-1].data != look.data:
                 seeds = seeds_after(looks[-1] if looks else None, look.seeds, look.trials)
                 looks.append(replace(look, seeds=seeds))
-                with open_whole(folder / _LOOKS) as file:
+                with open_for_append(folder / _LOOKS) as file:
                     append_rows(file, asdict(looks[-1]))
     except OSError as error:
         rule = "verdicts on new data are shown only after the look is recorded in the sweep's folder"
@@ -87,17 +88,17 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
 def read_looks(
     folder: Path, subject: Subject = "sweep", on_garbage: Callable[[str], None] = lambda text: None
 ) -> list[Look]:
-    """Return every look at a subject, in order of time; report unreadable lines to `on_garbage`."""
+    """Return all looks at a subject, in order of time; report unreadable lines to `on_garbage`."""
 
-    def spoilt(behind: int) -> None:
-        on_garbage(f"{_LOOKS}: the line that ends at byte {behind} is no look; the error that it spent is unknown")
+    def report_unreadable(end: int) -> None:
+        on_garbage(f"{_LOOKS}: the line that ends at byte {end} is not a look; the error that it spent is unknown")
 
     looks = []
-    for behind, row in GrowingFile(folder / _LOOKS).unread(lambda at, line: spoilt(at + len(line))):
+    for end, row in GrowingFile(folder / _LOOKS).read_new(lambda start, line: report_unreadable(start + len(line))):
         try:
             looks.append(_adapter().validate_python(row))
         except ValueError:
-            spoilt(behind)
+            report_unreadable(end)
     return [look for look in looks if look.subject == subject]
 
 
@@ -108,14 +109,14 @@ def _adapter() -> TypeAdapter[Look]:
     return TypeAdapter(Look)
 
 
-def seeds_after(before: Look | None, seeds: float, trials: int) -> float:
-    """Return the seeds of a look: more than those of the look before, even if values were added or a trial was retried.
+def seeds_after(previous: Look | None, seeds: float, trials: int) -> float:
+    """Return the seeds of a look, always more than before, even if cells were added or a trial was retried.
 
     Args:
-        before: the look before, if any.
+        previous: the look before, if any.
         seeds: mean seeds per cell now.
         trials: trials that have ended now.
     """
-    if before is None or seeds > before.seeds:
+    if previous is None or seeds > previous.seeds:
         return seeds
-    return before.seeds + max(seeds, 1) * max(trials - before.trials, 1) / max(trials, 1)
+    return previous.seeds + max(seeds, 1) * max(trials - previous.trials, 1) / max(trials, 1)

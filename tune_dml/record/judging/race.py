@@ -21,7 +21,7 @@ class SettledCell:
     cell: str
     """Digest of the cell."""
     seeds: int
-    """Seeds per cell after which it stopped."""
+    """Seeds of the cell when it stopped."""
     why: Why
     against: str
     """Label of the cell that it was compared with; empty if none."""
@@ -29,20 +29,22 @@ class SettledCell:
     level: float
     """Error level of the look."""
     effect: float | None = None
-    """Lower bound of how much worse it is, or upper bound of its distance to the best."""
+    """Lower bound of how much worse the cell is, or upper bound of its difference to the best."""
     unjudged: str = ""
-    """Labels of cells whose trials failed and which may be better than the best."""
+    """Labels of cells whose trials failed, so that they may be better than the best."""
     failed: int = 0
-    """Number of its last trials that failed, if that is why it stopped."""
+    """Number of its last trials that failed, if it stopped because of them."""
 
-    def supersedes(self, before: SettledCell) -> bool:
-        """Whether it replaces an earlier record of the same cell, after trials were retried."""
-        lost = {"diverged", "failed"}
-        return (self.why != before.why and bool({self.why, before.why} & lost)) or self.unjudged != before.unjudged
+    def supersedes(self, earlier: SettledCell) -> bool:
+        """Return whether this record replaces an earlier one of the same cell, after trials were retried."""
+        without_result = {"diverged", "failed"}
+        return (
+            self.why != earlier.why and bool({self.why, earlier.why} & without_result)
+        ) or self.unjudged != earlier.unjudged
 
     @property
     def sentence(self) -> str:
-        """`after 4 seeds: worse than rho=1 by at least 3.1 (error level 0.3 %)`."""
+        """The record in words: `after 4 seeds: worse than rho=1 by at least 3.1 (error level 0.3 %)`."""
         amount = "" if self.effect is None else f"{self.effect:.3g}"
         reason = {
             "worse": f"worse than {self.against} by at least {amount}",
@@ -67,7 +69,7 @@ class RaceRule:
 
 @dataclass(frozen=True)
 class Block:
-    """Seeds added to some cells at once."""
+    """Seeds that some cells of a race got at once."""
 
     seeds: int
     trials: tuple[PlannedTrial, ...]
@@ -82,7 +84,7 @@ class Race:
     judged: list[tuple[int, float]] = field(default_factory=list)
     """(seeds, error level) of every judgement, in order."""
     settled: dict[str, SettledCell] = field(default_factory=dict)
-    """Digest -> record of each cell that stopped."""
+    """Digest of a cell -> record that it stopped."""
     over: Over = ""
     """Why the race ended; empty while it continues."""
 
@@ -92,7 +94,7 @@ class Race:
         return [cell for cell, settled in self.settled.items() if settled.why == "failed"]
 
     def limit(self, rule: RaceRule) -> None:
-        """Set other limits; a race that the old limits stopped continues."""
+        """Change the limits; a race that the old limits ended continues."""
         if self.over != "decided" and rule != self.rule:
             self.over = ""
         self.rule = rule

@@ -1,8 +1,8 @@
-"""Resolution of a metric: how far one query moves it.
+"""Compute the resolution of a metric: its change when one query changes.
 
-A retrieval metric is a mean over the trial's queries (`val/queries`), in percent: one query moves R@k by 100 / q, and any
-other metric by at most that. For other metrics (NMI, F1, a loss) and results of other programs the number of queries is
-unknown; there the values show the step (`stats.intervals.resolution.resolution_shown`).
+A retrieval metric is a mean over the trial's queries (`val/queries`), in percent. One of q queries changes R@k by 100 /
+q, and other retrieval metrics by at most as much. For NMI, F1, a loss and results of other programs the number of
+queries is unknown; the resolution is then estimated from the values (`stats.intervals.resolution.resolution_shown`).
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ Metrics = Mapping[str, float]
 def resolution_of(metric: str, measured: Iterable[Metrics]) -> float:
     """Return the resolution in points, for the trial with the fewest queries; 0 if unknown."""
     name = metric.rpartition("/")[2]
-    known = describe_key(name)
-    if known is None or not known[1]:
+    family = describe_key(name)
+    if family is None or not family[1]:
         return 0.0
-    counted = f"{metric.removesuffix(name)}queries"
-    counts = [queries for metrics in measured if (queries := metrics.get(counted, 0.0)) > 0]
+    count_key = f"{metric.removesuffix(name)}queries"
+    counts = [queries for metrics in measured if (queries := metrics.get(count_key, 0.0)) > 0]
     return 100 / min(counts, default=math.inf)
 
 
 def resolution_in(metric: str, cells: Iterable[Sequence[Metrics]], *, fractions: bool = False) -> float:
-    """Return the resolution of a metric, from the number of queries or else from the values of each cell's trials.
+    """Return the resolution of a metric, from the number of queries or, without it, from the values of the trials.
 
-    `fractions`: the numbers are another program's and may not be in percent, so the values are used as well.
+    With `fractions`, the values may not be in percent, as those of other programs, so they are used as well.
     """
-    by_cell = list(cells)
-    known = resolution_of(metric, (metrics for trials in by_cell for metrics in trials))
-    if known and not fractions:
-        return known
-    from tune_dml.stats.intervals.resolution import resolution_shown  # brings numpy along
+    metrics_by_cell = list(cells)
+    step = resolution_of(metric, (metrics for trials in metrics_by_cell for metrics in trials))
+    if step and not fractions:
+        return step
+    from tune_dml.stats.intervals.resolution import resolution_shown  # imports numpy
 
-    shown = resolution_shown([[trial[metric] for trial in trials if metric in trial] for trials in by_cell])
-    return min(known or math.inf, shown)
+    shown_step = resolution_shown(
+        [[trial[metric] for trial in trials if metric in trial] for trials in metrics_by_cell]
+    )
+    return min(step or math.inf, shown_step)

@@ -1,9 +1,9 @@
 """Collect the provenance of a session: code, versions, machine and command line, without secrets.
 
-    collect()            as JSON values
-    mask(text)           the text with anything that looks like a secret replaced by stars
+    collect()            return the provenance as JSON values
+    mask(text)           replace everything that looks like a secret by stars
 
-GPUs are queried with nvidia-smi, or with torch if it is already imported.
+It queries GPUs with nvidia-smi, or with torch if this is already imported.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ STARS = "***"
 _VARIABLE = re.compile(
     r"(?i)(?:token|passw(?:or)?d|passphrase|secret|(?:api|access|account|private)_?key|credential|(?:\A|_)pass)s?(?:_|\Z)"
 )
-"""Names of environment variables that hold secrets."""
-_SECRET = 8
-"""Characters of the shortest secret that is searched for in texts."""
+"""Matches names of environment variables that hold secrets."""
+_MIN_SECRET_LENGTH = 8
+"""Length of the shortest environment variable that is searched for in texts, as a secret."""
 
 
 class Git(TypedDict, total=False):
@@ -77,7 +77,7 @@ class Gpu(TypedDict, total=False):
 
 
 class Provenance(TypedDict, total=False):
-    """Where a session's numbers come from; older sweeps may lack keys."""
+    """The provenance of a session. Older sweeps may lack keys."""
 
     git: Git
     packages: dict[str, str]
@@ -92,22 +92,22 @@ class Provenance(TypedDict, total=False):
     environment: dict[str, str]
 
 
-_WORD = (
+_NAME_WORD = (
     r"(?:token(?!s)|passw(?:or)?d|passphrase|(?:store|key)pass|secret|api[_-]?key|credential|creds\b|authorization"
     r"|connection[_-]?string|cookie|x-auth"
     r"|(?:access|account|private|signing|encryption|master|client|storage|ssh|deploy|license)[_-]?key)s?(?-i:(?![a-z]))[\w-]{0,40}"
 )
-"""A name with such a word is a secret's; `tokenizer` and `secretary` are none."""
-_SHORT = r"(?<![a-z])(?:passw?|pwd|pw|auth)\b"
+"""Matches a word in names of secrets. It does not match `tokenizer` and `secretary`."""
+_SHORT_WORD = r"(?<![a-z])(?:passw?|pwd|pw|auth)\b"
 _QUOTED = r"[bfru]{0,2}\\*(?P<quote>'{3}|\"{3}|['\"])(?:(?!(?P=quote))[^\n])+(?P=quote)"
-"""A text in quotes, which a backslash may precede."""
+"""Matches a string in quotes, which may follow a backslash."""
 _VALUE = rf"(?:{_QUOTED}|(?!(?:[\d.]{{1,4}}|\$\w+|\$?\{{[\w.:]+\}})(?:[\s'\"&;,\]}})]|\Z))(?!\s)[^\s'\"&;,]+)"
-"""A secret's value: no number of up to four characters, no variable and no placeholder."""
-_IS = (
+"""Matches the value of a secret: not a short number, a variable or a placeholder."""
+_ASSIGNMENT = (
     r"\\*['\"]?\]?(?:[\s,]+['\"]?(?:value|default)(?=['\"]?[=:])['\"]?)?(?::\s*\w+(?:\s*\|\s*None)?(?=\s*=))?"
     r"\s*(?::=|=>|[=:]|%3D)\s*(?:[>|][+-]?\s*\n\s+|[(\\]\s*)?"
 )
-"""What stands between name and value: an assignment, perhaps typed, of a program, YAML, JSON or a web address."""
+"""Matches the text between name and value: an assignment in a program, YAML, JSON or a web address."""
 _PATTERNS = (
     # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
     (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]{0,1000}@"), f"://{STARS}@"),
@@ -127,10 +127,10 @@ _PATTERNS = (
         rf"\1{STARS}",
     ),
     (re.compile(rf"(?i)((?:\bauth\s*=\s*|BasicAuth|\.login)\(\s*['\"][^'\"\n]*['\"]\s*,\s*){_QUOTED}"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)((?:{_WORD})['\"]\s*,\s*)(?=['\"][^'\"\n]*\d){_QUOTED}(?!\s*:)"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)((?:{_WORD}|{_SHORT}){_IS}){_VALUE}"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_WORD}|{_SHORT})\s+)(?!-){_VALUE}"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)(<(?:{_WORD}|{_SHORT})>)[^<\n]+"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)((?:{_NAME_WORD})['\"]\s*,\s*)(?=['\"][^'\"\n]*\d){_QUOTED}(?!\s*:)"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)((?:{_NAME_WORD}|{_SHORT_WORD}){_ASSIGNMENT}){_VALUE}"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_NAME_WORD}|{_SHORT_WORD})\s+)(?!-){_VALUE}"), rf"\1{STARS}"),
+    (re.compile(rf"(?i)(<(?:{_NAME_WORD}|{_SHORT_WORD})>)[^<\n]+"), rf"\1{STARS}"),
     (
         re.compile(
             r"(?i)((?<![\w-])[\w-]{0,40}?(?:passw(?:or)?d|passphrase|secret|(?:api|access|signing)[_-]?key|token)\s+)"
@@ -168,7 +168,7 @@ _PATTERNS = (
 
 
 def mask(text: str) -> str:
-    """Replace logins in addresses, values of secret settings, known tokens and secrets of the environment by stars."""
+    """Replace logins in addresses, values of secret settings, known tokens and secret variables by stars."""
     for pattern, stars in _PATTERNS:
         text = pattern.sub(stars, text)
     for name, value in os.environ.items():
@@ -178,13 +178,13 @@ def mask(text: str) -> str:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Whether an environment variable holds a secret, and not a short word, a number or the path of one."""
-    is_long = len(value) >= _SECRET and not value.isdigit() and not value.startswith(("/", "~"))
+    """Return whether an environment variable holds a secret: not a short word, a number or a path."""
+    is_long = len(value) >= _MIN_SECRET_LENGTH and not value.isdigit() and not value.startswith(("/", "~"))
     return is_long and _VARIABLE.search(name) is not None
 
 
 def secret_problems(command: str) -> list[Problem]:
-    """Refuse a command with a secret, because plan and report show it."""
+    """Return a problem if a command holds a secret, because plan and report show the command."""
     if (masked := mask(command)) == command:
         return []
     remedy = "Write ${envvar:NAME} in its place, or let the program read the environment."
@@ -192,7 +192,7 @@ def secret_problems(command: str) -> list[Problem]:
 
 
 def without_login(address: str) -> str:
-    """Return a web address without user and password; other secrets are replaced by stars."""
+    """Return a web address without user and password. Other secrets are replaced by stars."""
     return re.sub(r"\A(https?://)[^/]*@", r"\1", mask(address))
 
 
@@ -200,19 +200,21 @@ def _mask_argv(argv: Sequence[str]) -> list[str]:
     """Return a command line without secrets (`--token X` and `--token=X`), and without surrogate characters."""
     masked: list[str] = []
     for word in (word.encode(errors="surrogateescape").decode(errors="replace") for word in argv):
-        hidden = bool(masked) and re.fullmatch(rf"(?i)--?[\w-]*?(?:{_WORD}|{_SHORT})", masked[-1]) is not None
-        masked.append(STARS if hidden else mask(word))
+        is_value = (
+            bool(masked) and re.fullmatch(rf"(?i)--?[\w-]*?(?:{_NAME_WORD}|{_SHORT_WORD})", masked[-1]) is not None
+        )
+        masked.append(STARS if is_value else mask(word))
     return masked
 
 
 def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Provenance:
     """Return the provenance of this process as JSON values.
 
-    `git` describes the repository of the working directory, or else of this package. Of the diff against HEAD
-    only size and digest are stored; equal digests mean equal code.
+    `git` describes the repository of the working directory or, without one, of this package. Only size and digest of
+    the diff against HEAD are stored. Equal digests mean equal code.
     """
     environment = os.environ if environment is None else environment
-    gpu_query = _start_gpu_query()  # runs while git does
+    gpu_query = _start_gpu_query()  # runs at the same time as git
     return {
         "git": _git(Path.cwd(), Path(__file__).resolve().parent),
         "packages": _versions(),
@@ -229,7 +231,7 @@ def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | 
 
 
 def _git(*folders: Path) -> Git:
-    """Describe the repository of the first folder that is in one and not ignored by it."""
+    """Describe the repository of the first folder that belongs to one and is not ignored there."""
     if shutil.which("git") is None:
         return {"commit": None, "note": "git is not installed"}
     for folder in folders:
@@ -245,21 +247,21 @@ def _repository(folder: Path, status: str) -> Git:
     changes = [line for line in status.splitlines() if not line.startswith("#")]
     untracked = [line[2:] for line in changes if line.startswith("? ")]
     commit = heads.get("branch.oid", "")
-    described: Git = {
-        "commit": None if commit.startswith("(") else commit,  # "(initial)": nothing committed yet
+    git: Git = {
+        "commit": None if commit.startswith("(") else commit,  # "(initial)" before the first commit
         "branch": heads.get("branch.head", ""),
         "dirty": bool(changes),
         "untracked": untracked[:_LIST_LIMIT],
     }
     if len(untracked) > _LIST_LIMIT:
-        described["untracked_cut"] = f"{_LIST_LIMIT} of {len(untracked)} untracked files are listed"
+        git["untracked_cut"] = f"{_LIST_LIMIT} of {len(untracked)} untracked files are listed"
     if len(changes) > len(untracked):
-        described.update(_diff(folder))
-    return described
+        git.update(_diff(folder))
+    return git
 
 
 def _diff(folder: Path) -> Git:
-    """Return digest and size of the changes that are not committed. Their text, which may hold secrets, is not stored."""
+    """Return digest and size of the uncommitted changes. Their text is not stored: it may hold secrets."""
     text = _run("git", "-C", str(folder), "diff", "HEAD", "--no-color", "--no-ext-diff")
     if text is None:
         return {"diff_note": "the diff could not be read"}
@@ -288,29 +290,30 @@ def _versions() -> dict[str, str]:
 
 
 def _methods() -> dict[str, str]:
-    """Return package -> version and source digest, of every other package with methods, data sets or spaces."""
-    brought: dict[str, str] = {}
+    """Return package -> version and source digest, for every other package with methods, data sets or spaces."""
+    versions_by_package: dict[str, str] = {}
     for package in importlib.metadata.distributions():
         groups = (entry for entry in package.entry_points if entry.group.startswith("tune_dml."))
         modules = sorted({entry.module.partition(".")[0] for entry in groups})
-        if modules and package.name != "tune-dml" and package.name not in brought:  # the first one is imported
-            brought[package.name] = f"{package.version}, source {_source_digest(modules)}"
-    return brought
+        # If a package is installed twice, Python imports the first.
+        if modules and package.name != "tune-dml" and package.name not in versions_by_package:
+            versions_by_package[package.name] = f"{package.version}, source {_source_digest(modules)}"
+    return versions_by_package
 
 
 def _source_digest(modules: Sequence[str]) -> str:
     """Return a digest of the Python files of top-level modules, without importing them."""
-    seen = hashlib.sha256()
+    digest = hashlib.sha256()
     for module in modules:
         spec = importlib.util.find_spec(module)
         folders = list(spec.submodule_search_locations or ()) if spec else []
         files = sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
         if spec and not folders and spec.origin:
             files = [Path(spec.origin)]
-        seen.update(module.encode())
+        digest.update(module.encode())
         for file in files:
-            seen.update(file.name.encode() + b"\0" + file.read_bytes())
-    return seen.hexdigest()[:12]
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _cpu_model() -> str:
@@ -323,7 +326,7 @@ def _cpu_model() -> str:
 
 
 def _usable_cpus() -> int | None:
-    affinity = getattr(os, "sched_getaffinity", None)  # not on every platform
+    affinity = getattr(os, "sched_getaffinity", None)  # missing on some platforms
     return len(affinity(0)) if affinity else os.cpu_count()
 
 

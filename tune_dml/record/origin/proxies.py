@@ -1,4 +1,4 @@
-"""Hints about HTTP proxies: one set for the internet may also receive requests to this machine."""
+"""Explain failed requests that an HTTP proxy may have received."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from tune_dml.record.origin.provenance import mask
 
 
-def directly(address: str) -> str:
-    """Return a sentence that names the proxy of an address and the command without it; empty without a proxy."""
+def proxy_hint(address: str) -> str:
+    """Return a sentence about the proxy of an address, with the command that avoids it; empty without a proxy."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -17,4 +17,4 @@ def directly(address: str) -> str:
     proxy, host = urllib.request.getproxies().get(parts.scheme), parts.hostname or ""
     if not proxy or urllib.request.proxy_bypass(host):
         return ""
-    return f" The request went through the proxy {mask(proxy)}; without: `export no_proxy={host}`."
+    return f" The request went through the proxy {mask(proxy)}. To avoid it: `export no_proxy={host}`."

@@ -1,4 +1,4 @@
-"""Environment variables of a command that several SLURM jobs run one after another."""
+"""Environment variables of a command that several SLURM jobs execute one after another."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 BUDGET_FROM = "TUNE_DML_BUDGET_FROM"
 """Time from which the budgets of all jobs count, in seconds since the epoch."""
 ARRAY_GROUP = "TUNE_DML_ARRAY_GROUP"
-"""Trials per task, if the session's trials run as tasks of an array."""
+"""Number of trials per task, if the trials run as tasks of an array."""
 TASK_GPUS = "TUNE_DML_TASK_GPUS"
-"""GPUs of each of these tasks; the job that collects their results needs none itself."""
+"""GPUs of each task of the array. The job that collects their results needs none."""
 
 
 def continues_in_next_job() -> bool:
-    """Return whether another job continues an interrupted session. If so, no look is taken between them."""
+    """Return whether another job continues an interrupted session, so that its end is not a look."""
     return BUDGET_FROM in os.environ

@@ -1,4 +1,4 @@
-"""The nodes that a cluster's autoscaler may add."""
+"""Find out which nodes a cluster's autoscaler may add."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from trainables.errors import ConfigError, Problem
 from trainables.files import expand_home
 from tune_dml.text import one_line, shortened
 
-_MOST_NODES = 1000  # per node type, also if the file states no limit
-_BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # `ray up` copies the completed cluster file to the head
+_MAX_NODES = 1000  # per node type; replaces a missing limit
+_BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # on the head; `ray up` writes the completed cluster file there
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder of the service account, which Kubernetes mounts into each pod."""
-_NOT_OURS = (401, 403, 404)
-"""HTTP status codes if the resource does not exist or this pod may not read it."""
+_NOT_READABLE = (401, 403, 404)
+"""HTTP status codes: the resource does not exist, or this pod may not read it."""
 
 
 def autoscaler_nodes() -> tuple[Mapping[str, float], ...]:
     """Return the resources of each node that an autoscaler may start; empty without an autoscaler.
 
-    Some autoscalers announce their limits to the cluster. Ray's own do not: `ray up` writes them to a file on the head,
-    and KubeRay to the cluster's resource, which the head's pod can read.
+    Some autoscalers report their limits to Ray. The limits of `ray up` are in a file on the head, those of KubeRay in a
+    Kubernetes resource, which the head's pod can read.
 
     Raises:
-        ConfigError: Kubernetes does not answer. Without the limits a sweep might be refused, or train without GPUs.
+        ConfigError: Kubernetes does not answer. Without the limits we might refuse a sweep, or train without GPUs.
     """
     from ray.util.client import ray as client
 
@@ -37,24 +37,26 @@ def autoscaler_nodes() -> tuple[Mapping[str, float], ...]:
     if client.is_connected():
         return ()
     if groups := autoscaler_node_groups():
-        return _times((group.resources, group.max_count) for group in groups)
-    if (limits := _limits_on_kubernetes()) is not None:
-        return _of_file(limits)
+        return _repeat_nodes((group.resources, group.max_count) for group in groups)
+    if (limits := _kuberay_limits()) is not None:
+        return _nodes_of_file(limits)
     file = expand_home(_BOOTSTRAP)
-    return _of_file(yaml.safe_load(file.read_text())) if file.exists() and has_autoscaler() else ()
+    return _nodes_of_file(yaml.safe_load(file.read_text())) if file.exists() and has_autoscaler() else ()
 
 
-def _of_file(launched: Mapping[str, Any]) -> tuple[Mapping[str, float], ...]:
-    limit = launched.get("max_workers", _MOST_NODES)
-    kinds = launched.get("available_node_types", {}).values()
-    return _times((kind.get("resources", {}), min(kind.get("max_workers", 0), limit)) for kind in kinds)
+def _nodes_of_file(config: Mapping[str, Any]) -> tuple[Mapping[str, float], ...]:
+    limit = config.get("max_workers", _MAX_NODES)
+    node_types = config.get("available_node_types", {}).values()
+    return _repeat_nodes(
+        (node_type.get("resources", {}), min(node_type.get("max_workers", 0), limit)) for node_type in node_types
+    )
 
 
-def _times(kinds: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[str, float], ...]:
-    return tuple(dict(resources) for resources, count in kinds for _ in range(min(max(count, 0), _MOST_NODES)))
+def _repeat_nodes(node_types: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[str, float], ...]:
+    return tuple(dict(resources) for resources, count in node_types for _ in range(min(max(count, 0), _MAX_NODES)))
 
 
-def _limits_on_kubernetes() -> dict[str, object] | None:
+def _kuberay_limits() -> dict[str, object] | None:
     """Return KubeRay's limits; None outside the head's pod or if the cluster has a fixed size."""
     name, namespace = os.environ.get("RAY_CLUSTER_NAME"), _POD / "namespace"
     if not name or not namespace.exists():
@@ -66,7 +68,7 @@ def _limits_on_kubernetes() -> dict[str, object] | None:
     try:
         return kuberay_limits(namespace.read_text().strip(), name)
     except (OSError, RequestException) as error:
-        if getattr(getattr(error, "response", None), "status_code", None) in _NOT_OURS:
+        if getattr(getattr(error, "response", None), "status_code", None) in _NOT_READABLE:
             return None
         rule = f"Kubernetes must report the cluster's limits ({shortened(one_line(str(error)), 120)})"
         remedy = f"Try again; `kubectl get raycluster {name}` shows whether it answers."

@@ -19,18 +19,18 @@ from tune_dml.planning.request import Resources
 from tune_dml.record.origin.several_jobs import TASK_GPUS
 from tune_dml.running.cluster.autoscaler_limits import autoscaler_nodes
 from tune_dml.running.cluster.probe_address import address_problems
-from tune_dml.running.cluster.start_checks import not_started, start_problems
+from tune_dml.running.cluster.start_checks import start_failure, start_problems
 
 _Answer = TypeVar("_Answer")
-_HEAD_ANSWERS, _SILENCES = 5.0, 9
-"""Seconds to wait for the cluster's head, and unanswered calls in a row that are allowed: a minute in all.
+_HEAD_TIMEOUT, _MAX_UNANSWERED = 5.0, 9
+"""Seconds to wait for the head's answer, and unanswered calls in a row after which it counts as lost: a minute in all.
 
-Ray's own processes wait as long for a restarted head (`gcs_rpc_server_reconnect_timeout_s`, 60), and trials train on
-meanwhile. A driver that left sooner would lose them, and a command has three drivers in all.
+Ray's processes wait as long for a restarted head (`gcs_rpc_server_reconnect_timeout_s`, 60), while trials train. If the
+driver exited earlier, these trials would be lost, and a command restarts its driver only twice.
 """
-_LEAVING = 20.0
+_SHUTDOWN_SECONDS = 20.0
 """Seconds that Ray may take to shut down."""
-_DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so this is no real limit
+_DRIVERS_PER_NODE = 64  # trial drivers of engine `train`, which only wait: a limit that is never reached
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,24 @@ class Capacity:
     """Resources of the connected cluster."""
 
     nodes: tuple[Mapping[str, float], ...]
-    to_come: tuple[Mapping[str, float], ...] = ()
-    """All nodes of a cluster that grows, at its largest."""
+    future_nodes: tuple[Mapping[str, float], ...] = ()
+    """The nodes of a growing cluster when it has its full size."""
 
     def total(self, resource: str) -> float:
-        """Return the sum over nodes."""
+        """Return the sum of a resource over the present nodes."""
         return sum(node.get(resource, 0.0) for node in self.nodes)
 
     @property
     def has_gpus(self) -> bool:
-        """Whether a node, present or to come, has a GPU."""
-        return any(node.get("GPU") for node in (*self.nodes, *self.to_come))
+        """Whether a present or future node has a GPU."""
+        return any(node.get("GPU") for node in (*self.nodes, *self.future_nodes))
 
     def workers_that_fit(self, resources: Resources) -> int:
-        """Return how many workers fit on the empty cluster, at its largest. A worker needs one node."""
-        return max(sum(_workers_on(node, resources) for node in nodes) for nodes in (self.nodes, self.to_come))
+        """Return the number of workers that fit on the empty cluster at its full size. No worker spans two nodes."""
+        return max(sum(_workers_on(node, resources) for node in nodes) for nodes in (self.nodes, self.future_nodes))
 
     def trials_that_fit(self, resources: Resources) -> int:
-        """Return how many trials fit at once."""
+        """Return the number of trials that fit at once."""
         return self.workers_that_fit(resources) // resources.workers
 
 
@@ -63,13 +63,13 @@ def _workers_on(node: Mapping[str, float], resources: Resources) -> int:
     fits = int(node.get("CPU", 0.0) // resources.cpus_per_worker)
     if (share := resources.share) > 0:
         gpus = node.get("GPU", 0.0)
-        # A worker with a share of a GPU cannot be spread over two of them.
+        # A worker with a fraction of a GPU cannot use parts of two.
         fits = min(fits, int(gpus // share) if share >= 1 else int(gpus) * int(1 / share + 1e-9))
     return fits
 
 
 def address_of(flag: str | None) -> tuple[str | None, str]:
-    """Return the Ray address and its origin: flag, then RAY_ADDRESS, then None for a local Ray."""
+    """Return the Ray address and its origin: the flag, otherwise RAY_ADDRESS, otherwise None for a local Ray."""
     if flag:
         return (None if flag == "local" else flag), option_place("address")
     if from_environment := os.environ.get("RAY_ADDRESS"):
@@ -77,34 +77,34 @@ def address_of(flag: str | None) -> tuple[str | None, str]:
     return None, "default"
 
 
-def lost_node(flag: str | None) -> Problem:
-    """Return the problem of a Ray whose processes end before a trial begins; `flag`: --address."""
+def lost_node_problem(flag: str | None) -> Problem:
+    """Return the problem of a Ray whose processes ended before a trial started; `flag` is --address."""
     address, origin = address_of(flag)
     error = ConnectionError("its processes ended before a trial had begun")
-    return not_started(error) if address is None else _unreachable(address, origin, error)
+    return start_failure(error) if address is None else _unreachable_problem(address, origin, error)
 
 
-def _unreachable(address: str, origin: str, error: Exception) -> Problem:
+def _unreachable_problem(address: str, origin: str, error: Exception) -> Problem:
     reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
     remedy = "Start it (`ray up cluster.yaml`), or correct the address."
     return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
-    """Return why trials cannot run: their request, the address, the cluster's size or its nodes.
+    """Return the problems of the request, the address, the cluster's size and its nodes that prevent trials.
 
     Args:
-        resources: What each trial needs.
-        address: From `address_of`.
+        resources: The resources of each trial.
+        address: The address and its origin, from `address_of`.
     """
     if problems := resources.problems() or address_problems(*address):
         return problems
     where, origin = address
     if where is None:
-        start = [] if _is_there() else start_problems(int(local_capacity().total("CPU")))
+        start = [] if _has_ray() else start_problems(int(local_capacity().total("CPU")))
         return [*start, *(visibility_problems() or _capacity_problems(capacity_at(None), resources))]
     try:
-        with joined(where, origin) as capacity:
+        with join_cluster(where, origin) as capacity:
             from tune_dml.running.cluster.versions import version_problems
 
             return [*_capacity_problems(capacity, resources), *version_problems(where, origin, resources)]
@@ -113,7 +113,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
 
 
 def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
-    """Refuse trials that never fit on the cluster; Ray would wait silently."""
+    """Return the problem of trials that never fit on the cluster, for which Ray would wait silently."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
     has = f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"
@@ -122,70 +122,77 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
         needs += f" and {resources.share:g} GPU"
     rule = f"a trial must fit on the cluster, which has {has}"
     remedy = f"Lower {spell('workers')}, {spell('cpus_per_worker')} or {spell('gpus_per_worker')}."
-    # Ray learns the resources of on-premises machines when they join.
-    own = sum(not node for node in capacity.to_come)
-    if own > (joined_yet := max(len(capacity.nodes) - 1, 0)):
-        remedy = f"Only {joined_yet} of its {own} machines beside the head have joined: try again in a minute. {remedy}"
+    # Ray knows the resources of on-premises machines only when they have joined.
+    machines = sum(not node for node in capacity.future_nodes)
+    if machines > (joined_count := max(len(capacity.nodes) - 1, 0)):
+        found = f"Only {joined_count} of its {machines} machines beside the head have joined"
+        remedy = f"{found}: try again in a minute. {remedy}"
     return [Problem("resources", rule, needs, remedy)]
 
 
 def local_capacity() -> Capacity:
-    """Return the capacity that a local Ray would have, or that of a task if the trials run as tasks of an array."""
+    """Return the capacity that a local Ray would have; in a job array, that of one task."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpus = max(visible_gpus(), int(os.environ.get(TASK_GPUS, "0")))
     return Capacity(({"CPU": float(cpus), "GPU": float(gpus)},))
 
 
 def capacity_at(address: str | None, origin: str = "default") -> Capacity:
-    """Return a cluster's capacity; that of a local Ray is computed without starting it.
+    """Return a cluster's capacity, and that of a local Ray without starting it.
 
     Raises:
         ConfigError: No cluster at that address can be joined.
     """
-    if address is None and not _is_there():
+    if address is None and not _has_ray():
         return local_capacity()
-    with joined(address, origin) as capacity:
+    with join_cluster(address, origin) as capacity:
         return capacity
 
 
-def _is_there() -> bool:
-    """Return whether this process has a Ray already."""
+def _has_ray() -> bool:
+    """Return whether this process is already connected to Ray."""
     ray = sys.modules.get("ray")
     return bool(ray and ray.is_initialized())
 
 
 @contextmanager
-def joined(address: str | None, origin: str) -> Iterator[Capacity]:
-    """Connect for the duration of the block. Raise ConfigError if no cluster can be joined."""
-    with connected(address, engine="local", origin=origin) as capacity:
+def join_cluster(address: str | None, origin: str) -> Iterator[Capacity]:
+    """Connect to a cluster for the duration of the block. Raise ConfigError if that fails."""
+    with connect(address, engine="local", origin=origin) as capacity:
         yield capacity
 
 
-def run_on_free_gpu(address: str, origin: str, question: Callable[[], _Answer], seconds: float) -> _Answer:
+def run_on_free_gpu(address: str, origin: str, function: Callable[[], _Answer], seconds: float) -> _Answer:
     """Run a function on a GPU of the cluster. Raise TimeoutError if it does not return within `seconds`."""
     import ray
 
-    with joined(address, origin):
-        answer = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(question).remote()
+    with join_cluster(address, origin):
+        answer = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(function).remote()
         try:
-            found: _Answer = ray.get(answer, timeout=seconds)
+            result: _Answer = ray.get(answer, timeout=seconds)
         except ray.exceptions.GetTimeoutError as error:
             ray.cancel(answer, force=True)
             raise TimeoutError from error
-        return found
+        return result
 
 
 @contextmanager
-def connected(address: str | None, *, engine: str, preload: bool = False, origin: str = "Ray") -> Iterator[Capacity]:
-    """Connect to Ray for the duration of a sweep; an existing connection is used and left open.
+def connect(address: str | None, *, engine: str, preload: bool = False, origin: str = "Ray") -> Iterator[Capacity]:
+    """Connect to Ray for the duration of the block; an existing connection is used and stays open.
 
-    With `preload`, the processes of a Ray that is started import what trials need. Raise ConfigError, with the `origin`
-    of the address, if Ray does not start or answer.
+    Args:
+        address: Address of a cluster; None starts a local Ray.
+        engine: The engine of the trials.
+        preload: Whether the processes of a local Ray import what trials need when they start.
+        origin: Where the address was given, for messages.
+
+    Raises:
+        ConfigError: Ray does not start or answer.
     """
     import ray
 
-    ours = not ray.is_initialized()
-    if ours:
+    is_ours = not ray.is_initialized()
+    if is_ours:
         from tune_dml.running.ray_internals import (
             create_token,
             fast_start,
@@ -202,38 +209,38 @@ def connected(address: str | None, *, engine: str, preload: bool = False, origin
             if address is None:
                 start.enter_context(fast_start())
             if address is None and engine == "local":
-                # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
+                # Engine `train` needs it: without it a stopped trial keeps its workers, and the sweep hangs.
                 start.enter_context(without_dashboard())
             try:
                 ray.init(**_init_arguments(address, engine, preload))
-            except Exception as error:  # such as no answer, or a path that is too long
-                problem = not_started(error) if address is None else _unreachable(address, origin, error)
+            except Exception as error:  # such as a timeout, or a path that is too long
+                problem = start_failure(error) if address is None else _unreachable_problem(address, origin, error)
                 raise ConfigError(problem) from error
         _protect_token()
     try:
         yield Capacity(_node_resources(), autoscaler_nodes())
     finally:
-        if ours:
+        if is_ours:
             ray.shutdown()
 
 
 class Connection:
-    """A Ray connection, opened and closed by its own thread while the driver imports, plans and reports.
+    """A Ray connection that a thread opens and closes while the driver imports, plans and reports.
 
         with Connection(address, resources) as connection:
-            connection.begin(trials)    # if trials are known to remain; otherwise `capacity` connects
+            connection.begin(trials)    # optional: connects before `capacity` is called
             ...
             connection.capacity()       # waits for Ray
             ...
-            connection.end()            # returns at once; the end of the block waits
+            connection.end()            # returns at once; leaving the block waits
 
-    If each first process of a local Ray gets a trial, the processes import what trials need meanwhile. The thread stays
-    alive: Linux ends Ray's processes with the thread that started them.
+    If every initial process of a local Ray gets a trial, the processes import what trials need when they start. The
+    thread stays alive because Linux ends Ray's processes with the thread that started them.
     """
 
     def __init__(self, address: str | None, resources: Resources):
         self._address, self._resources = address, resources
-        self.has_others = address is not None or _is_there()
+        self.has_others = address is not None or _has_ray()
         """Whether other sweeps may use the same Ray."""
         self._thread = ThreadPoolExecutor(1, "ray")
         self._ray = ExitStack()
@@ -244,33 +251,35 @@ class Connection:
 
     def __exit__(self, *error: object) -> None:
         try:
-            self.end().result(_LEAVING)
+            self.end().result(_SHUTDOWN_SECONDS)
         except TimeoutError:
             from tune_dml.running.ray_internals import kill_node
 
             kill_node()
-            with suppress(TimeoutError):  # a node that we did not start may hang too
-                self.end().result(_LEAVING)
+            with suppress(TimeoutError):  # a node that we did not start can hang, too
+                self.end().result(_SHUTDOWN_SECONDS)
         self._thread.shutdown(wait=False)
 
     def begin(self, trials: int) -> Future[Capacity]:
-        """Connect in the background; `trials` is the number of known trials, up to the allowed concurrency."""
+        """Connect in the background; `trials` is the number of trials that can start at once."""
         self._capacity = self._thread.submit(self._connect, trials)
         return self._capacity
 
     def capacity(self) -> Capacity:
-        """Return the cluster's capacity."""
+        """Wait for the connection, and return the cluster's capacity."""
         return (self._capacity or self.begin(0)).result()
 
     def end(self) -> Future[None]:
-        """Leave Ray; a Ray started for the sweep ends."""
+        """Disconnect in the background; stop a Ray that this connection started."""
         return self._thread.submit(self._ray.close)
 
     def _connect(self, trials: int) -> Capacity:
-        here = local_capacity()
-        idle = int(here.total("CPU"))  # processes that Ray starts at once
-        needed = self._resources.engine == "local" and min(trials, here.trials_that_fit(self._resources)) >= idle
-        return self._ray.enter_context(connected(self._address, engine=self._resources.engine, preload=needed))
+        local = local_capacity()
+        processes = int(local.total("CPU"))  # Ray starts one process per CPU
+        preloads = (
+            self._resources.engine == "local" and min(trials, local.trials_that_fit(self._resources)) >= processes
+        )
+        return self._ray.enter_context(connect(self._address, engine=self._resources.engine, preload=preloads))
 
 
 def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str, object]:
@@ -282,7 +291,7 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
         return {"address": address, **common}
     os.environ.pop("RAY_ADDRESS", None) if os.environ.get("RAY_ADDRESS") == "local" else None
     if engine == "train":
-        os.environ["RAY_TRAIN_V2_ENABLED"] = "1"  # some profiles still set 0; we need the second version
+        os.environ["RAY_TRAIN_V2_ENABLED"] = "1"  # some shell profiles set 0, but we need version 2
     from tune_dml.running.ray_internals import preload_argument
 
     capacity = local_capacity()
@@ -297,16 +306,16 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
 
 
 class NodeWatch:
-    """Checks repeatedly whether this process's Ray node is lost."""
+    """Detects that this process's Ray node is lost."""
 
     def __init__(self) -> None:
-        self._silences = 0
-        """Times in a row that the head did not answer."""
+        self._unanswered_calls = 0
+        """Number of calls in a row that the head did not answer."""
 
     def is_lost(self) -> bool:
-        """Return whether the raylet is gone, the node counts as dead, or the head was silent for a minute.
+        """Return whether the raylet is gone, the node counts as dead, or the head has not answered for a minute.
 
-        False if this process is connected to no node.
+        Return False if this process is not connected to a node.
         """
         ray: Any = sys.modules.get("ray")
         is_initialized = getattr(ray, "is_initialized", None)  # missing while Ray is being imported
@@ -314,20 +323,20 @@ class NodeWatch:
             return False
         from tune_dml.running.ray_internals import is_node_alive, raylet_socket
 
-        if (listens := raylet_socket()) is None:  # a Ray client
+        if (socket_path := raylet_socket()) is None:  # a Ray client
             return False
-        if not _listens(listens):
+        if not _accepts_connection(socket_path):
             return bool(is_initialized())  # False: it was just shut down
-        alive = is_node_alive(_HEAD_ANSWERS)
-        self._silences = self._silences + 1 if alive is None else 0
-        return bool(is_initialized()) and (alive is False or self._silences >= _SILENCES)
+        alive = is_node_alive(_HEAD_TIMEOUT)
+        self._unanswered_calls = self._unanswered_calls + 1 if alive is None else 0
+        return bool(is_initialized()) and (alive is False or self._unanswered_calls >= _MAX_UNANSWERED)
 
 
-def _listens(place: str) -> bool:
+def _accepts_connection(path: str) -> bool:
     try:
-        with socket.socket(socket.AF_UNIX) as knock:
-            knock.settimeout(5.0)
-            knock.connect(place)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5.0)
+            client.connect(path)
     except TimeoutError:  # busy
         return True
     except OSError:
@@ -350,13 +359,13 @@ def _node_resources() -> tuple[Mapping[str, float], ...]:
     return tuple(node["Resources"] for node in ray.nodes() if node["Alive"])
 
 
-def trials_that_fit_now(capacity: Capacity, resources: Resources, most: int | None) -> int:
-    """Return how many trials fit on the present nodes and those to come, at most `most`."""
+def trials_that_fit_now(capacity: Capacity, resources: Resources, limit: int | None) -> int:
+    """Return the number of trials that fit on the present and future nodes, at most `limit`."""
     now = replace(capacity, nodes=_node_resources()).trials_that_fit(resources)
-    return min(now, most or now)
+    return min(now, limit or now)
 
 
-def refuse_unless_it_fits(capacity: Capacity, resources: Resources) -> int:
+def count_fitting_trials(capacity: Capacity, resources: Resources) -> int:
     """Return the number of trials that fit at once. Raise ConfigError if none ever fits."""
     raise_if_any(_capacity_problems(capacity, resources))
     return capacity.trials_that_fit(resources)

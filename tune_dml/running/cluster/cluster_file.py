@@ -1,6 +1,6 @@
-"""Check a cluster file before a machine is started: Ray's schema, and what our sweeps need.
+"""Check a cluster file before any machine starts: against Ray's schema, and for the needs of our sweeps.
 
-Schema and defaults are those of the installed Ray, whose loader stops at the first error; here all are shown.
+Schema and defaults are those of the installed Ray. Its own loader stops at the first error; this check reports all.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tune_dml.running.cluster.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
 
 _ClusterConfig = Mapping[str, Any]
-"""A cluster file as YAML has it, checked by Ray's schema."""
+"""The content of a cluster file, which Ray's schema checks."""
 _TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
-_EXAMPLES = "cluster.yaml and deploy/ have commented ones."
+_EXAMPLES = "cluster.yaml and deploy/ are commented examples."
 _TYPES = {
     "object": "a mapping",
     "array": "a list",
@@ -35,15 +35,15 @@ _TYPES = {
     "number": "a number",
 }
 _PROVIDER_KEYS = ("aws_credentials", "coordinator_address", "external_head_ip")
-"""Keys that Ray reads beside those of its schema, for these providers."""
+"""Keys that Ray also reads for `_CHECKED_PROVIDERS`, although its schema lacks them."""
 _CHECKED_PROVIDERS = ("aws", "gcp", "local")
 _PROGRAMS = ("ssh", "rsync")
-"""Programs that Ray's launcher runs here."""
+"""Programs that Ray's launcher runs on this machine."""
 _LAUNCHER_NEEDS = {"aws": ("boto3", "boto3"), "gcp": ("googleapiclient", "google-api-python-client")}
-"""Provider -> module that Ray's launcher imports here, and its package."""
-_TO_FILL = re.compile(r"\bYOUR-[A-Z-]+")
+"""Provider -> module that Ray's launcher imports on this machine, and its package."""
+_PLACEHOLDER = re.compile(r"\bYOUR-[A-Z-]+")
 _MOUNTS = re.compile(r"\bmount|fuse|lustre|gpfs")
-_STARTS = re.compile(r"\bray start\b")
+_RAY_START = re.compile(r"\bray start\b")
 _DASHBOARD = re.compile(r"--dashboard-host[= ]+['\"]?([^\s'\";]+)")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _GPU_MACHINES = re.compile(r"[pg]\d|a\d-")
@@ -55,7 +55,7 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
 
     Args:
         path: The file.
-        to_start: Whether a cluster is started from the file; otherwise it only has to lead to a running one.
+        to_start: Whether a cluster will be started from the file; otherwise only a running one is reached by it.
     """
     try:
         config = read_mapping(path, "cluster file", _EXAMPLES)
@@ -65,25 +65,25 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
         if not to_start:
             rule = "Ray's launcher cannot reach a cluster on Kubernetes"
             return [Problem(str(path), rule, config.get("kind"), "Name http://HOST:8265 of a port-forward.")]
-        return [_at(path, problem) for problem in rayjob_problems(config)]
-    if unread := list(_key_problems(config, "")):  # the schema's checks cannot read these
-        return [_at(path, problem) for problem in unread]
+        return [_locate(path, problem) for problem in rayjob_problems(config)]
+    if key_problems := list(_key_problems(config, "")):  # the schema cannot check these
+        return [_locate(path, problem) for problem in key_problems]
     errors = _schema_errors(config)
-    found = [*_schema_problems(errors), *_unlisted_problems(config)] or list(_ray_problems(config))
-    if not any(error.validator == "type" for error in errors):  # else the file is ambiguous
-        found += _sweep_problems(config) if to_start else _package_problems(config)
-    return [_at(path, problem) for problem in found]
+    problems = [*_schema_problems(errors), *_unlisted_problems(config)] or list(_ray_problems(config))
+    if not any(error.validator == "type" for error in errors):  # after a wrong type, further checks would fail
+        problems += _sweep_problems(config) if to_start else _package_problems(config)
+    return [_locate(path, problem) for problem in problems]
 
 
 def cluster_file_gaps(path: Path) -> list[Problem]:
-    """Return what a correct file lacks before it can be started: values of placeholders, packages."""
+    """Return what is missing before a correct file can be used: values of placeholders, and packages."""
     config = read_mapping(path, "cluster file", _EXAMPLES)
     packages = () if "apiVersion" in config else _package_problems(config)
-    return [_at(path, problem) for problem in (*_unfilled(config), *packages)]
+    return [_locate(path, problem) for problem in (*_placeholder_problems(config), *packages)]
 
 
 def cluster_file_notes(path: Path) -> list[str]:
-    """Return notes on a correct file."""
+    """Return notes for the user of a correct file."""
     config: _ClusterConfig = read_mapping(path, "cluster file", _EXAMPLES)
     if "apiVersion" in config:
         return [f"Kubernetes checks its schema: kubectl apply --dry-run=server -f {path}"]
@@ -96,7 +96,7 @@ def cluster_file_notes(path: Path) -> list[str]:
     return [*notes, "workers mount no shared folder: name a bucket with each sweep, --trial-files s3://..."]
 
 
-def _at(path: Path, problem: Problem) -> Problem:
+def _locate(path: Path, problem: Problem) -> Problem:
     return Problem(f"{path.name}: {problem.place}", problem.rule, problem.value, problem.remedy)
 
 
@@ -111,69 +111,69 @@ def _schema_errors(config: _ClusterConfig) -> list[Any]:
 def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
     """Yield a problem for each unknown key, missing key and wrong type of the file."""
     for error in errors:
-        above, known = [str(key) for key in error.absolute_path], list(error.schema.get("properties", {}))
+        parents, known = [str(key) for key in error.absolute_path], list(error.schema.get("properties", {}))
         if error.validator == "additionalProperties":
             unknown = [key for key in error.instance if key not in known]
-            yield from (_unknown(".".join([*above, str(key)]), known) for key in unknown)
+            yield from (_unknown_key(".".join([*parents, str(key)]), known) for key in unknown)
         elif error.validator == "required":
             missing = [key for key in error.schema["required"] if key not in error.instance]
             key = next(key for key in missing if error.message.startswith(repr(key)))
             yield Problem(
-                ".".join([*above, key]), "must be given", None, _about(error.schema["properties"].get(key, {}))
+                ".".join([*parents, key]), "must be given", None, _description(error.schema["properties"].get(key, {}))
             )
         elif error.validator == "type":
-            kinds = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
-            rule = f"must be {' or '.join(_TYPES[kind] for kind in kinds if kind != 'null')}"
-            yield Problem(".".join(above), rule, error.instance, _about(error.schema))
+            types = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
+            rule = f"must be {' or '.join(_TYPES[kind] for kind in types if kind != 'null')}"
+            yield Problem(".".join(parents), rule, error.instance, _description(error.schema))
         else:
-            yield Problem(".".join(above), error.message.partition("\n")[0])
+            yield Problem(".".join(parents), error.message.partition("\n")[0])
 
 
-def _key_problems(part: Any, place: str) -> Iterator[Problem]:
-    """Refuse keys that are no text, which the schema's checks cannot read."""
+def _key_problems(part: Any, location: str) -> Iterator[Problem]:
+    """Yield a problem for each key that is not text, which the schema cannot check."""
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
-    for key, inner in pairs:
+    for key, value in pairs:
         if isinstance(part, Mapping) and not isinstance(key, str):
-            remedy = "Write it in quotes, or remove the blank behind it."
-            yield Problem(place or "the file", "keys must be text", key, remedy)
-        yield from _key_problems(inner, f"{place}.{key}".lstrip("."))
+            remedy = "Write it in quotes, or remove the space after it."
+            yield Problem(location or "the file", "keys must be text", key, remedy)
+        yield from _key_problems(value, f"{location}.{key}".lstrip("."))
 
 
-def _about(part: _ClusterConfig) -> str:
+def _description(part: _ClusterConfig) -> str:
     """Return the first sentence of a description in Ray's schema."""
     return str(part.get("description", "")).partition(". ")[0]
 
 
-def _unknown(place: str, known: Sequence[str]) -> Problem:
-    return Problem(place, "no such key", None, nearest(place.rpartition(".")[2], known, what="key"))
+def _unknown_key(location: str, known: Sequence[str]) -> Problem:
+    return Problem(location, "no such key", None, nearest(location.rpartition(".")[2], known, what="key"))
 
 
 def _unlisted_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    """Check what Ray's schema leaves open: keys under `provider`, sources of mounts."""
+    """Check what Ray's schema does not: the keys of `provider`, and the sources of mounts."""
     from tune_dml.running.ray_internals import cluster_file_schema
 
     provider, mounts = config.get("provider"), config.get("file_mounts")
     known = [*cluster_file_schema()["properties"]["provider"]["properties"], *_PROVIDER_KEYS]
     for key in provider if isinstance(provider, dict) and provider.get("type") in _CHECKED_PROVIDERS else ():
         if key not in known:
-            yield _unknown(f"provider.{key}", known)
-    for place, source in mounts.items() if isinstance(mounts, dict) else ():
+            yield _unknown_key(f"provider.{key}", known)
+    for location, source in mounts.items() if isinstance(mounts, dict) else ():
         if not isinstance(source, str):
-            yield Problem(f"file_mounts.{place}", "must be the path of the files to copy", source)
+            yield Problem(f"file_mounts.{location}", "must be the path of the files to copy", source)
 
 
 def _ray_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    """Return what Ray's loader refuses beyond its schema, such as a head that is no node type."""
+    """Yield the error of Ray's loader beyond its schema, such as a head that is not a node type."""
     from tune_dml.running.ray_internals import validate_cluster_file
 
     printed, level = io.StringIO(), logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with redirect_stdout(printed), redirect_stderr(printed):  # it prints before it raises
+        with redirect_stdout(printed), redirect_stderr(printed):  # it prints its message before it raises
             validate_cluster_file(config)
-    except Exception as error:  # any error means that the file is wrong
-        words = str(error).strip() or printed.getvalue().strip() or type(error).__name__
-        yield Problem("the file", f"Ray refuses it: {one_line(words.splitlines()[0]).rstrip('.')}")
+    except Exception as error:  # whatever it raises, the file is wrong
+        message = str(error).strip() or printed.getvalue().strip() or type(error).__name__
+        yield Problem("the file", f"Ray refuses it: {one_line(message.splitlines()[0]).rstrip('.')}")
     finally:
         logging.disable(level)
 
@@ -183,21 +183,21 @@ def _package_problems(config: _ClusterConfig) -> Iterator[Problem]:
     if module and find_spec(module) is None:
         rule = f"Ray's launcher needs the package {package} here"
         yield Problem("provider.type", rule, None, f"pip install {package}")
-    if lacking := [program for program in _PROGRAMS if which(program) is None]:
-        rule = f"Ray's launcher runs {' and '.join(lacking)} here, to reach machines and to copy files"
-        yield Problem("provider.type", rule, None, f"Install {' and '.join(lacking)}.")
+    if missing := [program for program in _PROGRAMS if which(program) is None]:
+        rule = f"Ray's launcher runs {' and '.join(missing)} here, to reach machines and to copy files"
+        yield Problem("provider.type", rule, None, f"Install {' and '.join(missing)}.")
 
 
 def _sweep_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    """Return why a sweep would not run, or not safely, on a cluster that Ray would start."""
+    """Yield why a sweep would fail, or be unsafe, on the cluster that Ray would start."""
     yield from _token_problems(config)
     yield from _dashboard_problems(config)
     yield from _head_problems(config)
     yield from _image_problems(config)
     yield from _local_problems(config)
-    for place, source in (config.get("file_mounts") or {}).items():
+    for location, source in (config.get("file_mounts") or {}).items():
         if isinstance(source, str):
-            yield from _mount_problems(place, expand_home(source))
+            yield from _mount_problems(location, expand_home(source))
 
 
 def _commands(config: _ClusterConfig, key: str) -> Sequence[str]:
@@ -205,49 +205,51 @@ def _commands(config: _ClusterConfig, key: str) -> Sequence[str]:
 
 
 def _token_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    asks = False
-    for who in ("head", "worker"):
+    requires_token = False
+    for role in ("head", "worker"):
         starts = [
-            _STARTS.split(command)[0]
-            for command in _commands(config, f"{who}_start_ray_commands")
-            if _STARTS.search(command)
+            _RAY_START.split(command)[0]
+            for command in _commands(config, f"{role}_start_ray_commands")
+            if _RAY_START.search(command)
         ]
-        if starts and all("RAY_AUTH_MODE=token" in before for before in starts):
-            asks = True
+        if starts and all("RAY_AUTH_MODE=token" in prefix for prefix in starts):
+            requires_token = True
             continue
         rule = "every node must require the token: otherwise anyone who reaches its port can run code"
-        yield Problem(f"{who}_start_ray_commands", rule, None, "Write RAY_AUTH_MODE=token before `ray start`.")
-    if asks and not any(place.endswith(".ray/auth_token") for place in config.get("file_mounts") or {}):
+        yield Problem(f"{role}_start_ray_commands", rule, None, "Write RAY_AUTH_MODE=token before `ray start`.")
+    if requires_token and not any(location.endswith(".ray/auth_token") for location in config.get("file_mounts") or {}):
         rule = "Ray refuses to start under RAY_AUTH_MODE=token on a node without the token"
         yield Problem("file_mounts", rule, None, f"Add ~/.ray/auth_token: {_TOKEN}.")
 
 
 def _dashboard_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    said = _DASHBOARD.findall("\n".join(_commands(config, "head_start_ray_commands")))  # Ray's own default is loopback
+    hosts = _DASHBOARD.findall("\n".join(_commands(config, "head_start_ray_commands")))  # Ray's own default is loopback
     rule, remedy = "the dashboard must listen on loopback: it takes jobs", "Use 127.0.0.1 and `ray dashboard`."
-    for host in said:
+    for host in hosts:
         if host not in _LOOPBACK:
             yield Problem("head_start_ray_commands", rule, host, remedy)
 
 
 def _head_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    """Require a head that offers `trial_driver`, and no CPU or GPU: it runs drivers, no trials."""
+    """Require that the head offers `trial_driver`, but no CPU or GPU, because it must run drivers but no trials."""
     types, name = config.get("available_node_types") or {}, str(config.get("head_node_type"))
     if types and name not in types:
-        return  # reported by Ray
-    has = (types.get(name) or {}).get("resources") or {}
+        return  # Ray's own check reports it
+    resources = (types.get(name) or {}).get("resources") or {}
     start = "\n".join(_commands(config, "head_start_ray_commands"))
-    if "trial_driver" not in has and "trial_driver" not in start:
+    if "trial_driver" not in resources and "trial_driver" not in start:
         rule = "the head must offer trial_driver, which a trial with several workers holds"
         yield Problem("head_node_type", rule, None, f"resources: {{'CPU': 0, 'trial_driver': 64}}; {_GUIDE}")
-    may_have = {"CPU": True, "GPU": not types or _has_gpus((types.get(name) or {}).get("node_config") or {})}
-    for what, there in may_have.items():
-        unless = f"--num-{what.lower()}s"
-        said_none = has.get(what) == 0 or re.search(rf"{unless}[= ]0\b", start)
-        if has.get(what) or (there and not said_none):
-            rule = f"the head must offer no {what}: trials there would share it with every sweep's driver"
-            remedy = f"resources: {{'{what}': 0}}." if types else f"Write {unless}=0 behind `ray start --head`."
-            yield Problem("head_node_type" if types else "head_start_ray_commands", rule, has.get(what), remedy)
+    defaults = {"CPU": True, "GPU": not types or _has_gpus((types.get(name) or {}).get("node_config") or {})}
+    for resource, is_default in defaults.items():
+        option = f"--num-{resource.lower()}s"
+        is_zero = resources.get(resource) == 0 or re.search(rf"{option}[= ]0\b", start)
+        if resources.get(resource) or (is_default and not is_zero):
+            rule = f"the head must offer no {resource}: trials there would share it with every sweep's driver"
+            remedy = f"resources: {{'{resource}': 0}}." if types else f"Write {option}=0 after `ray start --head`."
+            yield Problem(
+                "head_node_type" if types else "head_start_ray_commands", rule, resources.get(resource), remedy
+            )
 
 
 def _has_gpus(node: _ClusterConfig) -> bool:
@@ -256,7 +258,7 @@ def _has_gpus(node: _ClusterConfig) -> bool:
 
 
 def _image_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    """Refuse Ray's default image on AWS, which is too old."""
+    """Yield a problem for each node type with Ray's default image on AWS, which is too old."""
     if config.get("provider", {}).get("type") != "aws":
         return
     for name, kind in (config.get("available_node_types") or {}).items():
@@ -268,14 +270,14 @@ def _image_problems(config: _ClusterConfig) -> Iterator[Problem]:
 
 
 def _local_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    """Check what the head needs to start one's own machines; Ray would retry silently."""
+    """Check what the head needs to start on-premises machines. Without it Ray would retry silently."""
     key = (config.get("auth") or {}).get("ssh_private_key")
     if key and not expand_home(key).exists():
         rule = "the SSH key must exist: Ray copies it to the head, which starts the workers with it"
         yield Problem("auth.ssh_private_key", rule, key, "deploy/on_premises.yaml shows how to make one.")
     start = "\n".join(_commands(config, "head_start_ray_commands"))
     if _is_local(config) and "RAY_enable_autoscaler_v2=0" not in start:
-        rule = "the second version of Ray's autoscaler counts the head as one of the workers, and leaves one out"
+        rule = "version 2 of Ray's autoscaler counts the head as a worker, and so starts one worker too few"
         yield Problem("head_start_ray_commands", rule, None, "Write RAY_enable_autoscaler_v2=0 before `ray start`.")
 
 
@@ -283,28 +285,30 @@ def _is_local(config: _ClusterConfig) -> bool:
     return bool(config.get("provider", {}).get("type") == "local")
 
 
-def _unfilled(config: _ClusterConfig) -> Iterator[Problem]:
-    for place, text in _texts(config, ""):
-        if found := _TO_FILL.search(text):
-            yield Problem(place, "must be filled in", found[0], "The comments of the file say where to find it.")
+def _placeholder_problems(config: _ClusterConfig) -> Iterator[Problem]:
+    for location, text in _strings(config, ""):
+        if placeholder := _PLACEHOLDER.search(text):
+            yield Problem(
+                location, "must be filled in", placeholder[0], "The comments of the file say where to find it."
+            )
 
 
-def _texts(part: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Yield (place, text) for every text in a file."""
+def _strings(part: Any, location: str) -> Iterator[tuple[str, str]]:
+    """Yield (location, text) for every string in a file."""
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
     if isinstance(part, str):
-        yield place, part
-    for key, inner in pairs:
-        yield from _texts(inner, f"{place}.{key}".lstrip("."))
+        yield location, part
+    for key, value in pairs:
+        yield from _strings(value, f"{location}.{key}".lstrip("."))
 
 
-def _mount_problems(place: str, source: Path) -> Iterator[Problem]:
+def _mount_problems(location: str, source: Path) -> Iterator[Problem]:
     if source.name == _TOKEN.name and not source.exists():
         rule = "the token file must exist"
         remedy = f"ray get-auth-token --generate > /dev/null && chmod 600 {source}"
-        yield Problem(f"file_mounts.{place}", rule, str(source), remedy)
+        yield Problem(f"file_mounts.{location}", rule, str(source), remedy)
     elif source.name == _TOKEN.name and source.stat().st_mode & 0o077:
         rule = "only the owner may read the token: a reader can run code on the cluster"
-        yield Problem(f"file_mounts.{place}", rule, f"{source.stat().st_mode & 0o777:04o}", f"chmod 600 {source}")
+        yield Problem(f"file_mounts.{location}", rule, f"{source.stat().st_mode & 0o777:04o}", f"chmod 600 {source}")
     elif not source.exists():
-        yield Problem(f"file_mounts.{place}", "the copied file must exist", str(source))
+        yield Problem(f"file_mounts.{location}", "the copied file must exist", str(source))

@@ -5,7 +5,7 @@
         job, new = submit(client, "cluster.yaml", "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
         for text in follow(client, job): ...
 
-Our packages travel with the job, so the nodes need only the project's dependencies.
+The job includes the code of our packages, so that the nodes need only the project's dependencies.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from tune_dml.running.cluster.upload import Upload
 from tune_dml.text import one_line, shortened
 
 _GRACE = 60
-"""Seconds that a cancelled sweep has to write its table and report."""
+"""Seconds that a cancelled sweep gets to write its table and report."""
 _TUNNEL_SECONDS = 120.0
 _PLACE = "cluster"
 _ADDRESS = re.compile(r"(https?|ray)://.+|[^/]+:\d+")
-_REFUSED = "Request failed with status code"
-"""How an error of Ray's job client begins."""
+_REQUEST_FAILED = "Request failed with status code"
+"""Beginning of the errors of Ray's job client."""
 _PROGRAM = "python -m tune_dml.cli"
-_SENT = "tune_dml.sent"
-_GO_ON = re.compile(r"Continue with: (.+)")
+_DIGEST = "tune_dml.sent"
+_CONTINUE = re.compile(r"Continue with: (.+)")
 _EXIT = re.compile(r"exit code (\d+)")
 _ENDS = {"3": "finished, with trials that failed", "130": "interrupted, resumable"}
-"""Exit codes of a command that are no failure."""
-_OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+"""Exit codes of a command that do not mean that it failed."""
+_FINAL_STATUSES = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
 @dataclass(frozen=True)
@@ -58,27 +58,27 @@ class RayJob:
     sweep: str
     status: str
     message: str = ""
-    """Ray's message about it."""
-    sent: str = field(default="", compare=False)
-    """Digest of the command and the files that went with it."""
+    """Ray's message about the job."""
+    digest: str = field(default="", compare=False)
+    """Digest of the command and its files."""
 
     def __str__(self) -> str:
-        """Return `eta1@1: stopped`, with the reason of a failure: the log of a job that never began is empty."""
-        why = one_line(self.message.partition(", last available logs")[0]) if self.status == "FAILED" else ""
-        code = _EXIT.search(why)
-        if code and code[1] in _ENDS:  # the command's own exit code, which Ray calls a failure
+        """Return `eta1@1: stopped`; a failure with its reason, because a job that never started has an empty log."""
+        reason = one_line(self.message.partition(", last available logs")[0]) if self.status == "FAILED" else ""
+        code = _EXIT.search(reason)
+        if code and code[1] in _ENDS:  # an exit code of the command, which Ray reports as a failure
             return f"{self.id}: {_ENDS[code[1]]}"
-        return f"{self.id}: {self.status.lower()}" + (f" ({shortened(why, 200)})" if why else "")
+        return f"{self.id}: {self.status.lower()}" + (f" ({shortened(reason, 200)})" if reason else "")
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.status in _OVER
+    def has_ended(self) -> bool:
+        """Whether the job has ended."""
+        return self.status in _FINAL_STATUSES
 
 
 @contextmanager
 def cluster_client(target: str) -> Iterator[Any]:
-    """Connect to the cluster's job server, by an SSH tunnel for a cluster file.
+    """Connect to the cluster's job server, through an SSH tunnel if the target is a cluster file.
 
     Raises:
         ConfigError: No job server answers, a token is missing, or the connection breaks.
@@ -88,33 +88,35 @@ def cluster_client(target: str) -> Iterator[Any]:
 
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # hide Ray's messages about uploads; we print our own
-    hidden = {name: os.environ.pop(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS") if name in os.environ}
+    environment = {
+        name: os.environ.pop(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS") if name in os.environ
+    }
     try:
         with _tunnel(target) as address:
             yield JobSubmissionClient(_dashboard_of(address))
     except OSError as error:
-        if error.filename is not None or type(error) is BrokenPipeError:  # our own file or output, not the connection
+        if error.filename is not None or type(error) is BrokenPipeError:  # of our files or output
             raise
-        raise ConfigError(_cut_off(target, error)) from error
+        raise ConfigError(_connection_problem(target, error)) from error
     except (RuntimeError, RayStateApiException) as error:
-        if isinstance(error, RuntimeError) and not str(error).startswith(_REFUSED):
+        if isinstance(error, RuntimeError) and not str(error).startswith(_REQUEST_FAILED):
             raise
         rule = f"the cluster's head must answer ({shortened(_last_line(error), 90)})"
         remedy = "Try again; if it still fails, the cluster's Ray hangs: restart it."
         raise ConfigError(Problem(_PLACE, rule, target, remedy)) from error
     finally:
-        os.environ.update(hidden)
+        os.environ.update(environment)
         logging.disable(level)
 
 
-def _cut_off(target: str, error: Exception) -> Problem:
+def _connection_problem(target: str, error: Exception) -> Problem:
     rule = f"the connection to the cluster must last ({_last_line(error)})"
     remedy = "Try again; submitted jobs continue without the connection, as long as the head runs."
     return Problem(_PLACE, rule, target, remedy)
 
 
 def _dashboard_of(address: str) -> str:
-    """Return the job server, http://HOST:PORT. Raise ConfigError if none answers within seconds."""
+    """Return the address of the job server, http://HOST:PORT. Raise ConfigError if it does not answer in seconds."""
     from ray.dashboard.utils import get_address_for_submission_client
 
     if not _ADDRESS.fullmatch(address):
@@ -135,7 +137,7 @@ def _dashboard_of(address: str) -> str:
 
 @contextmanager
 def _tunnel(target: str) -> Iterator[str]:
-    """Yield the address itself, or for a cluster file the near end of an SSH tunnel to its dashboard."""
+    """Yield an address unchanged; for a cluster file, open an SSH tunnel and yield its local end."""
     if not target.endswith((".yaml", ".yml")):
         yield target
         return
@@ -164,24 +166,24 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
         except OSError:
             threading.Event().wait(0.2)
     tunnel.terminate()
-    said = (tunnel.communicate()[0] or "").strip().splitlines() or ["no answer"]
-    rule = f"the cluster's head must be reachable by SSH ({said[-1].strip()})"
+    lines = (tunnel.communicate()[0] or "").strip().splitlines() or ["no answer"]
+    rule = f"the cluster's head must be reachable by SSH ({lines[-1].strip()})"
     raise ConfigError(Problem(_PLACE, rule, target, f"Start it: `ray up {target}`."))
 
 
 def _jobs_of(client: Any, sweep: str) -> list[RayJob]:
-    """Return a sweep's jobs in the order of their start."""
-    found = [details for details in client.list_jobs() if (details.metadata or {}).get("tune_dml.sweep") == sweep]
-    found.sort(key=lambda details: details.start_time or 0)
+    """Return a sweep's jobs, ordered by their start."""
+    all_details = [job for job in client.list_jobs() if (job.metadata or {}).get("tune_dml.sweep") == sweep]
+    all_details.sort(key=lambda details: details.start_time or 0)
     return [
         RayJob(
             details.submission_id,
             sweep,
             str(details.status.value),
             details.message or "",
-            details.metadata.get(_SENT, ""),
+            details.metadata.get(_DIGEST, ""),
         )
-        for details in found
+        for details in all_details
         if details.submission_id
     ]
 
@@ -197,17 +199,18 @@ def latest_job(client: Any, sweep: str, target: str) -> RayJob:
     return jobs[-1]
 
 
-def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[RayJob, bool]:
+def submit(client: Any, typed_target: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[RayJob, bool]:
     """Run `tune-dml WORDS` on the cluster's head.
 
-    A job is named after its sweep. A running job is returned instead of a second one, also to two simultaneous callers.
+    The name of a job is made from its sweep. If the sweep has a running job, return it and submit nothing; this also
+    holds for two simultaneous callers.
 
     Args:
         client: From `cluster_client`.
-        there: The cluster as its user typed it, for the commands that are advised.
+        typed_target: The cluster as the user typed it, with its flags, for the commands that messages recommend.
         sweep: The sweep's name.
         words: The command.
-        upload: Files that travel with it.
+        upload: Files that are sent with it.
 
     Returns:
         The job, and whether it is new.
@@ -215,69 +218,72 @@ def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Up
     Raises:
         ConfigError: The running job was started by another command.
     """
-    sent = _digest(words, upload)
-    before = _jobs_of(client, sweep)
-    if before and not before[-1].over:
-        raise_if_any(_other_command(before, words, sent, there))
-        return before[-1], False
-    name = f"{sweep}@{len(before) + 1}"
-    if _start(client, name, words, upload, there=there, metadata={"tune_dml.sweep": sweep, _SENT: sent}):
-        return RayJob(name, sweep, "PENDING", sent=sent), True
-    known = _jobs_of(client, sweep)
-    raise_if_any(_other_command(known, words, sent, there))
-    return next(job for job in known if job.id == name), False
+    digest = _digest_of(words, upload)
+    jobs = _jobs_of(client, sweep)
+    if jobs and not jobs[-1].has_ended:
+        raise_if_any(_other_command(jobs, words, digest, typed_target))
+        return jobs[-1], False
+    name = f"{sweep}@{len(jobs) + 1}"
+    if _start(
+        client, name, words, upload, typed_target=typed_target, metadata={"tune_dml.sweep": sweep, _DIGEST: digest}
+    ):
+        return RayJob(name, sweep, "PENDING", digest=digest), True
+    jobs = _jobs_of(client, sweep)
+    raise_if_any(_other_command(jobs, words, digest, typed_target))
+    return next(job for job in jobs if job.id == name), False
 
 
-def _digest(words: Sequence[str], upload: Upload) -> str:
+def _digest_of(words: Sequence[str], upload: Upload) -> str:
     """Return a digest of a command and the user's files."""
-    found = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape"))
-    for place in sorted(upload.own):
-        found.update(f"\0{place}\0".encode() + hashlib.sha256(upload.files[place].read_bytes()).digest())
-    return found.hexdigest()
+    digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape"))
+    for path in sorted(upload.user_files):
+        digest.update(f"\0{path}\0".encode() + hashlib.sha256(upload.files[path].read_bytes()).digest())
+    return digest.hexdigest()
 
 
-def _other_command(jobs: Sequence[RayJob], words: Sequence[str], sent: str, there: str) -> list[Problem]:
-    """Refuse a command that is neither `resume` nor that of the running job."""
-    if words[0] == "resume" or any(job.sent in {sent, ""} for job in jobs):
+def _other_command(jobs: Sequence[RayJob], words: Sequence[str], digest: str, typed_target: str) -> list[Problem]:
+    """Return a problem if the command is neither `resume` nor the command of the running job."""
+    if words[0] == "resume" or any(job.digest in {digest, ""} for job in jobs):
         return []
-    job, target = jobs[-1], shlex.quote(shlex.split(there)[0])
-    rule = f"{job.id} runs, begun by another command or other files, and nothing was sent"
+    job, target = jobs[-1], shlex.quote(shlex.split(typed_target)[0])
+    rule = f"{job.id} runs already, with another command or other files; nothing was sent"
     remedy = f"Wait for its end, or `tune-dml cancel {target} {job.sweep}`; another sweep needs another --name."
     return [Problem("submit", rule, shortened(shlex.join(words), 200), remedy)]
 
 
 def continue_command(client: Any, job: RayJob) -> str | None:
-    """Return the command that continues a job: from its log, else the one that started it if it was stopped."""
-    told = _GO_ON.findall(client.get_job_logs(job.id))
-    if told or job.status != "STOPPED":
-        return str(told[-1]).strip() if told else None
+    """Return the command that continues a job: from its log or, if it was stopped, the command that started it."""
+    commands = _CONTINUE.findall(client.get_job_logs(job.id))
+    if commands or job.status != "STOPPED":
+        return str(commands[-1]).strip() if commands else None
     details = client.get_job_info(job.id)
     environment = (details.runtime_env or {}).get("env_vars", {})
-    _, ours, words = str(details.entrypoint or "").partition(f"{_PROGRAM} ")
-    return f"tune-dml submit {environment[SUBMITTED_TO]} -- {words}" if ours and SUBMITTED_TO in environment else None
+    _, has_program, words = str(details.entrypoint or "").partition(f"{_PROGRAM} ")
+    is_ours = has_program and SUBMITTED_TO in environment
+    return f"tune-dml submit {environment[SUBMITTED_TO]} -- {words}" if is_ours else None
 
 
 @contextmanager
-def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iterator[RayJob]:
-    """Run `tune-dml WORDS` on the cluster's head to read its output, then delete the job."""
+def run_temporary_job(client: Any, typed_target: str, words: Sequence[str], upload: Upload) -> Iterator[RayJob]:
+    """Run `tune-dml WORDS` on the cluster's head; delete the job when the block ends."""
     name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
-    _start(client, name, words, upload, there=there, metadata={})
+    _start(client, name, words, upload, typed_target=typed_target, metadata={})
     try:
         yield RayJob(name, "", "PENDING")
     finally:
-        if str(client.get_job_status(name).value) not in _OVER:
+        if str(client.get_job_status(name).value) not in _FINAL_STATUSES:
             client.stop_job(name)
         else:
             client.delete_job(name)
 
 
 def _start(
-    client: Any, name: str, words: Sequence[str], upload: Upload, *, there: str, metadata: dict[str, str]
+    client: Any, name: str, words: Sequence[str], upload: Upload, *, typed_target: str, metadata: dict[str, str]
 ) -> bool:
     """Submit a job; return False if its name is taken."""
     environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(_GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
-    environment[SUBMITTED_TO] = there
-    with upload.staged() as folder:
+    environment[SUBMITTED_TO] = typed_target
+    with upload.stage() as folder:
         try:
             client.submit_job(
                 entrypoint=f"{_PROGRAM} {shlex.join(words)}",
@@ -296,7 +302,7 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
 
 
-def capacity_of(client: Any) -> dict[str, float]:
+def cluster_capacity(client: Any) -> dict[str, float]:
     """Return the present CPUs and GPUs of the cluster's nodes."""
     from ray.util.state import list_nodes
 
@@ -315,32 +321,32 @@ def follow(client: Any, job: RayJob) -> Iterator[str]:
     """Yield a job's log as it grows, until the job ends."""
     lines: AsyncIterator[str] = client.tail_job_logs(job.id)
 
-    async def part() -> str | None:
+    async def next_part() -> str | None:
         return await anext(lines, None)
 
     with asyncio.Runner() as runner:  # closes the connection in any case
         while True:
             try:
-                text = runner.run(part())
-            except RuntimeError as error:  # the connection's; a job's failure is in its status
-                raise ConfigError(_cut_off(client.get_address(), error)) from error
+                text = runner.run(next_part())
+            except RuntimeError as error:  # an error of the connection; the status tells whether the job failed
+                raise ConfigError(_connection_problem(client.get_address(), error)) from error
             if text is None:
                 return
             yield text
 
 
-def answer(client: Any, job: RayJob) -> Iterator[str]:
-    """Yield a job's output without Ray's preamble, or the whole log if the command never started."""
-    begun, before = f"Running entrypoint for job {job.id}:", ""
+def command_output(client: Any, job: RayJob) -> Iterator[str]:
+    """Yield the output of a job's command without the lines before it; the whole log if it never started."""
+    marker, log = f"Running entrypoint for job {job.id}:", ""
     parts = follow(client, job)
     for text in parts:
-        before += text
-        _, found, behind = before.partition(begun)
-        if found and "\n" in behind:
-            yield behind.partition("\n")[2]
+        log += text
+        _, _, after_marker = log.partition(marker)
+        if "\n" in after_marker:
+            yield after_marker.partition("\n")[2]
             yield from parts
             return
-    yield before
+    yield log
 
 
 def exit_code(client: Any, job: RayJob) -> int:

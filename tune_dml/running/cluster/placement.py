@@ -1,4 +1,4 @@
-"""Placement groups of trials: reused when a trial's process is lost, freed when its workers' creator is gone."""
+"""Reuse the placement groups of ended trials, and free those that a lost process leaves."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.cluster import Capacity
 from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups, transfer_placement_group
 
-_LOOK = 1.0
+_SEARCH_INTERVAL = 1.0
 """Seconds between two searches for orphaned placement groups."""
 
 
 def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:
-    """Return what Tune reserves for a trial. Under engine `train` the workers reserve their own CPUs."""
+    """Return the resources that Tune reserves for a trial. Under engine `train` the workers reserve their own."""
     if resources.engine == "train":
         has_drivers = capacity.total("trial_driver") > 0
         return PlacementGroupFactory([{"trial_driver": 1} if has_drivers else {"memory": 1e6}])
@@ -29,65 +29,65 @@ def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFac
 
 
 class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
-    """Tune's resource manager, but a freed placement group goes to the next matching request.
+    """Gives a freed placement group to the next matching request of Tune.
 
-    Freeing a group and requesting a new one takes Ray 0.25 to 1.1 s.
+    Ray takes 0.25 to 1.1 s to free a group and create a new one.
     """
 
-    def __init__(self, update_interval_s: float = 0.1, *, keeps: Callable[[], bool] = lambda: True):
-        """Take a function that returns whether freed groups may be reused; a hanging process holds its group."""
+    def __init__(self, update_interval_s: float = 0.1, *, may_reuse: Callable[[], bool] = lambda: True):
+        """Create the manager. `may_reuse` returns whether freed groups may be reused; stalled processes keep theirs."""
         super().__init__(update_interval_s)
-        self._keeps = keeps
-        self._left: list[AcquiredResources] = []
-        """Groups of ended processes; still counted as acquired, so that `clear` frees them too."""
+        self._may_reuse = may_reuse
+        self._freed: list[AcquiredResources] = []
+        """Groups of ended processes. They still count as acquired, so that `clear` frees them, too."""
 
     def free_resources(self, acquired_resource: AcquiredResources) -> None:
-        """Keep a freed placement group until the next call of `get_resource_futures`."""
-        if self._keeps():
-            self._left.append(acquired_resource)
+        """Hold a freed placement group until the next call of `get_resource_futures`."""
+        if self._may_reuse():
+            self._freed.append(acquired_resource)
         else:
             super().free_resources(acquired_resource)
 
     def request_resources(self, resource_request: ResourceRequest) -> None:
-        """Give a request a kept placement group that still exists, or ask Ray for a new one."""
-        left = next((left for left in self._left if left.resource_request == resource_request), None)
-        if left is None or not _is_there(left):
+        """Give a request a freed placement group that still exists, or ask Ray for a new one."""
+        group = next((group for group in self._freed if group.resource_request == resource_request), None)
+        if group is None or not _is_placed(group):
             super().request_resources(resource_request)
             return
-        self._left.remove(left)
-        transfer_placement_group(self, left.placement_group, resource_request)
+        self._freed.remove(group)
+        transfer_placement_group(self, group.placement_group, resource_request)
 
     def clear(self) -> None:
-        """Free everything and keep our setting: Ray's own method calls the constructor."""
-        keeps = self._keeps
+        """Free everything, but keep `may_reuse`, which Ray's method resets by calling the constructor."""
+        may_reuse = self._may_reuse
         super().clear()
-        self._keeps = keeps
+        self._may_reuse = may_reuse
 
     def get_resource_futures(self) -> list[object]:
         """Free the placement groups that no request claimed, then return Ray's futures."""
-        left, self._left = self._left, []
-        for place in left:
-            super().free_resources(place)
+        unclaimed, self._freed = self._freed, []
+        for group in unclaimed:
+            super().free_resources(group)
         return list(super().get_resource_futures())
 
 
-def _is_there(place: AcquiredResources) -> bool:
-    """Return whether a placement group still has its node; Ray takes long to place one again."""
-    return bool(placement_group_table(place.placement_group).get("state") == "CREATED")
+def _is_placed(group: AcquiredResources) -> bool:
+    """Return whether a placement group still has its node. Ray takes long to place it on another one."""
+    return bool(placement_group_table(group.placement_group).get("state") == "CREATED")
 
 
 class OrphanedPlacements:
     """Frees placement groups of workers whose trial's process was lost before they started.
 
-    Ray Train frees only those of started workers; the next workers would wait for these resources for ever.
+    Ray Train frees only those of started workers. The next workers would wait forever for the resources of the others.
     """
 
     def __init__(self, resources: Resources):
-        self._exist = resources.engine == "train"
-        self._looked = 0.0
+        self._is_needed = resources.engine == "train"
+        self._searched_at = 0.0
 
     def remove_placement_groups(self) -> None:
-        """Search for these groups, at most once a second, and free them."""
-        if self._exist and time.monotonic() > self._looked + _LOOK:
-            self._looked = time.monotonic()
+        """Search for such groups, at most once a second, and free them."""
+        if self._is_needed and time.monotonic() > self._searched_at + _SEARCH_INTERVAL:
+            self._searched_at = time.monotonic()
             remove_placement_groups(orphaned_placement_groups())

@@ -1,4 +1,4 @@
-"""Check within seconds that a Ray cluster listens at an address; Ray itself waits for minutes."""
+"""Check within seconds that a Ray cluster listens at an address. Ray itself waits for minutes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from urllib.parse import urlsplit
 
 from trainables.errors import Problem
 from trainables.option_names import spell
-from tune_dml.record.origin.proxies import directly
+from tune_dml.record.origin.proxies import proxy_hint
 
 _SECONDS = 3.0
 _CLIENT_PORT = 10001
 _REMEDY = "Start it (`ray up cluster.yaml`), or correct the address."
-_TUNNEL = (
+_DASHBOARD_REMEDY = (
     "Start it (`ray up cluster.yaml`), or name the cluster file, which also reaches a dashboard on the head's loopback."
 )
 _NO_DASHBOARD = (
     "what listens there must be the dashboard of a Ray cluster",
-    "Correct the port: 8265 is a dashboard's.",
+    "Correct the port: a dashboard has 8265.",
 )
 
 
 def address_problems(address: str | None, origin: str) -> list[Problem]:
-    """Return why no sweep can run at an address: no answer, no Ray, another version, or a missing token.
+    """Return the problems of an address: no answer, no Ray, another version of Ray, or a missing token.
 
     Args:
-        address: HOST:PORT of a head, or ray://HOST:PORT of its client server. `auto` is not checked; None is a local Ray.
+        address: HOST:PORT of a head or ray://HOST:PORT of its client server; None: a local Ray; `auto`: not checked.
         origin: Where the address was given.
     """
     if problems := _token_file_problems():
@@ -51,24 +51,25 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
         rule = "an address reads auto, local, HOST:PORT or ray://HOST:PORT"
         return [Problem(origin, rule, address, f"Example: {spell('address', 'ray://head:10001')}.")]
     target = f"{host}:{port or _CLIENT_PORT}"
-    return [Problem(origin, rule, address, remedy) for rule, remedy in _greet(target, client=scheme == "ray")]
+    return [Problem(origin, rule, address, remedy) for rule, remedy in _probe_head(target, client=scheme == "ray")]
 
 
 def _token_file_problems() -> list[Problem]:
-    """Return why the file in RAY_AUTH_TOKEN_PATH holds no token; Ray raises wherever it looks for one."""
+    """Return the problem of RAY_AUTH_TOKEN_PATH if it names no token file, for which Ray would raise an error later."""
     name = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not name or os.environ.get("RAY_AUTH_TOKEN"):
         return []
     try:
-        why = "" if Path(name).read_bytes().strip() else "it is empty"
+        reason = "" if Path(name).read_bytes().strip() else "it is empty"
     except OSError as error:
-        why = error.strerror or str(error)
+        reason = error.strerror or str(error)
     remedy = "Copy the head's ~/.ray/auth_token there (mode 0600), or unset the variable."
-    return [Problem("RAY_AUTH_TOKEN_PATH", f"must name a file that holds a token ({why})", name, remedy)] if why else []
+    rule = f"must name a file that holds a token ({reason})"
+    return [Problem("RAY_AUTH_TOKEN_PATH", rule, name, remedy)] if reason else []
 
 
 def _loopback_problems() -> list[Problem]:
-    """Return why loopback does not work: Ray's processes use it, and wait for minutes without it."""
+    """Return the problem of a loopback that does not work, without which Ray's processes wait for minutes."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), timeout=_SECONDS).close()
@@ -78,8 +79,8 @@ def _loopback_problems() -> list[Problem]:
     return []
 
 
-def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
-    """Return (rule, remedy) for each problem of the server at an address."""
+def _probe_head(target: str, *, client: bool) -> list[tuple[str, str]]:
+    """Call a head or client server, and return (rule, remedy) for each problem."""
     import grpc
     from ray.core.generated import gcs_service_pb2, ray_client_pb2
 
@@ -88,21 +89,22 @@ def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
         method = "/ray.rpc.RayletDriver/ClusterInfo"
         request = ray_client_pb2.ClusterInfoRequest(type=ray_client_pb2.ClusterInfoType.PING).SerializeToString()
     try:
-        with grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's own channels
+        with grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's channels
             answer = channel.unary_unary(method)(request, timeout=_SECONDS, metadata=_token())
     except grpc.RpcError as error:
         if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
-            return [_no_token()]
+            return [_token_problem()]
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            which = "a Ray client server (ray://)" if client else "the head of a Ray cluster"
-            return [(f"what listens there must be {which}", "Correct the port: 6379 is a head's, ray:// has 10001.")]
+            server = "a Ray client server (ray://)" if client else "the head of a Ray cluster"
+            remedy = "Correct the port: a head has 6379, a client server 10001."
+            return [(f"what listens there must be {server}", remedy)]
         reason = str(error.details() or error.code()).rpartition("Failed ")[2].partition("\n")[0]
         return [(f"the Ray cluster must be reachable (failed {reason})", _REMEDY)]
-    return [] if client else _compare(gcs_service_pb2.CheckAliveReply.FromString(answer).ray_version)
+    return [] if client else _version_problems(gcs_service_pb2.CheckAliveReply.FromString(answer).ray_version)
 
 
 def job_server_problems(address: str, origin: str) -> list[Problem]:
-    """Return why no job can be sent to a dashboard.
+    """Return the problems that prevent sending jobs to a dashboard.
 
     Args:
         address: http://HOST:PORT or https://HOST:PORT.
@@ -110,41 +112,43 @@ def job_server_problems(address: str, origin: str) -> list[Problem]:
     """
     if problems := _token_file_problems():
         return problems
-    return [Problem(origin, rule, address, remedy + directly(address)) for rule, remedy in _greet_dashboard(address)]
+    return [Problem(origin, rule, address, remedy + proxy_hint(address)) for rule, remedy in _probe_dashboard(address)]
 
 
-def _greet_dashboard(address: str) -> list[tuple[str, str]]:
+def _probe_dashboard(address: str) -> list[tuple[str, str]]:
     try:
         request = urllib.request.Request(f"{address.rstrip('/')}/api/version", headers=dict(_token()))  # noqa: S310
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - http or https
-            return _compare(str(json.loads(answer.read())["ray_version"]))
+            return _version_problems(str(json.loads(answer.read())["ray_version"]))
     except urllib.error.HTTPError as error:
-        return [_no_token() if error.code in {401, 403} else _NO_DASHBOARD]
+        return [_token_problem() if error.code in {401, 403} else _NO_DASHBOARD]
     except OSError as error:
         reason = getattr(error, "reason", None) or error
-        return [(f"the cluster's dashboard must answer ({getattr(reason, 'strerror', None) or reason})", _TUNNEL)]
+        message = getattr(reason, "strerror", None) or reason
+        return [(f"the cluster's dashboard must answer ({message})", _DASHBOARD_REMEDY)]
     except (http.client.HTTPException, ValueError, KeyError, TypeError):
         return [_NO_DASHBOARD]
 
 
-def _compare(theirs: str) -> list[tuple[str, str]]:
-    """Return (rule, remedy) if the cluster has another version of Ray."""
-    ours = importlib.metadata.version("ray")
-    rule = f"Ray must have one version everywhere: the cluster has {theirs}, here is {ours}"
-    return [] if theirs == ours else [(rule, "Install its version.")]
+def _version_problems(cluster_version: str) -> list[tuple[str, str]]:
+    """Return (rule, remedy) if the cluster's version of Ray is not ours; otherwise nothing."""
+    own_version = importlib.metadata.version("ray")
+    rule = f"Ray must have one version everywhere: the cluster has {cluster_version}, this machine {own_version}"
+    return [] if cluster_version == own_version else [(rule, "Install the cluster's version.")]
 
 
-def _no_token() -> tuple[str, str]:
-    """Return (rule, remedy) for a refused token; places are checked in the order in which Ray looks for it."""
-    rule, own = "the Ray cluster asks for its token", "the head's ~/.ray/auth_token"
+def _token_problem() -> tuple[str, str]:
+    """Return (rule, remedy) for a missing or wrong token, in the order in which Ray looks for one."""
+    rule, token_file = "the Ray cluster asks for its token", "the head's ~/.ray/auth_token"
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
-        return rule, f"RAY_AUTH_MODE={os.environ['RAY_AUTH_MODE']} shows none: set it to token."
+        return rule, f"RAY_AUTH_MODE={os.environ['RAY_AUTH_MODE']} sends none: set it to token."
     if os.environ.get("RAY_AUTH_TOKEN"):
-        return rule, f"RAY_AUTH_TOKEN holds another one: put {own} into it, or unset it."
+        return rule, f"RAY_AUTH_TOKEN holds another token: set it to the content of {token_file}, or unset it."
     if name := os.environ.get("RAY_AUTH_TOKEN_PATH"):
-        return rule, f"RAY_AUTH_TOKEN_PATH names {name}, which holds another one: copy {own} there, or unset it."
-    another = "if yours is another cluster's, name a second file with RAY_AUTH_TOKEN_PATH"
-    return rule, f"Copy {own} to yours (mode 0600) and set RAY_AUTH_MODE=token; {another}."
+        remedy = f"RAY_AUTH_TOKEN_PATH names {name}, which holds another token: copy {token_file} there, or unset it."
+        return rule, remedy
+    advice = "if yours is for another cluster, name a second file with RAY_AUTH_TOKEN_PATH"
+    return rule, f"Copy {token_file} to yours (mode 0600) and set RAY_AUTH_MODE=token; {advice}."
 
 
 def _token() -> list[tuple[str, str]]:

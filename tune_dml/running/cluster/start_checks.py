@@ -1,6 +1,6 @@
-"""Check that a local Ray can start, and explain why one did not.
+"""Check that a local Ray can start, and explain why it did not.
 
-Ray's daemons end silently, or the driver waits for them for ever.
+Otherwise Ray's daemons exit silently, or the driver waits for them forever.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from trainables.errors import Problem
 from tune_dml.record.origin.provenance import mask
 from tune_dml.text import one_line, shortened
 
-_THREADS, _THREADS_A_PLACE = 130, 30
-"""Threads of the driver and Ray's daemons, and of each training process: the least that is enough.
+_THREADS, _THREADS_PER_PROCESS = 130, 30
+"""Smallest sufficient number of threads, for the driver with Ray's daemons and for each training process.
 
 With two training processes a limit of 180 lost trials, and one of 200 did not.
 """
@@ -29,61 +29,63 @@ _LIMITS = {
     "-f": ("RLIMIT_FSIZE", 1 << 20, " MB"),
 }
 """Letter of `ulimit` -> name, bytes per unit, unit."""
-_USUAL = {"-u": 4096, "-n": 1024}
-"""Limits that every machine has; only lower ones are reported."""
+_USUAL_LIMITS = {"-u": 4096, "-n": 1024}
+"""Usual limits; only lower ones are reported."""
 _REASON = 240
-"""Characters of Ray's own message that are shown."""
+"""Number of characters of Ray's message that are shown."""
 _SOCKET = "ray/session_1999-12-31_23-59-59_999999_{}/sockets/plasma_store"
-"""Longest socket path of Ray, below its temporary folder; the argument is the process id."""
-_LONGEST_SOCKET = 107
-"""Bytes of a socket's path that Linux allows."""
+"""Longest socket path of Ray below its temporary folder; `{}` is the process id."""
+_MAX_SOCKET_PATH = 107
+"""Longest socket path that Linux allows, in bytes."""
 
 
-def start_problems(places: int) -> list[Problem]:
-    """Return why a Ray with this many training processes cannot start here."""
-    return [*_switch_problems(), *_folder_problems(), *_thread_problems(places)]
+def start_problems(processes: int) -> list[Problem]:
+    """Return the problems that prevent a local Ray with this number of training processes."""
+    return [*_switch_problems(), *_folder_problems(), *_thread_problems(processes)]
 
 
-def not_started(error: Exception) -> Problem:
-    """Return the problem of a Ray that did not start, with what may be to blame."""
+def start_failure(error: Exception) -> Problem:
+    """Return the problem of a Ray that did not start, with likely causes."""
     logs = _folder() / "ray" / "session_latest" / "logs"
     rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
-    needs = "it needs room there (RAY_TMPDIR names another place) and in /dev/shm, and no tight limits"
-    limits = f": {', '.join(tight)}" if (tight := tight_limits()) else " (`ulimit -a`)"
+    needs = "it needs disk space there (RAY_TMPDIR names another folder) and in /dev/shm, and no low limits"
+    limits = f": {', '.join(low)}" if (low := low_limits()) else " (`ulimit -a`)"
     return Problem("Ray", rule, None, f"Its logs are in {logs}; {needs}{limits}.")
 
 
-def tight_limits() -> list[str]:
-    """Return the limits that were set for this process: `ulimit -f` is 20 MB."""
-    tight = []
+def low_limits() -> list[str]:
+    """Return the limits of this process that are lower than usual, such as "`ulimit -f` is 20 MB"."""
+    limits = []
     for letter, (name, unit, suffix) in _LIMITS.items():
         limit = resource.getrlimit(getattr(resource, name))[0]
-        if limit != resource.RLIM_INFINITY and limit < _USUAL.get(letter, sys.maxsize):
-            tight.append(f"`ulimit {letter}` is {limit // unit}{suffix}")
-    return tight
+        if limit != resource.RLIM_INFINITY and limit < _USUAL_LIMITS.get(letter, sys.maxsize):
+            limits.append(f"`ulimit {letter}` is {limit // unit}{suffix}")
+    return limits
 
 
 def _switch_problems() -> Iterator[Problem]:
-    """Yield switches of Python under which Ray or MLflow cannot be imported."""
+    """Yield settings of Python under which Ray or MLflow cannot be imported."""
     if sys.flags.optimize > 1:
-        rule = "Ray needs the docstrings that python -OO (PYTHONOPTIMIZE=2) leaves out"
+        rule = "Ray needs the docstrings that python -OO (PYTHONOPTIMIZE=2) removes"
         yield Problem("PYTHONOPTIMIZE", rule, None, "Unset it, or set it to 1.")
     warnings = os.environ.get("PYTHONWARNINGS", "")
     if any(item.strip().rstrip(":") == "error" for item in warnings.split(",")):
-        rule = "warnings must not be errors: processes of Ray and MLflow warn as they start, and would end"
+        rule = "warnings must not be errors: processes of Ray and MLflow warn when they start, and would exit"
         yield Problem("PYTHONWARNINGS", rule, warnings, "Unset it, or name the warnings: error::UserWarning.")
 
 
 def _folder_problems() -> Iterator[Problem]:
-    """Yield why Ray's sockets cannot lie in the folder of temporary files."""
+    """Yield why Ray cannot create its sockets in the folder of temporary files."""
     folder = str(_folder())
-    remedy = "Set RAY_TMPDIR to another one, such as /tmp."
-    room = _LONGEST_SOCKET - len(os.fsencode(os.path.join("/", _SOCKET.format(os.getpid()))))
-    if (length := len(os.fsencode(folder))) > room:
-        rule = f"the folder of Ray's temporary files may have a name of {room} bytes, for its sockets lie in it, not of {length}"
+    remedy = "Set RAY_TMPDIR to another folder, such as /tmp."
+    max_length = _MAX_SOCKET_PATH - len(os.fsencode(os.path.join("/", _SOCKET.format(os.getpid()))))
+    if (length := len(os.fsencode(folder))) > max_length:
+        rule = (
+            f"the path of Ray's temporary folder, with its sockets, must not exceed {max_length} bytes; it has {length}"
+        )
         yield Problem("Ray", rule, folder, remedy)
     elif not folder.isascii():
-        rule = "the folder of Ray's temporary files must have a name of ASCII letters"
+        rule = "the path of Ray's temporary folder must consist of ASCII characters"
         yield Problem("Ray", rule, folder, remedy)
 
 
@@ -92,19 +94,19 @@ def _folder() -> Path:
     return Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir())
 
 
-def _thread_problems(places: int) -> Iterator[Problem]:
-    """Yield the limits that leave too few threads; processes that get none are aborted."""
-    need = _THREADS + _THREADS_A_PLACE * places
-    for place, left, remedy in _threads_left():
-        if left < need:
-            rule = f"Ray and {places} training processes need at least {need} free threads"
-            yield Problem(place, rule, left, remedy)
+def _thread_problems(processes: int) -> Iterator[Problem]:
+    """Yield the limits that allow too few threads. A process that gets no thread is aborted."""
+    needed = _THREADS + _THREADS_PER_PROCESS * processes
+    for limit_name, free, remedy in _free_threads():
+        if free < needed:
+            rule = f"Ray and {processes} training processes need at least {needed} free threads"
+            yield Problem(limit_name, rule, free, remedy)
 
 
-def _threads_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> Iterator[tuple[str, int, str]]:
-    """Yield each limit of threads, how many are left, and how to raise it."""
+def _free_threads(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Iterator[tuple[str, int, str]]:
+    """Yield each limit of threads, the number of free threads, and how to raise the limit."""
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    if limit != resource.RLIM_INFINITY and os.getuid() != 0 and proc.is_dir():  # root has none
+    if limit != resource.RLIM_INFINITY and os.getuid() != 0 and proc.is_dir():  # root has no limit
         yield (
             "ulimit -u",
             limit - _threads_of(os.getuid(), proc),
@@ -113,12 +115,12 @@ def _threads_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgrou
     for line in _lines(proc / "self" / "cgroup"):
         _, kind, path = line.split(":", 2)
         if kind in {"", "pids"}:  # cgroups v2 and v1
-            root = groups / kind
+            root = cgroups / kind
             group = root / path.lstrip("/")
             for folder in (group, *group.parents):
                 numbers = [*_lines(folder / "pids.max"), *_lines(folder / "pids.current")]
                 if folder.is_relative_to(root) and len(numbers) > 1 and numbers[0].isdigit():
-                    remedy = "Give the container more (`docker run --pids-limit`, a pod's podPidsLimit, TasksMax of systemd)."
+                    remedy = "Raise it (`docker run --pids-limit`, a pod's podPidsLimit, or systemd's TasksMax)."
                     yield str(folder / "pids.max"), int(numbers[0]) - int(numbers[1]), remedy
 
 

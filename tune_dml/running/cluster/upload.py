@@ -1,7 +1,7 @@
 """Collect the files to upload with a job: this project's installed packages, and files that the user names.
 
     upload = collect_upload(files=[Path("mine.yaml")], working_dir=Path("own"))
-    with upload.staged() as folder: ...
+    with upload.stage() as folder: ...
 
 Files that look like secrets are not uploaded.
 """
@@ -27,9 +27,9 @@ from trainables.files import expand_home
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
 _LIMIT = 50_000_000
-"""Maximum size of an upload in bytes. Ray refuses 100 MB without naming a file."""
+"""Maximum size of an upload in bytes. Ray refuses 100 MB and names no file."""
 
-_LEFT_OUT = frozenset(
+_EXCLUDED_NAMES = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", ".venv-vision", "venv", "node_modules", "sweeps", "mlruns", "build"}
     | {
         ".mypy_cache",
@@ -55,12 +55,12 @@ class Upload:
     """Files to upload, by their path in the job's working directory."""
 
     files: dict[str, Path]
-    kept_back: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
     """Files that are not uploaded because they look like secrets."""
-    left_out: tuple[str, ...] = ()
-    """Links that are not uploaded: to a folder, to a file outside, or broken."""
+    skipped_links: tuple[str, ...] = ()
+    """Links that are not uploaded: broken ones, and links to folders or to files outside of the folder."""
 
-    own: frozenset[str] = frozenset()
+    user_files: frozenset[str] = frozenset()
     """Paths of the user's files."""
 
     @property
@@ -71,25 +71,26 @@ class Upload:
     def __str__(self) -> str:
         """Return `1.9 MB in 312 files: tune_dml 1.1 MB, ...`."""
         sizes: dict[str, int] = {}
-        for place, path in self.files.items():
-            top = place.partition("/")[0]
-            sizes[top] = sizes.get(top, 0) + path.stat().st_size
-        parts = ", ".join(f"{top} {_megabytes(size)}" for top, size in sorted(sizes.items(), key=lambda each: -each[1]))
+        for location, path in self.files.items():
+            package = location.partition("/")[0]
+            sizes[package] = sizes.get(package, 0) + path.stat().st_size
+        by_size = sorted(sizes.items(), key=lambda item: -item[1])
+        parts = ", ".join(f"{package} {_megabytes(size)}" for package, size in by_size)
         return f"{_megabytes(self.size)} in {len(self.files)} files: {parts}"
 
     @contextmanager
-    def staged(self) -> Iterator[Path]:
-        """Yield a temporary folder with all files and the project's entry points, which declare spaces and methods."""
+    def stage(self) -> Iterator[Path]:
+        """Yield a temporary folder with all files, and the project's entry points, which declare spaces and methods."""
         with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
             root = Path(folder)
-            for place, path in self.files.items():
-                (root / place).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, root / place)
-            described = importlib.metadata.distribution(_DISTRIBUTION)
-            info = root / f"tune_dml-{described.version}.dist-info"
+            for location, path in self.files.items():
+                (root / location).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, root / location)
+            distribution = importlib.metadata.distribution(_DISTRIBUTION)
+            info = root / f"tune_dml-{distribution.version}.dist-info"
             info.mkdir()
             for name in ("METADATA", "entry_points.txt"):
-                (info / name).write_text(described.read_text(name) or "")
+                (info / name).write_text(distribution.read_text(name) or "")
             yield root
 
 
@@ -98,124 +99,127 @@ def _megabytes(size: int) -> str:
 
 
 def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Upload:
-    """Collect this project's packages, the named files, and a folder of the user's modules.
+    """Collect this project's packages, the named files, and `working_dir`, a folder of the user's modules.
 
     Raises:
         ConfigError: The folder is unsafe or would replace this project's modules, or the upload is too large.
         PermissionError: A file cannot be read.
     """
-    chosen: dict[str, Path] = {}
+    project_files: dict[str, Path] = {}
     for name in _PACKAGES:
         spec = importlib.util.find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():
-            chosen.update({f"{name}/{place}": path for place, path in _walk(Path(folder), [], [])})
-    own: dict[str, Path] = {}
-    kept_back: list[str] = []
-    left_out: list[str] = []
+            project_files.update({f"{name}/{location}": path for location, path in _walk(Path(folder), [], [])})
+    user_files: dict[str, Path] = {}
+    secrets: list[str] = []
+    skipped_links: list[str] = []
     if working_dir is not None:
-        raise_if_any(folder_problems(working_dir))
-        own.update(_walk(working_dir.resolve(), kept_back, left_out))
-        raise_if_any([*_name_problems(own, working_dir), *_ignore_file_problems(own, working_dir)])
-        raise_if_any(_undescribed_problems(own, working_dir))
-        raise_if_any(_replacement_problems(chosen, own, working_dir))
-    own.update({_place(file): file for file in files})
-    upload = Upload({**chosen, **own}, tuple(kept_back), tuple(left_out), frozenset(own))
+        raise_if_any(_unsafe_folder_problems(working_dir))
+        user_files.update(_walk(working_dir.resolve(), secrets, skipped_links))
+        raise_if_any([*_name_problems(user_files, working_dir), *_ignore_file_problems(user_files, working_dir)])
+        raise_if_any(_missing_egg_info_problems(user_files, working_dir))
+        raise_if_any(_replacement_problems(project_files, user_files, working_dir))
+    user_files.update({_path_in_job(file): file for file in files})
+    upload = Upload({**project_files, **user_files}, tuple(secrets), tuple(skipped_links), frozenset(user_files))
     if upload.size > _LIMIT:
         rule = f"an upload may have at most {_megabytes(_LIMIT)}, but this has {upload}"
-        largest = max(upload.files, key=lambda place: upload.files[place].stat().st_size)
+        largest = max(upload.files, key=lambda location: upload.files[location].stat().st_size)
         remedy = f"The largest file is {largest}. Put data on the cluster's storage, or name a smaller folder."
         raise ConfigError(Problem("--working-dir", rule, str(working_dir), remedy))
     return upload
 
 
-def _place(file: Path) -> str:
-    """Return a named file's relative path, under which the command finds it on the cluster too."""
+def _path_in_job(file: Path) -> str:
+    """Return the relative path of a file, which is the same on the cluster."""
     if file.is_absolute() or ".." in file.parts:
         rule = "a file to upload must be named by a relative path below the working directory"
         raise ConfigError(Problem("submit", rule, str(file), "Change to its folder first."))
     return file.as_posix()
 
 
-def _walk(folder: Path, kept_back: list[str], left_out: list[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the files to upload; collect the names of secrets and of links that lead elsewhere."""
-    for above, folders, names in os.walk(folder, onerror=_raise):
-        entries = sorted(Path(above, name) for name in (*folders, *names) if name not in _LEFT_OUT)
+def _walk(folder: Path, secrets: list[str], skipped_links: list[str]) -> Iterator[tuple[str, Path]]:
+    """Yield (relative path, path) of the files to upload; append the others to `secrets` and `skipped_links`."""
+    for parent, folders, names in os.walk(folder, onerror=_raise_error):
+        entries = sorted(Path(parent, name) for name in (*folders, *names) if name not in _EXCLUDED_NAMES)
         folders.clear()
         for path in entries:
-            inside = path.relative_to(folder).as_posix()
+            relative = path.relative_to(folder).as_posix()
             if _SECRET.match(path.name):
-                kept_back.append(inside)
+                secrets.append(relative)
             elif path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
-                left_out.append(inside)
+                skipped_links.append(relative)
             elif path.is_dir():
                 folders.append(path.name)
             elif path.is_file():
-                yield inside, path
+                yield relative, path
 
 
-def _raise(error: OSError) -> None:
-    """Raise the error of an unreadable folder, whose modules would be missing on the cluster."""
+def _raise_error(error: OSError) -> None:
+    """Raise the error of an unreadable folder, because the cluster would lack its modules."""
     raise error
 
 
-def _name_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
-    for place in places:
-        if place != place.encode("utf-8", "replace").decode():
+def _name_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
+    for location in locations:
+        if location != location.encode("utf-8", "replace").decode():
             rule = f"the name of a file to upload must be valid UTF-8 (in {folder})"
-            yield Problem("--working-dir", rule, place, "Rename it.")
+            yield Problem("--working-dir", rule, location, "Rename it.")
 
 
-def _ignore_file_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
-    """Refuse .rayignore files: Ray would apply them to all files of the upload."""
-    for place in places:
-        if place.rpartition("/")[2] == ".rayignore":
+def _ignore_file_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
+    """Yield a problem for each .rayignore file, which Ray would apply to all files of the upload."""
+    for location in locations:
+        if location.rpartition("/")[2] == ".rayignore":
             rule = f"the whole folder is uploaded; .rayignore is not supported (in {folder})"
             yield Problem(
-                "--working-dir", rule, place, "Move the files that it lists out of the folder, and delete it."
+                "--working-dir", rule, location, "Move the files that it lists out of the folder, and delete it."
             )
 
 
-def _undescribed_problems(theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
-    """Refuse a package that declares entry points if the folder has no .egg-info at its top."""
-    described = {place.partition("/")[0] for place in theirs if place.endswith("/entry_points.txt")}
-    if "pyproject.toml" not in theirs or any(top.endswith(".egg-info") for top in described):
+def _missing_egg_info_problems(user_files: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
+    """Yield a problem if the folder declares entry points but has no .egg-info at its top."""
+    metadata_folders = {location.partition("/")[0] for location in user_files if location.endswith("/entry_points.txt")}
+    if "pyproject.toml" not in user_files or any(folder_name.endswith(".egg-info") for folder_name in metadata_folders):
         return
     try:
-        declared = tomllib.loads(theirs["pyproject.toml"].read_text(encoding="utf-8")).get("project", {})
+        declared = tomllib.loads(user_files["pyproject.toml"].read_text(encoding="utf-8")).get("project", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         return  # the cluster cannot read it either
     if not any(group.startswith("tune_dml.") for group in declared.get("entry-points", {})):
         return
-    below = [Path(place).parents[1] for place in theirs if place.endswith(".egg-info/entry_points.txt")]
-    remedy = f"Name {folder / below[0]}." if below else "Run `pip install -e .` there, with setuptools."
+    nested = [Path(location).parents[1] for location in user_files if location.endswith(".egg-info/entry_points.txt")]
+    remedy = f"Name {folder / nested[0]}." if nested else "Run `pip install -e .` there, with setuptools."
     rule = "its pyproject.toml declares methods or spaces; to find them, the cluster needs an .egg-info at its top"
     yield Problem("--working-dir", rule, str(folder), remedy)
 
 
-def _replacement_problems(ours: Mapping[str, Path], theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
-    """Refuse a user's module that would replace one of this project's; identical files are allowed."""
-    for place in ours.keys() & theirs.keys():
-        if not filecmp.cmp(ours[place], theirs[place], shallow=False):
+def _replacement_problems(
+    project_files: Mapping[str, Path], user_files: Mapping[str, Path], folder: Path
+) -> Iterator[Problem]:
+    """Yield a problem if a user's module would replace a different one of this project."""
+    for location in project_files.keys() & user_files.keys():
+        if not filecmp.cmp(project_files[location], user_files[location], shallow=False):
             rule = f"a folder of your own modules must not replace this project's (in {folder})"
-            remedy = f"Rename its {place.partition('/')[0]}/, or install the checkout that it belongs to."
-            yield Problem("--working-dir", rule, place, remedy)
+            remedy = f"Rename its {location.partition('/')[0]}/, or install the checkout that it belongs to."
+            yield Problem("--working-dir", rule, location, remedy)
             return
 
 
-def folder_problems(folder: Path) -> list[Problem]:
-    """Return why a folder is unsafe to upload: it holds a home folder or a whole disk, or others can write to it."""
-    place, there = "--working-dir", folder.resolve()
-    if not there.is_dir():
-        return [Problem(place, "must be a folder", str(folder))]
+def _unsafe_folder_problems(folder: Path) -> list[Problem]:
+    """Return the problem of a folder that is unsafe to upload, such as a home folder or one that others can write."""
+    option, resolved = "--working-dir", folder.resolve()
+    if not resolved.is_dir():
+        return [Problem(option, "must be a folder", str(folder))]
     remedy = "Name the folder of your own modules."
     home = expand_home("~")
-    holds_home = home.is_absolute() and home.resolve().is_relative_to(there)  # else there is no home folder
-    if holds_home or there in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
+    # Without a home folder, `home` is relative.
+    holds_home = home.is_absolute() and home.resolve().is_relative_to(resolved)
+    if holds_home or resolved in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
         rule = "must not hold a home folder, a whole disk or the shared temporary folder"
-        return [Problem(place, rule, str(folder), remedy)]
-    state = there.stat()
-    if state.st_mode & 0o002:
-        return [Problem(place, "must not be writable by everybody, because its code runs", str(folder), remedy)]
-    if hasattr(os, "getuid") and state.st_uid not in {os.getuid(), 0}:
-        return [Problem(place, "must belong to you, because its code runs", str(folder), remedy)]
+        return [Problem(option, rule, str(folder), remedy)]
+    status = resolved.stat()
+    if status.st_mode & 0o002:
+        return [Problem(option, "must not be writable by everybody, because its code runs", str(folder), remedy)]
+    if hasattr(os, "getuid") and status.st_uid not in {os.getuid(), 0}:
+        return [Problem(option, "must belong to you, because its code runs", str(folder), remedy)]
     return []

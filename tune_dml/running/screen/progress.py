@@ -6,9 +6,8 @@
         progress.ended(key, "finished", metrics, "")
         progress.note("a retry")
 
-On a terminal one picture is redrawn: running trials, counts, time left. Anywhere else (a file, CI, NO_COLOR, a dumb
-terminal, a background job) each start and end of a trial is one line. The cost does not depend on the sweep's size. Test
-metrics are never shown.
+On a terminal one view is redrawn: running trials, counts, time left. Elsewhere (a file, CI, NO_COLOR, a dumb terminal,
+a background job) each start and end of a trial prints one line. Test metrics are never shown.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ STYLES = {
 _MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "stopped": "↓", "running": "▶", "missing": "·"}
 PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "stopped": "-", "running": ">", "missing": "."}
 _ENDS = ("finished", "diverged", "failed", "stopped")
-_UNHEARD = contextlib.suppress(OSError, SystemExit)
-"""The sweep continues if the terminal was closed, the pipe has no reader (Rich exits then) or the disk is full."""
+_OUTPUT_ERRORS_IGNORED = contextlib.suppress(OSError, SystemExit)
+"""Lets the sweep continue if the terminal was closed, the pipe has no reader (then Rich exits) or the disk is full."""
 
 
 @dataclass
@@ -65,7 +64,7 @@ class _Running:
 
 @dataclass
 class _Counts:
-    """The running and ended trials, and their durations."""
+    """The running, paused and ended trials, and the durations of the finished ones."""
 
     total: int
     slots: int = 0
@@ -73,19 +72,19 @@ class _Counts:
     paused: dict[str, _Running] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    """Sum over finished trials."""
+    """Total seconds of finished trials."""
     finished: int = 0
     """Number of finished trials."""
 
     def seconds_left(self, now: float) -> float | None:
-        """Estimate the time left from the mean of finished trials; None before the first."""
+        """Estimate the seconds left from the mean of finished trials; None before the first."""
         if not self.finished:
             return None
         mean = self.seconds / self.finished
         waiting = max(self.total - len(self.ended) - len(self.running), 0)
-        rest = [max(mean - (now - trial.since), 0.0) for trial in self.running.values()]
-        together = max(self.slots or len(self.running), 1)
-        return max((waiting * mean + sum(rest)) / together, max(rest, default=0.0))
+        remaining = [max(mean - (now - trial.since), 0.0) for trial in self.running.values()]
+        concurrent = max(self.slots or len(self.running), 1)
+        return max((waiting * mean + sum(remaining)) / concurrent, max(remaining, default=0.0))
 
     def __str__(self) -> str:
         """Return `7/12 done, 1 failed, 2 running`."""
@@ -98,7 +97,7 @@ class _Counts:
 
 
 class Progress:
-    """Shows a running sweep; its methods may be called from several threads."""
+    """Shows a running sweep. Thread-safe."""
 
     def __init__(
         self,
@@ -113,8 +112,8 @@ class Progress:
         Args:
             state: The sweep.
             console: The console of the view; None shows nothing.
-            plan: The plan that is run; the sweep's own by default.
-            clock: Monotonic seconds.
+            plan: The plan of a confirmation; None runs the sweep's own plan.
+            clock: Returns monotonic seconds.
         """
         self._state, self._confirmation = state, plan
         self._console = console
@@ -122,20 +121,20 @@ class Progress:
         self._lock = threading.RLock()
         self._live: Live | None = None
         self._counts = _Counts(self._total())
-        own = state.trials if plan is None else state.confirming
+        keys = state.trials if plan is None else state.confirmation_trials
         self._counts.ended = {
-            key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in own
+            key: trial.status for key, trial in state.trial_states.items() if trial.status in _ENDS and key in keys
         }
         self._began = clock()
         self._waits_for = ""
 
     @property
     def plan(self) -> Plan:
-        """The plan that is run: the sweep's present one, or its confirmation's."""
+        """The plan that runs: the sweep's current plan, or the one of its confirmation."""
         return self._confirmation or self._state.plan
 
     def _total(self) -> int:
-        """Count the known trials and those of cells that the search has yet to propose."""
+        """Count the planned trials, and those of cells that the search has not proposed yet."""
         if self._confirmation is not None:
             return len(self._confirmation.trials())
         return len(self._state.trials) + self._state.to_propose
@@ -158,7 +157,7 @@ class Progress:
         self._began = self._clock()
         if self._console is not None and _is_live(self._console):
             live = Live(self, console=self._console, refresh_per_second=4, transient=True, vertical_overflow="crop")
-            with _UNHEARD:
+            with _OUTPUT_ERRORS_IGNORED:
                 live.start(refresh=True)
                 self._live = live
         return self
@@ -168,7 +167,7 @@ class Progress:
     ) -> None:
         live, self._live = self._live, None
         if live is not None:
-            with _UNHEARD:
+            with _OUTPUT_ERRORS_IGNORED:
                 live.stop()
         self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
 
@@ -180,14 +179,14 @@ class Progress:
             self._print(text)
 
     def started(self, key: str, label: str, seed: int, steps: int = 0, *, ago: float = 0.0) -> None:
-        """Show that a trial starts or started `ago` seconds ago, or restarts after a lost process."""
+        """Show that a trial started `ago` seconds ago, or restarts after a lost process."""
         with self._lock:
-            again = key in self._counts.running
+            is_restart = key in self._counts.running
             self._waits_for = ""
             self._counts.ended.pop(key, None)
             self._counts.running[key] = _Running(label, seed, self._clock() - ago, steps)
-        if not again:
-            self._say("started", f"{label}, seed {seed}")
+        if not is_restart:
+            self._print_event("started", f"{label}, seed {seed}")
 
     def report(self, key: str, row: Mapping[str, float]) -> None:
         """Show a trial's latest row."""
@@ -203,7 +202,7 @@ class Progress:
                 self._counts.paused[key] = trial
 
     def ended(self, key: str, status: str, metrics: Mapping[str, object], reason: str, *, ago: float = 0.0) -> None:
-        """Show a trial's end, `ago` seconds ago; failures are printed on a terminal too."""
+        """Show that a trial ended `ago` seconds ago; failures are also printed above a live view."""
         with self._lock:
             trial = self._counts.running.pop(key, None)
             self._counts.ended[key] = status
@@ -213,7 +212,7 @@ class Progress:
                 self._counts.seconds += seconds
                 self._counts.finished += 1
         value = self._visible(metrics)
-        self._say(
+        self._print_event(
             status,
             f"{trial.label}, seed {trial.seed}" if trial else key,
             "" if value is None else f": {self.plan.metric} {value_text(value)}",
@@ -226,7 +225,7 @@ class Progress:
         self._print(text, style="yellow")
 
     def seconds_left(self) -> float | None:
-        """Estimate the time left from the mean of finished trials; None before the first."""
+        """Estimate the seconds left from the mean of finished trials; None before the first."""
         return self._counts.seconds_left(self._clock())
 
     def __rich__(self) -> RenderableType:
@@ -253,12 +252,12 @@ class Progress:
         return "" if left is None else f", {duration(left)} left"
 
     def _visible(self, metrics: Mapping[str, object]) -> float | None:
-        """Return the sweep's metric, unless it is sealed."""
+        """Return the sweep's metric; None if it is missing or a sealed test metric."""
         value = metrics.get(self.plan.metric)
         return float(value) if is_number(value) and not self.plan.metric.startswith("test/") else None
 
-    def _say(self, event: str, *parts: str) -> None:
-        """Print a line for each event; beside a live picture, only for failures."""
+    def _print_event(self, event: str, *parts: str) -> None:
+        """Print a line for an event; above a live view, only for failures."""
         text = f"{event}: {''.join(parts)}"
         if self._live is not None:
             if event in {"failed", "diverged"}:
@@ -270,12 +269,12 @@ class Progress:
         self._print(f"[{done:>{len(str(total))}}/{total}{left}] {text}")
 
     def _print(self, text: str, style: str | None = None) -> None:
-        """Print a line. Do not hold our lock: the picture's thread takes the picture's lock first."""
+        """Print a line. Never hold `_lock` here: the thread of the live view takes Rich's lock first, then `_lock`."""
         if self._console is not None:
             line: str | Text = one_line(text)
             if _is_live(self._console):
                 line = Text(one_line(text), style=style or "")
-            with _UNHEARD:
+            with _OUTPUT_ERRORS_IGNORED:
                 self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
@@ -302,25 +301,25 @@ def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | Non
     for cell in plan.cells:
         keys = [plan.trial(cell, seed).key for seed in plan.seeds]
         statuses = [counts.ended.get(key, "running" if key in counts.running else "missing") for key in keys]
-        asked = [status if key in state.trials else "" for key, status in zip(keys, statuses, strict=True)]
-        row = [Text(marks[status], style=STYLES[status]) if status else Text(" ") for status in asked]
+        shown = [status if key in state.trials else "" for key, status in zip(keys, statuses, strict=True)]
+        row = [Text(marks[status], style=STYLES[status]) if status else Text(" ") for status in shown]
         table.add_row(Text(cell.label[: console.size.width - 2 * len(row) - 4], style="dim"), *row)
     return table
 
 
 def _is_live(console: Console) -> bool:
-    """Return whether a picture can be redrawn in place, and the environment does not refuse it."""
-    refused = any(os.environ.get(name) for name in ("NO_COLOR", "CI"))
-    return console.is_terminal and not console.is_dumb_terminal and not refused and is_foreground(console.file)
+    """Return whether a view can be redrawn in place, and the environment does not disable it."""
+    is_disabled = any(os.environ.get(name) for name in ("NO_COLOR", "CI"))
+    return console.is_terminal and not console.is_dumb_terminal and not is_disabled and is_foreground(console.file)
 
 
 def is_foreground(output: IO[str]) -> bool:
-    """Return whether this process, or its parent, is the foreground job of the terminal's shell.
+    """Return whether this process or its parent is the foreground job of the terminal's shell.
 
-    A redrawn picture moves the cursor up and erases lines; from the background it would erase the shell's.
+    Redrawing moves the cursor up and erases lines; a background job would erase those of the shell.
     """
     try:
         foreground = os.tcgetpgrp(output.fileno())
-    except (OSError, ValueError):  # not the terminal of this session, so no shell of it writes there
+    except (OSError, ValueError):  # not the terminal of this session, so its shell does not write there
         return True
     return foreground <= 0 or foreground in {os.getpgrp(), os.getpgid(os.getppid())}

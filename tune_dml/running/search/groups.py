@@ -1,8 +1,8 @@
-"""Hand out short trials in groups; one call of a process runs a group's trials.
+"""Start short trials in groups; one call of a process runs all trials of a group.
 
-Each call costs Ray Tune and the driver tenths of a second, however short its trials are. Groups change neither the order of
-the trials nor their results: each trial has its own seed, ledger lines and end. If a process is lost, the trials that
-had not begun come back, and each of them then runs alone. This module does not use Ray.
+Each call costs Ray Tune and the driver tenths of a second, even if its trials are very short. Groups change neither the
+order of the trials nor their results: each trial has its own seed, ledger events and end. If a process is lost, the
+trials that had not started are returned, and each of them then runs alone. This module does not use Ray.
 """
 
 from __future__ import annotations
@@ -16,64 +16,64 @@ from tune_dml.planning.plan import PlannedTrial
 
 
 class _TrialSource(Protocol):
-    """Interface of `Proposals`, which chooses the next trials of a session."""
+    """The part of `Proposals` that groups use."""
 
-    known: dict[str, float]
+    trial_values: dict[str, float]
 
     @property
-    def finished(self) -> bool:
-        """Whether no trial is left and none will follow."""
+    def is_finished(self) -> bool:
+        """Whether no trial is left to start now or later."""
 
     def next_trial(self) -> PlannedTrial | None:
-        """Return the next trial; None while one must end first."""
+        """Return the next trial; None if a running trial must end first."""
 
     def until(self, trial: PlannedTrial) -> int | None:
-        """Return the step at which a trial pauses."""
+        """Return the step at which a trial pauses; None if it runs to its end."""
 
-    def ended(self, key: str, value: float) -> None:
+    def record_value(self, key: str, value: float) -> None:
         """Record a trial's value."""
 
 
-_TOGETHER = 4.0
-"""Seconds that a group should take: a lost process costs at most this, and ends are reported at most so late."""
-_MOST = 32  # trials of a group
-_REST = 0.05
-"""Overhead of a trial in seconds, beside its training."""
+_GROUP_SECONDS = 4.0
+"""Intended duration of a group in seconds. A lost process costs as much, and ends are reported as late."""
+_MAX_TRIALS = 32  # most trials of a group
+_OVERHEAD = 0.05
+"""Seconds that a trial takes in addition to its training."""
 _WEIGHT = 0.5
-"""Weight of the last trial in the mean duration."""
+"""Weight of the last trial in the running mean of durations."""
 
 
 class TrialGroups:
-    """Hands out the trials of a session, in groups if they are short."""
+    """Forms groups of a session's trials if they are short."""
 
-    def __init__(self, proposals: _TrialSource, *, together: bool = False, slots: int = 1):
+    def __init__(self, proposals: _TrialSource, *, may_share: bool = False, slots: int = 1):
         """Create the groups.
 
         Args:
             proposals: chooses the trials.
-            together: whether several trials may share a call; False hands out each alone.
-            slots: calls that run at once.
+            may_share: whether several trials may share a call; False gives each its own.
+            slots: number of concurrent calls.
         """
         self.proposals = proposals
-        self.together = together
+        self.may_share = may_share
         self.slots = slots
         self._ready: deque[PlannedTrial] = deque()
-        self._alone: deque[PlannedTrial] = deque()
-        self._given: dict[str, tuple[PlannedTrial, int]] = {}
-        """Key -> trial that was handed out and has not ended, and the number of its group."""
-        self.number = 0
+        self._single_trials: deque[PlannedTrial] = deque()
+        self._open: dict[str, tuple[PlannedTrial, int]] = {}
+        """Key -> started trial that has not ended, and the number of its group."""
+        self.group_number = 0
         """Number of the last group."""
         self._seconds = math.inf
 
     @property
-    def finished(self) -> bool:
-        """Whether no trial is left and none will follow. False while a trial that was handed out may come back."""
-        return self.proposals.finished and not (self._ready or self._alone or self._given)
+    def is_finished(self) -> bool:
+        """Whether no trial is left to start now or later. False while a started trial may be returned."""
+        return self.proposals.is_finished and not (self._ready or self._single_trials or self._open)
 
     def next_group(self) -> list[PlannedTrial]:
-        """Return the next trials; none while one must end first, or when `finished`."""
-        if self._alone:
-            group = [self._alone.popleft()]
+        """Return the next trials; none if a running trial must end first, or if `is_finished`."""
+        if self._single_trials:
+            group = [self._single_trials.popleft()]
         else:
             size = self._size()
             while len(self._ready) < size * (self.slots if size > 1 else 1):
@@ -81,30 +81,30 @@ class TrialGroups:
                 if trial is None:
                     break
                 self._ready.append(trial)
-            share = min(size, -(-len(self._ready) // self.slots))  # leave work for the other slots
-            group = [self._ready.popleft() for _ in range(share)]
-        self.number += 1
-        self._given |= {trial.key: (trial, self.number) for trial in group}
+            count = min(size, -(-len(self._ready) // self.slots))  # leave work for the other slots
+            group = [self._ready.popleft() for _ in range(count)]
+        self.group_number += 1
+        self._open |= {trial.key: (trial, self.group_number) for trial in group}
         return group
 
     def _size(self) -> int:
-        """Return how many trials fill a group's time; one until the first trial has ended."""
-        if not self.together:
+        """Return the number of trials that fill a group's duration; 1 until the first trial has ended."""
+        if not self.may_share:
             return 1
-        return min(max(int(_TOGETHER / (self._seconds + _REST)), 1), _MOST)
+        return min(max(int(_GROUP_SECONDS / (self._seconds + _OVERHEAD)), 1), _MAX_TRIALS)
 
-    def is_open(self, key: str, number: int) -> bool:
-        """Return whether a trial was handed out with this group and has neither ended nor come back since."""
-        return key in self._given and self._given[key][1] == number
+    def is_open(self, key: str, group_number: int) -> bool:
+        """Return whether a trial was started with this group and has neither ended nor been returned."""
+        return key in self._open and self._open[key][1] == group_number
 
     def close(self, key: str, seconds: float | None = None) -> None:
         """Record that a trial ended or paused, after `seconds` of training if it finished."""
-        self._given.pop(key, None)
+        self._open.pop(key, None)
         if seconds is not None:
-            known = self._seconds if math.isfinite(self._seconds) else seconds
-            self._seconds = known + _WEIGHT * (seconds - known)
+            mean = self._seconds if math.isfinite(self._seconds) else seconds
+            self._seconds = mean + _WEIGHT * (seconds - mean)
 
     def give_back(self, keys: Iterable[str], *, alone: bool) -> None:
-        """Take back trials that have not begun; with `alone`, each then gets its own call."""
-        trials = [self._given.pop(key)[0] for key in keys if key in self._given]
-        (self._alone if alone else self._ready).extendleft(reversed(trials))
+        """Return trials that have not started; with `alone`, each then gets its own call."""
+        trials = [self._open.pop(key)[0] for key in keys if key in self._open]
+        (self._single_trials if alone else self._ready).extendleft(reversed(trials))

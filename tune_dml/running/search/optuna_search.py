@@ -1,15 +1,15 @@
 """Propose trials from one Optuna study, as a Tune Searcher.
 
-The study's first trials are the grid's cells, each once; an adaptive method proposes the following ones. Each cell becomes
-one trial per seed, and the study receives the mean over seeds when all have ended. A cell with a diverged seed gets a
-value worse than all others, so that the search avoids its neighbourhood; one with a failed seed fails. A known cell is
-never run again.
+The study's first trials are the grid's cells, each once; an adaptive method proposes the following ones. Each cell
+becomes one trial per seed, and the study receives the mean over seeds when all have ended. A cell with a diverged seed
+gets a value worse than all others, so that the search avoids its neighbourhood. A cell with a failed seed fails. No
+cell runs twice.
 
-With several arms the study is conditional: the arm is a categorical parameter, and only its own knobs are suggested. A
-knob with other values in one arm carries the arm's name.
+With several arms the study is conditional: the arm is a categorical parameter, and only this arm's knobs are suggested.
+If an arm has its own domain for a knob, the name of the parameter includes the arm.
 
-Reruns propose the same cells, in parallel too: proposal n comes from a sampler seeded with (search seed, n) and a study
-that was told exactly the cells 0 to n - window, in order (ADR 3). `Proposals` knows no Ray.
+Reruns propose the same cells, also in parallel. Proposal n depends only on a sampler seeded with (search seed, n), and
+on the results of cells 0 to n - window, which the study receives in order (ADR 3). `Proposals` does not use Ray.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ray.tune.search import Searcher
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
-from tune_dml.running.search.gaussian import FIRST, GaussianSearch
+from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch
 from tune_dml.running.search.points import Point, Points
-from tune_dml.running.search.samplers import place_in_generation, sampler_for, seed_of
-from tune_dml.running.trials.messages import TrialRequest, messages_of, read_message, request_of
+from tune_dml.running.search.samplers import assign_generation, sampler_for, seed_of
+from tune_dml.running.trials.messages import TrialRequest, parse_message, request_of, split_messages
 
 if TYPE_CHECKING:
     import optuna
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from tune_dml.running.search.groups import TrialGroups
 
 
-_REPEATS = 50  # how often a sampler may propose a known cell before the search is over
+_MAX_REPEATS = 50  # repeated proposals after which the search ends
 
 
 @dataclass
 class PendingCell:
-    """One cell in the study."""
+    """A cell of the study, whose value is known when all its trials have ended."""
 
     cell: Cell
     keys: tuple[str, ...]
@@ -50,61 +50,60 @@ class PendingCell:
     number: int
     """Number of its trial in the study."""
     point: Sequence[float]
-    """Its place in the box of the search's points."""
+    """Its coordinates in the box of the search's points."""
 
 
 class Proposals:
-    """Chooses the next trials and tells the study their results.
+    """Chooses the next trials, and reports their results to the study.
 
     Args:
-        plan: The cells known in advance, the seeds, the search method.
-        known: Key -> value of trials that have ended; infinite if diverged, NaN if failed.
+        plan: The plan, with its first cells, seeds and search method.
+        trial_values: Key -> value of ended trials; infinite if diverged, NaN if failed.
         proposed: Cells that earlier sessions proposed, in order.
         on_cell: Called with each new cell before its trials start.
-        on_exhausted: Called when the search finds no further cell.
-        on_note: Called with notes for people.
+        on_exhausted: Called when the search finds no new cell.
+        on_note: Called with notes for the user.
     """
 
     def __init__(
         self,
         plan: Plan,
         *,
-        known: Mapping[str, float],
+        trial_values: Mapping[str, float],
         proposed: Iterable[Cell] = (),
         on_cell: Callable[[Cell], None] = lambda cell: None,
         on_exhausted: Callable[[], None] = lambda: None,
         on_note: Callable[[str], None] = lambda text: None,
     ):
         self.plan = plan
-        self.known = dict(known)
-        self.on_cell, self.on_exhausted = on_cell, on_exhausted
-        self.on_note = on_note
+        self.trial_values = dict(trial_values)
+        self.on_cell, self.on_exhausted, self.on_note = on_cell, on_exhausted, on_note
         self.study = _new_study(plan)
         self.points = Points.of_plan(plan)
         self.process = GaussianSearch(self.points)
-        self.asked: list[PendingCell] = []
-        self.told = 0
+        self.pending_cells: list[PendingCell] = []
+        self.reported = 0
         self.values: list[float] = []
         self.diverged: list[PendingCell] = []
         self.penalty = math.nan
-        self.exhausted = plan.search.method == "grid"
+        self.is_exhausted = plan.search.method == "grid"
         self.waiting: deque[PlannedTrial] = deque()
         self.digests = {cell.digest for cell in plan.cells}
         for cell in plan.cells:
-            if cell.knobs and not cell.baseline and not self.exhausted:
-                self._ask_for(cell)
-        self.planned = len(self.asked)
+            if cell.knobs and not cell.baseline and not self.is_exhausted:
+                self._add_cell(cell)
+        self.given_count = len(self.pending_cells)
         self._queue(plan.cells)
         for cell in proposed:
-            self._tell_up_to(len(self.asked) - plan.search.window)
-            self._ask_for(cell)
+            self._report_up_to(len(self.pending_cells) - plan.search.window)
+            self._add_cell(cell)
             self.digests.add(cell.digest)
             self._queue([cell])
 
     def next_trial(self) -> PlannedTrial | None:
-        """Return the next trial; None while one must end first, or when `finished`."""
+        """Return the next trial; None if a running trial must end first, or if `is_finished`."""
         while not self.waiting and not self._has_proposed_all:
-            if len(self.asked) - self._first_open() >= self.plan.search.window:
+            if len(self.pending_cells) - self._first_incomplete() >= self.plan.search.window:
                 return None
             self._propose()
         return self.waiting.popleft() if self.waiting else None
@@ -114,194 +113,194 @@ class Proposals:
         return None
 
     @property
-    def finished(self) -> bool:
-        """Whether no trial is left, and none will come."""
+    def is_finished(self) -> bool:
+        """Whether no trial is left to start now or later."""
         return self._has_proposed_all and not self.waiting
 
     @property
     def _has_proposed_all(self) -> bool:
-        return self.exhausted or self._adaptive >= self.plan.search.num_samples
+        return self.is_exhausted or self._proposed_count >= self.plan.search.num_samples
 
     @property
-    def _adaptive(self) -> int:
-        """Number of cells that the study has chosen."""
-        return len(self.asked) - self.planned
+    def _proposed_count(self) -> int:
+        """Number of cells that the search has proposed."""
+        return len(self.pending_cells) - self.given_count
 
-    def ended(self, key: str, value: float) -> None:
-        """Take a trial's value; infinite if it diverged, NaN if it failed."""
-        self.known[key] = value
+    def record_value(self, key: str, value: float) -> None:
+        """Record the value of an ended trial; infinite if it diverged, NaN if it failed."""
+        self.trial_values[key] = value
 
     def _queue(self, cells: Iterable[Cell]) -> None:
-        """Queue trials seed by seed, so that an interrupted search has whole replicates."""
+        """Queue trials seed by seed, so that an interrupted search has complete replicates."""
         cells = list(cells)
         trials = [self.plan.trial(cell, seed) for seed in self.plan.seeds for cell in cells]
-        self.waiting.extend(trial for trial in trials if trial.key not in self.known)
+        self.waiting.extend(trial for trial in trials if trial.key not in self.trial_values)
 
     def _propose(self) -> None:
-        """Ask the study for one more cell; end the search when nothing is new."""
+        """Add a cell that the study proposes; end the search if it proposes only known cells."""
         from optuna.trial import TrialState
 
-        adaptive = self._adaptive
-        self._tell_up_to(len(self.asked) - self.plan.search.window)
-        index = len(self.plan.cells) + adaptive
-        for attempt in range(_REPEATS):
+        proposed_count = self._proposed_count
+        self._report_up_to(len(self.pending_cells) - self.plan.search.window)
+        index = len(self.plan.cells) + proposed_count
+        for attempt in range(_MAX_REPEATS):
             self.study.sampler = self._sampler(attempt)
-            if attempt == 0 and (point := self._point(adaptive)) is not None:
+            if attempt == 0 and (point := self._point(proposed_count)) is not None:
                 self.study.enqueue_trial(point)
-            ticket = self.study.ask()
-            arm, knobs = self.points.ask(ticket)
+            study_trial = self.study.ask()
+            arm, knobs = self.points.suggest(study_trial)
             cell = self.plan.cell(index, knobs, arm)
             if cell.digest not in self.digests:
-                self._take(cell, ticket.number)
+                self.digests.add(cell.digest)
+                self._append_pending_cell(cell, study_trial.number)
+                self.on_cell(cell)
+                self._queue([cell])
                 return
-            self.study.tell(ticket.number, state=TrialState.FAIL)  # a known cell: reruns must not depend on it
-        self.exhausted = True
+            self.study.tell(study_trial.number, state=TrialState.FAIL)  # known: reruns must not depend on it
+        self.is_exhausted = True
         self.on_exhausted()
         self.on_note(
-            f"{self.plan.search.method} proposed only known cells {_REPEATS} times after {adaptive} of "
+            f"{self.plan.search.method} proposed only known cells {_MAX_REPEATS} times after {proposed_count} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"
         )
 
-    def _point(self, adaptive: int) -> Point | None:
+    def _point(self, proposed_count: int) -> Point | None:
         """Return the point that `qmc` or `gp` chooses; None if the study's sampler chooses."""
         search, points = self.plan.search, self.points
         if search.method not in {"qmc", "gp"}:
             return None
-        told = [asked for asked in self.asked[: self.told] if not math.isnan(self._value(asked) or 0.0)]
-        bounded = not self.diverged or math.isfinite(self.penalty)
-        if search.method == "qmc" or len(told) < FIRST or not bounded:
-            return points.low_discrepancy(adaptive, search.seed)
-        numbers = np.array([[self.known[key] for key in asked.keys] for asked in told])
+        reported = self.pending_cells[: self.reported]
+        evaluated = [pending for pending in reported if not math.isnan(self._value(pending) or 0.0)]
+        has_finite_values = not self.diverged or math.isfinite(self.penalty)
+        if search.method == "qmc" or len(evaluated) < MIN_CELLS or not has_finite_values:
+            return points.low_discrepancy(proposed_count, search.seed)
+        numbers = np.array([[self.trial_values[key] for key in pending.keys] for pending in evaluated])
         numbers[~np.isfinite(numbers).all(1)] = self.penalty
         if self.plan.space.goal == "minimize":
             numbers = -numbers
-        places = np.array([asked.point for asked in told])
-        pending = np.array([asked.point for asked in self.asked[self.told :]]).reshape(-1, points.sides)
-        return points.at(self.process.propose(places, numbers, pending, seed_of(search, len(self.asked))))
+        coordinates = np.array([pending.point for pending in evaluated])
+        running = np.array([pending.point for pending in self.pending_cells[self.reported :]])
+        running, seed = running.reshape(-1, points.dimensions), seed_of(search, len(self.pending_cells))
+        return points.point_at(self.process.propose(coordinates, numbers, running, seed))
 
     def _sampler(self, attempt: int = 0) -> optuna.samplers.BaseSampler:
-        conditional = len(self.points.arms) > 1
-        return sampler_for(self.plan.search, len(self.asked), attempt, conditional=conditional)
+        is_conditional = len(self.points.arms) > 1
+        return sampler_for(self.plan.search, len(self.pending_cells), attempt, is_conditional=is_conditional)
 
-    def _take(self, cell: Cell, number: int) -> None:
-        self.digests.add(cell.digest)
-        self._asked_for(cell, number)
-        self.on_cell(cell)
-        self._queue([cell])
-
-    def _ask_for(self, cell: Cell) -> None:
+    def _add_cell(self, cell: Cell) -> None:
         """Add a given cell to the study as running."""
         from optuna.trial import TrialState, create_trial
 
-        point = self.points.of(cell)
+        point = self.points.point_of(cell)
         distributions = self.points.distributions(point)
-        running = create_trial(state=TrialState.RUNNING, params=point, distributions=distributions)
-        self.study.add_trial(running)
-        self._asked_for(cell, len(self.study.get_trials(deepcopy=False)) - 1)
+        self.study.add_trial(create_trial(state=TrialState.RUNNING, params=point, distributions=distributions))
+        self._append_pending_cell(cell, len(self.study.get_trials(deepcopy=False)) - 1)
 
-    def _asked_for(self, cell: Cell, number: int) -> None:
-        place_in_generation(self._sampler(), self.study, number)
+    def _append_pending_cell(self, cell: Cell, number: int) -> None:
+        assign_generation(self._sampler(), self.study, number)
         keys = tuple(self.plan.trial(cell, seed).key for seed in self.plan.seeds)
-        self.asked.append(PendingCell(cell, keys, number, self.points.place(self.points.of(cell))))
+        self.pending_cells.append(PendingCell(cell, keys, number, self.points.coordinates(self.points.point_of(cell))))
 
-    def _first_open(self) -> int:
-        """Return the index of the first cell that lacks a seed."""
-        for index in range(self.told, len(self.asked)):
-            if self._value(self.asked[index]) is None:
+    def _first_incomplete(self) -> int:
+        """Return the index of the first cell without a value."""
+        for index in range(self.reported, len(self.pending_cells)):
+            if self._value(self.pending_cells[index]) is None:
                 return index
-        return len(self.asked)
+        return len(self.pending_cells)
 
-    def _tell_up_to(self, last: int) -> None:
-        """Tell the study the cells up to `last`, in order."""
-        while self.told <= last:
-            asked = self.asked[self.told]
-            value = self._value(asked)
+    def _report_up_to(self, last: int) -> None:
+        """Report the values of cells up to index `last` to the study, in order."""
+        while self.reported <= last:
+            pending = self.pending_cells[self.reported]
+            value = self._value(pending)
             if value is None:
                 break
-            self._tell(asked, value)
-            self.told += 1
+            self._report(pending, value)
+            self.reported += 1
 
-    def _tell(self, asked: PendingCell, value: float) -> None:
+    def _report(self, pending: PendingCell, value: float) -> None:
         from optuna.trial import TrialState
 
         if math.isnan(value):
-            self.study.tell(asked.number, state=TrialState.FAIL)
+            self.study.tell(pending.number, state=TrialState.FAIL)
         elif math.isinf(value):
-            self.diverged.append(asked)
+            self.diverged.append(pending)
         else:
-            self.study.tell(asked.number, value)
+            self.study.tell(pending.number, value)
             self.values.append(value)
         if self.diverged and self.values:
-            self._tell_diverged()
+            self._report_diverged()
 
-    def _tell_diverged(self) -> None:
-        """Tell diverged cells a value a tenth of the range beyond the worst; without a range they stay running."""
+    def _report_diverged(self) -> None:
+        """Report diverged cells with a value that is a tenth of the range worse than the worst value."""
         low, high = min(self.values), max(self.values)
         step = 0.1 * (high - low) or 1.0
         penalty = low - step if self.plan.space.goal == "maximize" else high + step
-        numbers = [asked.number for asked in self.diverged]
+        numbers = [pending.number for pending in self.diverged]
         if penalty != self.penalty:
-            self.penalty, self.study = penalty, _restated(self.study, self.plan, running=set(numbers))
+            self.penalty, self.study = penalty, _copy_study(self.study, self.plan, running=set(numbers))
         trials = self.study.get_trials(deepcopy=False)
         for number in numbers:
             if not trials[number].state.is_finished():
                 self.study.tell(number, penalty)
 
-    def _value(self, asked: PendingCell) -> float | None:
-        """Return the mean over seeds; None while one is missing, NaN if one failed, infinite if one diverged."""
-        values = [self.known.get(key) for key in asked.keys]
+    def _value(self, pending: PendingCell) -> float | None:
+        """Return the mean over seeds; None if a seed is missing, NaN if one failed, infinite if one diverged."""
+        values = [self.trial_values.get(key) for key in pending.keys]
         if any(value is None for value in values):
             return None
         return sum(values) / len(values)  # type: ignore[arg-type]
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
-    """Adapts `TrialGroups` to Tune. A trial's configuration is key, label, seed and its settings as JSON."""
+    """Adapts `TrialGroups` to Tune, whose trial is one of our groups."""
 
     def __init__(self, groups: TrialGroups):
-        super().__init__()  # no metric: Tune would demand it in every report
+        super().__init__()  # without a metric, which Tune would require in every report
         self.groups = groups
         self.running: dict[str, tuple[int, list[str]]] = {}
-        """Tune's trial -> number of the group, and keys of our trials."""
+        """Id of Tune's trial -> number of the group, and keys of our trials."""
 
     def __getstate__(self) -> dict[str, object]:
-        """Return nothing: Tune pickles its parts for a restore that we do not use."""
+        """Return an empty state, because Tune pickles its parts for a restore that we do not use."""
         return {}
 
     def suggest(self, trial_id: str) -> TrialRequest | str | None:
-        """Return the configuration of the next trials, None to wait, or FINISHED."""
+        """Return the request of the next group; None to wait, FINISHED at the end."""
         group = self.groups.next_group()
         if not group:
-            return Searcher.FINISHED if self.groups.finished else None
-        self.running[trial_id] = (self.groups.number, [trial.key for trial in group])
-        first, *others = (request_of(trial, self.groups.proposals.until(trial)) for trial in group)
-        if others:
-            first["more"] = json.dumps(others)
+            return Searcher.FINISHED if self.groups.is_finished else None
+        self.running[trial_id] = (self.groups.group_number, [trial.key for trial in group])
+        first, *later = (request_of(trial, self.groups.proposals.until(trial)) for trial in group)
+        if later:
+            first["more"] = json.dumps(later)
         return first
 
     def on_trial_result(self, trial_id: str, result: dict[str, object]) -> None:
         """Ignore rows."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, object] | None = None, error: bool = False) -> None:
-        """Count a trial without a closing report as failed; take back trials that had not begun."""
-        message = read_message(result or {})
+        """Record a trial without a closing report as failed; return trials that had not started."""
+        message = parse_message(result or {})
         number, keys = self.running.pop(trial_id, (0, []))
-        closed = {each.get("key") or keys[0] for each in messages_of(message) if "ended" in each}
-        left = [key for key in keys if key not in closed and self.groups.is_open(key, number)]
-        if "spent" in message:  # its process could train no other trial
-            self.groups.together = self.groups.together and not left
-            self.groups.give_back(left, alone=False)
-        elif left:
-            self.groups.give_back(left[1:], alone=True)
-            self.groups.close(left[0])
-            if left[0] not in self.groups.proposals.known:
-                self.groups.proposals.ended(left[0], math.nan)
+        ended_keys = {
+            trial_message.get("key") or keys[0] for trial_message in split_messages(message) if "ended" in trial_message
+        }
+        open_keys = [key for key in keys if key not in ended_keys and self.groups.is_open(key, number)]
+        if "spent" in message:  # its process must not train another trial
+            self.groups.may_share = self.groups.may_share and not open_keys
+            self.groups.give_back(open_keys, alone=False)
+        elif open_keys:
+            self.groups.give_back(open_keys[1:], alone=True)
+            self.groups.close(open_keys[0])
+            if open_keys[0] not in self.groups.proposals.trial_values:
+                self.groups.proposals.record_value(open_keys[0], math.nan)
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing: the ledger holds all that `Proposals` needs."""
+        """Do nothing, because the ledger has all that `Proposals` needs."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Do nothing: a resumed sweep builds its proposals from the ledger."""
+        """Do nothing, because a resumed sweep builds its proposals from the ledger."""
 
 
 def _new_study(plan: Plan) -> optuna.Study:
@@ -311,17 +310,17 @@ def _new_study(plan: Plan) -> optuna.Study:
     return optuna.create_study(study_name=plan.name, direction=plan.space.goal)
 
 
-def _restated(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Study:
-    """Return a copy of the study in which these trials run again: Optuna cannot take back a result."""
+def _copy_study(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Study:
+    """Return a copy of the study in which some trials are running again, because Optuna cannot remove a result."""
     from optuna.trial import TrialState, create_trial
 
-    again = _new_study(plan)
-    for told in study.get_trials(deepcopy=False):
+    copy = _new_study(plan)
+    for trial in study.get_trials(deepcopy=False):
         reopened = create_trial(
             state=TrialState.RUNNING,
-            params=told.params,
-            distributions=told.distributions,
-            system_attrs=told.system_attrs,
+            params=trial.params,
+            distributions=trial.distributions,
+            system_attrs=trial.system_attrs,
         )
-        again.add_trial(reopened if told.number in running else told)
-    return again
+        copy.add_trial(reopened if trial.number in running else trial)
+    return copy

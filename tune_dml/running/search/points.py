@@ -1,7 +1,7 @@
 """Convert the points of a search between parameters of the study and coordinates in a unit box.
 
-The box has a dimension for the arm, if there are several, and one for each knob of the arm with most knobs. Before it
-has results, a search is uniform in the box. An arm with fewer knobs has the coordinate 0.5 in the other dimensions.
+The box has a dimension for the arm, if there are several arms, and one for each knob of the arm with most knobs. An arm
+with fewer knobs has the coordinate 0.5 in the other dimensions. Without results, a search is uniform in the box.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Point = dict[str, Value]
-"""Parameters of the study by name; with several arms, the arm is one of them."""
+"""Name -> value of the study's parameters. With several arms, the arm is one of them."""
 _ARM = "arm"
 """Name of the study's parameter that holds the arm."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """Converts the points of a search, given the knobs of each arm by their names in the study."""
+    """Converts the points of a search, given the knobs of each arm."""
 
     arms: Mapping[str, Mapping[str, Knob]]
     """Arm -> name in the study -> knob."""
@@ -39,24 +39,25 @@ class Points:
     def of_plan(cls, plan: Plan) -> Points:
         """Return the points of a plan's searched arms: those with knobs, without the baseline."""
         searched = [arm for arm in plan.arms if is_searched(arm)]
-        own = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
+        own_paths = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
         return cls(
             {
                 arm.name: {
-                    f"{arm.name}: {knob.path}" if knob.path in own[arm.name] else knob.path: knob for knob in arm.knobs
+                    f"{arm.name}: {knob.path}" if knob.path in own_paths[arm.name] else knob.path: knob
+                    for knob in arm.knobs
                 }
                 for arm in searched
             }
         )
 
-    def ask(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
+    def suggest(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
         """Return the arm and the knobs that the study suggests."""
         names = list(self.arms)
         arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(_ARM, names))
         return arm, {knob.path: _suggest(ticket, name, knob) for name, knob in self.arms[arm].items()}
 
-    def of(self, cell: Cell) -> Point:
-        """Return a cell as a point."""
+    def point_of(self, cell: Cell) -> Point:
+        """Return the point of a cell."""
         knobs = {name: cell.knobs[knob.path] for name, knob in self.arms[cell.arm].items()}
         return {_ARM: cell.arm, **knobs} if len(self.arms) > 1 else knobs
 
@@ -65,53 +66,55 @@ class Points:
         from optuna.distributions import CategoricalDistribution
 
         names = list(self.arms)
-        of_arm: dict[str, optuna.distributions.BaseDistribution] = (
+        arm_distribution: dict[str, optuna.distributions.BaseDistribution] = (
             {_ARM: CategoricalDistribution(names)} if len(names) > 1 else {}
         )
-        return of_arm | {name: _distribution(knob) for name, knob in self.arms[self._arm(point)].items()}
+        return arm_distribution | {name: _distribution(knob) for name, knob in self.arms[self._arm(point)].items()}
 
     @property
-    def sides(self) -> int:
+    def dimensions(self) -> int:
         """Number of dimensions of the box."""
         return (len(self.arms) > 1) + max(map(len, self.arms.values()))
 
-    def at(self, place: Sequence[float]) -> Point:
-        """Return the point at a place in the box, whose coordinates lie in [0, 1)."""
-        names, shares = list(self.arms), list(place)
-        several = len(names) > 1
-        arm = names[int(shares.pop(0) * len(names))] if several else names[0]
+    def point_at(self, coordinates: Sequence[float]) -> Point:
+        """Return the point at the given coordinates, each in [0, 1)."""
+        names, shares = list(self.arms), list(coordinates)
+        has_arms = len(names) > 1
+        arm = names[int(shares.pop(0) * len(names))] if has_arms else names[0]
         point = {
             name: _value_at(knob, share) for (name, knob), share in zip(self.arms[arm].items(), shares, strict=False)
         }
-        return {_ARM: arm, **point} if several else point
+        return {_ARM: arm, **point} if has_arms else point
 
-    def place(self, point: Point) -> list[float]:
-        """Return a point's coordinates in the box; a listed value has the middle of its interval."""
+    def coordinates(self, point: Point) -> list[float]:
+        """Return the coordinates of a point; a grid's value is in the middle of its interval."""
         names, arm = list(self.arms), self._arm(point)
-        place = [(names.index(arm) + 0.5) / len(names)] if len(names) > 1 else []
-        place += [_share_of(knob, point[name]) for name, knob in self.arms[arm].items()]
-        return place + [0.5] * (self.sides - len(place))
+        coordinates = [(names.index(arm) + 0.5) / len(names)] if len(names) > 1 else []
+        coordinates += [_share_of(knob, point[name]) for name, knob in self.arms[arm].items()]
+        return coordinates + [0.5] * (self.dimensions - len(coordinates))
 
-    def columns(self, places: Array) -> Array:
-        """Return the inputs (0 to 1) of a surrogate model for points at these places.
+    def columns(self, coordinates: Array) -> Array:
+        """Return the inputs (0 to 1) of a surrogate model, (points, columns).
 
-        Each arm and each category has its own column. Each other knob has one, which arms share if they share the name.
+        Each arm and each category has its own column. Each other knob has one column, shared by arms with the same
+        knob.
         """
-        several = len(self.arms) > 1
-        of_arm = (places[:, 0] * len(self.arms)).astype(int) if several else np.zeros(len(places), dtype=int)
-        found = {f"{_ARM} {arm}": (of_arm == row).astype(float) for row, arm in enumerate(self.arms) if several}
+        has_arms = len(self.arms) > 1
+        none = np.zeros(len(coordinates), dtype=int)
+        arm_index = (coordinates[:, 0] * len(self.arms)).astype(int) if has_arms else none
+        columns = {f"{_ARM} {arm}": (arm_index == row).astype(float) for row, arm in enumerate(self.arms) if has_arms}
         for row, knobs in enumerate(self.arms.values()):
-            for side, (name, knob) in enumerate(knobs.items(), start=several):
-                domain, here = knob.domain, of_arm == row
+            for dimension, (name, knob) in enumerate(knobs.items(), start=has_arms):
+                domain, is_arm = knob.domain, arm_index == row
                 if isinstance(domain, Grid) and domain.scale == "category":
-                    level = (places[:, side] * len(domain.values)).astype(int)
+                    level = (coordinates[:, dimension] * len(domain.values)).astype(int)
                     for index in range(len(domain.values)):
-                        column = found.setdefault(f"{name} {index}", np.zeros(len(places)))
-                        column[here] = level[here] == index
+                        column = columns.setdefault(f"{name} {index}", np.zeros(len(coordinates)))
+                        column[is_arm] = level[is_arm] == index
                 else:
-                    column = found.setdefault(name, np.full(len(places), 0.5))
-                    column[here] = _rounded(knob, places[here, side])
-        return np.stack(list(found.values()), axis=1)
+                    column = columns.setdefault(name, np.full(len(coordinates), 0.5))
+                    column[is_arm] = _round_shares(knob, coordinates[is_arm, dimension])
+        return np.stack(list(columns.values()), axis=1)
 
     def _arm(self, point: Point) -> str:
         return str(point.get(_ARM, next(iter(self.arms))))
@@ -121,11 +124,11 @@ class Points:
         from numpy.random import default_rng
         from scipy.stats.qmc import Sobol
 
-        shift = default_rng(seed).random(self.sides)
-        sequence = Sobol(self.sides, scramble=False)
+        shift = default_rng(seed).random(self.dimensions)
+        sequence = Sobol(self.dimensions, scramble=False)
         if index:
             sequence.fast_forward(index)
-        return self.at([float(share) for share in (sequence.random()[0] + shift) % 1])
+        return self.point_at([float(share) for share in (sequence.random()[0] + shift) % 1])
 
 
 def _value_at(knob: Knob, share: float) -> Value:
@@ -133,7 +136,7 @@ def _value_at(knob: Knob, share: float) -> Value:
     domain = knob.domain
     if isinstance(domain, Grid):
         return domain.values[int(share * len(domain.values))]
-    half = 0.5 if domain.integer else 0.0  # an integer stands for all numbers that round to it
+    half = 0.5 if domain.integer else 0.0  # an integer covers all numbers that round to it
     low, high = domain.low - half, domain.high + half
     value = low * (high / low) ** share if domain.scale == "log" else low + share * (high - low)
     value = min(max(value, domain.low), domain.high)
@@ -141,7 +144,7 @@ def _value_at(knob: Knob, share: float) -> Value:
 
 
 def _share_of(knob: Knob, value: Value) -> float:
-    """Return the share of a value, the inverse of `_value_at`; a listed value has the middle of its interval."""
+    """Return the share of a value, the inverse of `_value_at`; a grid's value is in the middle of its interval."""
     domain = knob.domain
     if isinstance(domain, Grid):
         return (domain.values.index(value) + 0.5) / len(domain.values)
@@ -150,8 +153,8 @@ def _share_of(knob: Knob, value: Value) -> float:
     return math.log(number / low) / math.log(high / low) if domain.scale == "log" else (number - low) / (high - low)
 
 
-def _rounded(knob: Knob, shares: Array) -> Array:
-    """Replace each share by that of its value, so that equal values have equal shares."""
+def _round_shares(knob: Knob, shares: Array) -> Array:
+    """Replace each share by the share of its value, so that equal values have equal shares."""
     domain = knob.domain
     if isinstance(domain, Grid):
         return np.asarray((np.floor(shares * len(domain.values)) + 0.5) / len(domain.values))

@@ -17,10 +17,10 @@ def _main() -> int:
 
         return run_collector(Path(folder))
     if verb == "check":
-        from tune_dml.running.slurm.node_check import answer
+        from tune_dml.running.slurm.node_check import write_answer
         from tune_dml.running.slurm.profile import profile_file, read_profile
 
-        return answer(Path(folder), read_profile(profile_file()).temp)
+        return write_answer(Path(folder), read_profile(profile_file()).temp)
     from tune_dml.running.slurm.task import run_task
 
     return run_task(Path(folder), int(rest[0]))

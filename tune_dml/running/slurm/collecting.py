@@ -16,15 +16,15 @@ from tune_dml.running.slurm.task import TrialLog, attempts_of, span_of
 
 @dataclass(frozen=True)
 class CollectedTrial:
-    """A trial with new messages."""
+    """A trial whose new messages were moved to the ledger."""
 
     key: str
     end: TrialEnd | None
     """None if it continues in the next array."""
-    is_fruitless: bool
-    """Whether it was interrupted before a new evaluation."""
+    has_no_progress: bool
+    """Whether the trial was interrupted before a new evaluation."""
     began: float
-    """Time at which its last attempt began."""
+    """Start of its last attempt, in seconds since the epoch."""
 
 
 def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> list[CollectedTrial]:
@@ -35,11 +35,11 @@ def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> li
     for folder in sorted((state.folder / "trials").glob("*/array.jsonl")):
         key = folder.parent.name
         log = TrialLog(state.folder, key)
-        messages = log.fresh()
+        messages = log.new_messages()
         if not messages:
             continue
         trial = None
-        if state.trial(key).end is None:  # else it ended in another session
+        if state.trial(key).end is None:  # otherwise it ended in another session
             trial = _collect_trial(
                 ledger, log, key, messages, micro_batch=resources.micro_batch, metric=state.plan.metric
             )
@@ -69,24 +69,24 @@ def _collect_trial(
             ledger.write(TrialRetried(key=key, time=last))
     ended = next((message for message in messages if "ended" in message), {})
     end = TrialEnd.from_json(ended["ended"]) if ended else None
-    if end is None and (lost := _lost(log.read())) > TRIAL_RETRIES:
-        end = TrialEnd("failed", f"lost {lost} times: its task ended without a message", kind="infrastructure")
+    if end is None and (losses := _count_losses(log.read())) > TRIAL_RETRIES:
+        end = TrialEnd("failed", f"lost {losses} times: its task ended without a message", kind="infrastructure")
     if end is not None:
         ledger.write(TrialEnded(key=key, time=ended.get("time", 0.0), end=end))
     return CollectedTrial(key, end, end is None and not is_evaluated and "cut" in messages[-1], began)
 
 
-def _lost(messages: Iterable[JsonRow]) -> int:
-    """Return how often a trial's task ended without a message since the trial last ended.
+def _count_losses(messages: Iterable[JsonRow]) -> int:
+    """Return how many tasks of a trial ended without a message since the trial last ended.
 
-    Tasks that SLURM queued again do not count.
+    Tasks that SLURM requeued do not count.
     """
-    lost, is_open = 0, False
+    losses, is_open = 0, False
     for message in messages:
         if "began" in message:
-            lost += is_open and not message["began"].get("requeued")
+            losses += is_open and not message["began"].get("requeued")
             is_open = True
         is_open = is_open and "cut" not in message
         if message.get("over"):
-            lost, is_open = 0, False
-    return lost + is_open
+            losses, is_open = 0, False
+    return losses + is_open

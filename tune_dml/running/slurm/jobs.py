@@ -1,9 +1,9 @@
 """Submit, list, follow and cancel the SLURM jobs of a sweep.
 
-    <sweep>/slurm/submission.json    the command, and the one that continues the sweep
+    <sweep>/slurm/submission.json    the command, and the command that continues the sweep
     <sweep>/slurm/job.sh, array.sh   the scripts
     <sweep>/slurm/jobs               job ids, one per line, oldest first
-    <sweep>/slurm/<job>.log          the output of a job; <job>_<task>.log that of an array's task
+    <sweep>/slurm/<job>.log          the output of a job; <job>_<task>.log: of a task of an array
 
 Example:
     submission, new = submit(submission, {"job.sh": text})      # a second call returns the running job
@@ -31,12 +31,12 @@ from tune_dml.record.origin.several_jobs import BUDGET_FROM
 from tune_dml.text import counted
 
 JOB_NAME = "tune-dml-"
-"""Prefix of a job's name, before the sweep's."""
-MOST_TASKS = 1000
+"""Prefix of a job's name, before the name of its sweep."""
+MAX_TASKS = 1000
 """Tasks of one array: SLURM's default `MaxArraySize` is 1001."""
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds to wait for a SLURM command."""
-_ENDED = {
+_FINAL_STATES = {
     "COMPLETED",
     "CANCELLED",
     "FAILED",
@@ -59,22 +59,22 @@ class Submission:
     words: tuple[str, ...]
     """The command that the jobs run."""
     again: tuple[str, ...]
-    """The command that continues the sweep once it has begun."""
+    """The command that continues the sweep after it has started."""
     there: str
-    """The words behind `tune-dml submit` that reach these jobs, for suggested commands."""
+    """The arguments of `tune-dml submit` that reach these jobs, for commands in messages."""
     began: float
     """Time of the submission, in seconds since the epoch; budgets count from here."""
     temp: str = "/tmp"  # noqa: S108
     group: int = 0
     """Trials per task of an array; 0 runs a Ray over the allocation instead."""
-    tasks: int = MOST_TASKS
+    tasks: int = MAX_TASKS
     """Largest number of tasks in an array."""
     gpus: int = 0
     """GPUs of each task of an array."""
 
     @property
-    def place(self) -> Path:
-        """The folder of the scripts and logs."""
+    def scripts_folder(self) -> Path:
+        """Folder of the scripts and logs."""
         return Path(self.folder) / "slurm"
 
 
@@ -89,16 +89,16 @@ class SlurmJob:
     """Tasks of an array in this state."""
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.state in _ENDED
+    def has_ended(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in _FINAL_STATES
 
     def text(self) -> str:
         """Return `job 12 is pending (Priority)`, or `array 12: 40 tasks running`."""
-        why = f" ({self.reason})" if self.reason not in {"", "None", "(null)"} else ""
+        reason_text = f" ({self.reason})" if self.reason not in {"", "None", "(null)"} else ""
         if self.tasks > 1 or "_" in self.id:
-            return f"array {self.id.partition('_')[0]}: {counted(self.tasks, 'task')} {self.state.lower()}{why}"
-        return f"job {self.id} is {self.state.lower()}{why}"
+            return f"array {self.id.partition('_')[0]}: {counted(self.tasks, 'task')} {self.state.lower()}{reason_text}"
+        return f"job {self.id} is {self.state.lower()}{reason_text}"
 
 
 def _index(name: str) -> Path:
@@ -121,59 +121,61 @@ def read_submission(folder: Path) -> Submission:
     """Return the submission in a sweep's folder. Raise ConfigError if its file is damaged."""
     file = folder / "slurm" / "submission.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return Submission(**{**found, "words": tuple(found["words"]), "again": tuple(found["again"])})
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        return Submission(**{**stored, "words": tuple(stored["words"]), "again": tuple(stored["again"])})
     except (ValueError, LookupError, TypeError) as error:
         remedy = f"Cancel its jobs with `scancel --name {JOB_NAME}{folder.name}`, delete the file and submit again."
         raise ConfigError(Problem(str(file), f"the file is damaged ({error!r})", None, remedy)) from error
 
 
 def open_jobs(folder: Path) -> list[SlurmJob]:
-    """Return the jobs of a sweep that wait or run; none if it was not submitted to SLURM or SLURM does not answer."""
+    """Return the waiting and running jobs of a sweep; none without a submission or if SLURM does not answer."""
     try:
-        return [job for job in jobs_of(read_submission(folder)) if not job.over]
+        return [job for job in jobs_of(read_submission(folder)) if not job.has_ended]
     except (ConfigError, OSError):
         return []
 
 
 def raise_if_jobs_are_open(folder: Path) -> None:
-    """Raise ConfigError if other SLURM jobs of a sweep wait or run: tasks of an array hold no lock."""
-    if BUDGET_FROM in os.environ:  # this is one of its jobs
+    """Raise ConfigError if other SLURM jobs of a sweep wait or run. Tasks of an array take no lock."""
+    if BUDGET_FROM in os.environ:  # this process is one of its jobs
         return
-    if found := open_jobs(folder):
-        rule = f"{found[-1].text()}, and one process at a time may run a sweep"
+    if jobs := open_jobs(folder):
+        rule = f"{jobs[-1].text()}, and one process at a time may run a sweep"
         remedy = f"Wait for its end, or `tune-dml cancel slurm {folder.name}`."
         raise ConfigError(Problem(folder.name, rule, None, remedy))
 
 
 def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submission, SlurmJob, bool]:
-    """Submit a sweep's job to SLURM, or return the one that already waits or runs.
+    """Submit a sweep's job to SLURM, or return its job that already waits or runs.
 
     Returns:
         The submission in force, its job, and whether it is new.
 
     Raises:
-        ConfigError: SLURM refuses it, or another command runs under this name.
+        ConfigError: SLURM refuses the job, or another command runs under this name.
     """
-    place = submission.place
-    place.mkdir(parents=True, exist_ok=True)
-    with FileLock(place / "lock", timeout=_PATIENCE):
-        running = [job for job in jobs_of(submission) if not job.over]
+    scripts_folder = submission.scripts_folder
+    scripts_folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(scripts_folder / "lock", timeout=_TIMEOUT):
+        running = [job for job in jobs_of(submission) if not job.has_ended]
         if running:
-            known = read_submission(Path(submission.folder))
-            if submission.words not in (known.words, known.again):
-                rule = f"{running[-1].text()}, begun by another command, and nothing was submitted"
+            stored_submission = read_submission(Path(submission.folder))
+            if submission.words not in (stored_submission.words, stored_submission.again):
+                rule = f"{running[-1].text()}, started by another command; nothing was submitted"
                 remedy = f"Wait for its end, or `tune-dml cancel slurm {submission.name}`."
                 raise ConfigError(Problem("submit", rule, " ".join(submission.words), remedy))
-            return known, running[-1], False
+            return stored_submission, running[-1], False
         for file, text in scripts.items():
-            write_whole(place / file, text.encode())
-        write_whole(place / "submission.json", (json.dumps(asdict(submission), indent=1) + "\n").encode(), private=True)
+            write_whole(scripts_folder / file, text.encode())
+        write_whole(
+            scripts_folder / "submission.json", (json.dumps(asdict(submission), indent=1) + "\n").encode(), private=True
+        )
         _index(submission.name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(_index(submission.name), f"{submission.folder}\n".encode())
-        number = run_command("sbatch", "--parsable", str(place / "job.sh")).strip().partition(";")[0]
+        number = run_command("sbatch", "--parsable", str(scripts_folder / "job.sh")).strip().partition(";")[0]
         try:
-            with (place / "jobs").open("a") as file_of_jobs:
+            with (scripts_folder / "jobs").open("a") as file_of_jobs:
                 file_of_jobs.write(f"{number}\n")
         except OSError:  # without the number, `status` and `cancel` would not know the job
             run_command("scancel", number)
@@ -184,37 +186,37 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
 def _job_ids(submission: Submission) -> list[str]:
     """Return the ids of a sweep's jobs, oldest first."""
     try:
-        lines = (submission.place / "jobs").read_text().split()
+        lines = (submission.scripts_folder / "jobs").read_text().split()
     except FileNotFoundError:
         return []
     return [line.partition(";")[0] for line in lines]
 
 
 def jobs_of(submission: Submission) -> list[SlurmJob]:
-    """Return the jobs of a sweep that SLURM still knows, oldest first; tasks of an array together, by state."""
-    ours = _job_ids(submission)
-    if not ours:
+    """Return the jobs of a sweep that SLURM still lists, oldest first. Tasks of an array are joined by state."""
+    job_ids = _job_ids(submission)
+    if not job_ids:
         return []
     options = ("--noheader", "--states=all", f"--user={os.getuid()}", "--array", f"--name={JOB_NAME}{submission.name}")
-    shown = run_command("squeue", *options, "--format=%i|%T|%r")  # by name too: SLURM may give a number again
-    found: dict[tuple[str, str, str], SlurmJob] = {}
-    for line in shown.splitlines():
+    output = run_command("squeue", *options, "--format=%i|%T|%r")  # also by name: SLURM may reuse a number
+    jobs: dict[tuple[str, str, str], SlurmJob] = {}
+    for line in output.splitlines():
         number, state, reason = [*line.strip().split("|"), "", ""][:3]
         base = number.partition("_")[0]
-        if base in ours:
+        if base in job_ids:
             key = (base, state, reason)
-            before = found.get(key)
+            earlier = jobs.get(key)
             shown_id = f"{base}_" if "_" in number else base
-            found[key] = SlurmJob(shown_id, state, reason, before.tasks + 1 if before else 1)
-    return sorted(found.values(), key=lambda job: ours.index(job.id.rstrip("_")))
+            jobs[key] = SlurmJob(shown_id, state, reason, earlier.tasks + 1 if earlier else 1)
+    return sorted(jobs.values(), key=lambda job: job_ids.index(job.id.rstrip("_")))
 
 
 def cancel(submission: Submission) -> list[str]:
-    """Cancel a sweep's jobs: running sessions end in order, waiting jobs are removed. Return what was done."""
+    """Cancel a sweep's jobs, and return a line about each. Running sessions end in order; waiting jobs are removed."""
     done = []
     for job in jobs_of(submission):
         number = job.id.rstrip("_")
-        if job.over:
+        if job.has_ended:
             continue
         if job.state in {"RUNNING", "COMPLETING"} and not submission.group:
             run_command("scancel", "--batch", "--signal=USR2", number)
@@ -226,9 +228,9 @@ def cancel(submission: Submission) -> list[str]:
 
 
 def wait(submission: Submission, seconds: float) -> bool:
-    """Wait until no job of a sweep runs or waits; return whether that happened in time."""
+    """Wait until no job of a sweep waits or runs; return False if `seconds` are not enough."""
     until = time.monotonic() + seconds
-    while any(not job.over for job in jobs_of(submission)):
+    while any(not job.has_ended for job in jobs_of(submission)):
         if time.monotonic() > until:
             return False
         time.sleep(0.5)
@@ -236,20 +238,20 @@ def wait(submission: Submission, seconds: float) -> bool:
 
 
 def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
-    """Yield the newest log; with `to_end`, continue with all logs of its job and of later ones until no job is left."""
+    """Yield the newest log. With `to_end`, follow all logs of its job and of later jobs until no job is left."""
     logs = _logs(submission)
     newest = logs[-1:]
-    read = {log: log.stat().st_size for log in logs if _job_of(log) != _job_of(newest[0])}
+    offsets = {log: log.stat().st_size for log in logs if _job_of(log) != _job_of(newest[0])}
     while True:
-        over = not to_end or all(job.over for job in jobs_of(submission))
+        is_last_read = not to_end or all(job.has_ended for job in jobs_of(submission))
         for log in newest or _logs(submission):
             with log.open(errors="replace") as file:
-                file.seek(read.get(log, 0))
+                file.seek(offsets.get(log, 0))
                 text = file.read()
-                read[log] = file.tell()
+                offsets[log] = file.tell()
             if text:
                 yield text
-        if over:
+        if is_last_read:
             return
         newest = []
         time.sleep(0.5)
@@ -259,8 +261,8 @@ def _logs(submission: Submission) -> list[Path]:
     """Return the existing logs of all jobs and array tasks, oldest first."""
     existing: list[Path] = []
     for number in _job_ids(submission):
-        tasks = sorted(submission.place.glob(f"{number}_*.log"), key=lambda log: (len(log.name), log.name))
-        existing += [log for log in (submission.place / f"{number}.log", *tasks) if log.exists()]
+        tasks = sorted(submission.scripts_folder.glob(f"{number}_*.log"), key=lambda log: (len(log.name), log.name))
+        existing += [log for log in (submission.scripts_folder / f"{number}.log", *tasks) if log.exists()]
     return existing
 
 
@@ -268,35 +270,35 @@ def _job_of(log: Path) -> str:
     return log.stem.partition("_")[0]
 
 
-def most_tasks() -> int:
+def max_array_tasks() -> int:
     """Return the largest number of tasks that an array may have here. Raise ConfigError if SLURM allows no arrays."""
     try:
-        found = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
+        setting = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
     except ConfigError:
-        return MOST_TASKS
-    most = min(MOST_TASKS, int(found[1])) if found else MOST_TASKS
-    if most < 1:
+        return MAX_TASKS
+    limit = min(MAX_TASKS, int(setting[1])) if setting else MAX_TASKS
+    if limit < 1:
         raise ConfigError(Problem("--array", "this SLURM allows no arrays (MaxArraySize is 0)", None, "Leave it out."))
-    return most
+    return limit
 
 
 @contextmanager
-def _explained(command: Sequence[str]) -> Iterator[None]:
+def _translate_errors(command: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        rule = f"the program `{command[0]}` must be on the PATH: this must be a login node of SLURM's"
-        raise ConfigError(Problem("slurm", rule, None, "Type it on a login node.")) from error
+        rule = f"the program `{command[0]}` must be on the PATH, as it is on a login node of SLURM"
+        raise ConfigError(Problem("slurm", rule, None, "Run the command on a login node.")) from error
     except subprocess.TimeoutExpired as error:
-        rule = f"SLURM must answer within {_PATIENCE:g} seconds"
+        rule = f"SLURM must answer within {_TIMEOUT:g} seconds"
         raise ConfigError(Problem("slurm", rule, " ".join(command), "Try again.")) from error
 
 
-def run_command(*command: str, seconds: float = _PATIENCE) -> str:
+def run_command(*command: str, seconds: float = _TIMEOUT) -> str:
     """Return the output of a SLURM command. Raise ConfigError with its error if it fails."""
-    with _explained(command):
+    with _translate_errors(command):
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)  # noqa: S603
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise ConfigError(Problem("slurm", f"{command[0]} must succeed ({said})", " ".join(command[1:])))
+        message = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ConfigError(Problem("slurm", f"{command[0]} must succeed ({message})", " ".join(command[1:])))
     return done.stdout

@@ -1,9 +1,10 @@
-"""Run one task of `srun` per node: a Ray for this job only, over its allocation, and on the first node the sweep.
+"""Run one task of `srun` per node: a Ray for this job alone and, on the first node, the sweep.
 
-With one node the sweep starts its own Ray, as on a laptop. With several, the first node starts a head, writes its address and
-a token into the sweep's folder for the other tasks, runs the sweep, and removes the file: the other tasks then leave.
+With one node the sweep starts its own Ray, as on a laptop. With several, the first task starts a Ray head and writes
+its address and a token to a file in the sweep's folder, for the other tasks. It runs the sweep, then removes the file.
+The other tasks join the head, and exit when the file is gone.
 
-Every process that a task starts is its descendant, and each task ends only its own: `ray stop` would end other jobs' Rays.
+Each task ends only its own descendants: `ray stop` would also end the Rays of other jobs.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM, TASK_G
 from tune_dml.record.state import read_state
 from tune_dml.running.slurm.jobs import Submission, read_submission
 from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
-from tune_dml.running.slurm.task import gpus_given
+from tune_dml.running.slurm.task import allocated_gpus
 
 _INTERRUPTED, _WITHOUT_PROGRESS = 130, 1
 _FIRST_PORT, _LAST_PORT, _PORTS = 10_240, 32_640, 8
-"""Below the range from which Linux takes the ports of connections, 32768 and above."""
-_JOINING = 120.0
-"""Seconds within which all nodes must join."""
-_LOOK = 0.2
+"""Range of ports, and ports per job. Linux uses ports from 32768 for connections."""
+_JOIN_TIMEOUT = 120.0
+"""Seconds to wait for the head and its address."""
+_CHECK_INTERVAL = 0.2
 _OBJECT_STORE = 200_000_000
-"""Bytes of Ray's object store; trials exchange only numbers."""
+"""Bytes of Ray's object store. Trials exchange only numbers."""
 _DRIVERS_PER_NODE = 64
 
 
@@ -63,17 +64,17 @@ class _Allocation:
             node=int(environment.get("SLURM_NODEID", "0")),
             nodes=int(environment.get("SLURM_NNODES", "1")),
             cpus=int(environment.get("SLURM_CPUS_PER_TASK") or environment.get("SLURM_CPUS_ON_NODE") or 1),
-            gpus=gpus_given(environment),
+            gpus=allocated_gpus(environment),
             restarts=int(environment.get("SLURM_RESTART_COUNT", "0")),
         )
 
     def folder(self, temp: str) -> Path:
-        """Return this task's folder on the node's own disk; short, since Ray's sockets lie below it."""
+        """Return this task's folder on the node's disk. It is short, because Ray creates its sockets there."""
         return Path(temp) / f"t{self.job}.{self.node}"
 
 
 def _ports_of(job: str, attempt: int = 0) -> range:
-    """Return the ports of a job's head; other jobs have others, unless their numbers differ by thousands."""
+    """Return the ports of a job's head. Jobs with close numbers get different ports."""
     slots = (_LAST_PORT - _FIRST_PORT) // _PORTS
     first = _FIRST_PORT + (int(job) + attempt * 7) % slots * _PORTS
     return range(first, first + _PORTS)
@@ -99,35 +100,35 @@ def _is_free(port: int) -> bool:
 
 @contextlib.contextmanager
 def _own_folder(path: Path) -> Iterator[Path]:
-    """Make a folder that only this user can read, and remove it after the block."""
-    shutil.rmtree(path, ignore_errors=True)  # of a job that was killed and queued again
-    path.mkdir(mode=0o700)  # fails if another user has it
+    """Create a folder that only this user can read; remove it after the block."""
+    shutil.rmtree(path, ignore_errors=True)  # left by a job that was killed and requeued
+    path.mkdir(mode=0o700)  # fails if it belongs to another user
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
 
 
-class _Told:
-    """Records when SLURM told this task to end, and tells the driver."""
+class _EndSignal:
+    """Handles SLURM's signal that this task must end: records its time and forwards it to the driver."""
 
     def __init__(self) -> None:
-        self.at: float | None = None
+        self.received_at: float | None = None
         self.driver: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGUSR1, signal.SIGTERM):
-            signal.signal(number, self._take)
+            signal.signal(number, self._handle)
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.at is None:
-            self.at = time.monotonic()
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received_at is None:
+            self.received_at = time.monotonic()
             if self.driver is not None:
                 self.driver.send_signal(signal.SIGTERM)
 
 
 def run_node(folder: Path) -> int:
-    """Run one task of a job to its end; the first one returns the sweep's exit code."""
+    """Run one task of a job to its end. The first task returns the exit code of the sweep."""
     adopt_orphans()
-    told = _Told()
+    end_signal = _EndSignal()
     submission, allocation = read_submission(folder), _Allocation.read(os.environ)
     os.environ["SLURM_CPUS_ON_NODE"] = str(allocation.cpus)
     with _own_folder(allocation.folder(submission.temp)) as temp:
@@ -138,17 +139,19 @@ def run_node(folder: Path) -> int:
                     "RAY_AUTH_MODE": "token",
                     "RAY_AUTH_TOKEN": secrets.token_hex(32),
                 }
-                return _run_sweep(submission, {**access, "RAY_ADDRESS": "local"}, told)
+                return _run_sweep(submission, {**access, "RAY_ADDRESS": "local"}, end_signal)
             head = folder / "slurm" / f"{allocation.job}.{allocation.restarts}.head"
             if allocation.node == 0:
-                return _lead(submission, allocation, head, temp, told)
-            return _join(allocation, head, temp)
+                return _run_head_node(submission, allocation, head, temp, end_signal)
+            return _join_head(allocation, head, temp)
         finally:
             end_descendants()
 
 
-def _lead(submission: Submission, allocation: _Allocation, head: Path, temp: Path, told: _Told) -> int:
-    """Start the head, run the sweep on all nodes, and tell the other tasks of its end."""
+def _run_head_node(
+    submission: Submission, allocation: _Allocation, head: Path, temp: Path, end_signal: _EndSignal
+) -> int:
+    """Start the head, run the sweep on all nodes, then remove the file on which the other tasks wait."""
     ports, host = _free_ports(allocation.job), _address()
     access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     words = ["--head", f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--dashboard-port={ports[2]}"]
@@ -156,34 +159,34 @@ def _lead(submission: Submission, allocation: _Allocation, head: Path, temp: Pat
     ray = _start_ray(allocation, words, temp, access)
     address = f"{host}:{ports[0]}"
     try:
-        if not _wait_for(lambda: _listens(host, ports[0]), ray):
-            _say("Ray's head did not start", temp)
+        if not _wait_for(lambda: _accepts_connection(host, ports[0]), ray):
+            _print_error("Ray's head did not start", temp)
             return 1
         write_whole(head, json.dumps({"address": address, **access}).encode(), private=True)
-        return _run_sweep(submission, {**access, "RAY_ADDRESS": address}, told)
+        return _run_sweep(submission, {**access, "RAY_ADDRESS": address}, end_signal)
     finally:
         head.unlink(missing_ok=True)
 
 
-def _join(allocation: _Allocation, head: Path, temp: Path) -> int:
-    """Give this node to the job's Ray until its head file is gone."""
+def _join_head(allocation: _Allocation, head: Path, temp: Path) -> int:
+    """Join this node to the job's Ray until the file of the head is gone."""
     if not _wait_for(head.exists):
-        _say(f"node {allocation.node}: the first node of the job wrote no address into {head}")
+        _print_error(f"node {allocation.node}: the first node of the job wrote no address into {head}")
         return 1
     access = json.loads(head.read_text())
     words = [f"--address={access.pop('address')}"]
     ray = _start_ray(allocation, words, temp, access)
-    while os.listdir(head.parent) and head.exists() and ray.poll() is None:  # listing refreshes what NFS remembers
-        time.sleep(_LOOK)
+    while os.listdir(head.parent) and head.exists() and ray.poll() is None:  # `listdir` refreshes NFS's cache
+        time.sleep(_CHECK_INTERVAL)
     if head.exists():
-        _say(f"node {allocation.node}: its Ray ended", temp)
+        _print_error(f"node {allocation.node}: its Ray ended", temp)
     return 0
 
 
 def _start_ray(
     allocation: _Allocation, words: Sequence[str], temp: Path, access: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a node of Ray's that ends with its process."""
+    """Start a Ray node that ends with its process."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words]
     command += [f"--num-cpus={allocation.cpus}", f"--num-gpus={allocation.gpus}", f"--temp-dir={temp}"]
     command += ["--resources", json.dumps({"trial_driver": _DRIVERS_PER_NODE})]
@@ -196,7 +199,7 @@ def _start_ray(
 def _start(
     command: Sequence[str], environment: Mapping[str, str], log: BinaryIO | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program of ours that ignores USR1: SLURM sends it to every process of the step, and it is for this one."""
+    """Start one of our programs without USR1, which SLURM sends to all processes, but which only this one handles."""
     return subprocess.Popen(  # noqa: S603 - our own program
         command,
         env=environment,
@@ -207,40 +210,43 @@ def _start(
     )
 
 
-def _run_sweep(submission: Submission, access: Mapping[str, str], told: _Told) -> int:
+def _run_sweep(submission: Submission, access: Mapping[str, str], end_signal: _EndSignal) -> int:
     """Run the sweep's command and return its exit code, or 1 if an interrupted session made no progress."""
     began = time.time()
     environment = {**_environment(submission), **access}
     command = [sys.executable, "-m", "tune_dml.cli", *_words(submission)]
-    told.driver = _start(command, environment)
-    if told.at is not None:  # while it was started
-        told.driver.send_signal(signal.SIGTERM)
-    code = told.driver.wait()
-    if code == _INTERRUPTED and told.at is not None and not _has_progressed(Path(submission.folder), began):
-        _say(f"{submission.name}: this job brought no evaluation; give it more time, or evaluate more often.")
+    end_signal.driver = _start(command, environment)
+    if end_signal.received_at is not None:  # the signal came during the start
+        end_signal.driver.send_signal(signal.SIGTERM)
+    code = end_signal.driver.wait()
+    was_signalled = code == _INTERRUPTED and end_signal.received_at is not None
+    if was_signalled and not _has_progressed(Path(submission.folder), began):
+        _print_error(
+            f"{submission.name}: this job ended before an evaluation. Give it more time, or evaluate more often."
+        )
         return _WITHOUT_PROGRESS
     return code if code >= 0 else 128 - code
 
 
 def _environment(submission: Submission) -> dict[str, str]:
-    """Return the environment of the sweep's command; its budgets count from the submission."""
+    """Return the environment of the sweep's command, whose budgets count from the submission."""
     return {**os.environ, SUBMITTED_TO: submission.there, BUDGET_FROM: str(submission.began)}
 
 
 def _words(submission: Submission) -> tuple[str, ...]:
-    """Return the submitted command, or the one that continues the sweep if it has begun."""
+    """Return the submitted command, or the command that continues the sweep if it has started."""
     plan = Path(submission.folder) / "plan.json"
     has_begun = plan.exists() and plan.stat().st_mtime > submission.began
     return submission.again if has_begun else submission.words
 
 
 def _has_progressed(folder: Path, began: float) -> bool:
-    """Return whether a trial reported an evaluation since then, at which it keeps its checkpoint."""
+    """Return whether a trial has reported an evaluation, and so stored a checkpoint, since `began`."""
     if not (folder / "plan.json").exists():
         return False
     metric = read_state(folder).plan.metric
-    fresh = [file for file in (folder / "trials").glob("*/history.jsonl") if file.stat().st_mtime >= began]
-    rows = (row for file in fresh for row in read_history(folder, file.parent.name))
+    changed = [file for file in (folder / "trials").glob("*/history.jsonl") if file.stat().st_mtime >= began]
+    rows = (row for file in changed for row in read_history(folder, file.parent.name))
     return any(metric in row and row["time"] >= began for row in rows)
 
 
@@ -249,7 +255,7 @@ def run_collector(folder: Path) -> int:
     submission = read_submission(folder)
     environment = {**_environment(submission), ARRAY_GROUP: str(submission.group), TASK_GPUS: str(submission.gpus)}
     command = [sys.executable, "-m", "tune_dml.cli", *_words(submission)]
-    array = submission.place / "array"
+    array = submission.scripts_folder / "array"
     array.unlink(missing_ok=True)
     code = subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
     from tune_dml.running.slurm.script import ROUND_FOLLOWS
@@ -258,35 +264,35 @@ def run_collector(folder: Path) -> int:
 
 
 def _address() -> str:
-    """Return this node's address, which the job's other nodes reach."""
+    """Return the address of this node at which the other nodes of the job reach it."""
     with contextlib.suppress(OSError):
-        found = socket.gethostbyname(socket.gethostname())
-        if not found.startswith("127."):
-            return found
+        address = socket.gethostbyname(socket.gethostname())
+        if not address.startswith("127."):
+            return address
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
         route.connect(("10.255.255.255", 1))  # sends nothing
         return str(route.getsockname()[0])
     return "127.0.0.1"
 
 
-def _listens(host: str, port: int) -> bool:
+def _accepts_connection(host: str, port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
 
 
-def _wait_for(is_there: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> bool:
-    """Wait until a condition holds; return False if the process ends or time runs out."""
-    until = time.monotonic() + _JOINING
-    while not is_there():
+def _wait_for(is_ready: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> bool:
+    """Wait until a condition holds; return False if the process ends first or the time is over."""
+    until = time.monotonic() + _JOIN_TIMEOUT
+    while not is_ready():
         if time.monotonic() > until or (process is not None and process.poll() is not None):
             return False
-        time.sleep(_LOOK)
+        time.sleep(_CHECK_INTERVAL)
     return True
 
 
-def _say(text: str, temp: Path | None = None) -> None:
-    """Print a line, and the end of Ray's own log."""
+def _print_error(text: str, temp: Path | None = None) -> None:
+    """Print a line and the end of Ray's log to standard error."""
     log = temp / "ray.log" if temp else None
     end = log.read_text(errors="replace").strip()[-2000:] if log and log.exists() else ""
     sys.stderr.write(f"{text}\n" + (f"{end}\n" if end else ""))

@@ -1,4 +1,4 @@
-"""Check a site in a job of a minute: scheduler, partition, shared folder, clock, temporary folder, GPUs, packages."""
+"""Check a SLURM site by a short job: scheduler, partition, shared folder, clock, temporary folder, GPUs, torch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tune_dml.running.slurm.jobs import run_command
 from tune_dml.running.slurm.profile import Profile
 from tune_dml.running.slurm.script import head, python_command
 
-_MOST_SKEW = 5.0
-"""Seconds between the clocks of login node and node."""
+_MAX_SKEW = 5.0
+"""Largest accepted difference between the clocks of login node and node, in seconds."""
 _WAIT = "180"
 """Seconds that the job may wait for a node."""
 
@@ -33,33 +33,33 @@ class Finding:
 
 
 def check_site(profile: Profile, storage: Path) -> list[Finding]:
-    """Check SLURM, and one of its nodes by a short job."""
+    """Check SLURM and, by a short job, one of its nodes."""
     try:
         version = run_command("sinfo", "--version").strip()
         partitions = run_command("sinfo", "--noheader", "--format=%R %a %l %D").splitlines()
     except ConfigError as error:
-        return [Finding("scheduler", False, str(error), "Type it on a login node.")]
-    found = [Finding("scheduler", True, version)]
+        return [Finding("scheduler", False, str(error), "Run the command on a login node.")]
+    findings = [Finding("scheduler", True, version)]
     names = [line.split()[0] for line in partitions]
     if profile.partition and profile.partition not in names:
         rule = f"no partition {profile.partition!r}"
-        return [*found, Finding("partition", False, rule, f"There are: {', '.join(names)}.")]
-    found.append(Finding("partition", True, "; ".join(partitions)))
+        return [*findings, Finding("partition", False, rule, f"There are: {', '.join(names)}.")]
+    findings.append(Finding("partition", True, "; ".join(partitions)))
     storage.mkdir(parents=True, exist_ok=True)
     folder = Path(mkdtemp(prefix=".doctor-", dir=storage))
     try:
-        return [*found, *_ask_node(profile, folder)]
+        return [*findings, *_ask_node(profile, folder)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
-    """Run the job, and read what the node wrote into the shared folder."""
+    """Run a job, and read the answer that it wrote into the shared folder."""
     (folder / "slurm").mkdir()
-    minute = replace(profile, time="1", nodes=1, requeue=False, warn_seconds=1)
+    short_profile = replace(profile, time="1", nodes=1, requeue=False, warn_seconds=1)
     script = folder / "job.sh"
     script.write_text(
-        head(minute, "doctor", folder, "%j", signals=False)
+        head(short_profile, "doctor", folder, "%j", signals=False)
         + f"{python_command(profile)} check {shlex.quote(str(folder))}\n"
     )
     try:
@@ -68,39 +68,42 @@ def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
         logs = [log.read_text(errors="replace")[-500:] for log in folder.glob("slurm/*.log")]
         yield Finding("job", False, f"{error} {' '.join(logs)}".strip(), "Correct ~/.config/tune-dml/slurm.toml.")
         return
-    answer = folder / "answer.json"
-    if not answer.exists():
-        remedy = "Choose with --storage a folder that nodes and login node share."
+    answer_file = folder / "answer.json"
+    if not answer_file.exists():
+        remedy = "Choose a --storage folder that all nodes and the login node share."
         yield Finding(
             "shared folder", False, f"the file that a node wrote into {folder.parent} is missing here", remedy
         )
         return
-    said = json.loads(answer.read_text())
-    yield Finding("shared folder", True, f"{folder.parent}, as {said['host']} sees it")
-    skew = abs(answer.stat().st_mtime - said["time"])
-    yield Finding("clock", skew < _MOST_SKEW, f"{skew:.1f} s apart", "" if skew < _MOST_SKEW else "Have ntp set up.")
-    temp = said["temp"]
+    node_answer = json.loads(answer_file.read_text())
+    yield Finding("shared folder", True, f"{folder.parent}, as {node_answer['host']} sees it")
+    skew = abs(answer_file.stat().st_mtime - node_answer["time"])
+    yield Finding("clock", skew < _MAX_SKEW, f"{skew:.1f} s apart", "" if skew < _MAX_SKEW else "Set up NTP.")
+    temp = node_answer["temp"]
     yield Finding(
         "temp", not temp, temp or f"{profile.temp} can be written", "Set temp in the profile." if temp else ""
     )
-    wanted = "gpu" in profile.gres
-    fine = not wanted or said["gpus"] > 0
+    needs_gpus = "gpu" in profile.gres
+    is_fine = not needs_gpus or node_answer["gpus"] > 0
     yield Finding(
-        "GPUs", fine, f"torch {said['torch']} sees {said['gpus']}", "" if fine else "Check driver and container."
+        "GPUs",
+        is_fine,
+        f"torch {node_answer['torch']} sees {node_answer['gpus']}",
+        "" if is_fine else "Check driver and container.",
     )
 
 
-def answer(folder: Path, temp: str) -> int:
-    """Write this node's answers for `check_site`."""
+def write_answer(folder: Path, temp: str) -> int:
+    """Write the answer of this node for `check_site`; return 0, the exit code."""
     import socket
 
     import torch
 
-    why = ""
+    temp_error = ""
     try:
         shutil.rmtree(mkdtemp(prefix="t", dir=temp))
     except OSError as error:
-        why = f"{temp}: {error.strerror}"
-    seen = {"host": socket.gethostname(), "gpus": torch.cuda.device_count(), "torch": torch.__version__, "temp": why}
-    (folder / "answer.json").write_text(json.dumps({**seen, "time": time.time()}))
+        temp_error = f"{temp}: {error.strerror}"
+    answer = {"host": socket.gethostname(), "gpus": torch.cuda.device_count(), "torch": torch.__version__}
+    (folder / "answer.json").write_text(json.dumps({**answer, "temp": temp_error, "time": time.time()}))
     return 0

@@ -1,4 +1,4 @@
-"""End the processes that this one started, and no other."""
+"""End the descendants of this process, and no other process."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from pathlib import Path
 
 _SUBREAPER = 36
 """`PR_SET_CHILD_SUBREAPER` of Linux's prctl."""
-_PARTING = 5.0
+_TERM_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose parent dies, so that they stay ours."""
+    """Become the parent of descendants whose parent exits, so that they stay descendants of this process."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the processes below one, children first."""
+    """Return the ids of all descendants of a process, its children first."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 after_name = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 parents.setdefault(int(after_name[1]), []).append(int(entry.name))
-    found = list(parents.get(pid, []))
-    for child in found:
-        found += parents.get(child, [])
-    return found
+    descendants = list(parents.get(pid, []))
+    for child in descendants:
+        descendants += parents.get(child, [])
+    return descendants
 
 
 def end_descendants() -> None:
     """End all descendants: SIGTERM first, then SIGKILL."""
-    until = time.monotonic() + _PARTING
-    told: set[int] = set()
-    while left := _descendants(os.getpid()):
-        number = signal.SIGTERM if time.monotonic() < until else signal.SIGKILL
-        for child in left:
-            if number == signal.SIGKILL or child not in told:
+    until = time.monotonic() + _TERM_SECONDS
+    signalled: set[int] = set()
+    while descendants := _descendants(os.getpid()):
+        signal_number = signal.SIGTERM if time.monotonic() < until else signal.SIGKILL
+        for child in descendants:
+            if signal_number == signal.SIGKILL or child not in signalled:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, number)
-                told.add(child)
+                    os.kill(child, signal_number)
+                signalled.add(child)
         _reap()
         time.sleep(0.05)
 

@@ -14,10 +14,10 @@ from typing import Any
 from trainables.errors import Problem, raise_if_any
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
-_PLAIN = re.compile(r"[^\s\0'\"`$\\;|&<>]+")
-_SOCKET = 107
-"""Bytes of the longest path of a Unix socket."""
-_RAYS_PART = len("/.1234567890.123/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
+_ONE_WORD = re.compile(r"[^\s\0'\"`$\\;|&<>]+")
+_MAX_SOCKET_PATH = 107
+"""Longest path of a Unix socket, in bytes."""
+_RAY_SOCKET_LENGTH = len("/.1234567890.123/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
 
 TEMPLATE = """\
 # SLURM at this site, read by `tune-dml submit slurm`. A flag of the command overrides its line. Delete what you do not need.
@@ -68,55 +68,58 @@ class Profile:
     requeue: bool = True
 
     def with_flags(self, given: Mapping[str, object]) -> Profile:
-        """Return the profile with the flags that were given; `sbatch` lines are added."""
+        """Return the profile with the given flags, those that are not None; `sbatch` lines are added."""
         flags = {name: value for name, value in given.items() if value is not None and name != "sbatch"}
-        more = given.get("sbatch") or ()
-        assert isinstance(more, list | tuple)  # noqa: S101
-        return replace(self, **flags, sbatch=(*self.sbatch, *map(_without_prefix, more)))  # type: ignore[arg-type]
+        sbatch_lines = given.get("sbatch") or ()
+        assert isinstance(sbatch_lines, list | tuple)  # noqa: S101
+        return replace(self, **flags, sbatch=(*self.sbatch, *map(_without_prefix, sbatch_lines)))  # type: ignore[arg-type]
 
     @property
     def gpus(self) -> int:
-        """GPUs per node that `gres` asks for: `gpu:4`, `gpu:a100:4` or `gpu`."""
+        """GPUs per node in `gres`, such as `gpu:4`, `gpu:a100:4` or `gpu`."""
         total = 0
         for part in self.gres.split(","):
-            name, *rest = part.partition("(")[0].split(":")
+            name, *parts = part.partition("(")[0].split(":")
             if name == "gpu":
-                total += int(rest[-1]) if rest and rest[-1].isdigit() else 1
+                total += int(parts[-1]) if parts and parts[-1].isdigit() else 1
         return total
 
     def seconds(self) -> int | None:
         """Return the seconds of `time`; None without one."""
         return _seconds_of(self.time) if self.time else None
 
-    def problems(self, place: str) -> Iterator[Problem]:
+    def problems(self, origin: str) -> Iterator[Problem]:
         """Yield what SLURM or Ray would refuse."""
         if self.time and not _TIME.fullmatch(self.time):
-            yield Problem(f"{place} time", "must be MINUTES, HH:MM:SS or D-HH:MM:SS", self.time, "Example: 04:00:00.")
+            yield Problem(f"{origin} time", "must be MINUTES, HH:MM:SS or D-HH:MM:SS", self.time, "Example: 04:00:00.")
         elif self.time and self.requeue and (self.seconds() or 0) <= self.warn_seconds:
             remedy = "Raise time, or lower warn_seconds."
-            yield Problem(f"{place} time", f"must exceed warn_seconds ({self.warn_seconds})", self.time, remedy)
+            yield Problem(f"{origin} time", f"must exceed warn_seconds ({self.warn_seconds})", self.time, remedy)
         for name in ("nodes", "cpus_per_task", "warn_seconds"):
             if getattr(self, name) < 1:
-                yield Problem(f"{place} {name}", "must be at least 1", getattr(self, name))
+                yield Problem(f"{origin} {name}", "must be at least 1", getattr(self, name))
         for name in ("partition", "account", "qos", "gres", "mem"):
             value = getattr(self, name)
-            if value and not _PLAIN.fullmatch(value):
-                yield Problem(f"{place} {name}", "must be one word without shell characters", value)
+            if value and not _ONE_WORD.fullmatch(value):
+                yield Problem(f"{origin} {name}", "must be one word without shell characters", value)
         for name, lines in (("sbatch", self.sbatch), ("collect", self.collect)):
             for line in lines:
                 if not line.startswith("-") or "\n" in line:
-                    yield Problem(f"{place} {name}", "must be an option of sbatch", line, "Example: --constraint=a100.")
+                    yield Problem(
+                        f"{origin} {name}", "must be an option of sbatch", line, "Example: --constraint=a100."
+                    )
                 elif re.match(r"--(signal|output|open-mode|job-name|array|ntasks)|-[oJan]\b", line):
-                    yield Problem(f"{place} {name}", "the script sets this option itself", line, "Leave it out.")
-        if not self.temp.startswith("/") or len(os.fsencode(self.temp)) + _RAYS_PART > _SOCKET:
-            rule = f"must be an absolute path of at most {_SOCKET - _RAYS_PART} bytes: Ray's sockets lie below it"
-            yield Problem(f"{place} temp", rule, self.temp, "Example: /tmp.")
+                    yield Problem(f"{origin} {name}", "the script sets this option itself", line, "Leave it out.")
+        if not self.temp.startswith("/") or len(os.fsencode(self.temp)) + _RAY_SOCKET_LENGTH > _MAX_SOCKET_PATH:
+            limit = _MAX_SOCKET_PATH - _RAY_SOCKET_LENGTH
+            rule = f"must be an absolute path of at most {limit} bytes, because Ray creates its sockets there"
+            yield Problem(f"{origin} temp", rule, self.temp, "Example: /tmp.")
 
 
 def _seconds_of(time: str) -> int:
     """Return the seconds of SLURM's `MINUTES`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`."""
-    days, dash, rest = time.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
+    days, dash, time_of_day = time.rpartition("-")
+    parts = [int(part) for part in time_of_day.split(":")]
     if dash:
         hours, minutes, seconds = (*parts, 0, 0)[:3]
         return int(days) * 86_400 + hours * 3600 + minutes * 60 + seconds
@@ -140,28 +143,28 @@ def read_profile(path: Path) -> Profile:
     """Return the profile of a file, or the default if there is none.
 
     Raises:
-        ConfigError: Every key that is unknown or has a wrong type.
+        ConfigError: The file is not TOML, or keys are unknown or have wrong types.
     """
     if not path.exists():
         return Profile()
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # also of numbers without end
+    except (ValueError, RecursionError) as error:  # also raised for endless numbers
         raise_if_any([Problem(str(path), f"must be TOML ({error})")])
-    kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(Profile)}
+    types: dict[str, Any] = {field.name: type(field.default) for field in fields(Profile)}
     problems: list[Problem] = []
     values: dict[str, Any] = {}
     for name, value in given.items():
-        if (kind := kinds.get(name)) is None:
-            meant = difflib.get_close_matches(name, kinds, n=1)
-            remedy = f"Did you mean {meant[0]}?" if meant else f"Known: {', '.join(kinds)}."
+        if (expected := types.get(name)) is None:
+            matches = difflib.get_close_matches(name, types, n=1)
+            remedy = f"Did you mean {matches[0]}?" if matches else f"Known: {', '.join(types)}."
             problems.append(Problem(f"{path} {name}", "unknown key", value, remedy))
-        elif kind is tuple and isinstance(value, list) and all(isinstance(line, str) for line in value):
+        elif expected is tuple and isinstance(value, list) and all(isinstance(line, str) for line in value):
             values[name] = tuple(map(_without_prefix, value) if name in {"sbatch", "collect"} else value)
-        elif type(value) is kind:
+        elif type(value) is expected:
             values[name] = value
         else:
-            wanted = "a list of texts" if kind is tuple else f"of type {kind.__name__}"
-            problems.append(Problem(f"{path} {name}", f"must be {wanted}", value))
+            type_text = "a list of strings" if expected is tuple else f"of type {expected.__name__}"
+            problems.append(Problem(f"{path} {name}", f"must be {type_text}", value))
     raise_if_any(problems)
     return Profile(**values)

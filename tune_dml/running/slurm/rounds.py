@@ -1,8 +1,8 @@
 """Run a sweep's trials as SLURM arrays, round by round; this process is the ledger's only writer.
 
-A collecting job calls `execute_round`: it moves the messages of the last array's trials into the ledger, tells the search, and
-writes the next round. The batch script then submits that round, and itself after it. There is no queue and no lock beside
-SLURM's: an array's task finds its trials by its number.
+A collecting job calls `execute_round`, which moves the messages of the last array's trials into the ledger, lets the
+search propose trials, and writes the next round. The batch script then submits that round and, to run after it, itself.
+Only SLURM queues and locks: a task of an array finds its trials by its number.
 """
 
 from __future__ import annotations
@@ -16,23 +16,20 @@ from trainables.files import write_whole
 from tune_dml.planning.checks.data import known_digests
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources, Session
-from tune_dml.record.events import (
-    CellProposed,
-    Note,
-    TrialEnded,
-)
+from tune_dml.record.events import CellProposed, Note, TrialEnded
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.origin.several_jobs import BUDGET_FROM
 from tune_dml.record.session import SessionIntent
 from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
+from tune_dml.running.limits import exhausted_budget
 from tune_dml.running.search.proposals import diverged_value, proposals_for
 from tune_dml.running.slurm.collecting import collect_array
 from tune_dml.running.slurm.jobs import read_submission
 from tune_dml.running.slurm.task import Round
 from tune_dml.running.sweep import record_session
 from tune_dml.running.trials.messages import request_of
-from tune_dml.text import counted, duration
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from tune_dml.running.screen.progress import Progress
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Rounds:
-    """Collects rounds of a sweep and prepares the next one."""
+    """Collects the last round of a sweep and prepares the next one."""
 
     def __init__(
         self,
@@ -60,9 +57,9 @@ class _Rounds:
         self.began = float(os.environ[BUDGET_FROM])
         self._share = resources.gpus or resources.workers
         collected = collect_array(ledger, state, resources)
-        fruitless = [trial.is_fruitless and trial.began >= self.began for trial in collected]
-        self.is_stuck = bool(fruitless) and all(fruitless)
-        """Whether this command's last array was cut off before any evaluation, as the next one would be."""
+        without_progress = [trial.has_no_progress and trial.began >= self.began for trial in collected]
+        self.is_stuck = bool(without_progress) and all(without_progress)
+        """Whether the last array ended before any evaluation, as the next one would."""
         self.hours = hours_spent(ledger.sweep, self.began)
         for trial in collected:
             if trial.end is not None:
@@ -87,13 +84,13 @@ class _Rounds:
     def prepare(self, group: int) -> int:
         """Write the next round into the sweep's folder; return its number of trials."""
         trials: list[PlannedTrial] = []
-        most = group * read_submission(self.ledger.sweep).tasks
-        while len(trials) < most and (trial := self.proposals.next_trial()) is not None:
+        max_trials = group * read_submission(self.ledger.sweep).tasks
+        while len(trials) < max_trials and (trial := self.proposals.next_trial()) is not None:
             trials.append(trial)
         if not trials:
             return 0
         requests = [request_of(trial) for trial in trials]
-        groups = tuple(tuple(requests[at : at + group]) for at in range(0, len(requests), group))
+        groups = tuple(tuple(requests[start : start + group]) for start in range(0, len(requests), group))
         digests = known_digests(self.plan, self.session.cache)
         hours, time_budget = self.session.gpu_hours, self.session.time_budget
         round_ = Round(
@@ -108,34 +105,27 @@ class _Rounds:
             until=None if time_budget is None else self.began + time_budget,
             seconds=None if hours is None else (hours - self.hours) * 3600 / self._share,
         )
-        place = self.ledger.sweep / "slurm"
-        write_whole(place / "round.json", json.dumps(round_.to_json()).encode(), private=True)
-        at_once = f"%{limit}" if (limit := self.session.max_concurrent) else ""
-        write_whole(place / "array", f"0-{len(groups) - 1}{at_once}\n".encode())
+        folder = self.ledger.sweep / "slurm"
+        write_whole(folder / "round.json", json.dumps(round_.to_json()).encode(), private=True)
+        concurrency_suffix = f"%{limit}" if (limit := self.session.max_concurrent) else ""
+        write_whole(folder / "array", f"0-{len(groups) - 1}{concurrency_suffix}\n".encode())
         return len(trials)
 
     def prepare_within_budget(self, group: int) -> int:
-        """Write the next round unless a budget is spent; return its number of trials."""
-        if spent := self._spent():
-            self.note(f"stopped after {spent}, resumable", of_session=True)
+        """Write the next round unless a budget is exhausted; return its number of trials."""
+        if budget := exhausted_budget(self.session, self.hours, time.time() - self.began):
+            self.note(f"stopped after {budget}, resumable", of_session=True)
             return 0
         if self.is_stuck:
-            rule = "the last array was cut off before any evaluation; give its tasks more time, or evaluate more often"
+            rule = "the last array ended before any evaluation; give its tasks more time, or evaluate more often"
             self.note(f"stopped, resumable: {rule}", of_session=True)
             return 0
         trials = self.prepare(group)
         if trials:
             self.progress.note(f"{counted(trials, 'trial')} follow in the next array")
-        elif not self.proposals.finished:
+        elif not self.proposals.is_finished:
             self.note("no trial can be proposed", of_session=True)
         return trials
-
-    def _spent(self) -> str:
-        """Describe the budget that is spent; empty if none is."""
-        hours, seconds = self.session.gpu_hours, self.session.time_budget
-        if hours is not None and self.hours >= hours:
-            return f"{self.hours:.{2 if self.hours >= 1 else 4}f} of {hours:g} hours"
-        return duration(seconds) if seconds is not None and time.time() - self.began >= seconds else ""
 
 
 def execute_round(
@@ -161,9 +151,9 @@ def execute_round(
     try:
         with progress:
             rounds = _Rounds(ledger, state, plan, progress, tracker, resources=resources, session=session)
-            finished = rounds.proposals.finished
+            finished = rounds.proposals.is_finished
             if not finished:
-                finished = not rounds.prepare_within_budget(group) and rounds.proposals.finished
+                finished = not rounds.prepare_within_budget(group) and rounds.proposals.is_finished
     finally:
         report = tracker.stop(interrupted=not finished)
     state.update()

@@ -19,18 +19,18 @@ from types import FrameType
 from tune_dml.planning.request import Resources
 from tune_dml.programs.command import Program
 from tune_dml.record.events import JsonRow, TrialEnd
-from tune_dml.record.ledger import GrowingFile, append_rows, is_evaluation, open_whole, trial_folder
+from tune_dml.record.ledger import GrowingFile, append_rows, is_evaluation, open_for_append, trial_folder
 from tune_dml.running.trials.messages import Message, TrialRequest
 
 _INTERRUPTED = 130
 
 
-class _TimeIsUp(BaseException):
-    """Raised when the time or a budget is spent, or when SLURM preempts or cancels the job."""
+class _TaskInterrupted(BaseException):
+    """Raised if the job's time or a budget is exhausted, or if SLURM preempts or cancels the job."""
 
 
 _CHECK_BUDGET = 60.0
-"""Seconds between two checks of the budget; more for large arrays, because each check reads the logs of all trials."""
+"""Fewest seconds between two checks of the budget. Each check reads the logs of all trials."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,20 @@ class Round:
 
     groups: tuple[tuple[TrialRequest, ...], ...]
     cache_dir: str | None
-    """`--cache-dir`; None means each node's own default."""
+    """`--cache-dir`; None for the default of each node."""
     cpus: int
     gpus: float | None
-    """GPUs per worker; None means one if SLURM allocated any."""
+    """GPUs per worker; None for one if SLURM allocated any."""
     micro_batch: int | None
     digests: Mapping[str, Mapping[str, str]]
     """Settings of data -> digests of the data sets (`planning.checks.data.known_digests`)."""
     metric: str
     program: Program | None = None
-    """The user's program that trains each trial."""
+    """The user's program that runs as each trial."""
     until: float | None = None
-    """Time at which `--time-budget` is spent, in seconds since the epoch."""
+    """Time at which `--time-budget` is exhausted, in seconds since the epoch."""
     seconds: float | None = None
-    """Seconds that the trials of this round may train in total: the rest of `--gpu-hours`."""
+    """Total seconds that the trials of this round may train: the remaining `--gpu-hours`."""
 
     def to_json(self) -> JsonRow:
         """Return the fields as JSON data."""
@@ -61,13 +61,13 @@ class Round:
     @classmethod
     def read(cls, folder: Path) -> Round:
         """Read the round from a sweep's folder."""
-        found = json.loads((folder / "slurm" / "round.json").read_text(encoding="utf-8"))
-        program = found["program"] and Program(**{**found["program"], "command": tuple(found["program"]["command"])})
-        return cls(**{**found, "groups": tuple(map(tuple, found["groups"])), "program": program})
+        stored = json.loads((folder / "slurm" / "round.json").read_text(encoding="utf-8"))
+        program = stored["program"] and Program(**{**stored["program"], "command": tuple(stored["program"]["command"])})
+        return cls(**{**stored, "groups": tuple(map(tuple, stored["groups"])), "program": program})
 
 
 class TrialLog:
-    """Log of a trial's messages, in the trial's folder: the task writes it, the collecting job reads it."""
+    """Log of a trial's messages in the trial's folder. The task writes it; the collecting job reads it."""
 
     def __init__(self, folder: Path, key: str):
         self.path = trial_folder(folder, key) / "array.jsonl"
@@ -75,21 +75,21 @@ class TrialLog:
     def write(self, message: Mapping[str, object]) -> None:
         """Append a message."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open_whole(self.path) as file:
+        with open_for_append(self.path) as file:
             append_rows(file, json.loads(json.dumps(message, default=float)))
 
     def post(self, message: Message) -> None:
-        """Append a message of a trial; add the time to it and to its rows."""
+        """Append a trial's message, with the time in it and in its rows."""
         rows = [{**row, "time": time.time()} for row in message.get("rows", ())]
-        if message:  # an empty message only shows that the trial is alive
+        if message:  # an empty message only shows that the trial is at work
             self.write({**message, **({"rows": rows} if rows else {}), "time": time.time()})
 
     def read(self) -> Iterator[JsonRow]:
         """Yield the complete messages; skip damaged ones."""
-        for _, message in GrowingFile(self.path, is_row=_is_message).unread():
+        for _, message in GrowingFile(self.path, is_row=_is_message).read_new():
             yield message
 
-    def fresh(self) -> list[JsonRow]:
+    def new_messages(self) -> list[JsonRow]:
         """Return the messages that no job has collected yet."""
         messages: list[JsonRow] = []
         for message in self.read():
@@ -102,20 +102,20 @@ class TrialLog:
     @property
     def has_ended(self) -> bool:
         """Whether the trial has ended in this round."""
-        return any("ended" in message for message in self.fresh())
+        return any("ended" in message for message in self.new_messages())
 
 
 def _is_message(row: JsonRow) -> bool:
-    """Whether the collecting job can read a message: a damaged one must not end it."""
+    """Return whether a message is valid. A damaged one must not end the collecting job."""
     try:
         began = row.get("began", {"host": "", "time": 0.0})
         times = (began["time"], row.get("time", 0.0), row.get("cut", 0.0), row.get("resumed", 0))
         if "ended" in row:
             TrialEnd.from_json(row["ended"])
-        are_whole = all(is_evaluation(each) for each in row.get("rows", ()))
+        are_rows_valid = all(is_evaluation(message_row) for message_row in row.get("rows", ()))
     except (ValueError, TypeError, LookupError, AttributeError):
         return False
-    return are_whole and isinstance(began["host"], str) and all(isinstance(time, int | float) for time in times)
+    return are_rows_valid and isinstance(began["host"], str) and all(isinstance(time, int | float) for time in times)
 
 
 def attempts_of(messages: Iterable[JsonRow]) -> list[list[JsonRow]]:
@@ -138,7 +138,7 @@ def span_of(attempt: list[JsonRow]) -> tuple[float, float]:
 
 
 def run_task(folder: Path, number: int) -> int:
-    """Train a task's unfinished trials. Return 0, or 130 if a budget is spent or SLURM interrupts the task."""
+    """Train a task's unfinished trials. Return 0, or 130 if a budget is exhausted or SLURM interrupts the task."""
     round_ = Round.read(folder)
     signal.signal(signal.SIGUSR1, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -149,56 +149,56 @@ def run_task(folder: Path, number: int) -> int:
         try:  # a signal may come between two trials
             if log.has_ended:
                 continue
-            if budget.is_spent():
+            if budget.is_exhausted():
                 return _INTERRUPTED
             requeued = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
             log.write({"began": {"host": socket.gethostname(), "time": time.time(), "requeued": requeued}})
             budget.start_timer()
             _train(folder, request, round_, log, budget)
-        except _TimeIsUp:
+        except _TaskInterrupted:
             log.write({"cut": time.time()})
             return _INTERRUPTED
     return 0
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGALRM):
-        signal.signal(each, lambda number, frame: None)  # Python warns of a pending signal that is ignored
-    raise _TimeIsUp
+    for signal_number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(signal_number, lambda number, frame: None)  # SIG_IGN would make Python warn about pending signals
+    raise _TaskInterrupted
 
 
 class _Budget:
-    """What remains of a command's budgets. All tasks of an array share them."""
+    """Checks the remaining budgets of a command, which all tasks of an array share."""
 
     def __init__(self, folder: Path, round_: Round):
         self._round = round_
         self._logs = [TrialLog(folder, request["key"]) for group in round_.groups for request in group]
-        self._checked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def start_timer(self) -> None:
-        """Interrupt this process when the time budget is spent."""
+        """Interrupt this process when the time budget is exhausted."""
         if self._round.until is not None:
             signal.setitimer(signal.ITIMER_REAL, max(self._round.until - time.time(), 0.001))
 
-    def is_spent(self) -> bool:
-        """Return whether a budget is spent; unfinished attempts count up to now."""
+    def is_exhausted(self) -> bool:
+        """Return whether a budget is exhausted. Unfinished attempts count up to now."""
         now = time.time()
         if self._round.until is not None and now >= self._round.until:
             return True
         if self._round.seconds is None:
             return False
-        return sum(_seconds_of(log.fresh(), now) for log in self._logs) >= self._round.seconds
+        return sum(_training_seconds(log.new_messages(), now) for log in self._logs) >= self._round.seconds
 
     def check(self) -> None:
-        """Interrupt this process if a budget is spent; check at most once a minute, less often in large arrays."""
-        if self._round.seconds is None or time.monotonic() - self._checked < max(_CHECK_BUDGET, len(self._logs)):
+        """Interrupt this process if a budget is exhausted; check once a minute, less often in large arrays."""
+        if self._round.seconds is None or time.monotonic() - self._checked_at < max(_CHECK_BUDGET, len(self._logs)):
             return
-        self._checked = time.monotonic()
-        if self.is_spent():
+        self._checked_at = time.monotonic()
+        if self.is_exhausted():
             os.kill(os.getpid(), signal.SIGUSR1)
 
 
-def _seconds_of(messages: list[JsonRow], now: float) -> float:
+def _training_seconds(messages: list[JsonRow], now: float) -> float:
     """Return the total seconds of a trial's attempts; an unfinished one counts up to `now`."""
     attempts = attempts_of(messages)
     spans = [span_of(attempt) for attempt in attempts]
@@ -208,11 +208,11 @@ def _seconds_of(messages: list[JsonRow], now: float) -> float:
 
 
 def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog, budget: _Budget) -> None:
-    """Train one trial, or run its program; log its rows and end. Raise _TimeIsUp if SLURM interrupts it."""
+    """Train one trial, or run the user's program; log its rows and end. SLURM may interrupt it."""
     from tune_dml.running.failures import classify
     from tune_dml.running.trials.trial import TrialRuntime, run_request
 
-    gpus = round_.gpus if round_.gpus is not None else float(gpus_given(os.environ) > 0)
+    gpus = round_.gpus if round_.gpus is not None else float(allocated_gpus(os.environ) > 0)
     runtime = TrialRuntime(
         folder,
         folder / "trials",
@@ -230,11 +230,11 @@ def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog, bu
 
     try:
         run_request(request, runtime, post)
-    except Exception as error:  # a retry may help
+    except Exception as error:  # a retryable error: the next round repeats the trial
         log.write({"note": classify(error).reason})
 
 
-def gpus_given(environment: Mapping[str, str]) -> int:
+def allocated_gpus(environment: Mapping[str, str]) -> int:
     """Return the number of GPUs that SLURM gave to this process."""
     visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return len(visible) if environment.get("SLURM_JOB_GPUS") or environment.get("SLURM_STEP_GPUS") else 0

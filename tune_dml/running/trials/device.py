@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
 
 def device_of(resources: Resources) -> torch.device:
-    """Return the GPU that Ray gave this process, else the CPU. Ray hides GPUs from no process."""
+    """Return the GPU if this process asked Ray for one, otherwise the CPU. Ray lets every process see all GPUs."""
     import torch
 
     return torch.device("cuda" if resources.share and torch.cuda.is_available() else "cpu")
 
 
 def missing_device(resources: Resources, device: torch.device) -> str:
-    """Return a note if torch does not find the GPU that a worker was given; otherwise an empty text."""
+    """Return a note if torch does not find the GPU that Ray gave a worker; otherwise an empty string."""
     if not resources.share or device.type != "cpu":
         return ""
     return "was given a GPU, but torch finds no CUDA device there: it trains on the CPU (tune-dml doctor)"
 
 
 def cuda_error(device: torch.device) -> RuntimeError | None:
-    """Return the error that a CUDA device raises at every call of this process; None for a healthy device.
+    """Return the error that a CUDA device raises at every call of this process; None for a working device.
 
-    A device fails so after an index out of range or an illegal access, but not for lack of memory. The first error reported is
-    often another one, of a later call.
+    A device fails like this after an index out of range or an illegal access, but not for lack of memory. The error
+    that reached the trial is often a different one, raised by a later call.
     """
     import torch
 
@@ -45,7 +45,7 @@ def cuda_error(device: torch.device) -> RuntimeError | None:
 def keep_allocated(error: BaseException) -> None:
     """Keep an error and the tensors of its traceback until the process ends.
 
-    On a failed device torch aborts the process as soon as pinned memory is freed: the trial would be lost, retried, and its
-    reason unknown. A list would be freed at the process's end, hence the extra reference.
+    On a failed device torch aborts the process when pinned memory is freed. The trial would then count as lost and be
+    retried, and its reason would be unknown. Python clears a list when it exits, hence the extra reference.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(error))

@@ -1,7 +1,7 @@
 """Choose the GPUs per worker, and measure trials that share a GPU.
 
-The measurement comes before anything is written: the trials must fit into the GPU's memory, and gain by sharing. A fraction of
-a GPU only places trials; it limits neither memory nor time.
+The measurement runs before anything is written. The trials must fit into the GPU's memory together, and be faster than
+one after the other. Ray uses the fraction of a GPU only to place trials; it limits neither memory nor time.
 """
 
 from __future__ import annotations
@@ -20,49 +20,48 @@ from trainables.resolve import read_settings
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.probe_address import address_problems
 from tune_dml.running.failures import classify
-from tune_dml.running.trials.probe import kinds_of, probed
+from tune_dml.running.trials.probe import probe_settings, settings_by_shape
 
 if TYPE_CHECKING:
     from trainables.config import Settings
     from tune_dml.planning.plan import Plan
     from tune_dml.planning.request import Resources, Session
 
-_SPARE = 0.05
-"""Fraction of a GPU's memory that is not planned for, because of fragmentation."""
-_GAIN = 1.05
-"""Least ratio of steps per second: all trials at once over one alone."""
+_MEMORY_RESERVE = 0.05
+"""Fraction of a GPU's memory that stays free, because of fragmentation."""
+_MIN_SPEEDUP = 1.05
+"""Smallest accepted `speedup`."""
 _SECONDS = 4.0
 """Seconds over which steps are counted."""
-_MEETING = 300.0
-"""Seconds that the processes have to reach their first step."""
-_WAIT = 600.0
+_START_TIMEOUT = 300.0
+"""Seconds to wait until all processes reach their first step."""
+_GPU_TIMEOUT = 600.0
 """Seconds to wait for a free GPU of the cluster."""
 
 
 @dataclass(frozen=True)
-class _Shared:
-    """Measurement of several trials on one GPU."""
+class _SharingMeasurement:
+    """Measured memory and speed of several trials on one GPU."""
 
     trials: int
     bytes_each: int
-    """Memory of the largest trial."""
-    room: int
+    """Memory of the trial that needs most."""
+    memory: int
     """Free memory of the GPU."""
-    gain: float | None = None
-    """Steps per second of all at once over those of one alone; None if they do not fit."""
+    speedup: float | None = None
+    """Steps per second of all trials at once, divided by those of one trial alone; None if they do not fit."""
 
     def text(self) -> str:
         """Return the measurement in one line."""
-        gain = "" if self.gain is None else f", {self.gain:.2f} times the steps of one alone"
-        return (
-            f"{self.trials} trials share a GPU: {self.bytes_each / 1e9:.2f} GB each of {self.room / 1e9:.2f} GB{gain}"
-        )
+        factor = "" if self.speedup is None else f", {self.speedup:.2f} times the steps of one alone"
+        share, memory = self.bytes_each / 1e9, self.memory / 1e9
+        return f"{self.trials} trials share a GPU: {share:.2f} GB each of {memory:.2f} GB{factor}"
 
 
 def resolve_gpus(resources: Resources, address: str | None) -> Resources:
-    """Set the GPUs per worker if they were left open: 1 if machine or cluster has any, or may get any; otherwise 0.
+    """Set the GPUs per worker if the user did not: 1 if the machine or cluster has GPUs or may start some, otherwise 0.
 
-    A cluster that does not answer counts as one without GPUs; `cluster.resource_problems` reports why it does not.
+    A cluster that does not answer counts as one without GPUs; `cluster.resource_problems` reports the reason.
     """
     if resources.gpus_per_worker is not None:
         return resources
@@ -75,30 +74,32 @@ def resolve_gpus(resources: Resources, address: str | None) -> Resources:
 
 
 def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
-    """Measure trials that share a GPU; return a line about them, or nothing if each has its own.
+    """Measure trials that share a GPU, and return one line about them; nothing if each trial has its own GPU.
 
     Raises:
-        ConfigError: They do not fit into memory, gain nothing, or no GPU is free to measure.
+        ConfigError: The trials do not fit into memory, sharing is not faster, or no GPU is free to measure.
     """
     share = resources.share
     trials = int(1 / share + 1e-9) if share else 1
-    if trials < 2 or plan.space.program is not None:  # the needs of a program are unknown
+    if trials < 2 or plan.space.program is not None:  # the memory of a program is unknown
         return ()
-    begun = {cell.arm for cell in plan.cells}
-    proposed = [config.settings() for arm in plan.arms if arm.name not in begun for config in arm.trial_configs]
-    kinds = kinds_of([*(cell.settings for cell in plan.cells), *proposed], plan.seeds[0], resources)
+    planned_arms = {cell.arm for cell in plan.cells}
+    candidates = [
+        config.settings() for arm in plan.arms if arm.name not in planned_arms for config in arm.trial_configs
+    ]
+    shapes = settings_by_shape([*(cell.settings for cell in plan.cells), *candidates], plan.seeds[0], resources)
     cache = session.cache
 
-    def measure() -> _Shared:
-        return _measured(list(kinds.values()), trials, resources.cpus_per_worker, cache)
+    def measure() -> _SharingMeasurement:
+        return _measure_sharing(list(shapes.values()), trials, resources.cpus_per_worker, cache)
 
     address, origin = cluster.address_of(session.address)
     try:
-        found = measure() if address is None else cluster.run_on_free_gpu(address, origin, measure, _WAIT)
+        measurement = measure() if address is None else cluster.run_on_free_gpu(address, origin, measure, _GPU_TIMEOUT)
     except ConfigError:
         raise
     except TimeoutError as error:
-        rule = f"a GPU must be free to measure trials that share one; none was for {_WAIT:g} s"
+        rule = f"a GPU must be free to measure trials that share one; none was for {_GPU_TIMEOUT:g} s"
         raise ConfigError(
             option_problem("gpus_per_worker", rule, share, "Use 1, or wait until one is free.")
         ) from error
@@ -111,49 +112,51 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
             else "See the cause."
         )
         raise ConfigError(option_problem("gpus_per_worker", rule, share, remedy)) from error
-    if found.gain is None:
-        rule = f"the trials that share a GPU must fit into its memory ({found.text()})"
+    if measurement.speedup is None:
+        rule = f"the trials that share a GPU must fit into its memory ({measurement.text()})"
         raise ConfigError(
             option_problem("gpus_per_worker", rule, share, f"Use a larger share, 1, or {spell('micro_batch')}.")
         )
-    if found.gain < _GAIN:
-        rule = f"trials that share a GPU must train faster than one after the other ({found.text()})"
+    if measurement.speedup < _MIN_SPEEDUP:
+        rule = f"trials that share a GPU must train faster than one after the other ({measurement.text()})"
         raise ConfigError(option_problem("gpus_per_worker", rule, share, "Use 1: one trial keeps this GPU busy."))
-    return (found.text(),)
+    return (measurement.text(),)
 
 
-def _measured(kinds: Sequence[Settings], trials: int, threads: int, cache_dir: Path | None) -> _Shared:
-    """Measure the memory of each kind alone, then the steps of the slowest kind at once."""
-    probes = [probed(settings, threads, cache_dir) for settings in kinds]
-    each, room = max(item.gpu_bytes for item in probes), min(item.gpu_room for item in probes)
-    if trials * each > (1 - _SPARE) * room:
-        return _Shared(trials, each, room)
-    slowest = max(zip(probes, kinds, strict=True), key=lambda pair: pair[0].seconds)[1]
+def _measure_sharing(
+    shapes: Sequence[Settings], trials: int, threads: int, cache_dir: Path | None
+) -> _SharingMeasurement:
+    """Measure the memory of each shape alone, then the speed of the slowest shape, alone and shared."""
+    probes = [probe_settings(settings, threads, cache_dir) for settings in shapes]
+    largest, memory = max(item.gpu_bytes for item in probes), min(item.gpu_room for item in probes)
+    if trials * largest > (1 - _MEMORY_RESERVE) * memory:
+        return _SharingMeasurement(trials, largest, memory)
+    slowest = max(zip(probes, shapes, strict=True), key=lambda pair: pair[0].seconds)[1]
     alone, together = (_steps_per_second(slowest, count, threads, cache_dir) for count in (1, trials))
-    return _Shared(trials, each, room, together / alone)
+    return _SharingMeasurement(trials, largest, memory, together / alone)
 
 
 def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: Path | None) -> float:
-    """Return the steps per second of this many processes together."""
+    """Return the total steps per second of several processes that train at the same time."""
     processes = get_context("spawn")
-    with ProcessPoolExecutor(trials, processes, _meet, (processes.Barrier(trials),)) as pool:
-        counts = [pool.submit(_count, dict(settings), _SECONDS, threads, cache_dir) for _ in range(trials)]
+    with ProcessPoolExecutor(trials, processes, _set_barrier, (processes.Barrier(trials),)) as pool:
+        counts = [pool.submit(_count_steps, dict(settings), _SECONDS, threads, cache_dir) for _ in range(trials)]
         return sum(count.result() for count in counts)
 
 
-_meeting: Barrier
-"""Barrier of the processes that count at once."""
+_barrier: Barrier
+"""The barrier at which the processes of the pool wait before they count steps."""
 
 
-def _meet(barrier: Barrier) -> None:
-    global _meeting  # noqa: PLW0603 - what a pool hands to its processes
-    _meeting = barrier
+def _set_barrier(barrier: Barrier) -> None:
+    global _barrier  # noqa: PLW0603 - a pool passes a barrier to its processes only through a global
+    _barrier = barrier
 
 
-def _count(settings: Settings, seconds: float, threads: int, cache_dir: Path | None) -> float:
+def _count_steps(settings: Settings, seconds: float, threads: int, cache_dir: Path | None) -> float:
     from trainables.probe import steps_per_second
 
     config = read_settings(settings)
     return steps_per_second(
-        config, seconds, threads=threads, cache_dir=cache_dir, ready=lambda: _meeting.wait(_MEETING)
+        config, seconds, threads=threads, cache_dir=cache_dir, ready=lambda: _barrier.wait(_START_TIMEOUT)
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Message(TypedDict, total=False):
-    """A message of a trial to its driver; an empty one only shows that the trial makes steps."""
+    """A message of a trial to its driver. An empty one only shows that the trial is at work."""
 
     rows: list[Row]
     note: str
@@ -35,15 +35,15 @@ class Message(TypedDict, total=False):
     ended: dict[str, object]
     """`TrialEnd.to_json`."""
     spent: bool
-    """Whether the process can train no other trial."""
+    """Whether the process must not train another trial."""
     placed: str
     """The placement group of a trial's workers."""
     key: str
-    """The trial, in a group of several."""
+    """The key of the trial, if it belongs to a group."""
     begun: float
-    """Seconds since it began, in the first message of each later trial of a group."""
+    """Seconds since the trial began; in the first message of each trial of a group but the first."""
     age: float
-    """Seconds since it ended, in a group."""
+    """Seconds since the message was created; only in a group."""
     several: list[Message]
     """Messages of a group's trials, in order."""
     over: bool
@@ -57,35 +57,35 @@ class TrialRequest(TypedDict):
     label: str
     seed: int
     settings: str
-    """Settings of the cell and the seed, as JSON: Tune copies and flattens a mapping entry by entry."""
+    """Settings of the cell, and the seed, as JSON, because Tune copies and flattens each entry of a mapping."""
     until: int | None
     """The step at which the trial pauses; None to run to its end."""
     more: NotRequired[str]
-    """Further trials that the same call runs, a JSON list of requests."""
+    """Further trials that the same call runs, as a JSON list of requests."""
 
 
 TrialFunction = Callable[[TrialRequest], None]
 
 
-_PAUSE = 1.0
+_MIN_INTERVAL = 1.0
 """Seconds between two messages of rows."""
-_SIGNS = 4
-"""Messages that a trial sends within the stall limit."""
+_SIGNS_PER_LIMIT = 4
+"""Number of messages that a trial sends within the stall limit."""
 
 
 def as_text(message: Message) -> dict[str, str]:
-    """Return a message as one JSON text: of each number that it sees, Tune keeps 2 kB of statistics."""
+    """Return a message as one JSON string, because Tune stores 2 kB of statistics for each number in a result."""
     return {"message": json.dumps(message, default=float)}
 
 
-def read_message(result: Mapping[str, object]) -> Message:
+def parse_message(result: Mapping[str, object]) -> Message:
     """Return the message in one of Tune's results."""
     message: Message = json.loads(str(result.get("message", "{}")))
     return message
 
 
-def messages_of(message: Message) -> list[Message]:
-    """Return the messages of single trials."""
+def split_messages(message: Message) -> list[Message]:
+    """Return the messages of single trials that a message holds."""
     return message.get("several") or [message]
 
 
@@ -101,97 +101,97 @@ def requests_of(config: TrialRequest) -> list[TrialRequest]:
 
 
 class GroupOutbox:
-    """Sends the messages of a group's trials together, once a second. One thread at a time may post.
+    """Sends the messages of a group's trials together, once a second. Not thread-safe.
 
-    An end waits for the next message of a running trial, so that training never waits for the driver.
+    The end of a trial is sent with the next message of a running one, so that training does not wait for the driver.
     """
 
     def __init__(self, send: Callable[[Message], None], last: str):
-        """Take the function that sends, and the key of the group's last trial."""
+        """Create the outbox; `send` sends a message, `last` is the key of the group's last trial."""
         self._send, self._last = send, last
         self._waiting: list[tuple[float, Message]] = []
         self._sent = -math.inf
         self._begun: tuple[str, float] | None = None
 
     def begin(self, key: str, at: float | None = None) -> None:
-        """Record that a later trial of the group begins, or began at a time; its first message reports it."""
+        """Record that a later trial of the group began, at time `at` or now. Its first message reports it."""
         self._begun = (key, time.monotonic() if at is None else at)
 
     def post(self, key: str, message: Message, at: float | None = None) -> bool:
-        """Take a trial's message, of now or an earlier time; return whether it was the group's last one."""
+        """Add a trial's message, created at time `at` or now. Return whether it ends the group's call."""
         now = time.monotonic()
-        mine: Message = {**message, "key": key}
+        labelled: Message = {**message, "key": key}
         if self._begun is not None and self._begun[0] == key:
-            mine["begun"], self._begun = self._begun[1], None
-        self._waiting.append((now if at is None else at, mine))
-        over = "ended" in message and (key == self._last or "spent" in message)
+            labelled["begun"], self._begun = self._begun[1], None
+        self._waiting.append((now if at is None else at, labelled))
+        ends_call = "ended" in message and (key == self._last or "spent" in message)
         is_sign = "rows" not in message and "ended" not in message
-        if over or is_sign or ("ended" not in message and now - self._sent >= _PAUSE):
-            self._flush(now, over, spent="spent" in message)
-        return over
+        if ends_call or is_sign or ("ended" not in message and now - self._sent >= _MIN_INTERVAL):
+            self._flush(now, ends_call, spent="spent" in message)
+        return ends_call
 
-    def _flush(self, now: float, over: bool, spent: bool) -> None:
+    def _flush(self, now: float, ends_call: bool, spent: bool) -> None:
         several = []
         for at, message in self._waiting:
-            aged: Message = {**message, "age": round(now - at, 3)}
+            message_with_age: Message = {**message, "age": round(now - at, 3)}
             if "begun" in message:
-                aged["begun"] = round(now - message["begun"], 3)
-            several.append(aged)
+                message_with_age["begun"] = round(now - message["begun"], 3)
+            several.append(message_with_age)
         self._waiting, self._sent = [], now
-        self._send({"several": several, **({"over": True} if over else {}), **({"spent": True} if spent else {})})
+        self._send({"several": several, **({"over": True} if ends_call else {}), **({"spent": True} if spent else {})})
 
 
-class _Unsent:
-    """Rows and notes that wait to be sent, and when the next message may go."""
+class _SendQueue:
+    """Holds rows and notes that wait to be sent, and decides when the next message is due."""
 
-    def __init__(self, stall_limit: float | None, longest: float = math.inf):
-        self._longest = min(stall_limit / _SIGNS if stall_limit else math.inf, longest)
-        """Seconds without a message while the trial makes steps."""
-        self._said: deque[Row | str] = deque()
+    def __init__(self, stall_limit: float | None, max_silence: float = math.inf):
+        self._max_silence = min(stall_limit / _SIGNS_PER_LIMIT if stall_limit else math.inf, max_silence)
+        """Longest time without a message while the trial makes steps, in seconds."""
+        self._items: deque[Row | str] = deque()
         """Rows and notes, in order."""
         self._is_sign_due = False
         self._sent = -math.inf
         self.resumed: int | None = None
-        """The step that the trial resumed at, until it is sent."""
+        """The step at which the trial resumed, until it is sent."""
 
-    def say(self, what: Row | str) -> None:
+    def add(self, item: Row | str) -> None:
         """Add a row or a note."""
-        self._said.append(what)
+        self._items.append(item)
 
-    def is_silent(self, now: float) -> bool:
-        """Return whether the trial may soon count as stalled."""
-        return now - self._sent > self._longest
+    def needs_sign(self, now: float) -> bool:
+        """Return whether the trial must send a message soon, or it would count as stalled."""
+        return now - self._sent > self._max_silence
 
-    def give_a_sign(self) -> None:
-        """Send the next message at once, even an empty one."""
+    def request_sign(self) -> None:
+        """Make the next message due at once, even an empty one."""
         self._is_sign_due = True
 
-    def seconds_left(self, now: float) -> float:
-        """Return the seconds until the next message; infinite without anything to send."""
+    def seconds_until_due(self, now: float) -> float:
+        """Return the seconds until the next message is due; infinity if there is nothing to send."""
         if self._is_sign_due or self.has_notes:
             return 0.0
-        return max(self._sent + _PAUSE - now, 0.0) if self._said else math.inf
+        return max(self._sent + _MIN_INTERVAL - now, 0.0) if self._items else math.inf
 
     @property
     def has_notes(self) -> bool:
         """Whether a note waits."""
-        return any(isinstance(what, str) for what in self._said)
+        return any(isinstance(item, str) for item in self._items)
 
     def take(self, now: float) -> Message:
-        """Return the next message: the rows up to the next note, and that note."""
+        """Remove and return the next message: the rows before the next note, and this note."""
         message: Message = {} if self.resumed is None else {"resumed": self.resumed}
         self.resumed = None
-        while self._said and "note" not in message:
-            what = self._said.popleft()
-            if isinstance(what, str):
-                message["note"] = what
+        while self._items and "note" not in message:
+            item = self._items.popleft()
+            if isinstance(item, str):
+                message["note"] = item
             else:
-                message.setdefault("rows", []).append(what)
+                message.setdefault("rows", []).append(item)
         self._is_sign_due, self._sent = False, now
         return message
 
-    def rest(self, last: Message) -> Iterator[Message]:
-        """Yield each waiting note with the rows before it, then the other rows with `last`."""
+    def drain(self, last: Message) -> Iterator[Message]:
+        """Yield all waiting rows and notes as messages; the last one includes `last`."""
         while self.has_notes:
             yield self.take(0.0)
         message = self.take(0.0)
@@ -200,43 +200,43 @@ class _Unsent:
             yield message
 
 
-class Transcript:
-    """Keeps the messages of a trial that trains together with others, until all of them have ended."""
+class DelayedMessages:
+    """Stores the messages of a trial that trains together with others, until all these trials have ended."""
 
     def __init__(self, at_work: Callable[[], None]):
-        """Take the function to call at each step."""
+        """Create the store; `at_work` is called at each step."""
         self.at_work = at_work
-        self._unsent = _Unsent(None)
+        self._queue = _SendQueue(None)
 
     def row(self, row: Row) -> None:
-        """Keep a row of metrics."""
-        self._unsent.say(row)
+        """Store a row of metrics."""
+        self._queue.add(row)
 
     def note(self, text: str) -> None:
-        """Keep a note for people."""
-        self._unsent.say(text)
+        """Store a note for the user."""
+        self._queue.add(text)
 
     def resumed(self, step: int) -> None:
-        """Keep the step that the trial resumed at."""
-        self._unsent.resumed = step
+        """Store the step at which the trial resumed."""
+        self._queue.resumed = step
 
     def messages(self, end: TrialEnd) -> Iterator[Message]:
         """Yield the trial's messages, the last with its end."""
-        return self._unsent.rest({"ended": end.to_json()})
+        return self._queue.drain({"ended": end.to_json()})
 
 
 class Messages:
-    """Sends a trial's messages. After a lost process, the restarted trial sends the missing ones again.
+    """Sends a trial's messages from a thread. After a lost process, the restarted trial repeats the missing ones.
 
-    The next call raises an error of sending, by which Ray ends a trial.
+    If sending failed, the next call raises the error; Ray ends trials in this way.
     """
 
-    def __init__(self, send: Callable[[Message], None], stall_limit: float | None, *, longest: float = math.inf):
+    def __init__(self, send: Callable[[Message], None], stall_limit: float | None, *, max_silence: float = math.inf):
         self._send = send
         self._is_watched = stall_limit is not None
-        self._unsent = _Unsent(stall_limit, longest)
+        self._queue = _SendQueue(stall_limit, max_silence)
         self._changed = threading.Condition()
-        self._is_over = False
+        self._is_stopped = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._send_when_due, daemon=True)
 
@@ -249,52 +249,52 @@ class Messages:
     ) -> None:
         self._stop()
         if self._error is None:
-            self._send_rest({})
+            self._send_remaining({})
 
     @property
     def is_watched(self) -> bool:
-        """Whether a stall limit makes each message a sign of life."""
+        """Whether the driver watches this trial for stalls."""
         return self._is_watched
 
     def row(self, row: Row) -> None:
         """Send a row of metrics."""
-        self._say(row)
+        self._add(row)
 
     def note(self, text: str) -> None:
-        """Send a note for people."""
-        self._say(text)
+        """Send a note for the user."""
+        self._add(text)
 
     def resumed(self, step: int) -> None:
-        """Send the step that the trial resumed at, with its next rows."""
-        self._unsent.resumed = step
+        """Send the step at which the trial resumed, with its next rows."""
+        self._queue.resumed = step
 
     def at_work(self) -> None:
-        """Record a step; send an empty message if nothing was sent for long."""
-        if self._unsent.is_silent(time.monotonic()):
+        """Record that the trial is at work; send an empty message if none was sent for long."""
+        if self._queue.needs_sign(time.monotonic()):
             self.sign()
         self._raise_error()
 
     def sign(self) -> None:
-        """Send an empty message, which only shows that the trial lives."""
+        """Send an empty message, which shows that the trial is at work."""
         with self._changed:
-            self._unsent.give_a_sign()
+            self._queue.request_sign()
             self._changed.notify()
 
     def ended(self, end: TrialEnd, *, spent: bool = False) -> None:
-        """Send the closing report, from the trial's own thread: Ray may end the trial within it.
+        """Send the closing report from the trial's own thread, because Ray may end the trial during the call.
 
         Args:
             end: How the trial ended.
-            spent: Whether this process can train no other trial.
+            spent: Whether this process must not train another trial.
         """
         self._stop()
         self._raise_error()
-        self._send_rest({"ended": end.to_json(), **({"spent": True} if spent else {})})
+        self._send_remaining({"ended": end.to_json(), **({"spent": True} if spent else {})})
 
-    def _say(self, what: Row | str) -> None:
+    def _add(self, item: Row | str) -> None:
         self._raise_error()
         with self._changed:
-            self._unsent.say(what)
+            self._queue.add(item)
             self._changed.notify()
 
     def _raise_error(self) -> None:
@@ -309,18 +309,18 @@ class Messages:
             self._error = error
 
     def _next(self) -> Message | None:
-        """Wait for the next message; None when the trial is over."""
+        """Wait for the next message and return it; None when the trial has ended."""
         with self._changed:
-            while not self._is_over and (left := self._unsent.seconds_left(time.monotonic())):
-                self._changed.wait(None if left == math.inf else left)
-            return None if self._is_over else self._unsent.take(time.monotonic())
+            while not self._is_stopped and (seconds := self._queue.seconds_until_due(time.monotonic())):
+                self._changed.wait(None if seconds == math.inf else seconds)
+            return None if self._is_stopped else self._queue.take(time.monotonic())
 
     def _stop(self) -> None:
         with self._changed:
-            self._is_over = True
+            self._is_stopped = True
             self._changed.notify()
         self._thread.join()
 
-    def _send_rest(self, last: Message) -> None:
-        for message in self._unsent.rest(last):
+    def _send_remaining(self, last: Message) -> None:
+        for message in self._queue.drain(last):
             self._send(message)

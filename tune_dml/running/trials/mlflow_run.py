@@ -1,7 +1,7 @@
 """Serve an MLflow run to a program: a loopback server writes what MLflow's client logs into the trial's log.
 
-Only the driver writes to the MLflow store; so test figures stay sealed, and a retried trial leaves no second run. The server
-has one run and supports only the calls of a training script.
+Only the driver writes to the MLflow store, so that test figures stay sealed and a retried trial leaves no second run.
+The server has one run and supports only the calls that a training script makes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tune_dml.record.events import JsonRow
 _HOST, _USER = "127.0.0.1", "trial"
 _PREFIX = "/api/2.0/mlflow/"
 _EXPERIMENT = {"experiment_id": "0", "name": "trial", "lifecycle_stage": "active"}
-_MOST_BYTES = 4_000_000
-"""Longest request; MLflow's client sends batches of at most one megabyte."""
+_MAX_BYTES = 4_000_000
+"""Largest request. MLflow's client sends batches of at most one megabyte."""
 
 
 class ProgramRunServer:
-    """Serves one run while a program runs."""
+    """Serves one MLflow run while a program runs."""
 
     def __init__(self, log: Path, artifacts: Path):
         self._log = log
@@ -57,25 +57,25 @@ class ProgramRunServer:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that make MLflow's client log to this run."""
-        direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or _HOST
-        if direct != "*" and _HOST not in direct.split(","):
-            direct = f"{direct},{_HOST}"
+        no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or _HOST
+        if no_proxy != "*" and _HOST not in no_proxy.split(","):
+            no_proxy = f"{no_proxy},{_HOST}"
         return {
             "MLFLOW_TRACKING_URI": f"http://{_HOST}:{self._server.server_port}",
             "MLFLOW_TRACKING_USERNAME": _USER,  # the client prefers the user's own login to a token
             "MLFLOW_TRACKING_PASSWORD": self._token,
             "MLFLOW_RUN_ID": self._id,
             "MLFLOW_EXPERIMENT_ID": "0",
-            "no_proxy": direct,
-            "NO_PROXY": direct,
+            "no_proxy": no_proxy,
+            "NO_PROXY": no_proxy,
         }
 
     def answer(self, call: str, body: JsonRow) -> JsonRow | None:
         """Return the answer to a call of MLflow's client; None if the call is not supported."""
         if call == "runs/log-metric":
-            self._keep([body])
+            self._append_metrics([body])
         elif call == "runs/log-batch":
-            self._keep(body.get("metrics", []))
+            self._append_metrics(body.get("metrics", []))
         elif call == "runs/update":
             return {"run_info": self._info}
         elif call in {"runs/get", "runs/create"}:
@@ -86,13 +86,13 @@ class ProgramRunServer:
             return None
         return {}
 
-    def _keep(self, metrics: list[JsonRow]) -> None:
+    def _append_metrics(self, metrics: list[JsonRow]) -> None:
         for metric in metrics:
             name, step = metric["key"], int(metric.get("step", 0))
-            row = {name: float(metric["value"])}  # JSON has "NaN" as text
-            without = step == 0 and name in self._names  # MLflow's client sends 0 where a script gives no step
+            row = {name: float(metric["value"])}  # in JSON, NaN is a string
+            has_no_step = step == 0 and name in self._names  # MLflow's client sends 0 where a script gives no step
             self._names.add(name)
-            append(self._log, row if without else {"step": step, **row})
+            append(self._log, row if has_no_step else {"step": step, **row})
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         login = base64.b64encode(f"{_USER}:{self._token}".encode()).decode()
@@ -117,21 +117,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        body = self.rfile.read(size) if size <= _MOST_BYTES else b"{}"
+        body = self.rfile.read(size) if size <= _MAX_BYTES else b"{}"
         if not secrets.compare_digest(self.headers.get("Authorization") or "", self.login):
-            self._send(403, {"error_code": "PERMISSION_DENIED", "message": "another trial's run"})
+            self._send(403, {"error_code": "PERMISSION_DENIED", "message": "the run of another trial"})
             return
         call = urlsplit(self.path).path.removeprefix(_PREFIX)
         try:
-            found = self.answer(call, json.loads(body or b"{}"))
+            answer = self.answer(call, json.loads(body or b"{}"))
         except (ValueError, KeyError, TypeError) as error:
             self._send(400, {"error_code": "INVALID_PARAMETER_VALUE", "message": str(error)})
             return
-        if found is None:
+        if answer is None:
             message = f"a trial's run takes metrics, parameters, tags and artifacts; {call} is not supported"
             self._send(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": message})
         else:
-            self._send(200, found)
+            self._send(200, answer)
 
     def _send(self, status: int, body: Mapping[str, object]) -> None:
         content = json.dumps(body).encode()

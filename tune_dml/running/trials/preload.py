@@ -1,6 +1,6 @@
-"""Import all that a trial needs, without garbage collection, which takes a third of the time.
+"""Import the modules that a trial needs, without garbage collection, which takes a third of the time.
 
-Local Ray processes import it when they start (`cluster.Connection`), others with their first trial.
+Processes of a local Ray import this module when they start (`cluster.Connection`), others with their first trial.
 """
 
 from __future__ import annotations

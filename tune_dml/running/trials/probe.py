@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _Shape = tuple[object, ...]
 
-_WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
-_COSTLY = "loss.proxies_per_class"
-"""Sections whose numbers are assumed not to change the cost of a step, and the one that does."""
+_FREE_SECTIONS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
+_COSTLY_NUMBER = "loss.proxies_per_class"
+"""Sections whose numbers are assumed not to change the cost of a step, and the number that does change it."""
 
 
 @dataclass(frozen=True)
@@ -44,42 +44,42 @@ class ProbeResult:
 
 
 def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> ProbeResult | None:
-    """Measure one cell of each shape; None if the plan has no cells yet."""
+    """Measure one cell of each shape, and return the cost of a trial; None if the plan has no cells yet."""
     if not plan.cells:
         return None
     counts = Counter(_shape_of(cell.settings) for cell in plan.cells)
-    kinds = kinds_of([cell.settings for cell in plan.cells], plan.seeds[0], resources)
-    found = {
-        shape: probed(settings, resources.cpus_per_worker, cache_dir, on_gpu=resources.gpus > 0)
-        for shape, settings in kinds.items()
+    shapes = settings_by_shape([cell.settings for cell in plan.cells], plan.seeds[0], resources)
+    probes = {
+        shape: probe_settings(settings, resources.cpus_per_worker, cache_dir, on_gpu=resources.gpus > 0)
+        for shape, settings in shapes.items()
     }
-    seconds = sum(found[shape].seconds * count for shape, count in counts.items()) / sum(counts.values())
+    seconds = sum(probes[shape].seconds * count for shape, count in counts.items()) / sum(counts.values())
     sizes = ("memory_bytes", "checkpoint_bytes", "gpu_bytes")
-    memory, checkpoint, gpu = (max(getattr(item, name) for item in found.values()) for name in sizes)
-    return ProbeResult(seconds, memory, checkpoint, gpu, len(kinds))
+    memory, checkpoint, gpu = (max(getattr(item, name) for item in probes.values()) for name in sizes)
+    return ProbeResult(seconds, memory, checkpoint, gpu, len(shapes))
 
 
-def kinds_of(cells: Iterable[Settings], seed: int, resources: Resources) -> dict[_Shape, Settings]:
-    """Return the first cell of each shape, with the settings that a worker uses."""
-    held = {} if resources.micro_batch is None else {"training.micro_batch": resources.micro_batch}
-    kinds: dict[_Shape, Settings] = {}
+def settings_by_shape(cells: Iterable[Settings], seed: int, resources: Resources) -> dict[_Shape, Settings]:
+    """Return shape -> settings of its first cell, with the seed and the micro-batch of a worker."""
+    override = {} if resources.micro_batch is None else {"training.micro_batch": resources.micro_batch}
+    shapes: dict[_Shape, Settings] = {}
     for settings in cells:
-        kinds.setdefault(_shape_of(settings), {**settings, **held, "seed": seed})
-    return kinds
+        shapes.setdefault(_shape_of(settings), {**settings, **override, "seed": seed})
+    return shapes
 
 
 def _shape_of(settings: Settings) -> _Shape:
-    """Return the settings that decide the cost: all but most numbers of loss, regularizer, optimizer and evaluation."""
-    deciding = (
+    """Return the settings that determine the cost: all but the numbers of `_FREE_SECTIONS`."""
+    cost_settings = (
         (path, str(value))
         for path, value in sorted(settings.items())
-        if path == _COSTLY or not (path.startswith(_WEIGHTLESS) and (value is None or is_number(value)))
+        if path == _COSTLY_NUMBER or not (path.startswith(_FREE_SECTIONS) and (value is None or is_number(value)))
     )
-    return tuple(deciding)
+    return tuple(cost_settings)
 
 
-def probed(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: bool = True) -> Probe:
-    """Measure one cell in a fresh process, so that the process's memory is the trial's."""
+def probe_settings(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: bool = True) -> Probe:
+    """Measure one cell in a fresh process, whose memory is then that of the trial."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
 

@@ -1,6 +1,6 @@
-"""Run a program and end it, with every process that it started, even if the trial's own process is killed.
+"""Run a program, and end it with every process that it started, even if the trial's process is killed.
 
-with ProgramProcess.started(words, folder, environment, output, mark) as process:
+with ProgramProcess.start(words, folder, environment, output, mark) as process:
     while process.wait(0.2) is None: ...
 """
 
@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import Self
 
 _FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
-"""Bytes kept of a program's output, at its beginning and at its end."""
+"""Number of bytes of a program's output that are kept, from the beginning and from the end."""
 _CHUNK = 65_536
 _GRACE = 2.0
-"""Seconds to wait for the end of the output, which another process may hold open."""
+"""Seconds to wait for the end of the output, whose pipe another process may keep open."""
 
-# Waits until the trial's process is gone, then kills the program. It is an orphan: Ray kills a worker's children.
+# Waits until the trial's process exits, then kills the program. It detaches itself: Ray kills a worker's children.
 _GUARD = """
 import os, signal, sys
 if os.fork():
@@ -44,62 +44,68 @@ class Output:
     def __init__(self, path: Path):
         self.path, self.size = path, 0
         self._file = path.open("wb", buffering=0)
-        self._kept = 0
+        self._file_bytes = 0
         """Bytes in the file."""
         self._end: deque[bytes] = deque()
-        self._held = 0
+        self._end_bytes = 0
 
-    def take(self, chunk: bytes) -> None:
-        """Keep a chunk. `size` counts it once it is kept: another thread reads it."""
-        if not self._end and self._kept < _FIRST_BYTES and self._write(chunk):
-            self._kept += len(chunk)
+    def append(self, chunk: bytes) -> None:
+        """Store a chunk, then add its length to `size`, which another thread reads."""
+        if not self._end and self._file_bytes < _FIRST_BYTES and self._write(chunk):
+            self._file_bytes += len(chunk)
         else:
             self._end.append(chunk)
-            self._held += len(chunk)
-            while self._held - len(self._end[0]) > _LAST_BYTES:
-                self._held -= len(self._end.popleft())
+            self._end_bytes += len(chunk)
+            while self._end_bytes - len(self._end[0]) > _LAST_BYTES:
+                self._end_bytes -= len(self._end.popleft())
         self.size += len(chunk)
 
     def close(self) -> None:
-        """Append the end, after a line with the number of omitted bytes."""
+        """Append the end to the file, after a line with the number of omitted bytes."""
         if self._file.closed:
             return
-        if lost := self.size - self._kept - self._held:
-            self._write(f"\n... {lost} bytes are left out ...\n".encode())
+        if omitted := self.size - self._file_bytes - self._end_bytes:
+            self._write(f"\n... {omitted} bytes are left out ...\n".encode())
         self._write(b"".join(self._end))
         self._file.close()
 
     def _write(self, content: bytes) -> bool:
-        """Write into the file; return False if the disk is full: the program must not wait for its output."""
+        """Write to the file; return False if the disk is full. The program must not block on its output."""
         try:
             return self._file.write(content) == len(content)
         except OSError:
             return False
 
     def tail(self, characters: int) -> str:
-        """Return the end of the output, after `close`."""
+        """Return the last characters of the output; call it after `close`."""
         with self.path.open("rb") as file:
             file.seek(max(0, self.path.stat().st_size - 4 * characters))
             return file.read().decode(errors="replace")[-characters:]
 
 
 class ProgramProcess:
-    """A running program; leaving the block ends it and everything that it started."""
+    """A running program. Leaving the `with` block kills it and every process that it started."""
 
     def __init__(self, process: subprocess.Popen[bytes], guard: subprocess.Popen[bytes], output: Output, mark: str):
         self._process, self._guard, self.output, self._mark = process, guard, output, mark
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.stayed = 0
-        """Number of processes that the program left running; known after the block."""
+        self.left_running = 0
+        """Number of processes that the program left running; set when the block ends."""
 
     @classmethod
-    def started(
-        cls, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str
-    ) -> Self:
-        """Start a program in its own process group. `mark`: a variable of its environment, which its children inherit.
+    def start(cls, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str) -> Self:
+        """Start a program in its own process group.
 
-        Raises OSError if it cannot be started.
+        Args:
+            words: The command line.
+            folder: The working directory.
+            environment: All environment variables.
+            output: File for the output.
+            mark: Name of a variable in `environment` by which the processes that inherit it are found.
+
+        Raises:
+            OSError: The program cannot be started.
         """
         process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
             words,
@@ -126,14 +132,14 @@ class ProgramProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process.poll() is None:
-            self._end_group()
+            self._kill_group()
             self._process.wait()
         else:
-            self.stayed = len(_marked(self._mark))
-            self._end_group()
-        for stranger in _marked(self._mark):  # left the group, as a daemon does
+            self.left_running = len(_marked_processes(self._mark))
+            self._kill_group()
+        for pid in _marked_processes(self._mark):  # it left the group, as a daemon does
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(stranger, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         assert self._guard.stdin is not None  # noqa: S101 - it is a pipe
         self._guard.stdin.close()
         self._reader.join(_GRACE)
@@ -146,7 +152,7 @@ class ProgramProcess:
         except subprocess.TimeoutExpired:
             return None
 
-    def _end_group(self) -> None:
+    def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -155,11 +161,11 @@ class ProgramProcess:
         assert pipe is not None  # noqa: S101
         with contextlib.suppress(OSError, ValueError):  # closed meanwhile
             while chunk := os.read(pipe.fileno(), _CHUNK):
-                self.output.take(chunk)
+                self.output.append(chunk)
 
 
-def _marked(mark: str) -> list[int]:
-    """Return the running processes with this variable in their environment; none without /proc."""
+def _marked_processes(mark: str) -> list[int]:
+    """Return the ids of running processes with `NAME=value` in their environment; none without /proc."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):

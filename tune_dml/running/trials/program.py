@@ -1,7 +1,7 @@
-"""Run a trial that is the user's own program: a process that gets knobs and seed, and reports figures.
+"""Run the user's own program as a trial: a process that gets knobs and a seed, and reports figures.
 
-It reports by lines of JSON in the file `$TUNE_DML_LOG` (`tune_dml.log`), by MLflow's client to the run it is given, or by
-a JSON file `$TUNE_DML_RESULTS` at its end. Test figures go into the trial's sealed file.
+It reports in one of three ways: lines of JSON in the file `$TUNE_DML_LOG` (`tune_dml.log`), MLflow's client with the
+run in its environment, or a JSON file `$TUNE_DML_RESULTS` at its end. Test figures go into the trial's sealed file.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from tune_dml.running.trials.process_group import Output, ProgramProcess
 from tune_dml.running.trials.program_log import ProgramLog
 from tune_dml.text import one_line, shortened
 
-_LOOK = 0.2
+_CHECK_INTERVAL = 0.2
 """Seconds between two checks of a program."""
 _TAIL, _REASON = 4000, 240
-_LOST = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
-"""Signals that come from outside: the trial is tried again."""
+_EXTERNAL_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
+"""Signals that other processes send; after one the trial is retried."""
 _ATTEMPT = "TUNE_DML_ATTEMPT"
-_NO_SEED = "unrecognized arguments: "
+_UNKNOWN_ARGUMENT = "unrecognized arguments: "
 
 
 @dataclass(frozen=True)
 class ProgramTrial:
-    """One trial of a program."""
+    """One trial that runs the user's program."""
 
     program: Program
     request: TrialRequest
@@ -53,73 +53,73 @@ class ProgramTrial:
     gpus: float = 0.0
 
     @property
-    def own(self) -> Path:
-        """The folder of the program's files."""
+    def program_folder(self) -> Path:
+        """Folder of the program's files."""
         return self.folder / "program"
 
     @property
     def output(self) -> Path:
-        """The file of the program's output."""
-        return self.own / "output.txt"
+        """File of the program's output."""
+        return self.program_folder / "output.txt"
 
     def run(self, messages: Messages) -> TrialEnd:
         """Run the program to its end, or to its time limit.
 
         Raises:
-            OSError: It was killed from outside, which a retry may help.
+            OSError: Another process killed the program, so that the trial is retried.
         """
         settings = json.loads(self.request["settings"])
         values = {name: value for name, value in settings.items() if name not in {SETTING, "seed"}}
         retry_storage(lambda: self._prepare(values), self.folder, messages.note, messages.at_work)
         words = self.program.words(values, self.request["seed"], str(self._knobs))
         log = ProgramLog(self._log, self.metric, messages.row, messages.note)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         code = {str(path): source_digest(str(path)) for path in self.program.scripts}
-        with ProgramRunServer(self._log, self.own / "artifacts") as run:
+        with ProgramRunServer(self._log, self.program_folder / "artifacts") as run:
             environment = self._environment(values, run.environment())
             try:
-                process = ProgramProcess.started(words, self._place(), environment, self.output, _ATTEMPT)
+                process = ProgramProcess.start(words, self._working_directory(), environment, self.output, _ATTEMPT)
             except OSError as error:
                 return TrialEnd("failed", f"{words[0]} cannot be started: {error.strerror}", kind="config")
             with process:
-                status = self._watch(process, log, messages, begun)
+                status = self._watch(process, log, messages, start_time)
         log.finish(self._results)
-        if process.stayed:
-            messages.note(f"it left processes running, which were ended: {process.stayed}")
+        if process.left_running:
+            messages.note(f"it left processes running, which were ended: {process.left_running}")
         end = self._end(status, log, process.output)
         retry_storage(lambda: self._seal(end, log), self.folder, messages.note, messages.at_work)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start_time
         return TrialEnd(end.status, end.reason, end.metrics, log.step, seconds, end.kind, end.traceback, code)
 
     def _prepare(self, values: Mapping[str, Any]) -> None:
-        """Make the program's folder and the file of its parameters."""
+        """Create the program's folder and the file of its knobs."""
         require_folder(self.folder.parent)  # missing storage must not be created below its mount point
-        (self.own / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (self.program_folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         _remove(self._results)  # of an earlier attempt
         write_whole(self._knobs, json.dumps({**values, "seed": self.request["seed"]}, indent=1) + "\n")
 
     @property
     def _log(self) -> Path:
-        return self.own / "log.jsonl"
+        return self.program_folder / "log.jsonl"
 
     @property
     def _knobs(self) -> Path:
-        return self.own / "knobs.json"
+        return self.program_folder / "knobs.json"
 
     @property
     def _results(self) -> Path:
-        return self.own / "results.json"
+        return self.program_folder / "results.json"
 
-    def _place(self) -> str:
-        """Return its working directory: the stored folder, or the copy that was sent to the cluster."""
+    def _working_directory(self) -> str:
+        """Return the program's folder, or its copy on a node of the cluster."""
         return self.program.folder if Path(self.program.folder).is_dir() else os.getcwd()
 
     def _environment(self, values: Mapping[str, Any], mlflow: Mapping[str, str]) -> dict[str, str]:
-        given = {
+        variables = {
             client.LOG: self._log,
             client.KNOBS: self._knobs,
             client.SEED: self.request["seed"],
-            client.CHECKPOINTS: self.own / "checkpoints",
+            client.CHECKPOINTS: self.program_folder / "checkpoints",
             "TUNE_DML_RESULTS": self._results,
             "TUNE_DML_TRIAL": self.request["key"],
             "PYTHONUNBUFFERED": "1",
@@ -129,49 +129,51 @@ class ProgramTrial:
             **({} if self.gpus else {"CUDA_VISIBLE_DEVICES": ""}),
             **mlflow,
         }
-        return {**os.environ, **{name: str(value) for name, value in given.items()}}
+        return {**os.environ, **{name: str(value) for name, value in variables.items()}}
 
-    def _watch(self, process: ProgramProcess, log: ProgramLog, messages: Messages, begun: float) -> int | None:
-        """Return the exit status; None if the program was ended here: at its time limit, or diverged."""
+    def _watch(self, process: ProgramProcess, log: ProgramLog, messages: Messages, start_time: float) -> int | None:
+        """Return the exit status; None if the program must be ended, at its time limit or because it diverged."""
         printed = 0
-        while (status := process.wait(_LOOK)) is None:
+        while (status := process.wait(_CHECK_INTERVAL)) is None:
             if log.read() or process.output.size > printed or not messages.is_watched:
                 printed = process.output.size
                 messages.at_work()
-            if log.broken or (self.program.timeout and time.monotonic() - begun > self.program.timeout):
+            if log.divergence or (self.program.timeout and time.monotonic() - start_time > self.program.timeout):
                 return None
         return status
 
     def _end(self, status: int | None, log: ProgramLog, output: Output) -> TrialEnd:
-        """Return the trial's end."""
-        if log.broken:
-            return TrialEnd("diverged", log.broken)
+        """Return the trial's end; raise OSError if another process killed the program."""
+        if log.divergence:
+            return TrialEnd("diverged", log.divergence)
         if status is None:
             limit = self.program.timeout
-            return TrialEnd("failed", f"timeout: it ran longer than {limit:g} s", kind="bug", traceback=_tail(output))
-        if status < 0 and -status in _LOST:
+            return TrialEnd(
+                "failed", f"timeout: it ran longer than {limit:g} s", kind="bug", traceback=_output_tail(output)
+            )
+        if status < 0 and -status in _EXTERNAL_SIGNALS:
             raise OSError(f"the program was killed by signal {-status}")
         if status:
-            how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            return TrialEnd("failed", self._reason(how, output), kind="bug", traceback=_tail(output))
+            status_text = f"signal {-status}" if status < 0 else f"exit status {status}"
+            return TrialEnd("failed", self._reason(status_text, output), kind="bug", traceback=_output_tail(output))
         if self.metric not in log.last:
             known = sorted(name for name in log.last if not name.startswith("test/"))
-            found = nearest(self.metric, known, what="figure") if known else "It reported nothing."
-            reason = f"it ended without reporting {self.metric}. {log.no_number or found}"
-            return TrialEnd("failed", reason, kind="bug", traceback=_tail(output))
+            hint = nearest(self.metric, known, what="figure") if known else "It reported nothing."
+            reason = f"it ended without reporting {self.metric}. {log.metric_error or hint}"
+            return TrialEnd("failed", reason, kind="bug", traceback=_output_tail(output))
         return TrialEnd("finished", metrics={n: v for n, v in log.last.items() if not n.startswith("test/")})
 
-    def _reason(self, how: str, output: Output) -> str:
+    def _reason(self, status_text: str, output: Output) -> str:
         """Return the exit status with the last line of the output, and a remedy."""
         lines = [line for line in output.tail(_TAIL).splitlines() if line.strip()]
         last = lines[-1].strip() if lines else "it printed nothing"
         flag = self.program.seed_flag
-        if flag and f"{_NO_SEED}{flag}" in last:
+        if flag and f"{_UNKNOWN_ARGUMENT}{flag}" in last:
             last += ". Write `seed_flag: null` if the script takes no seed, or name its flag"
-        return shortened(one_line(mask(f"{how}: {last}")), _REASON)
+        return shortened(one_line(mask(f"{status_text}: {last}")), _REASON)
 
     def _seal(self, end: TrialEnd, log: ProgramLog) -> None:
-        """Keep test figures of a finished trial in its sealed file, and nowhere else."""
+        """Move the test figures of a finished trial to its sealed file."""
         figures = {name: value for name, value in log.last.items() if name.startswith("test/")}
         if end.status == "finished" and figures:
             write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
@@ -180,12 +182,12 @@ class ProgramTrial:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file if it exists, or the folder that a program made in its place."""
+    """Remove a file, or a folder that a program created under its name; do nothing if there is none."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _tail(output: Output) -> str:
+def _output_tail(output: Output) -> str:
     return shortened(mask(output.tail(_TAIL)), _TAIL)

@@ -1,9 +1,9 @@
-"""Let a trial's workers meet at the address of the first one's node, at a port reserved from the start.
+"""Connect a trial's workers at a port of the first worker's node that is reserved from the start.
 
-Ray Train chooses a free port, which another program may take before torch does, and torch then listens on all addresses
-without asking for a token.
+By default Ray Train chooses a free port, which another program may take before torch opens it. Torch then listens on
+all addresses without a token.
 
-This module is pickled by value, with imports in functions: workers on a node without this project start too, and report it.
+This module is pickled by value and imports in functions, so that workers on a node without this project can report it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 @dataclass
 class Rendezvous(TorchConfig):  # type: ignore[misc]
-    """`torch_config` of a `TorchTrainer`: nccl where workers have GPUs, else gloo."""
+    """The `torch_config` of a `TorchTrainer`: nccl if workers have GPUs, otherwise gloo."""
 
     @property
     def backend_cls(self) -> type:
-        """Backend that Ray Train starts the workers with."""
+        """Backend class with which Ray Train starts the workers."""
         return _Backend
 
 
@@ -34,18 +34,18 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         """Join all workers into one process group.
 
-        If a node lacks this project, they meet in Ray Train's own way; their training function reports what is missing.
+        If a node lacks this project, use Ray Train's default; the training function then reports what is missing.
         """
-        if not all(worker_group.execute(_knows_us)):
+        if not all(worker_group.execute(_has_project)):
             super().on_start(worker_group, backend_config)
             return
         backend = "nccl" if worker_group.get_resources_per_worker().get("GPU", 0) > 0 else "gloo"
-        address, port = worker_group.execute_single(0, _opened)
-        given = {"backend": backend, "address": address, "port": port, "timeout_s": backend_config.timeout_s}
-        ray.get([worker_group.execute_single_async(rank, _join, **given) for rank in range(len(worker_group))])
+        address, port = worker_group.execute_single(0, _open_store)
+        arguments = {"backend": backend, "address": address, "port": port, "timeout_s": backend_config.timeout_s}
+        ray.get([worker_group.execute_single_async(rank, _join, **arguments) for rank in range(len(worker_group))])
 
 
-def _knows_us() -> bool:
+def _has_project() -> bool:
     try:
         from trainables.distributed import join, open_store  # noqa: F401
     except ImportError:
@@ -53,7 +53,7 @@ def _knows_us() -> bool:
     return True
 
 
-def _opened() -> tuple[str, int]:
+def _open_store() -> tuple[str, int]:
     from trainables.distributed import open_store
 
     address = ray.util.get_node_ip_address()
@@ -75,10 +75,10 @@ def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
 
 
 def _interface_of(address: str) -> str | None:
-    """Return the network interface that has an address; None if the address is translated."""
+    """Return the network interface that has an address; None if none has, as behind address translation."""
     import psutil  # type: ignore[import-untyped]  # installed with Ray
 
-    for name, held in psutil.net_if_addrs().items():
-        if any(each.address.partition("%")[0] == address for each in held):
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(entry.address.partition("%")[0] == address for entry in addresses):
             return str(name)
     return None

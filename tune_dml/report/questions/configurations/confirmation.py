@@ -109,7 +109,7 @@ def confirmation(analysis: Analysis) -> Section | None:
 def _advice(analysis: Analysis) -> tuple[tuple[Step, ...], str]:
     """Return the first confirmation, or why none is advised; neither if there is no choice to confirm."""
     best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
-    if not best or analysis.results.incomplete or len(analysis.cells) < 2 or unbeaten_floor(analysis):
+    if not best or analysis.results.is_incomplete or len(analysis.cells) < 2 or unbeaten_floor(analysis):
         return (), ""
     values = analysis.table.values
     if any(len(group) == len(analysis.cells) for group in alike(analysis.cells)) or (values == values[0]).all():

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tune_dml.record.origin.commands import smaller_micro_batch, try_again
+from tune_dml.record.origin.commands import retry_arguments, smaller_micro_batch
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
@@ -188,9 +188,9 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
     if (fewer := smaller_micro_batch(results)) is not None:
         settles = f"whether they fit into memory with {fewer} images at a time; batches and results stay the same"
     if failed and not counts.get("finished"):
-        return go_on(results, "resume", try_again(results), settles=settles, trials=failed + diverged, urgency=95)
+        return go_on(results, "resume", retry_arguments(results), settles=settles, trials=failed + diverged, urgency=95)
     again = failed + diverged if failed else 0
-    return go_on(results, "resume", try_again(results), settles=settles, trials=again, urgency=15)
+    return go_on(results, "resume", retry_arguments(results), settles=settles, trials=again, urgency=15)
 
 
 def _parts(results: Results) -> str:

@@ -1,4 +1,4 @@
-"""Turn imported rows into results for the report: knobs, cells, seeds and a plan."""
+"""Convert imported rows to results for the report, with knobs, cells, seeds and a plan."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tune_dml.planning.cells import Cell, PlannedArm
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import margin_problems
 from tune_dml.planning.study import Search
-from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, chosen_metric
-from tune_dml.record.results import Imported, Results, TrialResult
+from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, choose_metric
+from tune_dml.record.results import ImportOrigin, Results, TrialResult
 from tune_dml.space import Grid, Knob, Scale, Space, Value
 from tune_dml.text import is_number, joined, one_line, value_text
 
 _NO_PROTOCOL = 0
 """Protocol version of imported trials."""
-_MOST_KNOBS = 20
-_LOG_FROM = 100
-"""Ratio of largest to smallest value from which a knob has a logarithmic axis."""
+_MAX_KNOBS = 20
+_LOG_RATIO = 100
+"""A knob has a logarithmic axis from this ratio of its largest to its smallest value."""
 
 Point = tuple[Hashable, ...]
 
 
 def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) -> Results:
-    """Return results as of a sweep; `folder` need not exist. Raise ConfigError with all problems.
+    """Return the results that a sweep would have; `folder` need not exist. Raise ConfigError with all problems.
 
-    Settings that do not vary become fixed settings. Without a seed, trainings of equal settings are numbered in their order,
-    which pairs them by chance: valid, but weaker than pairing by seed.
+    Settings that do not vary become fixed settings. Without seeds, trainings with equal settings are numbered in their
+    order, which pairs them by chance. That is valid, but has less power than pairing by seed.
     """
-    metric = chosen_metric(data, request)
+    metric = choose_metric(data, request)
     seed_column = _seed_column(data, request)
     knobs, fixed = _knobs(data, request, seed_column)
     raise_if_any([*_margin_problems(data, request, metric), *margin_problems(request.margin)])
@@ -52,11 +52,11 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) ->
         default_dataset=dataset,
     )  # fmt: skip
     cells = _cells(data, knobs, fixed, points)
-    crossed = len(cells) == math.prod(len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid))
-    search = Search() if crossed else Search("random", num_samples=len(cells))
+    is_grid = len(cells) == math.prod(len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid))
+    search = Search() if is_grid else Search("random", num_samples=len(cells))
     arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training")).with_knobs_of(space)
     plan = Plan(
-        request.name, space, dataset, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
+        request.name, space, dataset, tuple(sorted(set(seeds))), tuple(cells.values()) if is_grid else (), search, (arm,),
         data_digest=data_digest, protocol_version=_NO_PROTOCOL,
     )  # fmt: skip
     trials, histories = [], {}
@@ -64,7 +64,7 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) ->
         key = f"{index:04d}-{hashlib.sha256(row.name.encode()).hexdigest()[:8]}"
         trials.append(_trial(key, row, cells[point], seed, metric))
         histories[key] = [dict(item) for item in row.history]
-    imported = Imported(data.source, histories)
+    imported = ImportOrigin(data.source, histories)
     return Results(folder, plan, tuple(trials), {}, (*data.notes, *notes), imported=imported)
 
 
@@ -79,32 +79,32 @@ def _trial(key: str, row: ImportedTraining, cell: Cell, seed: int, metric: str) 
 
 
 def _notes_on_single_trainings(data: ImportedRows, knobs: Sequence[Knob]) -> list[str]:
-    """Name the columns that may be results, names or times: because of them no two trainings share a configuration."""
-    tried = {knob.path: len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid)}
-    own = [name for name, values in tried.items() if 2 * values > len(data.rows)]
-    rest = [name for name in tried if name not in own]
-    if not own or not rest:
+    """Return a note on columns that may be results, names or times, because nearly all their values differ."""
+    counts = {knob.path: len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid)}
+    suspects = [name for name, count in counts.items() if 2 * count > len(data.rows)]
+    other_names = [name for name in counts if name not in suspects]
+    if not suspects or not other_names:
         return []
-    flags = " ".join(shlex.join(["--knob", name]) for name in rest)
+    flags = " ".join(shlex.join(["--knob", name]) for name in other_names)
     return [
-        f"No configuration was trained twice: nearly every training has its own {joined(own)}. "
-        f"If that is a result, a name or a time and no setting, choose the settings: {flags}"
+        f"No configuration was trained twice: nearly every training has its own {joined(suspects)}. "
+        f"If that is a result, a name or a time, not a setting, choose the settings: {flags}"
     ]
 
 
 def _seed_column(data: ImportedRows, request: ImportRequest) -> str | None:
-    known = sorted({name for row in data.rows for name in row.settings})
+    names = sorted({name for row in data.rows for name in row.settings})
     if request.seed_column is None:
-        named = [name for name in known if name.lower() == "seed"]
-        return named[0] if len(named) == 1 else next((name for name in named if name == "seed"), None)
-    if request.seed_column not in known:
+        candidates = [name for name in names if name.lower() == "seed"]
+        return candidates[0] if len(candidates) == 1 else next((name for name in candidates if name == "seed"), None)
+    if request.seed_column not in names:
         rule = f"must be a setting of {data.source}"
-        raise ConfigError(Problem("--seed-column", rule, request.seed_column, nearest(request.seed_column, known)))
+        raise ConfigError(Problem("--seed-column", rule, request.seed_column, nearest(request.seed_column, names)))
     return request.seed_column
 
 
 def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tuple[tuple[Knob, ...], dict[str, Value]]:
-    """Return the knobs that vary and the settings that do not."""
+    """Return a knob for each setting that varies, and the settings that do not vary."""
     names = list(dict.fromkeys(name for row in data.rows for name in row.settings if name != seed))
     problems = [
         Problem("--knob", f"must be a setting of {data.source}", name, nearest(name, names, what="setting"))
@@ -112,26 +112,26 @@ def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tupl
         if name not in names
     ]
     raise_if_any(problems)
-    values = {name: _tried(data, name) for name in request.knobs or names}
-    varying = {name: tried for name, tried in values.items() if len(tried) > 1}
+    values_by_name = {name: _distinct_values(data, name) for name in request.knobs or names}
+    varying = {name: values for name, values in values_by_name.items() if len(values) > 1}
     if not varying:
         rule = f"some setting of {data.source} must vary"
         remedy = f"Its settings are {', '.join(names)}." if names else "It has no settings: name them in columns."
         raise ConfigError(Problem("--knob", rule, None, remedy))
-    if len(varying) > _MOST_KNOBS:
-        rule = f"at most {_MOST_KNOBS} settings can be analysed together"
+    if len(varying) > _MAX_KNOBS:
+        rule = f"at most {_MAX_KNOBS} settings can be analysed together"
         remedy = f"Name the settings to analyse; {', '.join(list(varying)[:8])} ... vary."
         raise ConfigError(Problem("--knob", rule, len(varying), remedy))
-    ends = [name.rpartition(".")[2] for name in varying]
+    last_parts = [name.rpartition(".")[2] for name in varying]
     knobs = tuple(
-        Knob(name, Grid(tried, _scale(tried)), symbol="" if ends.count(end) == 1 else name, origin="user")
-        for (name, tried), end in zip(varying.items(), ends, strict=True)
+        Knob(name, Grid(values, _scale(values)), symbol="" if last_parts.count(last_part) == 1 else name, origin="user")
+        for (name, values), last_part in zip(varying.items(), last_parts, strict=True)
     )
-    return knobs, {name: tried[0] for name, tried in values.items() if len(tried) == 1}
+    return knobs, {name: values[0] for name, values in values_by_name.items() if len(values) == 1}
 
 
-def _tried(data: ImportedRows, name: str) -> tuple[Value, ...]:
-    """Return each value once, numbers in order."""
+def _distinct_values(data: ImportedRows, name: str) -> tuple[Value, ...]:
+    """Return the distinct values of a setting, sorted if all are numbers."""
     distinct = {_key(row.settings.get(name)): row.settings.get(name) for row in data.rows}
     values = list(distinct.values())
     numbers = [value for value in values if is_number(value)]
@@ -139,7 +139,7 @@ def _tried(data: ImportedRows, name: str) -> tuple[Value, ...]:
 
 
 def _key(value: Value) -> Hashable:
-    """Return a value's key: 1 and 1.0 are equal, yes differs."""
+    """Return a key of a value, equal for 1 and 1.0."""
     return ("number", float(value)) if is_number(value) else ("name", repr(value))
 
 
@@ -148,55 +148,55 @@ def _scale(values: Sequence[Value]) -> Scale:
     if len(numbers) < len(values):
         return "category"
     positive = [number for number in numbers if number > 0]
-    wide = len(positive) == len(numbers) and max(positive) >= _LOG_FROM * min(positive)
-    return "log" if wide else "linear"
+    is_wide = len(positive) == len(numbers) and max(positive) >= _LOG_RATIO * min(positive)
+    return "log" if is_wide else "linear"
 
 
 def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> tuple[list[int], list[str]]:
     """Return a seed for each row, and notes. Raise ConfigError if a configuration repeats a seed."""
-    counted: dict[Point, int] = {}
+    counts: dict[Point, int] = {}
     if column is None:
         seeds = []
         for point in points:
-            seeds.append(counted.get(point, 0))
-            counted[point] = seeds[-1] + 1
+            seeds.append(counts.get(point, 0))
+            counts[point] = seeds[-1] + 1
         if max(seeds) == 0:
             return seeds, [
-                "No setting is the seed and every configuration was trained once: nothing says how noisy it is."
+                "No setting is the seed and every configuration was trained once, so that the noise is unknown."
             ]
         return seeds, [
-            "No setting is the seed: trainings of equal settings are numbered in their order, and so paired by chance."
+            "No setting is the seed: trainings with equal settings are numbered in order, and so paired by chance."
         ]
     written = [row.settings.get(column) for row in data.rows]
-    names = sorted({value for value in written if not _whole(value)}, key=str)
-    first = 1 + max((int(value) for value in written if _whole(value)), default=-1)  # type: ignore[arg-type]
+    names = sorted({value for value in written if not _is_whole_number(value)}, key=str)
+    first = 1 + max((int(value) for value in written if _is_whole_number(value)), default=-1)  # type: ignore[arg-type]
     numbers = {name: first + index for index, name in enumerate(names)}
-    seeds = [int(value) if _whole(value) else numbers[value] for value in written]  # type: ignore[arg-type]
-    shown = ", ".join(value_text(name) for name in names[:6])
-    notes = [f"Seeds that are no whole numbers were numbered in order, from {first}: {shown}."] if names else []
-    places: dict[tuple[Point, Value], list[str]] = {}
+    seeds = [int(value) if _is_whole_number(value) else numbers[value] for value in written]  # type: ignore[arg-type]
+    examples = ", ".join(value_text(name) for name in names[:6])
+    notes = [f"Seeds that are not whole numbers were numbered in order, from {first}: {examples}."] if names else []
+    rows_by_seed: dict[tuple[Point, Value], list[str]] = {}
     for row, point, seed in zip(data.rows, points, written, strict=True):
         if row.status == "finished":
-            places.setdefault((point, seed), []).append(row.name)
-    twice = [(seed, rows) for (_, seed), rows in places.items() if len(rows) > 1]
+            rows_by_seed.setdefault((point, seed), []).append(row.name)
+    repeats = [(seed, rows) for (_, seed), rows in rows_by_seed.items() if len(rows) > 1]
     rule = "a configuration may have each seed only once"
-    remedy = "Remove the repeat; where other settings tell them apart, leave --knob out or name those too."
-    raise_if_any(Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in twice[:5])
+    remedy = "Remove the repeat. If other settings differ, leave --knob out or name these settings, too."
+    raise_if_any(Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in repeats[:5])
     return seeds, notes
 
 
-def _whole(value: Value) -> bool:
+def _is_whole_number(value: Value) -> bool:
     return is_number(value) and float(value).is_integer() and value >= 0
 
 
 def _margin_problems(data: ImportedRows, request: ImportRequest, metric: str) -> list[Problem]:
-    """Ask for a margin, and name the range of the metric."""
+    """Return a problem, with the range of the metric, if no margin is given."""
     if request.margin is not None:
         return []
     numbers = [row.metrics[metric] for row in data.rows if metric in row.metrics]
     rule = f"name the largest difference of {metric} that does not matter: every verdict depends on it"
-    seen = f"It lies between {value_text(min(numbers))} and {value_text(max(numbers))}; " if numbers else ""
-    return [Problem("--margin", rule, None, f"{seen}give the largest difference that you would ignore.")]
+    range_text = f"It lies between {value_text(min(numbers))} and {value_text(max(numbers))}; " if numbers else ""
+    return [Problem("--margin", rule, None, f"{range_text}give the largest difference that you would ignore.")]
 
 
 def _cells(
@@ -211,11 +211,11 @@ def _cells(
             continue
         values = {knob.path: row.settings.get(knob.path) for knob in knobs}
         parts = (f"{knob.symbol or knob.path.rpartition('.')[2]}={value_text(values[knob.path])}" for knob in knobs)
-        body = json.dumps([data.source, trainings[point]])  # equal settings of another source may have other code
+        body = json.dumps([data.source, trainings[point]])  # code may differ between sources
         digest = hashlib.sha256(body.encode()).hexdigest()
         cells[point] = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
     labels = [cell.label for cell in cells.values()]
-    return {  # number labels that rounding made equal
+    return {  # labels that rounding made equal get a number
         point: cell if labels.count(cell.label) == 1 else replace(cell, label=f"{cell.label} (#{cell.index + 1})")
         for point, cell in cells.items()
     }
