@@ -80,9 +80,9 @@ STUDIES = tuple(
         ("sec_rho",),
         ("sec_losses", 10),
         ("sec_mu",),
-        ("sec_tml", 10),
+        ("sec_tml", 20, (), "glyphs", (10,)),
         ("sec_head", 10),
-        ("sec_l2", 10, (), "glyphs", (5,)),
+        ("sec_l2", 20, (), "glyphs", (5, 10)),
         ("npair_scale",),
         ("sec_eta_rho",),
         ("sec_optimizer",),
@@ -100,7 +100,7 @@ STUDIES = tuple(
         ("dro_runtime", 3, ("training.steps=20", "training.eval_every=20")),
         ("mpa_proxies", 25, (), "glyphs", (10,)),
         ("mpa_family",),
-        ("mpa_gamma",),
+        ("mpa_gamma", 20, (), "glyphs", (5,)),
         ("mpa_tau", 20, (), "glyphs", (5,)),
         ("mpa_delta_alpha",),
         ("mpa_proxies_tau",),
@@ -263,10 +263,10 @@ validation. There a linear head trains on stored features of a frozen EfficientN
 ## The claims of the three papers
 
 A claim of an improvement holds if its simultaneous interval lies above zero. It does not hold if the interval excludes
-a gain of one point, the smallest difference that matters. Otherwise it is undecided. A verdict applies to these data
-and protocols, not to the papers' data. The verdicts of a study that was judged and then extended by further seeds pay
-for both looks. Differences are in points of R@1 on validation classes unless the study says
-otherwise.
+a gain of one point, the smallest difference that matters. A knob matters if two of its values certainly differ by more
+than one point; it does not if no two can. Otherwise a claim is undecided. A verdict applies to these data and
+protocols, not to the papers' data. The verdicts of a study that was judged and then extended by further seeds pay for
+every look. Differences are in points of R@1 on validation classes unless the study says otherwise.
 
 """
 
