@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_INSHOP, DRO_INSHOP_64
 from search_spaces.protocols.ours import GLYPHS_DRO
-from tune_dml.space import Arm, Grid, Knob, Published, Space, Tie, Value
+from tune_dml.space import Arm, CurveReference, Grid, Knob, Space, Tie, Value
 
 _MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
 _BATCH = Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures")
@@ -28,7 +28,7 @@ def _arms(top_k: tuple[Tie, ...], **fixed_k: Value) -> tuple[Arm, ...]:
     )
 
 
-def _printed(embedding_dim: int) -> tuple[Published, ...]:
+def _printed(embedding_dim: int) -> tuple[CurveReference, ...]:
     return (
         DRO.table("Fig5 text").methods_on(
             "In-Shop",
@@ -42,7 +42,7 @@ SPACE = Space(
     name="dro_imbalance",
     title="Imbalance by batch size: B varies, M = 5, K = 2B",
     question=_QUESTION,
-    citation=DRO.at("section 4.2.2, Figure 1"),
+    citation=DRO.cite("section 4.2.2, Figure 1"),
     scientific=(_BATCH,),
     fixed={"batch.instances_per_class": 5},
     arms=_arms(_DOUBLED),
@@ -64,7 +64,7 @@ SMALLER = Space(
     name="dro_imbalance_512",
     title="Imbalance by batch size in 512 dimensions",
     question=_QUESTION,
-    citation=DRO.at("section 6.2, Figure 5"),
+    citation=DRO.cite("section 6.2, Figure 5"),
     scientific=(_BATCH,),
     fixed={"batch.instances_per_class": 5, "model.embedding_dim": 512},
     arms=_arms(_DOUBLED),

@@ -14,7 +14,7 @@ SPACE = Space(
     name="dro_runtime",
     title="Seconds an iteration by batch size: seven methods",
     question="Does choosing pairs from the whole batch cost less than choosing them anchor by anchor?",
-    citation=DRO.at("section 4.2.4, Figure 3"),
+    citation=DRO.cite("section 4.2.4, Figure 3"),
     scientific=(Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures"),),
     fixed={"batch.instances_per_class": 5},
     arms=(

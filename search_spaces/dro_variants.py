@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.papers import BIRDS_CARS, DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO_LARGE, GLYPHS_DRO_LONG
-from tune_dml.space import Arm, Grid, Knob, Protocol, Published, Space, Value
+from tune_dml.space import Arm, CurveReference, Grid, Knob, Protocol, Space, Value
 
 _MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
 _BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
@@ -22,7 +22,7 @@ def _space(
     title: str,
     ks: tuple[int, ...],
     protocols: tuple[Protocol, ...],
-    published: tuple[Published, ...],
+    published: tuple[CurveReference, ...],
     *,
     positive_pairs: int,
 ) -> Space:
@@ -31,7 +31,7 @@ def _space(
         name=name,
         title=title,
         question="Which way of preferring hard pairs is best, and does it beat the mean of all pairs?",
-        citation=DRO.at("section 4.1, Tables 1 and 3"),
+        citation=DRO.cite("section 4.1, Tables 1 and 3"),
         scientific=(),
         fixed={},
         arms=(

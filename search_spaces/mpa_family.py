@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_AP, MPA_DW, MPA_PROXY_ANCHOR, MPA_PROXY_NCA, MPA_SOFT_TRIPLE
 from search_spaces.protocols.ours import GLYPHS_PROXY
-from tune_dml.space import Arm, Protocol, Space, Stated
+from tune_dml.space import Arm, Protocol, SourcedSettings, Space
 
 _FEWER = "ours: half of the paper's, for classes of about twenty pictures"
 
@@ -16,7 +16,7 @@ _ONE = ("ProxyAnchor (our)",)
 def _arm(
     name: str, loss: str, protocols: tuple[Protocol, ...], *, several: bool = True, against: tuple[str, ...] = ()
 ) -> Arm:
-    stated = (Stated(_FEWER, {"loss.name": loss, "loss.proxies_per_class": 5}),) if several else ()
+    stated = (SourcedSettings(_FEWER, {"loss.name": loss, "loss.proxies_per_class": 5}),) if several else ()
     return Arm(name, {"loss.name": loss}, protocols=(GLYPHS_PROXY, *protocols), stated=stated, against=against)
 
 
@@ -24,7 +24,7 @@ SPACE = Space(
     name="mpa_family",
     title="MPA, MPA-DW and MPA-AP beside SoftTriple, Proxy-Anchor and Proxy-NCA",
     question="Which proxy loss is best, and does it need several proxies per class?",
-    citation=MPA.at("section 4.3, Tables 4, 5 and 6"),
+    citation=MPA.cite("section 4.3, Tables 4, 5 and 6"),
     scientific=(),
     fixed={},
     arms=(

@@ -11,7 +11,7 @@ SPACE = Space(
     name="npair_scale",
     title="Normalised N-pair: scale s",
     question="How large should the scale of the cosines be, and does it matter?",
-    citation=SEC.at("supplement, section B.1 (25 chosen, 64 tried and worse); rebuttal (reviewer 3, R3)"),
+    citation=SEC.cite("supplement, section B.1 (25 chosen, 64 tried and worse); rebuttal (reviewer 3, R3)"),
     scientific=(Knob("loss.scale", Grid((5.0, 10.0, 25.0, 64.0, 100.0), scale="log"), symbol="s", origin="ours"),),
     fixed={},
     arms=(

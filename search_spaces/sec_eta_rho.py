@@ -11,7 +11,7 @@ SPACE = Space(
     name="sec_eta_rho",
     title="SEC-EMA: weight eta and momentum rho",
     question="Does the best momentum depend on how strongly the norms are pulled together?",
-    citation=SEC.at("supplement, section B.1 (eta) and Table 4 (rho)"),
+    citation=SEC.cite("supplement, section B.1 (eta) and Table 4 (rho)"),
     scientific=(
         Knob("regularizer.eta", Grid((0.25, 0.5, 1.0), scale="log"), symbol="eta"),
         Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 1.0), scale="log"), symbol="rho"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.papers import FACES, SEC
 from search_spaces.protocols import faces
 from search_spaces.protocols.faces import DIGITS_FACE, GLYPHS_FACE
-from tune_dml.space import Arm, Grid, Knob, Published, Space, Value
+from tune_dml.space import Arm, CurveReference, Grid, Knob, Space, Value
 
 HEADS: tuple[tuple[str, dict[str, Value]], ...] = (
     ("Sphereface", {"loss.name": "sphereface", "loss.margin": 3}),
@@ -21,7 +21,7 @@ _L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="lo
 RHO = Knob("regularizer.rho", Grid((0.1, 0.2, 0.4, 0.7, 1.0), scale="log"), symbol="rho", origin="ours")
 _FIXED: dict[str, Value] = {"task.name": "face_recognition"}
 PROTOCOLS = (GLYPHS_FACE, DIGITS_FACE, *faces.FACES)
-_CITATION = SEC.at("supplement, section B.2 (grids) and Table 6")
+_CITATION = SEC.cite("supplement, section B.2 (grids) and Table 6")
 _DIFFERS = "the three heads are different losses, each with the margin and scale that is printed or usual for it"
 _NOTES = (
     "eta is 0 in the first three epochs and grows during the fourth; with SEC-EMA it is min(1, 500 t/T).",
@@ -31,7 +31,7 @@ _NOTES = (
 )
 
 
-def _curves(method: str, baseline: str, knob: str) -> tuple[Published, ...]:
+def _curves(method: str, baseline: str, knob: str) -> tuple[CurveReference, ...]:
     return tuple(
         SEC.table("6", "supplement").curve(
             dataset,
@@ -103,7 +103,7 @@ WITH_HEADS = Space(
     name="sec_face_head",
     title="SEC for face recognition with and without a batch norm after the last layer",
     question="Does the batch norm after the last layer, usual for faces, ruin SEC as it does in retrieval?",
-    citation=SEC.at("rebuttal, Table 5 (in retrieval); supplement, section B.2"),
+    citation=SEC.cite("rebuttal, Table 5 (in retrieval); supplement, section B.2"),
     scientific=(),
     fixed={**_FIXED, "loss.name": "arcface"},
     arms=tuple(

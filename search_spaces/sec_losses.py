@@ -6,7 +6,7 @@ from search_spaces.papers import RETRIEVAL, SEC
 from search_spaces.protocols.ours import GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_MS, SEC_MS_PLAIN, SEC_NPAIR, SEC_SEMIHARD, SEC_TML, SEC_TRIPLET
 from search_spaces.protocols.shared import with_also
-from tune_dml.space import Arm, Protocol, Space, Stated, Value
+from tune_dml.space import Arm, Protocol, SourcedSettings, Space, Value
 
 DATASETS = ("cub200", "cars196", "sop", "inshop")
 _CHOSEN: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -16,7 +16,7 @@ _CHOSEN: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "MultiSimilarity": ((0.5, 1.0, 0.5, 0.25), (5e-3, 1e-2, 5e-4, 1e-4)),
 }
 """Chosen eta of SEC and of L2-reg on each data set; semihard on Cars196 has the true one, not the printed 1e-2 (E7)."""
-_TABLE = SEC.says("supplement, Table 2")
+_TABLE = SEC.source("supplement, Table 2")
 LOSSES = (
     ("Triplet", "triplet", (GLYPHS_TRIPLET_LONG, *SEC_TRIPLET)),
     ("SemihardTriplet", "semihard_triplet", (GLYPHS_TRIPLET_LONG, *SEC_SEMIHARD)),
@@ -31,17 +31,17 @@ def _weighted(protocols: tuple[Protocol, ...], suffix: str, etas: tuple[float, .
     """Return the protocols with the paper's eta on each of its data sets."""
     at = dict(zip(DATASETS, etas, strict=True))
     return tuple(
-        with_also(protocol, suffix, Stated(_TABLE, {"regularizer.eta": at[protocol.dataset]}))
+        with_also(protocol, suffix, SourcedSettings(_TABLE, {"regularizer.eta": at[protocol.dataset]}))
         if protocol.dataset in at
         else protocol
         for protocol in protocols
     )
 
 
-def _elsewhere(etas: tuple[float, ...]) -> tuple[Stated, ...]:
+def _elsewhere(etas: tuple[float, ...]) -> tuple[SourcedSettings, ...]:
     """Return the eta on other data: the paper's on Cars196."""
     eta = dict(zip(DATASETS, etas, strict=True))["cars196"]
-    return (Stated(f"{_TABLE} (Cars196)", {"regularizer.eta": eta}),)
+    return (SourcedSettings(f"{_TABLE} (Cars196)", {"regularizer.eta": eta}),)
 
 
 def _arms(name: str, loss: str, protocols: tuple[Protocol, ...]) -> tuple[Arm, ...]:
@@ -75,7 +75,7 @@ SPACE = Space(
     name="sec_losses",
     title="SEC beside five losses",
     question="Which losses gain from SEC, and does SEC-EMA or L2-reg do as much?",
-    citation=SEC.at("supplement, section B.1, Tables 1, 2 and 5; rebuttal, Table 4"),
+    citation=SEC.cite("supplement, section B.1, Tables 1, 2 and 5; rebuttal, Table 4"),
     scientific=(),
     fixed={},
     arms=(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from search_spaces.papers import SEC
 from search_spaces.protocols.simclr import DIGITS_SIMCLR, GLYPHS_SIMCLR, GLYPHS_SIMCLR_LONGER, SIMCLR, SIMCLR_LONGER
-from tune_dml.space import Arm, Grid, Knob, Protocol, Published, Space, Value
+from tune_dml.space import Arm, CurveReference, Grid, Knob, Protocol, Space, Value
 
 _ETA = Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta")
 _L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
 _GROWING: dict[str, Value] = {"regularizer.schedule": "linear"}
 
 
-def _printed(epochs: int) -> tuple[Published, ...]:
+def _printed(epochs: int) -> tuple[CurveReference, ...]:
     return tuple(
         SEC.table("7", "supplement").curve(
             dataset,
@@ -33,7 +33,7 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         name=name,
         title=f"SEC for contrastive learning beside NT-Xent, {epochs} epochs",
         question="Does pulling the norms together help representations learned without labels?",
-        citation=SEC.at("supplement, section B.3 (grids) and Table 7"),
+        citation=SEC.cite("supplement, section B.3 (grids) and Table 7"),
         scientific=(_ETA,),
         fixed={
             "task.name": "contrastive",

@@ -45,7 +45,7 @@ MPA_SHEET = FidelitySheet(
             ours="normal of variance 2 / (C K)",
             verdict="unknown",
             why=_AS_PROXY_ANCHOR,
-            of=("mpa/cub200", "mpa/cars196", "mpa/sop", "*-dw", "*-ap", "*-proxy-anchor", "*-proxy-nca"),
+            protocols=("mpa/cub200", "mpa/cars196", "mpa/sop", "*-dw", "*-ap", "*-proxy-anchor", "*-proxy-nca"),
         ),
         Decision(
             "start of proxies",
@@ -54,7 +54,7 @@ MPA_SHEET = FidelitySheet(
             ours="uniform within 1 / sqrt(C K)",
             verdict="unknown",
             why="As in the released code of SoftTriple.",
-            of=("*-soft-triple",),
+            protocols=("*-soft-triple",),
         ),
         Decision(
             "weight decay",
@@ -142,24 +142,24 @@ MPA_SHEET = FidelitySheet(
             "180 pictures at random",
             _PLACE,
             {"batch.sampler": "random", "batch.batch_size": 180},
-            of=("mpa/cub200*",),
+            protocols=("mpa/cub200*",),
         ),
         Decision(
             "batches",
             "64 pictures at random",
             _PLACE,
             {"batch.sampler": "random", "batch.batch_size": 64},
-            of=("mpa/cars196*",),
+            protocols=("mpa/cars196*",),
         ),
         Decision(
             "batches",
             "32 pictures at random",
             _PLACE,
             {"batch.sampler": "random", "batch.batch_size": 32},
-            of=("mpa/sop*",),
+            protocols=("mpa/sop*",),
         ),
-        Decision("steps", "60 epochs", _PLACE, {"training.epochs": 60}, of=("mpa/cub200*", "mpa/cars196*")),
-        Decision("steps", "100 epochs", _PLACE, {"training.epochs": 100}, of=("mpa/sop*",)),
+        Decision("steps", "60 epochs", _PLACE, {"training.epochs": 60}, protocols=("mpa/cub200*", "mpa/cars196*")),
+        Decision("steps", "100 epochs", _PLACE, {"training.epochs": 100}, protocols=("mpa/sop*",)),
         Decision(
             "published number",
             "the mean of three runs on test classes; there are no validation classes, and when a run is evaluated is not "

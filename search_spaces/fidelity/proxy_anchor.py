@@ -61,14 +61,14 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
             "1e-4 for head and backbone, 1e-2 for proxies",
             "train.py, lines 236 to 242; README.md",
             {"optim.lr": 1e-4, "optim.backbone_lr_multiplier": 1.0, "optim.loss_lr_multiplier": 100.0},
-            of=_SMALL,
+            protocols=_SMALL,
         ),
         Decision(
             "learning rates",
             "6e-4 for head and backbone, 6e-2 for proxies",
             "train.py, lines 236 to 242; README.md",
             {"optim.lr": 6e-4, "optim.backbone_lr_multiplier": 1.0, "optim.loss_lr_multiplier": 100.0},
-            of=_LARGE,
+            protocols=_LARGE,
         ),
         Decision(
             "schedule",
@@ -81,21 +81,21 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
             "half every 10 epochs",
             "train.py, line 256; README.md",
             {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 10, "optim.lr_decay": 0.5},
-            of=("proxy_anchor/cub200",),
+            protocols=("proxy_anchor/cub200",),
         ),
         Decision(
             "schedule",
             "half every 20 epochs",
             "train.py, line 256; README.md",
             {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.5},
-            of=("proxy_anchor/cars196",),
+            protocols=("proxy_anchor/cars196",),
         ),
         Decision(
             "schedule",
             "a quarter every 20 epochs",
             "train.py, line 256; README.md",
             {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.25},
-            of=_LARGE,
+            protocols=_LARGE,
         ),
         Decision("gradients", "each entry at most 10", "train.py, lines 298 to 300", {"optim.clip_value": 10.0}),
         Decision(
@@ -103,9 +103,11 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
             "the backbone's stays in evaluation mode; gamma and beta train once the first epoch has switched them on",
             "net/bn_inception.py, lines 34 to 39; train.py, lines 266 to 287",
             {"model.freeze_bn": True, "model.freeze_bn_affine": False},
-            of=_SMALL,
+            protocols=_SMALL,
         ),
-        Decision("batch normalisation", "trains", "README.md (--bn-freeze 0)", {"model.freeze_bn": False}, of=_LARGE),
+        Decision(
+            "batch normalisation", "trains", "README.md (--bn-freeze 0)", {"model.freeze_bn": False}, protocols=_LARGE
+        ),
         Decision(
             "training pictures",
             "a window of .08 to 1 of the area and ratio 3/4 to 4/3 resized to 224, mirrored half the time",

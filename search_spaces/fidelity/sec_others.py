@@ -135,7 +135,7 @@ SIMCLR_SHEET = FidelitySheet(
             "from 0.5, chosen among 0.5, 1 and 1.5",
             "supplement, section B.3",
             {"optim.lr": 0.5},
-            of=("sec/cifar10", "sec/cifar100", "*-200"),
+            protocols=("sec/cifar10", "sec/cifar100", "*-200"),
         ),
         Decision(
             "learning rates",
@@ -144,7 +144,7 @@ SIMCLR_SHEET = FidelitySheet(
             ours="0.3",
             verdict="unknown",
             why="The middle of what is printed.",
-            of=("*-linear",),
+            protocols=("*-linear",),
         ),
         Decision("schedule", "cosine", "supplement, section B.3", {"optim.lr_schedule": "cosine"}),
         Decision(
@@ -183,17 +183,21 @@ SIMCLR_SHEET = FidelitySheet(
             {"batch.batch_size": 256, "batch.sampler": "random"},
         ),
         Decision(
-            "steps", "100 epochs", "supplement, Table 7", {"training.epochs": 100}, of=("sec/cifar10", "sec/cifar100")
+            "steps",
+            "100 epochs",
+            "supplement, Table 7",
+            {"training.epochs": 100},
+            protocols=("sec/cifar10", "sec/cifar100"),
         ),
-        Decision("steps", "200 epochs", "supplement, Table 7", {"training.epochs": 200}, of=("*-200",)),
-        Decision("steps", "150 epochs", "rebuttal, Table 1", {"training.epochs": 150}, of=("*-linear",)),
+        Decision("steps", "200 epochs", "supplement, Table 7", {"training.epochs": 200}, protocols=("*-200",)),
+        Decision("steps", "150 epochs", "rebuttal, Table 1", {"training.epochs": 150}, protocols=("*-linear",)),
         Decision(
             "published number",
             "a linear classifier on frozen features, its rate among 1, 2, 5 and 10; selection is not stated",
             "supplement, section B.3",
             {"task.linear_lrs": [1.0, 2.0, 5.0, 10.0], "task.linear_epochs": 100},
             ours="the rate is chosen on pictures held out from training",
-            of=("sec/cifar10", "sec/cifar100", "*-200"),
+            protocols=("sec/cifar10", "sec/cifar100", "*-200"),
         ),
         Decision(
             "published number",
@@ -201,7 +205,7 @@ SIMCLR_SHEET = FidelitySheet(
             "rebuttal, reviewer 2",
             {"task.linear_lrs": [2.0, 5.0, 10.0], "task.linear_epochs": 50},
             ours="the rate is chosen on pictures held out from training",
-            of=("*-linear",),
+            protocols=("*-linear",),
         ),
     ),
 )

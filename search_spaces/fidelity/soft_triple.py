@@ -72,7 +72,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             "stays in evaluation mode; gamma and beta train and decay",
             "train.py, lines 137 to 141; README.md, line 20 (--freeze_BN)",
             {"model.freeze_bn": True, "model.freeze_bn_affine": False},
-            of=("soft_triple/cars196",),
+            protocols=("soft_triple/cars196",),
         ),
         Decision(
             "batch normalisation",
@@ -81,7 +81,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             ours="frozen, gamma and beta train",
             verdict="unknown",
             why="As on Cars196.",
-            of=("soft_triple/cub200", "soft_triple/sop"),
+            protocols=("soft_triple/cub200", "soft_triple/sop"),
         ),
         Decision(
             "training pictures",

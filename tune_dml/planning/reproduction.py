@@ -9,8 +9,8 @@ from trainables.option_names import option_problem
 from tune_dml.catalogue import spaces
 from tune_dml.papers.published import PublishedRow, is_cited, published_rows
 from tune_dml.planning.checks.conditions import our_name, table_of
-from tune_dml.space import METHOD, PaperTable, Published, Space
-from tune_dml.text import letters
+from tune_dml.space import METHOD, CurveReference, PaperTable, Space
+from tune_dml.text import spelling_key
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
 
 def _table(paper: str, number: str) -> PaperTable:
     known = {(row.paper, row.table): None for row in published_rows()}
-    asked = letters(paper), letters(number)
-    match = next((key for key in known if (letters(key[0]), letters(key[1])) == asked), None)
+    asked = spelling_key(paper), spelling_key(number)
+    match = next((key for key in known if (spelling_key(key[0]), spelling_key(key[1])) == asked), None)
     table = table_of(*match) if match else None
     if table is None:
         names = [
@@ -99,6 +99,6 @@ def _covered(space: Space, table: PaperTable) -> set[str]:
     return named | (arms if any(curve.hyperparameter == METHOD for curve in curves) else set())
 
 
-def _curves(space: Space, table: PaperTable) -> list[Published]:
+def _curves(space: Space, table: PaperTable) -> list[CurveReference]:
     """Return the numbers that a space takes from a table."""
     return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]

@@ -83,7 +83,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         if len({repr(value) for value in values.values()}) > 1:
             rule = f"arms are compared on the same data and task: {path} must be the same for all"
             remedy = f"Set it in `fixed`, or with {spelled('settings')}."
-            problems.append(Problem(space.place("arms"), rule, _listed(values), remedy))
+            problems.append(Problem(space.location("arms"), rule, _listed(values), remedy))
     if space.differs:
         return problems
     protocols = {}
@@ -102,7 +102,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     for what, values, hint in judged:
         if len(set(values.values())) > 1:
             rule, remedy = f"arms that are compared must share their {what}", share.format(hint)
-            problems.append(Problem(space.place("arms"), rule, _listed(values), remedy))
+            problems.append(Problem(space.location("arms"), rule, _listed(values), remedy))
     return problems
 
 

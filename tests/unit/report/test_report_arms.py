@@ -20,7 +20,7 @@ from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.notebook import notebook_html
 from tune_dml.report.questions import answers
 from tune_dml.report.section import tables_of
-from tune_dml.space import METHOD, Arm, Grid, Knob, Published
+from tune_dml.space import METHOD, Arm, CurveReference, Grid, Knob
 from tune_dml.stats.verdicts.selection import at_best, expected_best
 from tune_dml.stats.verdicts.sensitivity import compare_all_with_best_of
 
@@ -274,7 +274,7 @@ def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, 
 
 def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metric(tmp_path):
     """SEC supplement, Table 5 on CUB: the order of Triplet, +L2-reg, +SEC, and their NMI beside ours."""
-    table = Published("SEC-supplement", "5", "CUB200-2011", methods=(), hyperparameter=METHOD)
+    table = CurveReference("SEC-supplement", "5", "CUB200-2011", methods=(), hyperparameter=METHOD)
     arms = tuple(
         Arm(name, {"regularizer.name": kind, "regularizer.eta": eta}, knobs=())
         for name, kind, eta in (("Triplet", "none", 0.0), ("Triplet+L2-reg", "l2", 0.01), ("Triplet+SEC", "sec", 0.5))

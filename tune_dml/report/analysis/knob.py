@@ -22,7 +22,7 @@ from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.sequential.racing import RaceStanding
 from tune_dml.stats.verdicts.search_effect import SearchEffect, judge_search_effect
-from tune_dml.text import is_number, letters, value_text
+from tune_dml.text import is_number, spelling_key, value_text
 
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
@@ -292,8 +292,8 @@ def _published(analysis: CellComparisons, knob: Knob, arm: str) -> tuple[Publish
         named = along
     arms = {other.name for other in plan.space.every_arm}
     named = [item for item in named if arm in item.methods or not arms & set(item.methods)]
-    dataset = letters(plan.dataset)
-    same_first = sorted(named, key=lambda item: not letters(item.dataset).startswith(dataset))
+    dataset = spelling_key(plan.dataset)
+    same_first = sorted(named, key=lambda item: not spelling_key(item.dataset).startswith(dataset))
     return tuple(published_curve(item) for item in same_first)
 
 

@@ -11,7 +11,7 @@ from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
 from tune_dml.space import Value
-from tune_dml.text import letters
+from tune_dml.text import spelling_key
 
 _ALIASES = {
     "verificationaccuracy": "verificationacc",
@@ -176,7 +176,7 @@ def _in_words(value: object) -> str:
 
 def _letters(name: object) -> str:
     """Return a name in lower case without punctuation, in its usual spelling."""
-    return _ALIASES.get(letters(name), letters(name))
+    return _ALIASES.get(spelling_key(name), spelling_key(name))
 
 
 def _differences_in_words(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:

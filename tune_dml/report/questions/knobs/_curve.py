@@ -28,7 +28,7 @@ from tune_dml.report.naming import MetricName, floor_name, floors_of
 from tune_dml.report.published.comparable import published_at, reasons_against
 from tune_dml.report.published.metrics import by_published_metrics
 from tune_dml.report.section import Figure, FigureView, Toggle
-from tune_dml.space import Published, Value
+from tune_dml.space import CurveReference, Value
 from tune_dml.stats.intervals.contrasts import against_last, estimate_contrasts, fill_holes
 from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.intervals.tuned import tuned_levels
@@ -62,7 +62,7 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
     )
 
 
-def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> FigureView:
+def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[CurveReference]) -> FigureView:
     shown = _picture(analysis, knob, places)
     text = f"{analysis.metric.label} as difference to the baseline. Intervals hold for this metric alone."
     return FigureView(
@@ -78,7 +78,7 @@ def _drawable(knob: KnobAnalysis) -> list[PublishedCurve]:
     ]  # fmt: skip
 
 
-def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> CurvePicture:
+def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[CurveReference]) -> CurvePicture:
     """Return the content of Figure 1 for a knob; `places` are the published curves in the order of their toggles."""
     printed = [_printed(analysis, knob, curve, places) for curve in _drawable(knob)]
     baseline = analysis.baseline if analysis.baseline and analysis.baseline.values else None
@@ -111,7 +111,7 @@ def _arms(analysis: Analysis, knob: KnobAnalysis) -> tuple[CurveArm, ...]:
 
 
 def _printed(
-    analysis: Analysis, knob: KnobAnalysis, curve: PublishedCurve, places: Sequence[Published]
+    analysis: Analysis, knob: KnobAnalysis, curve: PublishedCurve, places: Sequence[CurveReference]
 ) -> PublishedLine:
     source = curve.published
     place = [replace(other, metric=source.metric) for other in places].index(source)
