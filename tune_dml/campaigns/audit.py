@@ -35,7 +35,7 @@ from tune_dml.planning.study import study_of
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import sweep_names
 from tune_dml.space import Space, Value
-from tune_dml.stats.screening import ScreeningVerdict, Suspects, judge, suspects
+from tune_dml.stats.screening import ScreeningVerdict, Suspects, choose_suspects, judge_screening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,7 +118,7 @@ def run_audit(
         return AuditResult(audit, first)
     values, lost = _values(first.results, [(arm, 0) for arm in audit.run_names])
     _refuse_too_few(values, name)
-    chosen = suspects(audit.design, values)
+    chosen = choose_suspects(audit.design, values)
     seeds = audit.fresh_seeds(chosen)
     space = audit.confirmation_space(chosen)
     second = sweep(Request(space, *data, seeds=seeds, name=f"{name}-confirm"))
@@ -127,7 +127,7 @@ def run_audit(
     design = audit.confirmation(chosen)
     cells = [(audit.cell_name(row), seeds[block]) for row, block in zip(design.levels, design.blocks, strict=True)]
     again, lost_again = _values(second.results, cells)
-    verdict = judge(audit.design, values, design, again, chosen)
+    verdict = judge_screening(audit.design, values, design, again, chosen)
     return AuditResult(audit, first, second, chosen, verdict, (*lost, *lost_again))
 
 

@@ -227,7 +227,12 @@ def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
         space(TRIPLET, replace(TOPK, knobs=())), "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"}
     )
     problems = " | ".join(said(prepare, wrong, cache_dir=cache_dir))
-    for words in ("unknown arm of toy", "knob of the arm", "differs between the arms of toy", "a sweep's name must have"):
+    for words in (
+        "unknown arm of toy",
+        "knob of the arm",
+        "differs between the arms of toy",
+        "a sweep's name must have",
+    ):
         assert words in problems, (words, problems)
 
 

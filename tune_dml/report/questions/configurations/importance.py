@@ -18,7 +18,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, TableCell, Text, text_cell
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Grid, Knob
-from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
+from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_per_knob
 
 _MOST_CELLS_OF_A_GRID = 2000
 """Maximum number of cells of a grid whose importance is computed, because each share uses all cells."""
@@ -137,7 +137,7 @@ def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
 def _places(knob: Knob, cells: Sequence[CellAnalysis], knobs: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a knob's position in each cell, and the positions to average over, as columns from 0 to 1."""
     domain = knob.domain
-    count = len(domain.values) if isinstance(domain, Grid) else levels_a_knob(knobs)
+    count = len(domain.values) if isinstance(domain, Grid) else levels_per_knob(knobs)
     every = ((np.arange(count) + 0.5) / count)[:, None]
     if isinstance(domain, Grid):
         every = np.eye(count) if domain.scale == "category" else np.linspace(0, 1, count)[:, None]

@@ -225,7 +225,7 @@ def _pairs(analysis: Analysis, knob: KnobAnalysis) -> Bounds | None:
         apart = low[:, None] - high[None, :]
         np.fill_diagonal(apart, 0.0)
         bounds = Bounds(bounds.estimate, np.maximum(bounds.low, apart), np.minimum(bounds.high, -apart.T))
-    return bounds.implied()
+    return bounds.tightened()
 
 
 def _numbers(knob: KnobAnalysis, labels: Iterable[str]) -> list[float]:

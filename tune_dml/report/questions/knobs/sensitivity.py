@@ -100,7 +100,7 @@ def knob_headline(analysis: Analysis, knob: KnobAnalysis) -> str:
 
 def _headline_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Difference) -> str:
     verdict, metric, symbol = knob.sensitivity, analysis.metric, knob.symbol
-    where = analysis.results.plan.dataset + knob.isolated.part
+    where = analysis.results.plan.dataset + knob.isolated.partial_average
     moved = _moved(analysis, knob, largest.first, largest.second, largest.estimate)
     if verdict.verdict == "sensitive":
         return f"{symbol} matters on {where}: {moved}."

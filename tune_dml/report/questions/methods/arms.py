@@ -24,7 +24,7 @@ from tune_dml.stats.forecast import Forecast, forecast_seeds, pairs_are_decided
 from tune_dml.stats.intervals.paired import Interval, cell_interval
 from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.intervals.tuned import TunedLevels
-from tune_dml.stats.verdicts.selection import at_best, expected_best, score_of_best
+from tune_dml.stats.verdicts.selection import choose_best_cells, expected_best, score_of_best
 from tune_dml.stats.verdicts.sensitivity import SensitivityVerdict, judge_sensitivity
 from tune_dml.text import joined
 
@@ -127,7 +127,7 @@ def _compare(analysis: Analysis) -> _ComparedArms | None:
     if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(analysis.seeds) < 2):
         return None
     tables = [seed_values(arm.trained, analysis.seeds) for arm in trained]
-    best = at_best([analysis.sign * table for table in tables], analysis.resolution)
+    best = choose_best_cells([analysis.sign * table for table in tables], analysis.resolution)
     names = tuple(_name(analysis, arm) for arm in trained)
     table = SeedTable(names, analysis.seeds, analysis.sign * best.values, resolution=analysis.resolution)
     lost = tuple(_name(analysis, arm) for arm in analysis.arms if not arm.trained)

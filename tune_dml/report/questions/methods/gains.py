@@ -18,7 +18,7 @@ from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, d
 from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
-from tune_dml.stats.verdicts.selection import at_best
+from tune_dml.stats.verdicts.selection import choose_best_cells
 from tune_dml.text import joined
 
 Verdict = Literal["gains", "loses", "within the margin", "open"]
@@ -102,7 +102,7 @@ def _judge(analysis: Analysis) -> _Gains | None:
     if not judged or (len(analysis.seeds) < 2 and any(len(arm.trained) > 1 for arm in trained.values())):
         return None
     tables = [analysis.sign * seed_values(arm.trained, analysis.seeds) for arm in trained.values()]
-    best, row = at_best(tables, analysis.resolution), {name: place for place, name in enumerate(trained)}
+    best, row = choose_best_cells(tables, analysis.resolution), {name: place for place, name in enumerate(trained)}
     over = {arm: place for place, (arm, _) in enumerate(judged)}
     pairs = [(row[arm], row[other]) for arm, other in judged]
     differences = [(over[first], over[second]) for first, second in larger]

@@ -15,7 +15,7 @@ from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Section, Table, Text, delta_cell, text_cell, value_cell
-from tune_dml.stats.verdicts.classes import Reach, reach_of
+from tune_dml.stats.verdicts.classes import Generalization, judge_generalization
 
 if TYPE_CHECKING:
     from trainables.evidence.stored import Hits
@@ -32,7 +32,7 @@ class _HalfDifference:
     half: str
     """val or test."""
     label: str
-    reach: Reach
+    reach: Generalization
 
 
 @question(order=347, reads_traces=True, unanswered={"reach": None})
@@ -63,7 +63,9 @@ def _kept(results: Results, baseline: CellAnalysis, half: str) -> dict[int, Hits
     return {trial.seed: hits for trial in trials if (hits := results.hits(trial.key, half)) is not None}
 
 
-def _reach(results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half: str, alpha: float) -> Reach | None:
+def _reach(
+    results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half: str, alpha: float
+) -> Generalization | None:
     """Compare a cell with the baseline over the seeds with equal queries; None without such seeds, or with one class."""
     differences: list[dict[int, tuple[int, int]]] = []
     first = second = 0
@@ -82,7 +84,7 @@ def _reach(results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half:
     if len(classes) < 2:
         return None
     pairs = np.array([[seed.get(number, (0, 0)) for seed in differences] for number in classes], dtype=np.float64)
-    return reach_of(pairs[..., 0], pairs[..., 1], (first, second), alpha=alpha)
+    return judge_generalization(pairs[..., 0], pairs[..., 1], (first, second), alpha=alpha)
 
 
 def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) -> str:

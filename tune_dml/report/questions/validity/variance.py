@@ -17,7 +17,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
-from tune_dml.stats.intervals.components import Spread, difference_spread, together, trial_spread
+from tune_dml.stats.intervals.components import Spread, difference_spread, sum_of_spreads, trial_spread
 
 _NAMES = {"init": "initial weights", "order": "batch order", "split": "class split", "all": "all of them"}
 
@@ -121,8 +121,8 @@ def _sum(components: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
     if len(single) < len(SOURCES):
         return None
     return {
-        "trial": together([component.trial for component in single]),
-        "difference": together([component.difference for component in single]),
+        "trial": sum_of_spreads([component.trial for component in single]),
+        "difference": sum_of_spreads([component.difference for component in single]),
     }
 
 
@@ -135,7 +135,7 @@ def _sentences(own: str, components: tuple[_Component, ...], analysis: Analysis)
             f"A seed of this sweep changes {f'only the {changed}' if changed else 'nothing'}, so its verdicts hold for "
             f"{_held(analysis.results.plan)}."
         )
-    known = [component for component in components if component.trial.known]
+    known = [component for component in components if component.trial.is_known]
     sentences += [
         f"{_NAMES[c.source].capitalize()}: a trial spreads by {_spread(metric, c.trial)} over {c.seeds} seeds."
         for c in known
@@ -145,7 +145,7 @@ def _sentences(own: str, components: tuple[_Component, ...], analysis: Analysis)
         asked = " and ".join(_NAMES[source] for source in missing)
         flags = " and ".join(f"--vary {source}" for source in missing)
         sentences.append(f"Unknown: the effect of {asked}. Run the same sweep with {flags} and two or more seeds.")
-    if (total := _sum(components)) and total["trial"].known:
+    if (total := _sum(components)) and total["trial"].is_known:
         sentences.append(
             f"Sum: {_spread(metric, total['trial'])}. Each was measured with the others fixed to seed {first}, so the sum may "
             "differ from the spread of a seed that changes all of them."
