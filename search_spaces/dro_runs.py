@@ -11,7 +11,7 @@ from tune_dml.space import Arm, Space, Value
 
 _MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
 _BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
-# The code of MS covers CUB alone; for Cars196, SEC's README has the learning rates of the plain loss.
+# The code of MS covers only CUB; for Cars196, SEC's README has the learning rates of the plain loss.
 _MS = (GLYPHS_DRO, MS_CUB200, *(protocol for protocol in SEC_MS_PLAIN if protocol.dataset == "cars196"))
 
 SPACE = Space(

@@ -32,7 +32,7 @@ SPACE = Space(
     differs="seven methods are compared as they are, in how long they take",
     notes=(
         "The figure shows the trials' measured seconds per training iteration; the retrieval metrics are recorded too. The "
-        "paper's figure has no numbers. Its runs used eight GTX 1080 Ti; a time depends on the machine, a ratio less.",
-        "benchmarks/losses.py times the losses alone, against named peers.",
+        "paper's figure has no numbers. Its runs used eight GTX 1080 Ti; times depend on the machine, ratios of times less so.",
+        "benchmarks/losses.py times only the losses, beside other implementations.",
     ),
 )

@@ -14,7 +14,6 @@ _MEANS = (
     Arm("mean of margin losses", {"loss.name": "margin_all", "loss.denominator": "nonzero"}),
     Arm("mean of binomial losses", {"loss.name": "binomial"}),
 )
-_DIFFERS = "the study compares them: the K hardest pairs or all pairs by weight, with margin or binomial losses"
 
 
 def _space(
@@ -58,7 +57,7 @@ def _space(
             "23: K twice the smaller group of two equal groups is the mean of all pairs",
             "26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",
         ),
-        differs=_DIFFERS,
+        differs="the study compares the K hardest pairs with all pairs by weight, and margin with binomial losses",
         notes=(
             "The paper prints each variant at its best K or gamma, chosen on test, without naming it.",
             "The mean of margin losses and DRO-KL are over the pairs that have a loss: over all pairs their gradient, and with "

@@ -40,6 +40,6 @@ SPACE = Space(
     ),
     margin=1.0,
     identities=("42: K = 1 is Proxy-Anchor",),
-    differs="the two protocols differ in the loss's own settings alone",
+    differs="the two protocols differ only in the settings of the losses",
     notes=(ALPHA,),
 )

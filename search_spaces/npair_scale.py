@@ -38,5 +38,5 @@ SPACE = Space(
     margin=1.0,
     identities=("13: N-pair is a cross entropy over the classes of the batch",),
     differs="N-pair and the semihard triplet loss each have the pictures a class and the learning rate printed for them",
-    notes=("The paper tried 25 and 64 and prints no figures of the comparison; the range around them is ours.",),
+    notes=("The paper tried 25 and 64 and prints no numbers of the comparison; the range around them is ours.",),
 )

@@ -21,5 +21,5 @@ SPACE = Space(
     protocols=(GLYPHS_TRIPLET, *SEC_TRIPLET),
     margin=1.0,
     identities=("1: rho = 1 is plain SEC at every step", "2: eta = 0 is the base loss, bit for bit"),
-    notes=("The paper varies each alone: rho at the eta chosen for plain SEC, eta at rho = 1.",),
+    notes=("The paper varies one at a time: rho at the eta chosen for plain SEC, eta at rho = 1.",),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.papers import SEC
 from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET, IMAGE_FOLDER_SMALL
 from search_spaces.protocols.sec import SEC_TRIPLET
-from search_spaces.protocols.shared import with_also
+from search_spaces.protocols.shared import with_settings
 from tune_dml.space import Baseline, Grid, Knob, SourcedSettings, Space
 
 _ETA = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0}
@@ -25,7 +25,7 @@ SPACE = Space(
         GLYPHS_TRIPLET,
         DIGITS_QUICK,
         IMAGE_FOLDER_SMALL,
-        *(with_also(p, "+sec", SourcedSettings(_TABLE, {"regularizer.eta": _ETA[p.dataset]})) for p in SEC_TRIPLET),
+        *(with_settings(p, "+sec", SourcedSettings(_TABLE, {"regularizer.eta": _ETA[p.dataset]})) for p in SEC_TRIPLET),
     ),
     published=(
         SEC.table("4", "supplement").curve(

@@ -8,10 +8,10 @@ from tune_dml.space import Arm, CurveReference, Grid, Knob, Protocol, Space, Val
 
 _ETA = Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta")
 _L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
-_GROWING: dict[str, Value] = {"regularizer.schedule": "linear"}
+_LINEAR_SCHEDULE: dict[str, Value] = {"regularizer.schedule": "linear"}
 
 
-def _printed(epochs: int) -> tuple[CurveReference, ...]:
+def _published_curves(epochs: int) -> tuple[CurveReference, ...]:
     return tuple(
         SEC.table("7", "supplement").curve(
             dataset,
@@ -43,15 +43,26 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         },
         arms=(
             Arm("NT-Xent", {"regularizer.name": "none"}, knobs=()),
-            Arm("NT-Xent+L2-reg", {"regularizer.name": "l2", **_GROWING}, own_knobs=(_L2_ETA,), against=("NT-Xent",)),
-            Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, **_GROWING}, against=("NT-Xent",)),
             Arm(
-                "NT-Xent+SEC-EMA", {"regularizer.name": "sec", "regularizer.rho": 0.2, **_GROWING}, against=("NT-Xent",)
+                "NT-Xent+L2-reg",
+                {"regularizer.name": "l2", **_LINEAR_SCHEDULE},
+                own_knobs=(_L2_ETA,),
+                against=("NT-Xent",),
+            ),
+            Arm(
+                "NT-Xent+SEC",
+                {"regularizer.name": "sec", "regularizer.rho": 1.0, **_LINEAR_SCHEDULE},
+                against=("NT-Xent",),
+            ),
+            Arm(
+                "NT-Xent+SEC-EMA",
+                {"regularizer.name": "sec", "regularizer.rho": 0.2, **_LINEAR_SCHEDULE},
+                against=("NT-Xent",),
             ),
         ),
         baseline="NT-Xent",
         protocols=protocols,
-        published=_printed(epochs),
+        published=_published_curves(epochs),
         metric="val/linear_top1",
         margin=1.0,
         identities=("2: eta = 0 is the base loss, bit for bit", "3: L2-reg is SEC with a fixed mean of 0"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, named
+from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, names_of
 from search_spaces.papers import DRO
 from search_spaces.protocols import dro
 from tune_dml.space import Decision, FidelitySheet
@@ -15,7 +15,7 @@ DRO_SHEET = FidelitySheet(
     "DRO",
     DRO,
     "Released code at commit e12a417, paper. The code's scripts are for CUB with 512 dimensions.",
-    named(dro.DRO_CUB200, dro.DRO_CUB200_64, dro.DRO_CARS196, dro.DRO_CARS196_64, dro.DRO_INSHOP, dro.DRO_INSHOP_64),
+    names_of(dro.DRO_CUB200, dro.DRO_CUB200_64, dro.DRO_CARS196, dro.DRO_CARS196_64, dro.DRO_INSHOP, dro.DRO_INSHOP_64),
     (
         Decision(
             "start of the backbone",
@@ -89,10 +89,10 @@ DRO_SHEET = FidelitySheet(
         ),
         Decision(
             "channels",
-            "BGR, 0 to 255 less (104, 117, 128)",
+            "BGR from 0 to 255, less (104, 117, 128)",
             "DataSet/CUB200.py, lines 20 to 22 and 30",
             {"model.red_mean": 128.0},
-            ours="BGR less 104 and 117",
+            ours="BGR; blue and green are less 104 and 117",
         ),
         Decision(
             "batches",
@@ -127,8 +127,8 @@ DRO_SHEET = FidelitySheet(
         ),
         Decision(
             "published number",
-            "saved weights of every fiftieth epoch are evaluated on test classes; no validation classes; which one is "
-            "printed is not stated",
+            "the weights of every fiftieth epoch are evaluated on test classes; there are no validation classes, and which "
+            "evaluation is printed is not stated",
             "train.py, lines 109 to 118; run_train_00.sh, lines 66 to 77",
             {"data.split": "paper_test_selection"},
             ours=ON_VALIDATION,

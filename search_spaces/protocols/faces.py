@@ -120,8 +120,8 @@ GLYPHS_FACE = Protocol(
         "training.epochs": 16,
         "training.eval_every": 272,
     },
-    note="Ours: same character or not, among characters never trained on; some ten seconds a trial on one CPU core. 16 epochs "
-    "as on CASIA-WebFace. A mirrored character is another one, so descriptors come from the picture alone.",
+    note="Ours: same character or not, among characters never trained on; some ten seconds a trial on one CPU core. 16 "
+    "epochs, as on CASIA-WebFace. The mirror image of a character is another one, so descriptors leave mirror images out.",
 )
 
 DIGITS_FACE = Protocol(

@@ -48,7 +48,7 @@ PAPER = MPA.source("section 4.2")
 _ANCHOR_SCALE = SourcedSettings("open: not stated; Proxy-Anchor's value", {"loss.alpha": 32.0})
 
 
-def _family(name: str) -> tuple[SourcedSettings, ...]:
+def _family_settings(name: str) -> tuple[SourcedSettings, ...]:
     return (
         SourcedSettings(PAPER, {"loss.name": name, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.1}),
         _ANCHOR_SCALE,
@@ -56,9 +56,13 @@ def _family(name: str) -> tuple[SourcedSettings, ...]:
 
 
 def _protocols(
-    suffix: str, *stated: SourcedSettings, several: bool = True, rerun: bool = False
+    suffix: str, *stated: SourcedSettings, has_several_proxies: bool = True, rerun: bool = False
 ) -> tuple[Protocol, ...]:
-    """Return a loss's protocol for each data set, with `several` proxies per class; a `rerun` is not its own paper's."""
+    """Return the protocols of a loss, one for each data set.
+
+    `has_several_proxies` sets the paper's number of proxies per class. `rerun` marks a loss of another paper, whose own
+    protocols these do not replace.
+    """
     return tuple(
         Protocol.from_paper(
             f"mpa/{name}{suffix}",
@@ -66,7 +70,7 @@ def _protocols(
             *_COMMON,
             *stated,
             SourcedSettings(PAPER, {"batch.batch_size": batch_size, "training.epochs": epochs}),
-            *([SourcedSettings(PAPER, {"loss.proxies_per_class": proxies})] if several else []),
+            *([SourcedSettings(PAPER, {"loss.proxies_per_class": proxies})] if has_several_proxies else []),
             SourcedSettings(
                 "open: not stated; frozen as Proxy-Anchor does, except on SOP", {"model.freeze_bn": name != "sop"}
             ),
@@ -83,9 +87,9 @@ def _protocols(
     )
 
 
-MPA_ANCHOR = _protocols("", *_family("mpa"))
-MPA_DW = _protocols("-dw", *_family("mpa_dw"))
-MPA_AP = _protocols("-ap", *_family("mpa_ap"))
+MPA_ANCHOR = _protocols("", *_family_settings("mpa"))
+MPA_DW = _protocols("-dw", *_family_settings("mpa_dw"))
+MPA_AP = _protocols("-ap", *_family_settings("mpa_ap"))
 MPA_SOFT_TRIPLE = _protocols(
     "-soft-triple",
     SourcedSettings(MPA.source("Table 4"), {"loss.name": "soft_triple", "loss.gamma": 0.1, "loss.tau": 0.2}),
@@ -100,12 +104,12 @@ MPA_PROXY_ANCHOR = _protocols(
     SourcedSettings(
         "open: not stated; the values of the released code of Proxy-Anchor", {"loss.alpha": 32.0, "loss.delta": 0.1}
     ),
-    several=False,
+    has_several_proxies=False,
     rerun=True,
 )
 MPA_PROXY_NCA = _protocols(
     "-proxy-nca",
     SourcedSettings("open: cited, not rerun; trained as the others", {"loss.name": "proxy_nca"}),
-    several=False,
+    has_several_proxies=False,
     rerun=True,
 )

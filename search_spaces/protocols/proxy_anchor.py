@@ -41,12 +41,12 @@ _LARGE = SourcedSettings(
 
 
 def _protocol(name: str, eval_every: int, *stated: SourcedSettings) -> Protocol:
-    every = SourcedSettings(
+    evaluation = SourcedSettings(
         "open: about every fifth epoch; the code judges every epoch on test",
         {"training.eval_every": eval_every},
     )
     note = "The code reports the best epoch on test."
-    return Protocol.from_paper(f"proxy_anchor/{name}", name, *_COMMON, *stated, every, note=note)
+    return Protocol.from_paper(f"proxy_anchor/{name}", name, *_COMMON, *stated, evaluation, note=note)
 
 
 PROXY_ANCHOR_CUB200 = _protocol("cub200", 120, _SMALL, SourcedSettings(_CODE, {"optim.lr_decay_epochs": 10}), KS_TO_32)

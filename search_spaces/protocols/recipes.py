@@ -1,4 +1,4 @@
-"""Settings of a loss on every data set: its batches, and the learning rate of its proxies. Protocols set the rest."""
+"""Settings that a loss has on every data set: its batches and the learning rate of its proxies. Protocols set the rest."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from tune_dml.space import Recipe, SourcedSettings, Value
 _SUPPLEMENT = SEC.source("supplement, section B.1")
 
 
-def _by_class(pictures: int, start: str) -> dict[str, Value]:
+def _class_batches(pictures: int, start: str) -> dict[str, Value]:
     return {"batch.sampler": "m_per_class", "batch.instances_per_class": pictures, "model.head_init": start}
 
 
-def _sec(source: str, pictures: int, word: str) -> SourcedSettings:
-    """Return the SEC paper's batches of a loss, and torch's default initialisation of the head, as in its released code."""
+def _sec_batches(source: str, pictures: int, number: str) -> SourcedSettings:
+    """Return the SEC paper's batches for a loss, and its code's start of the head, which is torch's default."""
     return SourcedSettings(
-        f"{source} ({word} images a class); code: {SEC.code} (start of the head)", _by_class(pictures, "torch")
+        f"{source} ({number} images a class); code: {SEC.code} (start of the head)", _class_batches(pictures, "torch")
     )
 
 
-TRIPLETS = Recipe(("triplet", "semihard_triplet"), _sec(_SUPPLEMENT, 3, "three"))
-NPAIR = Recipe(("npair",), _sec(_SUPPLEMENT, 2, "two"))
-MULTI_SIMILARITY = Recipe(("multi_similarity",), _sec(_SUPPLEMENT, 5, "five"))
-TUPLET = Recipe(("tuplet_margin",), _sec(SEC.source("rebuttal, Table 4"), 4, "four"))
+TRIPLETS = Recipe(("triplet", "semihard_triplet"), _sec_batches(_SUPPLEMENT, 3, "three"))
+NPAIR = Recipe(("npair",), _sec_batches(_SUPPLEMENT, 2, "two"))
+MULTI_SIMILARITY = Recipe(("multi_similarity",), _sec_batches(_SUPPLEMENT, 5, "five"))
+TUPLET = Recipe(("tuplet_margin",), _sec_batches(SEC.source("rebuttal, Table 4"), 4, "four"))
 PAIRS = Recipe(
     (
         "dro_chi2",
@@ -40,7 +40,7 @@ PAIRS = Recipe(
     ),
     SourcedSettings(
         f"{DRO.source('sections 4.2.2 and 4.2.3')} (five images a class); its code (start of the head)",
-        _by_class(5, "torch_zero_bias"),
+        _class_batches(5, "torch_zero_bias"),
     ),
 )
 CONTRASTIVE = Recipe(

@@ -1,7 +1,7 @@
 """Zhang, Li, Zhang, Deep Metric Learning with Spherical Embedding (SEC), NeurIPS 2020: supplement, rebuttal, released code.
 
-Learning rates are printed head / backbone (the rebuttal's header has them the wrong way round, erratum E8). There is one
-protocol per data set and base loss; the space adds the regularizer.
+The paper prints learning rates as head / backbone; the rebuttal's header swaps the two (erratum E8). There is one protocol
+per data set and base loss; the space adds the regularizer.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _TML = (
     SourcedSettings("open: not printed; the value of the tuplet margin loss's own paper", {"loss.scale": 64.0}),
 )
 
-_PLAIN_MS = SourcedSettings(f"{PAPER} (without SEC the head is the last layer alone)", {"model.head": "fc"})
+_PLAIN_MS = SourcedSettings(f"{PAPER} (without SEC the head is only the last layer)", {"model.head": "fc"})
 
 _NOTE = (
     "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test. Subtracts 123 "
@@ -127,13 +127,13 @@ def _protocols(
     shop: _Rates,
     source: str = RATES,
 ) -> tuple[Protocol, ...]:
-    """Return a loss's protocol for each data set, by its learning rates; `source` cites those of birds and cars."""
+    """Return the protocols of a loss, one for each data set; `source` cites the learning rates of birds and cars."""
     return tuple(
         Protocol.from_paper(
-            f"sec/{dataset}{suffix}", dataset, *_COMMON, *sizes, *stated, _rates(rates, where), note=_NOTE,
+            f"sec/{dataset}{suffix}", dataset, *_COMMON, *sizes, *stated, _rates(rates, rates_source), note=_NOTE,
             default=not suffix,
         )
-        for dataset, sizes, rates, where in (
+        for dataset, sizes, rates, rates_source in (
             ("cub200", BIRDS_CARS, birds, source),
             ("cars196", BIRDS_CARS, cars, source),
             ("sop", (*_PRODUCTS, SOP_KS), products, _REBUTTAL if source == _REBUTTAL else RATES),
@@ -142,19 +142,33 @@ def _protocols(
     )  # fmt: skip
 
 
-_LATE: _Rates = (5e-4, 1e-4, 0.1, (6000,))
-"""Rates on SOP and In-Shop; the tuplet margin loss has others on In-Shop."""
-_ALIKE: _Rates = (1e-5, 1e-5, 0.5, (4000, 6000))
+_PRODUCT_RATES: _Rates = (5e-4, 1e-4, 0.1, (6000,))
+"""Rates on SOP and In-Shop, except those of the tuplet margin loss on In-Shop."""
+_CARS_RATES: _Rates = (1e-5, 1e-5, 0.5, (4000, 6000))
 """Rates on Cars196 for the triplet losses and N-pair; a footnote says that 2e-5 is better for N-pair."""
 
-SEC_TRIPLET = _protocols("", _TRIPLET, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_ALIKE, products=_LATE, shop=_LATE)
-SEC_SEMIHARD = _protocols(
-    "-semihard", _SEMIHARD, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_ALIKE, products=_LATE, shop=_LATE
+SEC_TRIPLET = _protocols(
+    "", _TRIPLET, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_CARS_RATES, products=_PRODUCT_RATES, shop=_PRODUCT_RATES
 )
-SEC_NPAIR = _protocols("-npair", _NPAIR, birds=(1e-5, 5e-6, 0.1, (5000,)), cars=_ALIKE, products=_LATE, shop=_LATE)
+SEC_SEMIHARD = _protocols(
+    "-semihard",
+    _SEMIHARD,
+    birds=(5e-6, 2.5e-6, 0.1, (5000,)),
+    cars=_CARS_RATES,
+    products=_PRODUCT_RATES,
+    shop=_PRODUCT_RATES,
+)
+SEC_NPAIR = _protocols(
+    "-npair", _NPAIR, birds=(1e-5, 5e-6, 0.1, (5000,)), cars=_CARS_RATES, products=_PRODUCT_RATES, shop=_PRODUCT_RATES
+)
 # E9: the rebuttal prints a single decay at 5000 for birds.
 SEC_MS = _protocols(
-    "-ms", _MS, birds=(5e-5, 2.5e-5, 0.1, (3000, 6000)), cars=(4e-5, 4e-5, 0.1, (2000,)), products=_LATE, shop=_LATE
+    "-ms",
+    _MS,
+    birds=(5e-5, 2.5e-5, 0.1, (3000, 6000)),
+    cars=(4e-5, 4e-5, 0.1, (2000,)),
+    products=_PRODUCT_RATES,
+    shop=_PRODUCT_RATES,
 )
 SEC_MS_PLAIN = _protocols(
     "-ms-plain",
@@ -162,8 +176,8 @@ SEC_MS_PLAIN = _protocols(
     _PLAIN_MS,
     birds=(1e-5, 5e-6, 0.1, (3000, 6000)),
     cars=(2e-5, 2e-5, 0.1, (2000,)),
-    products=_LATE,
-    shop=_LATE,
+    products=_PRODUCT_RATES,
+    shop=_PRODUCT_RATES,
     source=_README,
 )
 SEC_TML = _protocols(
@@ -171,7 +185,7 @@ SEC_TML = _protocols(
     *_TML,
     birds=(4e-5, 2e-5, 0.1, (5000,)),
     cars=(6e-5, 6e-5, 0.5, (4000, 6000)),
-    products=_LATE,
+    products=_PRODUCT_RATES,
     shop=(1e-3, 2e-4, 0.1, (6000,)),
     source=_REBUTTAL,
 )

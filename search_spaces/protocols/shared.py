@@ -5,9 +5,7 @@ from __future__ import annotations
 from tune_dml.space import Protocol, SourcedSettings
 
 BN_INCEPTION = (
-    SourcedSettings(
-        "paper: every one of them has BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}
-    ),
+    SourcedSettings("paper: all have BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
     SourcedSettings(
         "code: the published file that every released code loads",
         {"model.weights": "bn_inception-52deb4733.pth"},
@@ -51,8 +49,8 @@ LAST = SourcedSettings(
 )
 
 
-def with_also(protocol: Protocol, suffix: str, stated: SourcedSettings) -> Protocol:
-    """Return a paper's protocol with one more of its settings, such as the chosen eta of a regularizer."""
+def with_settings(protocol: Protocol, suffix: str, stated: SourcedSettings) -> Protocol:
+    """Return a paper's protocol with more settings of that paper, such as the eta it chose, and a suffix to its name."""
     return Protocol(
         name=f"{protocol.name}{suffix}",
         dataset=protocol.dataset,

@@ -99,7 +99,7 @@ GLYPHS_SIMCLR = Protocol(
         "training.eval_every": 200,
     },
     note="Ours: 583 characters, told apart by a linear classifier after pretraining without labels; some ten seconds a trial "
-    "on one CPU core. A mirrored character is another one, and crops leave a character legible.",
+    "on one CPU core. The mirror image of a character is another one, and crops leave a character legible.",
 )
 
 GLYPHS_SIMCLR_LONGER = Protocol(

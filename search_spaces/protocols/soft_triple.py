@@ -46,9 +46,9 @@ _COMMON = (
 
 
 def _protocol(name: str, proxies: int, source: str, eval_every: int, ks: SourcedSettings) -> Protocol:
-    every = SourcedSettings("open: about every fifth epoch", {"training.eval_every": eval_every})
-    count = SourcedSettings(source, {"loss.proxies_per_class": proxies})
-    return Protocol.from_paper(f"soft_triple/{name}", name, *_COMMON, count, every, ks)
+    evaluation = SourcedSettings("open: about every fifth epoch", {"training.eval_every": eval_every})
+    proxy_count = SourcedSettings(source, {"loss.proxies_per_class": proxies})
+    return Protocol.from_paper(f"soft_triple/{name}", name, *_COMMON, proxy_count, evaluation, ks)
 
 
 SOFT_TRIPLE_CUB200 = _protocol("cub200", 10, _CODE, 680, KS)
