@@ -8,7 +8,7 @@ from tune_dml.space import Arm, CurveReference, Grid, Knob, Protocol, Space, Val
 
 _ETA = Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta")
 _L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
-_LINEAR_SCHEDULE: dict[str, Value] = {"regularizer.schedule": "linear"}
+_LINEAR: dict[str, Value] = {"regularizer.schedule": "linear"}
 
 
 def _published_curves(epochs: int) -> tuple[CurveReference, ...]:
@@ -45,18 +45,18 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
             Arm("NT-Xent", {"regularizer.name": "none"}, knobs=()),
             Arm(
                 "NT-Xent+L2-reg",
-                {"regularizer.name": "l2", **_LINEAR_SCHEDULE},
+                {"regularizer.name": "l2", **_LINEAR},
                 own_knobs=(_L2_ETA,),
                 against=("NT-Xent",),
             ),
             Arm(
                 "NT-Xent+SEC",
-                {"regularizer.name": "sec", "regularizer.rho": 1.0, **_LINEAR_SCHEDULE},
+                {"regularizer.name": "sec", "regularizer.rho": 1.0, **_LINEAR},
                 against=("NT-Xent",),
             ),
             Arm(
                 "NT-Xent+SEC-EMA",
-                {"regularizer.name": "sec", "regularizer.rho": 0.2, **_LINEAR_SCHEDULE},
+                {"regularizer.name": "sec", "regularizer.rho": 0.2, **_LINEAR},
                 against=("NT-Xent",),
             ),
         ),

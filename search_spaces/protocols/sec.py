@@ -104,6 +104,8 @@ _NOTE = (
 
 _Rates = tuple[float, float, float, tuple[int, ...]]
 """Learning rates of head and backbone, the factor of their decay, and the steps at which it is applied."""
+_PRODUCT_RATES: _Rates = (5e-4, 1e-4, 0.1, (6000,))
+"""Rates on SOP and In-Shop, except those of the tuplet margin loss on In-Shop."""
 
 
 def _rates(rates: _Rates, source: str) -> SourcedSettings:
@@ -123,8 +125,7 @@ def _protocols(
     *stated: SourcedSettings,
     birds: _Rates,
     cars: _Rates,
-    products: _Rates,
-    shop: _Rates,
+    shop: _Rates = _PRODUCT_RATES,
     source: str = RATES,
 ) -> tuple[Protocol, ...]:
     """Return the protocols of a loss, one for each data set; `source` cites the learning rates of birds and cars."""
@@ -136,48 +137,26 @@ def _protocols(
         for dataset, sizes, rates, rates_source in (
             ("cub200", BIRDS_CARS, birds, source),
             ("cars196", BIRDS_CARS, cars, source),
-            ("sop", (*_PRODUCTS, SOP_KS), products, _REBUTTAL if source == _REBUTTAL else RATES),
+            ("sop", (*_PRODUCTS, SOP_KS), _PRODUCT_RATES, _REBUTTAL if source == _REBUTTAL else RATES),
             ("inshop", (*_PRODUCTS, SHOP_KS), shop, _REBUTTAL if source == _REBUTTAL else RATES),
         )
     )  # fmt: skip
 
 
-_PRODUCT_RATES: _Rates = (5e-4, 1e-4, 0.1, (6000,))
-"""Rates on SOP and In-Shop, except those of the tuplet margin loss on In-Shop."""
 _CARS_RATES: _Rates = (1e-5, 1e-5, 0.5, (4000, 6000))
 """Rates on Cars196 for the triplet losses and N-pair; a footnote says that 2e-5 is better for N-pair."""
 
-SEC_TRIPLET = _protocols(
-    "", _TRIPLET, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_CARS_RATES, products=_PRODUCT_RATES, shop=_PRODUCT_RATES
-)
-SEC_SEMIHARD = _protocols(
-    "-semihard",
-    _SEMIHARD,
-    birds=(5e-6, 2.5e-6, 0.1, (5000,)),
-    cars=_CARS_RATES,
-    products=_PRODUCT_RATES,
-    shop=_PRODUCT_RATES,
-)
-SEC_NPAIR = _protocols(
-    "-npair", _NPAIR, birds=(1e-5, 5e-6, 0.1, (5000,)), cars=_CARS_RATES, products=_PRODUCT_RATES, shop=_PRODUCT_RATES
-)
+SEC_TRIPLET = _protocols("", _TRIPLET, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_CARS_RATES)
+SEC_SEMIHARD = _protocols("-semihard", _SEMIHARD, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_CARS_RATES)
+SEC_NPAIR = _protocols("-npair", _NPAIR, birds=(1e-5, 5e-6, 0.1, (5000,)), cars=_CARS_RATES)
 # E9: the rebuttal prints a single decay at 5000 for birds.
-SEC_MS = _protocols(
-    "-ms",
-    _MS,
-    birds=(5e-5, 2.5e-5, 0.1, (3000, 6000)),
-    cars=(4e-5, 4e-5, 0.1, (2000,)),
-    products=_PRODUCT_RATES,
-    shop=_PRODUCT_RATES,
-)
+SEC_MS = _protocols("-ms", _MS, birds=(5e-5, 2.5e-5, 0.1, (3000, 6000)), cars=(4e-5, 4e-5, 0.1, (2000,)))
 SEC_MS_PLAIN = _protocols(
     "-ms-plain",
     _MS,
     _PLAIN_MS,
     birds=(1e-5, 5e-6, 0.1, (3000, 6000)),
     cars=(2e-5, 2e-5, 0.1, (2000,)),
-    products=_PRODUCT_RATES,
-    shop=_PRODUCT_RATES,
     source=_README,
 )
 SEC_TML = _protocols(
@@ -185,7 +164,6 @@ SEC_TML = _protocols(
     *_TML,
     birds=(4e-5, 2e-5, 0.1, (5000,)),
     cars=(6e-5, 6e-5, 0.5, (4000, 6000)),
-    products=_PRODUCT_RATES,
     shop=(1e-3, 2e-4, 0.1, (6000,)),
     source=_REBUTTAL,
 )

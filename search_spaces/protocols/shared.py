@@ -5,7 +5,7 @@ from __future__ import annotations
 from tune_dml.space import Protocol, SourcedSettings
 
 BN_INCEPTION = (
-    SourcedSettings("paper: all have BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
+    SourcedSettings("paper: BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
     SourcedSettings(
         "code: the published file that every released code loads",
         {"model.weights": "bn_inception-52deb4733.pth"},
