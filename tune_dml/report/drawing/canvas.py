@@ -184,12 +184,12 @@ def _element(mark: Mark, links: bool) -> str:
 
 def _text(mark: Mark) -> str:
     (x, y), size = mark.points[0], f' font-size="{mark.size:g}"'
-    place = f'x="{_n(x)}" y="{_n(y)}"'
+    position = f'x="{_n(x)}" y="{_n(y)}"'
     kind = "t halo" if mark.halo else "t"
     anchor = f' text-anchor="{mark.anchor}"' if mark.anchor != "start" else ""
     bold = ' font-weight="600"' if mark.bold else ""
     text = html.escape(mark.text, quote=False)
-    return f'<text class="{kind} k-{mark.pen.colour}" {place}{size}{anchor}{bold}>{text}</text>'
+    return f'<text class="{kind} k-{mark.pen.colour}" {position}{size}{anchor}{bold}>{text}</text>'
 
 
 def _dot(mark: Mark, title: str, faint: str) -> str:

@@ -62,8 +62,10 @@ def audit_sentences(report: AuditReport) -> tuple[str, ...]:
 def _settings_sentences(report: AuditReport) -> tuple[str, ...]:
     verdict, audit, metric = report.verdict, report.audit, report.metric
     count = len(audit.factors)
-    others = [effect for index, effect in enumerate(verdict.effects) if index not in {*verdict.named, *verdict.one_of}]
-    bound = _bound_sentence(others, metric, "other " if verdict.named or verdict.one_of else "")
+    other_effects = [
+        effect for index, effect in enumerate(verdict.effects) if index not in {*verdict.named, *verdict.one_of}
+    ]
+    bound = _bound_sentence(other_effects, metric, "other " if verdict.named or verdict.one_of else "")
     if verdict.together is not None:
         single = [_effect_sentence(report, index) for index in verdict.named if index not in (verdict.pair or ())]
         return (_pair_sentence(report), *single, *bound, *_number_sentence(report))

@@ -103,9 +103,9 @@ class StudyAnalysis(SeveralSweeps):
 
 def analyse_study(results: Sequence[Results], margin: float | None = None) -> StudyAnalysis:
     """Analyse sweeps of one space together. Raises ConfigError unless they share metric, goal and a knob."""
-    first, *others = results
+    first, *later_results = results
     paths, problems = {knob.path for knob in first.plan.knobs}, []
-    for sweep in others:
+    for sweep in later_results:
         if (first.plan.metric, first.plan.space.goal) != (sweep.plan.metric, sweep.plan.space.goal):
             expected, given = (f"{plan.metric} ({plan.space.goal})" for plan in (first.plan, sweep.plan))
             rule = f"the sweeps of a study must share metric and goal, {expected} of {first.name}"

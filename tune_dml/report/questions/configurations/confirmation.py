@@ -192,12 +192,12 @@ def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
 
 def _judge(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
     """Judge the confirmed cell that validation selects, by its gain over the baseline, or else by its score."""
-    winner, *others = [cell for cell in cells if not cell.baseline]
+    winner, *runners_up = [cell for cell in cells if not cell.baseline]
     verdict, baseline = _verdict(winner, analysis.sign), next((cell for cell in cells if cell.baseline), None)
     against = baseline.label if baseline else ""
     sentences = [_verdict_sentence(analysis, winner, verdict, against)]
     sentences += _selection_sentences(analysis, winner, baseline)
-    better = [cell.label for cell in others if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0]
+    better = [cell.label for cell in runners_up if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0]
     if better:
         sentences.append(f"On fresh seeds, {joined(better)} did better.")
     sentences += [f"No result: {cell.label}, {lost}." for cell in cells for lost in cell.lost]

@@ -103,13 +103,13 @@ def _picture(analysis: Analysis, knob: KnobAnalysis, sources: Sequence[CurveRefe
 def _arms(analysis: Analysis, knob: KnobAnalysis) -> tuple[CurveArm, ...]:
     """Return the knob's curve, and the curves of other methods with the same knob."""
     names = [arm.name for arm in analysis.arms]
-    others = [item for item in analysis.knobs if knob.arm and item is not knob and item.path == knob.path]
+    other_knobs = [item for item in analysis.knobs if knob.arm and item is not knob and item.path == knob.path]
     return tuple(
         CurveArm(
             item.arm, arm_colour(names.index(item.arm)) if item.arm else "mean",
             thin_dots(_levels(analysis, item), analysis.seeds),
         )
-        for item in (knob, *others)
+        for item in (knob, *other_knobs)
     )  # fmt: skip
 
 

@@ -39,15 +39,17 @@ class _HalfDifference:
 def other_classes(analysis: Analysis) -> Section | None:
     """Compare R@1 of the same queries with the baseline; None without a baseline or recorded hits."""
     baseline = analysis.baseline
-    others = [cell for cell in analysis.cells if cell is not baseline and cell.values]
-    if baseline is None or not others:
+    other_cells = [cell for cell in analysis.cells if cell is not baseline and cell.values]
+    if baseline is None or not other_cells:
         return None
-    alpha = analysis.looks.level / len(others)  # the cells share the error, because the best is selected among them
+    alpha = analysis.looks.level / len(
+        other_cells
+    )  # the cells share the error, because the best is selected among them
     rows = [
         _HalfDifference(half, cell.label, difference)
         for half in _HALVES
         if (baseline_hits := _hits_by_seed(analysis.results, baseline, half))
-        for cell in others
+        for cell in other_cells
         if (difference := _generalization(analysis.results, cell, baseline_hits, half, alpha))
     ]
     if not rows:
