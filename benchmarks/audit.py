@@ -18,7 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tune_dml.stats.screening import Design, ScreeningVerdict, confirmation_design, judge, screening_design, suspects
+from tune_dml.stats.screening import (
+    Design,
+    ScreeningVerdict,
+    choose_suspects,
+    confirmation_design,
+    judge_screening,
+    screening_design,
+)
 
 SEED_SD, RUN_SD = 2.41, 1.30
 FACTORS = 12
@@ -80,9 +87,9 @@ def audit(run_design: Callable[[Design, int], np.ndarray]) -> ScreeningVerdict:
     """Screen all settings, confirm the suspects and return the verdict; `run_design` takes a design and its stage."""
     first = screening_design(FACTORS)
     values = run_design(first, 0)
-    chosen = suspects(first, values)
+    chosen = choose_suspects(first, values)
     second = confirmation_design(FACTORS, chosen)
-    return judge(first, values, second, run_design(second, 1), chosen)
+    return judge_screening(first, values, second, run_design(second, 1), chosen)
 
 
 def simulate(audits: int, seed_sd: float, run_sd: float) -> None:

@@ -11,7 +11,7 @@ from simulated_sweeps import KINDS, Array, rate, simulate
 
 from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.sequential.looks import race_level
-from tune_dml.stats.sequential.racing import RaceState, next_look, standing
+from tune_dml.stats.sequential.racing import RaceState, judge_race, next_look
 
 DEMO = (56.4, 56.0, 65.9, 75.5, 76.8, 76.1)
 
@@ -49,7 +49,7 @@ def run_race(
         seeds = ahead
         looks.append(seeds)
         level = race_level(looks, planned=limit)
-        state = standing(observed[open_races][..., :seeds], margin, level, state)
+        state = judge_race(observed[open_races][..., :seeds], margin, level, state)
         if pairs:
             state = _judge_by_all_pairs(state, margin)
         gap = means[state.leader][:, None] - means

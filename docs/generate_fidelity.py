@@ -52,13 +52,13 @@ def page() -> str:
 
 def _sheet(sheet: FidelitySheet) -> str:
     resolved = {name: settings_of(name) for name in sheet.protocols}
-    lines = [f"## {sheet.title}", "", f"Read: {sheet.read}", ""]
+    lines = [f"## {sheet.title}", "", f"Read: {sheet.sources}", ""]
     lines += [f"Protocols: {', '.join(f'`{name}`' for name in resolved)}.", "", _count(sheet), ""]
     lines += ["| decision | protocols | theirs | source | ours | |", "|---|---|---|---|---|---|"]
     order = get_args(DecidedPart)
     for decision in sorted(sheet.decisions, key=lambda item: order.index(item.part)):
-        own = [resolved[name] for name in sheet.protocols if decision.is_about(name)]
-        about = "all" if decision.of == ("*",) else ", ".join(f"`{pattern}`" for pattern in decision.of)
+        own = [resolved[name] for name in sheet.protocols if decision.applies_to(name)]
+        about = "all" if decision.protocols == ("*",) else ", ".join(f"`{pattern}`" for pattern in decision.protocols)
         verdict = f"{decision.verdict}: {decision.why}" if decision.why else decision.verdict
         cells = (decision.part, about, decision.theirs, decision.source, _ours(decision, own), verdict)
         lines.append(f"| {' | '.join(cells)} |")

@@ -15,7 +15,6 @@ _ARMS = (
 )
 _SOP = next(protocol for protocol in SEC_TRIPLET if protocol.dataset == "sop")  # the DRO paper has no SOP
 _PROTOCOLS = (GLYPHS_DRO, DRO_CUB200, DRO_CARS196, DRO_INSHOP, _SOP)
-_DIFFERS = "three losses are compared as they are, on one protocol"
 
 
 def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space:
@@ -32,7 +31,7 @@ def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space
         positive_pairs=160,
         protocols=_PROTOCOLS,
         margin=1.0,
-        differs=_DIFFERS,
+        differs="three losses are compared as they are, on one protocol",
         notes=(note,),
     )
 

@@ -11,7 +11,7 @@ SPACE = Space(
     name="dro_gamma",
     title="DRO-KL: temperature gamma",
     question="How sharply should hard pairs be preferred, and does it matter?",
-    citation=DRO.at("section 4.1 (grid .1:.2:.9), Tables 1 and 3 (at the best gamma only)"),
+    citation=DRO.cite("section 4.1 (grid .1:.2:.9), Tables 1 and 3 (at the best gamma only)"),
     scientific=(Knob("loss.gamma", Grid((0.1, 0.3, 0.5, 0.7, 0.9)), symbol="gamma"),),
     fixed={
         "loss.name": "dro_kl",

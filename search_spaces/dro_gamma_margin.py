@@ -11,7 +11,7 @@ SPACE = Space(
     name="dro_gamma_margin",
     title="DRO-KL: temperature gamma and margin m",
     question="Does the best temperature depend on how many pairs have a loss?",
-    citation=DRO.at("section 4.1 (gamma) and section 4.2.1 (m = .2)"),
+    citation=DRO.cite("section 4.1 (gamma) and section 4.2.1 (m = .2)"),
     scientific=(
         Knob("loss.gamma", Grid((0.1, 0.3, 0.9), scale="log"), symbol="gamma"),
         Knob("loss.margin", Grid((0.1, 0.2, 0.4)), symbol="m", origin="ours"),

@@ -13,7 +13,7 @@ SPACE = Space(
     name="dro_grouped_gamma",
     title="DRO-KL-G: temperature gamma within groups of pairs, beside lifted structure and multi-similarity",
     question="How sharply should an anchor prefer its hard pairs, and does that beat the losses it generalises?",
-    citation=DRO.at("section 4.2.1, Tables 2 and 4"),
+    citation=DRO.cite("section 4.2.1, Tables 2 and 4"),
     scientific=(Knob("loss.gamma", Grid((0.001, 0.01, 0.1, 1.0), scale="log"), symbol="gamma"),),
     fixed={},
     arms=(

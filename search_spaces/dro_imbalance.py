@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_INSHOP, DRO_INSHOP_64
 from search_spaces.protocols.ours import GLYPHS_DRO
-from tune_dml.space import Arm, Grid, Knob, Published, Space, Tie, Value
+from tune_dml.space import Arm, CurveReference, Grid, Knob, Space, Tie, Value
 
 _MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
 _BATCH = Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures")
@@ -14,13 +14,13 @@ _QUESTION = "Which losses tolerate the imbalance of positive and negative pairs?
 _RATIOS = "Positive to negative pairs = (M-1)/(B-M): 0.053, 0.026, 0.013, 0.008, 0.006."
 
 
-def _arms(top_k: tuple[Tie, ...], **fixed_k: Value) -> tuple[Arm, ...]:
-    own: dict[str, Value] = {f"loss.{name}": value for name, value in fixed_k.items()}
+def _arms(top_k: tuple[Tie, ...], fixed: dict[str, Value]) -> tuple[Arm, ...]:
+    """Return one arm per loss; those of DRO-TopK have the ties `top_k` and the settings `fixed`."""
     return (
         Arm("SH", {"loss.name": "margin_semihard", **_MARGIN}),
         Arm("DWS", {"loss.name": "margin_dws", **_MARGIN}),
-        Arm("DRO-TopK_M", {"loss.name": "dro_topk", "loss.base": "margin", **_MARGIN, **own}, ties=top_k),
-        Arm("DRO-TopK-PN_M", {"loss.name": "dro_topk_pn", "loss.base": "margin", **_MARGIN, **own}, ties=top_k),
+        Arm("DRO-TopK_M", {"loss.name": "dro_topk", "loss.base": "margin", **_MARGIN, **fixed}, ties=top_k),
+        Arm("DRO-TopK-PN_M", {"loss.name": "dro_topk_pn", "loss.base": "margin", **_MARGIN, **fixed}, ties=top_k),
         Arm(
             "DRO-KL_M",
             {"loss.name": "dro_kl", "loss.base": "margin", "loss.gamma": 0.1, "loss.drop_zeros": True, **_MARGIN},
@@ -28,12 +28,12 @@ def _arms(top_k: tuple[Tie, ...], **fixed_k: Value) -> tuple[Arm, ...]:
     )
 
 
-def _printed(embedding_dim: int) -> tuple[Published, ...]:
+def _published_curves(embedding_dim: int) -> tuple[CurveReference, ...]:
     return (
         DRO.table("Fig5 text").methods_on(
             "In-Shop",
             where={"embedding_dim": embedding_dim},
-            note="The text gives the figure's values at B = 640 alone.",
+            note="The text gives the figure's values only at B = 640.",
         ),
     )
 
@@ -42,13 +42,13 @@ SPACE = Space(
     name="dro_imbalance",
     title="Imbalance by batch size: B varies, M = 5, K = 2B",
     question=_QUESTION,
-    citation=DRO.at("section 4.2.2, Figure 1"),
+    citation=DRO.cite("section 4.2.2, Figure 1"),
     scientific=(_BATCH,),
     fixed={"batch.instances_per_class": 5},
-    arms=_arms(_DOUBLED),
+    arms=_arms(_DOUBLED, {}),
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP),
-    published=_printed(1024),
+    published=_published_curves(1024),
     margin=1.0,
     identities=("19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",),
     notes=(
@@ -64,13 +64,13 @@ SMALLER = Space(
     name="dro_imbalance_512",
     title="Imbalance by batch size in 512 dimensions",
     question=_QUESTION,
-    citation=DRO.at("section 6.2, Figure 5"),
+    citation=DRO.cite("section 6.2, Figure 5"),
     scientific=(_BATCH,),
     fixed={"batch.instances_per_class": 5, "model.embedding_dim": 512},
-    arms=_arms(_DOUBLED),
+    arms=_arms(_DOUBLED, {}),
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP),
-    published=_printed(512),
+    published=_published_curves(512),
     margin=1.0,
     identities=SPACE.identities,
     notes=(_RATIOS, "The paper repeats Figure 1 with half the dimensions and finds little change."),
@@ -83,7 +83,7 @@ INSTANCES = Space(
     citation=None,
     scientific=(Knob("batch.instances_per_class", Grid((2, 4, 5, 8, 10)), symbol="M", unit="pictures", origin="ours"),),
     fixed={"batch.batch_size": 80},
-    arms=_arms((), k=160),
+    arms=_arms((), {"loss.k": 160}),
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP_64),
     margin=1.0,
@@ -109,7 +109,7 @@ UPDATES = Space(
         Tie("optim.lr", "batch.batch_size", 2.5e-5),
         Tie("training.steps", "batch.batch_size", 63_360, divided=True),
     ),
-    arms=_arms(_DOUBLED),
+    arms=_arms(_DOUBLED, {}),
     baseline="SH",
     protocols=(GLYPHS_DRO,),
     margin=1.0,

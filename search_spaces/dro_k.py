@@ -48,7 +48,7 @@ def _space(
 SPACE = _space(
     "dro_k",
     "DRO-TopK: number K of hardest pairs",
-    DRO.at("section 4.1 (grid) and Table 1 (at the best K only)"),
+    DRO.cite("section 4.1 (grid) and Table 1 (at the best K only)"),
     (160, 200, 240, 280),
     (GLYPHS_DRO_LONG, DRO_CUB200, DRO_CARS196),
     "Batches of 80 with 5 pictures a class hold 160 positive pairs: K = 160 is their number.",
@@ -61,7 +61,7 @@ SPACE = _space(
 INSHOP = _space(
     "dro_k_inshop",
     "DRO-TopK in large batches: number K of hardest pairs",
-    DRO.at("section 4.2.3, Figure 2; section 4.1 (grid) and Table 3"),
+    DRO.cite("section 4.2.3, Figure 2; section 4.1 (grid) and Table 3"),
     (640, 960, 1280, 1600, 1920, 2560),
     (GLYPHS_DRO_LARGE, DRO_INSHOP),
     "Batches of 640 with 5 pictures a class hold 1280 positive pairs (the paper's best K) and 203,200 negative ones; "

@@ -11,14 +11,14 @@ from tune_dml.space import Arm, Space, Value
 
 _MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
 _BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
-# The code of MS covers CUB alone; for Cars196, SEC's README has the learning rates of the plain loss.
+# The code of MS covers only CUB; for Cars196, SEC's README has the learning rates of the plain loss.
 _MS = (GLYPHS_DRO, MS_CUB200, *(protocol for protocol in SEC_MS_PLAIN if protocol.dataset == "cars196"))
 
 SPACE = Space(
     name="dro_runs",
     title="Spread over runs: five variants of DRO beside multi-similarity",
     question="Are the differences between the variants larger than those between two runs of one variant?",
-    citation=DRO.at("section 6.2, Figure 4"),
+    citation=DRO.cite("section 6.2, Figure 4"),
     scientific=(),
     fixed={},
     arms=(

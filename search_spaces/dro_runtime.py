@@ -14,7 +14,7 @@ SPACE = Space(
     name="dro_runtime",
     title="Seconds an iteration by batch size: seven methods",
     question="Does choosing pairs from the whole batch cost less than choosing them anchor by anchor?",
-    citation=DRO.at("section 4.2.4, Figure 3"),
+    citation=DRO.cite("section 4.2.4, Figure 3"),
     scientific=(Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures"),),
     fixed={"batch.instances_per_class": 5},
     arms=(
@@ -32,7 +32,7 @@ SPACE = Space(
     differs="seven methods are compared as they are, in how long they take",
     notes=(
         "The figure shows the trials' measured seconds per training iteration; the retrieval metrics are recorded too. The "
-        "paper's figure has no numbers. Its runs used eight GTX 1080 Ti; a time depends on the machine, a ratio less.",
-        "benchmarks/losses.py times the losses alone, against named peers.",
+        "paper's figure has no numbers. Its runs used eight GTX 1080 Ti; times depend on the machine, ratios of times less so.",
+        "benchmarks/losses.py times only the losses, beside other implementations.",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.papers import BIRDS_CARS, DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO_LARGE, GLYPHS_DRO_LONG
-from tune_dml.space import Arm, Grid, Knob, Protocol, Published, Space, Value
+from tune_dml.space import Arm, CurveReference, Grid, Knob, Protocol, Space, Value
 
 _MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
 _BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
@@ -14,7 +14,6 @@ _MEANS = (
     Arm("mean of margin losses", {"loss.name": "margin_all", "loss.denominator": "nonzero"}),
     Arm("mean of binomial losses", {"loss.name": "binomial"}),
 )
-_DIFFERS = "the study compares them: the K hardest pairs or all pairs by weight, with margin or binomial losses"
 
 
 def _space(
@@ -22,7 +21,7 @@ def _space(
     title: str,
     ks: tuple[int, ...],
     protocols: tuple[Protocol, ...],
-    published: tuple[Published, ...],
+    published: tuple[CurveReference, ...],
     *,
     positive_pairs: int,
 ) -> Space:
@@ -31,7 +30,7 @@ def _space(
         name=name,
         title=title,
         question="Which way of preferring hard pairs is best, and does it beat the mean of all pairs?",
-        citation=DRO.at("section 4.1, Tables 1 and 3"),
+        citation=DRO.cite("section 4.1, Tables 1 and 3"),
         scientific=(),
         fixed={},
         arms=(
@@ -58,7 +57,7 @@ def _space(
             "23: K twice the smaller group of two equal groups is the mean of all pairs",
             "26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",
         ),
-        differs=_DIFFERS,
+        differs="the study compares the K hardest pairs with all pairs by weight, and margin with binomial losses",
         notes=(
             "The paper prints each variant at its best K or gamma, chosen on test, without naming it.",
             "The mean of margin losses and DRO-KL are over the pairs that have a loss: over all pairs their gradient, and with "

@@ -43,7 +43,7 @@ SPACE = Space(
     margin=1.0,
     differs="proxy losses draw batches at random and train as Proxy-Anchor, on glyphs for twice the steps; pair losses draw "
     "five pictures a class and train as plain multi-similarity",
-    notes=("Each with the values of its own paper; `--tune optim.lr` gives each its own rate.",),
+    notes=("Each loss has the values of its own paper; `--tune optim.lr` gives each its own rate.",),
 )
 
 MEMORY = Space(
@@ -61,5 +61,7 @@ MEMORY = Space(
     positive_pairs=160,
     protocols=(GLYPHS_DRO,),
     margin=1.0,
-    notes=("An empty memory is the loss alone. dro_imbalance has the batches of 640 that a memory is to replace.",),
+    notes=(
+        "With an empty memory only the current batch counts. dro_imbalance has the batches of 640 that a memory is to replace.",
+    ),
 )

@@ -12,7 +12,7 @@ SPACE = Space(
     name="mpa_delta_alpha",
     title="MPA: margin delta and scale alpha",
     question="Do margin and scale matter, and does one undo the other?",
-    citation=MPA.at("section 3.2 and section 4.2 (delta = .1)"),
+    citation=MPA.cite("section 3.2 and section 4.2 (delta = .1)"),
     scientific=(
         Knob("loss.delta", Grid((0.0, 0.1, 0.2, 0.3)), symbol="delta", origin="ours"),
         Knob("loss.alpha", Grid((16.0, 32.0, 64.0), scale="log"), symbol="alpha", origin="ours"),

@@ -5,18 +5,23 @@ from __future__ import annotations
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_AP, MPA_DW, MPA_PROXY_ANCHOR, MPA_PROXY_NCA, MPA_SOFT_TRIPLE
 from search_spaces.protocols.ours import GLYPHS_PROXY
-from tune_dml.space import Arm, Protocol, Space, Stated
+from tune_dml.space import Arm, Protocol, SourcedSettings, Space
 
 _FEWER = "ours: half of the paper's, for classes of about twenty pictures"
 
-_ONE = ("ProxyAnchor (our)",)
+_SINGLE_PROXY = ("ProxyAnchor (our)",)
 """MPA with one proxy per class."""
 
 
 def _arm(
-    name: str, loss: str, protocols: tuple[Protocol, ...], *, several: bool = True, against: tuple[str, ...] = ()
+    name: str,
+    loss: str,
+    protocols: tuple[Protocol, ...],
+    *,
+    has_several_proxies: bool = True,
+    against: tuple[str, ...] = (),
 ) -> Arm:
-    stated = (Stated(_FEWER, {"loss.name": loss, "loss.proxies_per_class": 5}),) if several else ()
+    stated = (SourcedSettings(_FEWER, {"loss.name": loss, "loss.proxies_per_class": 5}),) if has_several_proxies else ()
     return Arm(name, {"loss.name": loss}, protocols=(GLYPHS_PROXY, *protocols), stated=stated, against=against)
 
 
@@ -24,16 +29,16 @@ SPACE = Space(
     name="mpa_family",
     title="MPA, MPA-DW and MPA-AP beside SoftTriple, Proxy-Anchor and Proxy-NCA",
     question="Which proxy loss is best, and does it need several proxies per class?",
-    citation=MPA.at("section 4.3, Tables 4, 5 and 6"),
+    citation=MPA.cite("section 4.3, Tables 4, 5 and 6"),
     scientific=(),
     fixed={},
     arms=(
-        _arm("ProxyNCA", "proxy_nca", MPA_PROXY_NCA, several=False),
+        _arm("ProxyNCA", "proxy_nca", MPA_PROXY_NCA, has_several_proxies=False),
         _arm("SoftTriple (our)", "soft_triple", MPA_SOFT_TRIPLE),
-        _arm("ProxyAnchor (our)", "proxy_anchor", MPA_PROXY_ANCHOR, several=False),
-        _arm("MPA", "mpa", MPA_ANCHOR, against=_ONE),
-        _arm("MPA-DW", "mpa_dw", MPA_DW, against=_ONE),
-        _arm("MPA-AP", "mpa_ap", MPA_AP, against=_ONE),
+        _arm("ProxyAnchor (our)", "proxy_anchor", MPA_PROXY_ANCHOR, has_several_proxies=False),
+        _arm("MPA", "mpa", MPA_ANCHOR, against=_SINGLE_PROXY),
+        _arm("MPA-DW", "mpa_dw", MPA_DW, against=_SINGLE_PROXY),
+        _arm("MPA-AP", "mpa_ap", MPA_AP, against=_SINGLE_PROXY),
     ),
     baseline="ProxyAnchor (our)",
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),
@@ -47,10 +52,10 @@ SPACE = Space(
         "47: SoftTriple with one proxy is CosFace",
         "48: of two classes MPA-DW has one softplus of negatives; MPA-AP is never more than MPA-DW",
     ),
-    differs="the protocols differ in the losses' own settings alone: number of proxies, scale, margin",
+    differs="the protocols differ only in settings of the losses: number of proxies, scale, margin",
     notes=(
         "alpha of MPA, and lambda and delta of the rerun SoftTriple, are not printed; ours are those of the released codes "
         "of Proxy-Anchor and SoftTriple.",
-        "The paper cites Proxy-NCA without a rerun; here it is trained as the others.",
+        "The paper cites Proxy-NCA without a rerun; here it trains as the others do.",
     ),
 )

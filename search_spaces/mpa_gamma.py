@@ -12,7 +12,7 @@ SPACE = Space(
     name="mpa_gamma",
     title="MPA: temperature gamma of the proxies' weights",
     question="Does it matter how sharply a picture prefers its nearest proxy of a class?",
-    citation=MPA.at("section 3.1 and section 4.2 (gamma = .1)"),
+    citation=MPA.cite("section 3.1 and section 4.2 (gamma = .1)"),
     scientific=(Knob("loss.gamma", Grid((0.02, 0.05, 0.1, 0.3, 1.0), scale="log"), symbol="gamma", origin="ours"),),
     fixed={path: value for path, value in {**MPA_SETTINGS, "loss.tau": 0.2}.items() if path != "loss.gamma"},
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),

@@ -15,7 +15,7 @@ SPACE = Space(
     name="mpa_proxies",
     title="MPA: proxies per class",
     question="Do several proxies a class help, and how many?",
-    citation=MPA.at("section 4.4, Tables 7 and 8, Figures 2 and 3"),
+    citation=MPA.cite("section 4.4, Tables 7 and 8, Figures 2 and 3"),
     scientific=(PROXIES,),
     fixed={},
     arms=(
@@ -40,6 +40,6 @@ SPACE = Space(
     ),
     margin=1.0,
     identities=("42: K = 1 is Proxy-Anchor",),
-    differs="the two protocols differ in the loss's own settings alone",
+    differs="the two protocols differ only in the settings of the losses",
     notes=(ALPHA,),
 )

@@ -12,7 +12,7 @@ SPACE = Space(
     name="mpa_proxies_tau",
     title="MPA: proxies per class and the weight tau that pulls them together",
     question="Does the best number of proxies depend on how strongly they are pulled together?",
-    citation=MPA.at("section 3.1 (equation 3) and section 4.4"),
+    citation=MPA.cite("section 3.1 (equation 3) and section 4.4"),
     scientific=(PROXIES, Knob("loss.tau", Grid((0.0, 0.2, 1.0)), symbol="tau", origin="ours")),
     fixed=MPA_SETTINGS,
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),

@@ -12,7 +12,7 @@ SPACE = Space(
     name="mpa_tau",
     title="MPA: weight tau of the proxies' distances",
     question="Does it matter how strongly the proxies of a class are pulled together?",
-    citation=MPA.at("section 3.1 (equation 3) and section 4.2 (tau = .2)"),
+    citation=MPA.cite("section 3.1 (equation 3) and section 4.2 (tau = .2)"),
     scientific=(Knob("loss.tau", Grid((0.0, 0.1, 0.2, 0.5, 1.0)), symbol="tau", origin="ours"),),
     fixed=MPA_SETTINGS,
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),

@@ -11,7 +11,7 @@ SPACE = Space(
     name="npair_scale",
     title="Normalised N-pair: scale s",
     question="How large should the scale of the cosines be, and does it matter?",
-    citation=SEC.at("supplement, section B.1 (25 chosen, 64 tried and worse); rebuttal (reviewer 3, R3)"),
+    citation=SEC.cite("supplement, section B.1 (25 chosen, 64 tried and worse); rebuttal (reviewer 3, R3)"),
     scientific=(Knob("loss.scale", Grid((5.0, 10.0, 25.0, 64.0, 100.0), scale="log"), symbol="s", origin="ours"),),
     fixed={},
     arms=(
@@ -38,5 +38,5 @@ SPACE = Space(
     margin=1.0,
     identities=("13: N-pair is a cross entropy over the classes of the batch",),
     differs="N-pair and the semihard triplet loss each have the pictures a class and the learning rate printed for them",
-    notes=("The paper tried 25 and 64 and prints no figures of the comparison; the range around them is ours.",),
+    notes=("The paper tried 25 and 64 and prints no numbers of the comparison; the range around them is ours.",),
 )

@@ -1,7 +1,7 @@
 """Our settings for the methods of the papers' tables, under the tables' names.
 
-With the authors' protocol and a row's hyperparameters they give the conditions of a printed number. `papers.py` assigns
-them to tables.
+Together with the authors' protocol and the hyperparameters of a row, they give the conditions of a printed number.
+`papers.py` assigns them to tables.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ def _with_norms(
     plain: str | None = None,
     schedules: tuple[str, str] = ("constant", "constant"),
 ) -> tuple[PrintedMethod, ...]:
-    """Return a loss plain, with L2-reg, SEC and SEC-EMA; `plain` is the protocol of the loss alone.
+    """Return the methods of a loss: without a regularizer, with L2-reg, with SEC and with SEC-EMA.
 
-    `schedules` are the schedule of eta for L2-reg and SEC, and the one for SEC-EMA.
+    `plain` is the protocol without a regularizer, if it is another one. `schedules` are the schedules of eta: first that of
+    L2-reg and SEC, then that of SEC-EMA.
     """
-    growing = {**knobs, **_NORMS}
-    first: dict[str, Value] = {"regularizer.schedule": schedules[0]}
-    second: dict[str, Value] = {"regularizer.schedule": schedules[1]}
+    columns = {**knobs, **_NORMS}
+    schedule: dict[str, Value] = {"regularizer.schedule": schedules[0]}
+    ema_schedule: dict[str, Value] = {"regularizer.schedule": schedules[1]}
     return (
         # A table writes eta = 0 for the plain loss; without a regularizer there is nothing to weigh.
-        PrintedMethod(name, {**settings, **_NONE}, plain or protocol, growing),
-        PrintedMethod(f"{name}+L2-reg", {**settings, **_L2, **first}, protocol, growing),
-        PrintedMethod(f"{name}+SEC", {**settings, **SEC, **first}, protocol, growing),
-        PrintedMethod(f"{name}+SEC-EMA", {**settings, **_EMA, **second}, protocol, growing),
+        PrintedMethod(name, {**settings, **_NONE}, plain or protocol, columns),
+        PrintedMethod(f"{name}+L2-reg", {**settings, **_L2, **schedule}, protocol, columns),
+        PrintedMethod(f"{name}+SEC", {**settings, **SEC, **schedule}, protocol, columns),
+        PrintedMethod(f"{name}+SEC-EMA", {**settings, **_EMA, **ema_schedule}, protocol, columns),
     )
 
 

@@ -11,7 +11,7 @@ SPACE = Space(
     name="sec_eta",
     title="SEC: weight eta",
     question="How strongly should the norms be pulled together, and does it matter?",
-    citation=SEC.at("supplement, section B.1 (grid) and Table 5; rebuttal, Table 2"),
+    citation=SEC.cite("supplement, section B.1 (grid) and Table 5; rebuttal, Table 2"),
     scientific=(Knob("regularizer.eta", Grid((0.25, 0.5, 1.0), scale="log"), symbol="eta"),),
     fixed={"loss.name": "semihard_triplet", "loss.margin": 0.2, "regularizer.name": "sec", "regularizer.rho": 1.0},
     baseline=Baseline("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}),

@@ -11,7 +11,7 @@ SPACE = Space(
     name="sec_eta_rho",
     title="SEC-EMA: weight eta and momentum rho",
     question="Does the best momentum depend on how strongly the norms are pulled together?",
-    citation=SEC.at("supplement, section B.1 (eta) and Table 4 (rho)"),
+    citation=SEC.cite("supplement, section B.1 (eta) and Table 4 (rho)"),
     scientific=(
         Knob("regularizer.eta", Grid((0.25, 0.5, 1.0), scale="log"), symbol="eta"),
         Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 1.0), scale="log"), symbol="rho"),
@@ -21,5 +21,5 @@ SPACE = Space(
     protocols=(GLYPHS_TRIPLET, *SEC_TRIPLET),
     margin=1.0,
     identities=("1: rho = 1 is plain SEC at every step", "2: eta = 0 is the base loss, bit for bit"),
-    notes=("The paper varies each alone: rho at the eta chosen for plain SEC, eta at rho = 1.",),
+    notes=("The paper varies one at a time: rho at the eta chosen for plain SEC, eta at rho = 1.",),
 )

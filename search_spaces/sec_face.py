@@ -5,33 +5,25 @@ from __future__ import annotations
 from search_spaces.papers import FACES, SEC
 from search_spaces.protocols import faces
 from search_spaces.protocols.faces import DIGITS_FACE, GLYPHS_FACE
-from tune_dml.space import Arm, Grid, Knob, Published, Space, Value
+from tune_dml.space import Arm, CurveReference, Grid, Knob, Space, Value
 
-HEADS: tuple[tuple[str, dict[str, Value]], ...] = (
+_HEADS: tuple[tuple[str, dict[str, Value]], ...] = (
     ("Sphereface", {"loss.name": "sphereface", "loss.margin": 3}),
     ("Cosface", {"loss.name": "cosface"}),
     ("Arcface", {"loss.name": "arcface"}),
 )
-_MEASURED = (
+_METRICS = (
     *((name, "verification_acc") for name in FACES[:3]),
     *(("MegaFace", f"rank1@1e{power}") for power in (6, 5, 4, 3)),
 )
 _ETA = Knob("regularizer.eta", Grid((0.5, 1.0, 5.0, 10.0), scale="log"), symbol="eta")
 _L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
-RHO = Knob("regularizer.rho", Grid((0.1, 0.2, 0.4, 0.7, 1.0), scale="log"), symbol="rho", origin="ours")
+_RHO = Knob("regularizer.rho", Grid((0.1, 0.2, 0.4, 0.7, 1.0), scale="log"), symbol="rho", origin="ours")
 _FIXED: dict[str, Value] = {"task.name": "face_recognition"}
-PROTOCOLS = (GLYPHS_FACE, DIGITS_FACE, *faces.FACES)
-_CITATION = SEC.at("supplement, section B.2 (grids) and Table 6")
-_DIFFERS = "the three heads are different losses, each with the margin and scale that is printed or usual for it"
-_NOTES = (
-    "eta is 0 in the first three epochs and grows during the fourth; with SEC-EMA it is min(1, 500 t/T).",
-    "SphereFace has m = 3: the paper says that m = 4 does not converge on CASIA-WebFace, but not which m does.",
-    "Our head for faces has a batch norm after the last layer, which ruins SEC in the rebuttal's Table 5: sec_face_head "
-    "compares it with a plain last layer.",
-)
+_PROTOCOLS = (GLYPHS_FACE, DIGITS_FACE, *faces.FACES)
 
 
-def _curves(method: str, baseline: str, knob: str) -> tuple[Published, ...]:
+def _curves(method: str, baseline: str, knob: str) -> tuple[CurveReference, ...]:
     return tuple(
         SEC.table("6", "supplement").curve(
             dataset,
@@ -41,7 +33,7 @@ def _curves(method: str, baseline: str, knob: str) -> tuple[Published, ...]:
             baseline=baseline,
             note=f"Only the chosen {knob} is printed. Trained on CASIA-WebFace; the embedding size is not stated.",
         )
-        for dataset, metric in _MEASURED
+        for dataset, metric in _METRICS
     )
 
 
@@ -49,12 +41,12 @@ SPACE = Space(
     name="sec_face",
     title="SEC for face recognition: three heads, plain, with L2-reg, SEC and SEC-EMA",
     question="Does pulling the norms together help to recognise people, and how strongly should it?",
-    citation=_CITATION,
+    citation=SEC.cite("supplement, section B.2 (grids) and Table 6"),
     scientific=(),
     fixed=_FIXED,
     arms=tuple(
         arm
-        for name, head in HEADS
+        for name, head in _HEADS
         for arm in (
             Arm(name, {**head, "regularizer.name": "none"}),
             Arm(
@@ -72,16 +64,16 @@ SPACE = Space(
             Arm(
                 f"{name}+SEC-EMA",
                 {**head, "regularizer.name": "sec", "regularizer.eta": 1.0, "regularizer.schedule": "capped_linear"},
-                own_knobs=(RHO,),
+                own_knobs=(_RHO,),
                 against=(name,),
             ),
         )
     ),
     baseline="Arcface",
-    protocols=PROTOCOLS,
+    protocols=_PROTOCOLS,
     published=tuple(
         curve
-        for name, _ in HEADS
+        for name, _ in _HEADS
         for suffix, knob in (("L2-reg", "eta"), ("SEC", "eta"), ("SEC-EMA", "rho"))
         for curve in _curves(f"{name}+{suffix}", name, knob)
     ),
@@ -92,9 +84,12 @@ SPACE = Space(
         "1: rho = 1 is plain SEC at every step",
         "3: L2-reg is SEC with a fixed mean of 0",
     ),
-    differs=_DIFFERS,
+    differs="the three heads are different losses, each with the margin and scale that is printed or usual for it",
     notes=(
-        *_NOTES,
+        "eta is 0 in the first three epochs and grows during the fourth; with SEC-EMA it is min(1, 500 t/T).",
+        "SphereFace has m = 3: the paper says that m = 4 does not converge on CASIA-WebFace, but not which m does.",
+        "Our head for faces has a batch norm after the last layer, which ruins SEC in the rebuttal's Table 5: sec_face_head "
+        "compares it with a plain last layer.",
         "The table's softmax has no margin to choose: --arm Arcface with --set loss.name=softmax trains it.",
     ),
 )
@@ -103,7 +98,7 @@ WITH_HEADS = Space(
     name="sec_face_head",
     title="SEC for face recognition with and without a batch norm after the last layer",
     question="Does the batch norm after the last layer, usual for faces, ruin SEC as it does in retrieval?",
-    citation=SEC.at("rebuttal, Table 5 (in retrieval); supplement, section B.2"),
+    citation=SEC.cite("rebuttal, Table 5 (in retrieval); supplement, section B.2"),
     scientific=(),
     fixed={**_FIXED, "loss.name": "arcface"},
     arms=tuple(
@@ -124,7 +119,7 @@ WITH_HEADS = Space(
     ),
     gain_differences=(("fc_bn+SEC", "fc+SEC"),),
     baseline="fc",
-    protocols=PROTOCOLS[:3],
+    protocols=_PROTOCOLS[:3],
     metric="val/verification_accuracy",
     margin=0.5,
     identities=("2: eta = 0 is the base loss, bit for bit",),

@@ -11,7 +11,7 @@ SPACE = Space(
     name="sec_l2",
     title="L2-reg: weight eta of the mean squared norm",
     question="How sensitive is the outcome to the weight of the L2 norm penalty, compared with SEC's eta?",
-    citation=SEC.at("supplement, section B.1 (grid), section C.1 and Table 3"),
+    citation=SEC.cite("supplement, section B.1 (grid), section C.1 and Table 3"),
     scientific=(Knob("regularizer.eta", Grid((1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2), scale="log"), symbol="eta"),),
     fixed={"loss.name": "triplet", "loss.margin": 1.0, "regularizer.name": "l2"},
     baseline=Baseline("no L2-reg", {"regularizer.name": "none", "regularizer.eta": 0.0}),

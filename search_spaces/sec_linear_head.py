@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from search_spaces.papers import SEC
 from search_spaces.protocols.simclr import GLYPHS_SIMCLR_LINEAR_HEAD, SIMCLR_LINEAR_HEAD
-from tune_dml.space import Arm, Grid, Knob, Space, Stated
+from tune_dml.space import Arm, Grid, Knob, SourcedSettings, Space
 
 SPACE = Space(
     name="sec_linear_head",
     title="SEC for contrastive learning with a linear head",
     question="Does SEC help contrastive learning where nothing but a linear layer follows the features?",
-    citation=SEC.at("rebuttal, Table 1"),
+    citation=SEC.cite("rebuttal, Table 1"),
     scientific=(Knob("regularizer.eta", Grid((0.05, 0.1, 0.25), scale="log"), symbol="eta", origin="ours"),),
     fixed={
         "task.name": "contrastive",
@@ -27,7 +27,7 @@ SPACE = Space(
         ),
     ),
     baseline="NT-Xent",
-    stated=(Stated(SEC.says("rebuttal, Table 1"), {"model.head": "fc"}),),
+    stated=(SourcedSettings(SEC.source("rebuttal, Table 1"), {"model.head": "fc"}),),
     protocols=(GLYPHS_SIMCLR_LINEAR_HEAD, *SIMCLR_LINEAR_HEAD),
     published=(
         SEC.table("1", "rebuttal").curve(

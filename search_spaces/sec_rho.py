@@ -5,27 +5,27 @@ from __future__ import annotations
 from search_spaces.papers import SEC
 from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET, IMAGE_FOLDER_SMALL
 from search_spaces.protocols.sec import SEC_TRIPLET
-from search_spaces.protocols.shared import with_also
-from tune_dml.space import Baseline, Grid, Knob, Space, Stated
+from search_spaces.protocols.shared import with_settings
+from tune_dml.space import Baseline, Grid, Knob, SourcedSettings, Space
 
 _ETA = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0}
 """The paper's weight for the triplet loss on each of its data sets."""
-_TABLE = SEC.says("supplement, Table 2")
+_TABLE = SEC.source("supplement, Table 2")
 
 SPACE = Space(
     name="sec_rho",
     title="SEC-EMA: momentum rho of the mean norm",
     question="Does the momentum of the running mean norm matter, and is plain SEC (rho = 1) the best choice?",
-    citation=SEC.at("supplement, section D.1 and Table 4"),
+    citation=SEC.cite("supplement, section D.1 and Table 4"),
     scientific=(Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), scale="log"), symbol="rho"),),
     fixed={"loss.name": "triplet", "loss.margin": 1.0, "regularizer.name": "sec"},
     baseline=Baseline("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}),
-    stated=(Stated(f"{_TABLE} (Cars196)", {"regularizer.eta": _ETA["cars196"]}),),
+    stated=(SourcedSettings(f"{_TABLE} (Cars196)", {"regularizer.eta": _ETA["cars196"]}),),
     protocols=(
         GLYPHS_TRIPLET,
         DIGITS_QUICK,
         IMAGE_FOLDER_SMALL,
-        *(with_also(p, "+sec", Stated(_TABLE, {"regularizer.eta": _ETA[p.dataset]})) for p in SEC_TRIPLET),
+        *(with_settings(p, "+sec", SourcedSettings(_TABLE, {"regularizer.eta": _ETA[p.dataset]})) for p in SEC_TRIPLET),
     ),
     published=(
         SEC.table("4", "supplement").curve(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from search_spaces.papers import SEC
 from search_spaces.protocols.simclr import DIGITS_SIMCLR, GLYPHS_SIMCLR, GLYPHS_SIMCLR_LONGER, SIMCLR, SIMCLR_LONGER
-from tune_dml.space import Arm, Grid, Knob, Protocol, Published, Space, Value
+from tune_dml.space import Arm, CurveReference, Grid, Knob, Protocol, Space, Value
 
 _ETA = Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta")
 _L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
-_GROWING: dict[str, Value] = {"regularizer.schedule": "linear"}
+_LINEAR: dict[str, Value] = {"regularizer.schedule": "linear"}
 
 
-def _printed(epochs: int) -> tuple[Published, ...]:
+def _published_curves(epochs: int) -> tuple[CurveReference, ...]:
     return tuple(
         SEC.table("7", "supplement").curve(
             dataset,
@@ -33,7 +33,7 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         name=name,
         title=f"SEC for contrastive learning beside NT-Xent, {epochs} epochs",
         question="Does pulling the norms together help representations learned without labels?",
-        citation=SEC.at("supplement, section B.3 (grids) and Table 7"),
+        citation=SEC.cite("supplement, section B.3 (grids) and Table 7"),
         scientific=(_ETA,),
         fixed={
             "task.name": "contrastive",
@@ -43,15 +43,26 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         },
         arms=(
             Arm("NT-Xent", {"regularizer.name": "none"}, knobs=()),
-            Arm("NT-Xent+L2-reg", {"regularizer.name": "l2", **_GROWING}, own_knobs=(_L2_ETA,), against=("NT-Xent",)),
-            Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, **_GROWING}, against=("NT-Xent",)),
             Arm(
-                "NT-Xent+SEC-EMA", {"regularizer.name": "sec", "regularizer.rho": 0.2, **_GROWING}, against=("NT-Xent",)
+                "NT-Xent+L2-reg",
+                {"regularizer.name": "l2", **_LINEAR},
+                own_knobs=(_L2_ETA,),
+                against=("NT-Xent",),
+            ),
+            Arm(
+                "NT-Xent+SEC",
+                {"regularizer.name": "sec", "regularizer.rho": 1.0, **_LINEAR},
+                against=("NT-Xent",),
+            ),
+            Arm(
+                "NT-Xent+SEC-EMA",
+                {"regularizer.name": "sec", "regularizer.rho": 0.2, **_LINEAR},
+                against=("NT-Xent",),
             ),
         ),
         baseline="NT-Xent",
         protocols=protocols,
-        published=_printed(epochs),
+        published=_published_curves(epochs),
         metric="val/linear_top1",
         margin=1.0,
         identities=("2: eta = 0 is the base loss, bit for bit", "3: L2-reg is SEC with a fixed mean of 0"),

@@ -36,7 +36,7 @@ CALLED_BY_OTHERS = [
     *("many_knobs", "badge", "card", "opening", "searchable"),  # read by the page's template
     *("identities", "f1", "accuracy_std", "effect", "shape_algorithm"),  # written to files by their dataclasses' fields
     *("account", "qos", "mem"),  # written into SLURM's script by their dataclass's fields
-    *("is_about", "decisions"),  # docs/generate_fidelity.py
+    *("applies_to", "decisions"),  # docs/generate_fidelity.py
     *("surfaces", "regret"),  # of replayed searches: benchmarks/search.py
     *("do_GET", "do_POST", "do_PATCH", "log_message", "daemon_threads"),  # http.server
     "checkpoints",  # read by training scripts

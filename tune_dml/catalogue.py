@@ -1,7 +1,7 @@
-"""Find search spaces, protocols, recipes and papers in the modules of every package that declares some.
+"""Find the search spaces, protocols, recipes and papers that installed packages declare.
 
-A package declares them by an entry point of the group `tune_dml.space_packages` (`search_spaces` is ours). The groups
-`tune_dml.spaces` and `tune_dml.protocols` add single objects.
+A package of declarations names itself in the entry-point group `tune_dml.space_packages`; `search_spaces` is ours. The
+groups `tune_dml.spaces` and `tune_dml.protocols` add single objects.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ RETRIEVAL = "retrieval"  # the default task
 
 @cache
 def spaces() -> dict[str, Space]:
-    """Return name -> space: every module-level space, and those of the entry-point group `tune_dml.spaces`."""
-    ours = [space for space in _declared() if isinstance(space, Space)]
+    """Return all spaces by name, in alphabetical order."""
+    ours = [space for space in _declarations() if isinstance(space, Space)]
     theirs = [space for _, space in load_entries("tune_dml.spaces")]
     return {space.name: space for space in sorted([*ours, *theirs], key=lambda space: space.name)}
 
 
 @cache
 def protocols() -> dict[str, Protocol]:
-    """Return name -> protocol."""
-    ours = [item for item in _declared() if isinstance(item, Protocol)]
+    """Return all protocols by name."""
+    ours = [item for item in _declarations() if isinstance(item, Protocol)]
     theirs = [protocol for _, protocol in load_entries("tune_dml.protocols")]
     return {protocol.name: protocol for protocol in [*ours, *theirs]}
 
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Return loss -> recipe, for the losses that have one."""
-    return {loss: item for item in _declared() if isinstance(item, Recipe) for loss in item.methods}
+    """Return the recipes by loss; some losses have none."""
+    return {loss: item for item in _declarations() if isinstance(item, Recipe) for loss in item.methods}
 
 
 @cache
 def papers() -> dict[str, Paper]:
-    """Return key -> paper."""
-    return {paper.key: paper for paper in _declared() if isinstance(paper, Paper)}
+    """Return all papers by key."""
+    return {paper.key: paper for paper in _declarations() if isinstance(paper, Paper)}
 
 
 def protocols_for(dataset: str, task: str) -> list[Protocol]:
@@ -54,26 +54,30 @@ def protocols_for(dataset: str, task: str) -> list[Protocol]:
 
 
 def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:
-    """Return the protocol of a data set for a task that applies if a space names none."""
-    known = protocols_for(dataset, task)
-    return next((protocol for protocol in known if protocol.default), known[0] if known else None)
+    """Return the protocol of a data set for a task if the space names none; None if the data set has none."""
+    candidates = protocols_for(dataset, task)
+    return next((protocol for protocol in candidates if protocol.default), candidates[0] if candidates else None)
 
 
 def protocol_of_loss(dataset: str, task: str, loss: str) -> Protocol | None:
-    """Return the protocol printed for a loss (of several, that for the fewest losses), or the data set's default."""
-    fitting = [protocol for protocol in protocols_for(dataset, task) if loss in protocol.methods]
-    return min(fitting, key=lambda one: len(one.methods), default=default_protocol(dataset, task))
+    """Return the protocol whose methods include a loss, or else the data set's default.
+
+    If several protocols include the loss, the one with the fewest methods is returned.
+    """
+    candidates = [protocol for protocol in protocols_for(dataset, task) if loss in protocol.methods]
+    return min(candidates, key=lambda protocol: len(protocol.methods), default=default_protocol(dataset, task))
 
 
-def named_protocol(name: str, place: str) -> Protocol:
-    """Return the protocol of a name. Raise ConfigError with the nearest name if it is unknown."""
+def find_protocol(name: str, location: str) -> Protocol:
+    """Return a protocol by name. Raise ConfigError, with the nearest name, if there is none."""
     if name not in protocols():
-        raise ConfigError(Problem(place, "unknown protocol", name, nearest(name, list(protocols()), what="protocol")))
+        remedy = nearest(name, list(protocols()), what="protocol")
+        raise ConfigError(Problem(location, "unknown protocol", name, remedy))
     return protocols()[name]
 
 
 def find_space(name: str) -> Space:
-    """Return the space of a name. Raise ConfigError with the nearest name if it is unknown."""
+    """Return a space by name. Raise ConfigError, with the nearest name, if there is none."""
     if name not in spaces():
         remedy = nearest(name, list(spaces()), what="space") + " A sweep file ends in .yaml or .yml."
         if Path(name).is_dir():
@@ -82,7 +86,8 @@ def find_space(name: str) -> Space:
     return spaces()[name]
 
 
-def _declared() -> list[object]:
+def _declarations() -> list[object]:
+    """Import the modules of every package of search spaces, and return what they declare."""
     packages = [package for _, package in load_entries("tune_dml.space_packages")]
     if not packages:
         rule = "a package of search spaces must be installed"

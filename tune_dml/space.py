@@ -1,4 +1,4 @@
-"""Classes to declare a search space, which holds no code and reads no file; `planning.plan` turns it into cells."""
+"""Declare search spaces: knobs, arms, protocols and published curves; `planning.plan` turns a space into cells."""
 
 # ruff: noqa: PLC0414 - spaces import the classes of `papers` from here
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tune_dml.papers.fidelity import FidelitySheet as FidelitySheet
 from tune_dml.papers.fidelity import Setting as Setting
 from tune_dml.papers.paper import METHOD as METHOD
 from tune_dml.papers.paper import Citation as Citation
+from tune_dml.papers.paper import CurveReference as CurveReference
 from tune_dml.papers.paper import Paper as Paper
 from tune_dml.papers.paper import PaperTable as PaperTable
 from tune_dml.papers.paper import Part as Part
 from tune_dml.papers.paper import PrintedMethod as PrintedMethod
-from tune_dml.papers.paper import Published as Published
 from tune_dml.papers.paper import Recipe as Recipe
 from tune_dml.papers.paper import Selection as Selection
 from tune_dml.papers.paper import Settings
-from tune_dml.papers.paper import Stated as Stated
+from tune_dml.papers.paper import SourcedSettings as SourcedSettings
 from tune_dml.papers.paper import Value as Value
 from tune_dml.programs.command import Program
 
@@ -31,6 +31,10 @@ Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
 SearchMethod = Literal["grid", "tpe", "gp", "cmaes", "nsga2", "random", "qmc"]
 """How cells are chosen: all of a grid, by an adaptive search (tpe to nsga2), or without feedback (random, qmc)."""
+
+_REPEATED_KNOB = "a knob may be declared once"
+_FIXED_KNOB = "a knob cannot be searched and fixed at once"
+_FIXED_TIE = "a setting that follows a knob cannot be searched or fixed as well"
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,14 @@ class Knob:
 
     @property
     def label(self) -> str:
-        """The axis title: symbol and path."""
+        """Axis title: symbol, path and unit."""
         unit = f" [{self.unit}]" if self.unit else ""
         return (f"{self.symbol} ({self.path})" if self.symbol not in {"", self.path} else self.path) + unit
 
 
 @dataclass(frozen=True)
 class Tie:
-    """A setting that is `factor` times a knob, such as K = 2B; `divided`: `factor` over it, rounded (steps = N / B)."""
+    """A setting that is `factor` times a knob (K = 2B) or, if `divided`, `factor` / knob, rounded (steps = N / B)."""
 
     path: str
     knob: str
@@ -106,22 +110,23 @@ class Protocol:
     default: bool = False
     """Whether spaces without a protocol use it for its data set."""
     methods: tuple[str, ...] = ()
-    """The losses that it is printed for; empty for any loss."""
-    still_gains: Mapping[str, float] = field(default_factory=dict)  # loss -> gain in points of R@1 from twice the steps
+    """Losses for which the source states it; empty for any loss."""
+    still_gains: Mapping[str, float] = field(default_factory=dict)
+    """Points of R@1 that a loss gains from twice the steps, for losses whose training has not converged."""
 
     @classmethod
-    def cited(
+    def from_paper(
         cls,
         name: str,
         dataset: str,
-        *stated: Stated,
+        *stated: SourcedSettings,
         note: str = "",
         default: bool = False,
         methods: tuple[str, ...] | None = None,
     ) -> Protocol:
-        """Merge statements of a paper into a protocol; later ones win.
+        """Merge settings that a paper states into a protocol; later settings override earlier ones.
 
-        `methods` defaults to the loss that it sets. A protocol without methods is used only when chosen by name.
+        `methods` defaults to the loss that the settings name. With empty `methods`, users must choose it by name.
         """
         settings = {path: value for part in stated for path, value in part.settings.items()}
         sources = {path: part.source for part in stated for path in part.settings}
@@ -130,7 +135,7 @@ class Protocol:
 
     @property
     def family(self) -> str:
-        """The source shared with other protocols: `sec` of `sec/cub200-ms`."""
+        """First part of the name, shared by the protocols of one source: `sec` of `sec/cub200-ms`."""
         return self.name.partition("/")[0]
 
 
@@ -141,15 +146,15 @@ class Arm:
     name: str
     settings: Settings = field(default_factory=dict)
     knobs: tuple[str, ...] | None = None
-    """Paths of the space's knobs that it has; None for all."""
+    """Paths of the space's knobs that the arm searches; None for all."""
     own_knobs: tuple[Knob, ...] = ()
     """Knobs of this arm only, or with other values than in the space."""
     ties: tuple[Tie, ...] = ()
     protocols: tuple[Protocol, ...] = ()
     """Protocols that replace those of the space, one per data set."""
     against: tuple[str, ...] = ()
-    """Arms that it is compared with; each gain is a declared contrast."""
-    stated: tuple[Stated, ...] = ()
+    """Names of the arms over which its gain is measured; each gain is a declared contrast."""
+    stated: tuple[SourcedSettings, ...] = ()
     """Settings for every data set; a protocol overrides them."""
 
 
@@ -173,7 +178,7 @@ class Space:
     ties: tuple[Tie, ...] = ()
     baseline: Arm | str | None = None
     """The arm that the others are compared with, or its name among `arms`."""
-    published: tuple[Published, ...] = ()
+    published: tuple[CurveReference, ...] = ()
     default_dataset: str = "glyphs"
     metric: str = "val/recall_at_1"
     goal: Literal["maximize", "minimize"] = "maximize"
@@ -183,19 +188,19 @@ class Space:
     """Identities between cells, by their numbers in docs/specification.md."""
     notes: tuple[str, ...] = ()
     arms: tuple[Arm, ...] = ()
-    """The compared methods, crossed with the knobs; without any, the space is one unnamed arm."""
+    """The compared methods, crossed with the knobs; a space without arms has one unnamed arm."""
     gain_differences: tuple[tuple[str, str], ...] = ()
     """Pairs of arms with one `against` each, whose gains are compared."""
-    stated: tuple[Stated, ...] = ()
+    stated: tuple[SourcedSettings, ...] = ()
     """Settings for every data set; a protocol overrides them."""
     positive_pairs: int | None = None
     """Positive pairs of the batches for which `loss.k` is printed; K scales with the pairs of other batches."""
     differs: str = ""
-    """Why its arms may differ in protocol, pair term or reduction; if empty they must not."""
+    """Reason why the arms differ in protocol, pair term or reduction; empty if they must not differ."""
     program: Program | None = None
-    """The user's own script, which trains each trial; None for trials of this program."""
+    """The user's own training script; None if tune_dml trains the trials."""
     origin: str = field(default="", compare=False)
-    """The sweep file that declares it; empty otherwise."""
+    """Path of the sweep file that declares the space; empty for a space declared in Python."""
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -219,12 +224,12 @@ class Space:
 
     def contrasts_among(self, names: Set[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Return the declared gains (arm, reference) among these arms, and the pairs of arms whose gains are compared."""
-        gains = [(arm.name, other) for arm in self.every_arm for other in arm.against if {arm.name, other} <= names]
-        gaining = {arm for arm, _ in gains}
-        return gains, [pair for pair in self.gain_differences if set(pair) <= gaining]
+        gains = [(arm.name, name) for arm in self.every_arm for name in arm.against if {arm.name, name} <= names]
+        arms_with_gain = {arm for arm, _ in gains}
+        return gains, [pair for pair in self.gain_differences if set(pair) <= arms_with_gain]
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of a name. Raise KeyError if there is none."""
+        """Return an arm by name. Raise KeyError if there is none."""
         return {arm.name: arm for arm in self.every_arm}[name]
 
     def knobs_of(self, arm: Arm) -> tuple[Knob, ...]:
@@ -237,25 +242,25 @@ class Space:
     def scientific_of(self, arm: Arm) -> tuple[Knob, ...]:
         """Return an arm's scientific knobs; all of its knobs if it has none and the space has no arms."""
         knobs = self.knobs_of(arm)
-        about = tuple(knob for knob in knobs if not self.is_nuisance(knob.path))
-        return about if about or self.arms else knobs
+        scientific = tuple(knob for knob in knobs if not self.is_nuisance(knob.path))
+        return scientific if scientific or self.arms else knobs
 
     def is_nuisance(self, path: str) -> bool:
         """Return whether a knob is a nuisance knob."""
         return any(knob.path == path for knob in self.nuisance)
 
     def ties_of(self, arm: Arm) -> tuple[Tie, ...]:
-        """Return the ties of an arm: its own, and those of the space whose knob it has."""
+        """Return the ties of an arm: its own, and those of the space that follow one of its knobs."""
         paths = {knob.path for knob in self.knobs_of(arm)}
         return (*(tie for tie in self.ties if tie.knob in paths), *arm.ties)
 
-    def place(self, key: str = "", *, arm: str = "", knob: str = "") -> str:
-        """Return where a problem of this space is found: `sec_rho.loss.margin`, or a key of the sweep file."""
+    def location(self, key: str = "", *, arm: str = "", knob: str = "") -> str:
+        """Return the location that a problem names: `sec_rho.loss.margin`, or a key of the sweep file."""
         if not self.origin:
             return ".".join(filter(None, (self.name, arm, knob, key)))
-        searched = knob in {knob.path for knob in self.scientific}
-        above = ("arms", arm) if arm else ("parameters",) if searched else ()
-        keys = ".".join(filter(None, (*above, knob, key)))
+        is_scientific = knob in {knob.path for knob in self.scientific}
+        parents = ("arms", arm) if arm else ("parameters",) if is_scientific else ()
+        keys = ".".join(filter(None, (*parents, knob, key)))
         return f"{self.origin}, {keys}" if keys else self.origin
 
     def problems(self) -> list[Problem]:
@@ -263,37 +268,37 @@ class Space:
         problems = []
         paths = [knob.path for knob in self.scientific + self.nuisance]
         for path in _repeated(paths):
-            problems.append(Problem(self.place(knob=path), "a knob may be declared once", None, "Remove one of them."))
+            problems.append(Problem(self.location(knob=path), _REPEATED_KNOB, None, "Remove one of them."))
         for path in sorted(set(paths) & set(self.fixed)):
-            rule = "a knob cannot be searched and fixed at once"
-            problems.append(Problem(self.place(knob=path), rule, None, "Remove it from `fixed`."))
+            problems.append(Problem(self.location(knob=path), _FIXED_KNOB, None, "Remove it from `fixed`."))
         if not self.knobs and not self.arms:
-            problems.append(Problem(self.place(), "a space needs at least one knob", None, "Add one to `parameters`."))
+            rule = "a space needs at least one knob"
+            problems.append(Problem(self.location(), rule, None, "Add one to `parameters`."))
         if not 0 < self.margin < math.inf:
-            rule = "the margin must be greater than 0: below it, differences do not matter"
-            problems.append(Problem(self.place("margin"), rule, self.margin, "Example: 1.0 for one percentage point."))
+            rule = "the margin, the smallest difference that matters, must be greater than 0"
+            remedy = "Example: 1.0 for one percentage point."
+            problems.append(Problem(self.location("margin"), rule, self.margin, remedy))
         for knob in self.scientific + self.nuisance:
-            problems += _domain_problems(self.place(knob=knob.path), knob.domain)
+            problems += _domain_problems(self.location(knob=knob.path), knob.domain)
         every_path = [knob.path for knob in self.knobs]
         for tie in self.ties:
-            location = self.place(knob=tie.path)
+            location = self.location(knob=tie.path)
             if tie.knob not in every_path:
-                rule = "a setting can follow a knob of the space"
+                rule = "a tie must follow a knob of the space"
                 problems.append(Problem(location, rule, tie.knob, f"Its knobs are {', '.join(every_path)}."))
             if tie.path in {*every_path, *self.fixed}:
-                rule = "a setting that follows a knob cannot be searched or fixed as well"
-                problems.append(Problem(location, rule, None, "Remove it there."))
+                problems.append(Problem(location, _FIXED_TIE, None, "Remove the tie, or the other declaration."))
         return problems + self._arm_problems()
 
     def _arm_problems(self) -> list[Problem]:
         names = [arm.name for arm in self.every_arm]
         problems = [
-            Problem(self.place("arms"), "two arms of a space have one name", name, "Rename one of them.")
+            Problem(self.location("arms"), "the arms of a space must have different names", name, "Rename one of them.")
             for name in _repeated(names)
         ]
         if self.baseline_name is not None and self.baseline_name not in names:
             rule, remedy = "the baseline must be one of the arms", nearest(self.baseline_name, names, what="arm")
-            problems.append(Problem(self.place("baseline"), rule, self.baseline_name, remedy))
+            problems.append(Problem(self.location("baseline"), rule, self.baseline_name, remedy))
         for arm in self.every_arm:
             problems += _problems_of_arm(self, arm)
         return list(dict.fromkeys(problems + _contrast_problems(self)))
@@ -303,26 +308,25 @@ def _contrast_problems(space: Space) -> list[Problem]:
     names = [arm.name for arm in space.every_arm]
     problems = []
     for arm in space.every_arm:
-        location = space.place("against", arm=arm.name)
-        others = [name for name in names if name != arm.name]
-        rule = "an arm gains over another arm of its space"
+        location = space.location("against", arm=arm.name)
+        allowed = [name for name in names if name != arm.name]
         problems += [
-            Problem(location, rule, other, nearest(other, others, what="arm"))
-            for other in arm.against
-            if other not in others
+            Problem(location, "`against` must name other arms of the space", name, nearest(name, allowed, what="arm"))
+            for name in arm.against
+            if name not in allowed
         ]
-        for other in _repeated(arm.against):
-            problems.append(Problem(location, "an arm is compared with another one once", other, "Remove the repeat."))
-    location = space.place("gain_differences")
-    gaining = [arm.name for arm in space.every_arm if len(arm.against) == 1]
+        for name in _repeated(arm.against):
+            problems.append(Problem(location, "`against` must name each arm once", name, "Remove the repeat."))
+    location = space.location("gain_differences")
+    allowed = [arm.name for arm in space.every_arm if len(arm.against) == 1]
     for pair in space.gain_differences:
         for name in pair:
-            if name not in gaining:
-                rule = "a gain is that of an arm with one `against`"
-                remedy = nearest(name, gaining, what="arm") if gaining else "Declare `against` in two arms."
+            if name not in allowed:
+                rule = "`gain_differences` must name arms with exactly one `against`"
+                remedy = nearest(name, allowed, what="arm") if allowed else "Declare `against` in two arms."
                 problems.append(Problem(location, rule, name, remedy))
         if pair[0] == pair[1]:
-            problems.append(Problem(location, "two gains that are compared differ", pair[0], "Name another arm."))
+            problems.append(Problem(location, "a gain cannot be compared with itself", pair[0], "Name another arm."))
     return problems
 
 
@@ -331,8 +335,8 @@ def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
     problems = [
         Problem(
-            space.place(arm=arm.name, knob=path),
-            "an arm can have a knob of its space",
+            space.location(arm=arm.name, knob=path),
+            "`knobs` of an arm must be knobs of its space",
             path,
             nearest(path, declared, what="knob", dotted=True),
         )
@@ -342,40 +346,37 @@ def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
     symbols = [knob.symbol for knob in knobs.values() if knob.symbol]
     for symbol in _repeated(symbols):
         paths = ", ".join(path for path, knob in knobs.items() if knob.symbol == symbol)
-        rule = f"two knobs of one arm have the symbol {symbol!r}, which names them in every sentence"
-        problems.append(Problem(space.place("symbol"), rule, paths, "Give one of them another symbol."))
+        rule = f"two knobs of one arm have the symbol {symbol!r}; the report could not tell them apart"
+        problems.append(Problem(space.location("symbol"), rule, paths, "Give one of them another symbol."))
     for path in _repeated([knob.path for knob in arm.own_knobs]):
-        problems.append(
-            Problem(space.place(arm=arm.name, knob=path), "a knob may be declared once", None, "Remove one of them.")
-        )
+        problems.append(Problem(space.location(arm=arm.name, knob=path), _REPEATED_KNOB, None, "Remove one of them."))
     for path in sorted(knobs.keys() & arm.settings.keys()):
-        rule = "a knob of an arm cannot be set in it as well"
-        remedy = "Remove the setting, or leave the knob out of the arm's `knobs`."
-        problems.append(Problem(space.place(arm=arm.name, knob=path), rule, arm.settings[path], remedy))
+        rule = "an arm cannot both search and set a knob"
+        remedy = "Remove the setting, or remove the knob from the arm's `knobs`."
+        problems.append(Problem(space.location(arm=arm.name, knob=path), rule, arm.settings[path], remedy))
     for knob in arm.own_knobs:
-        problems += _domain_problems(space.place(arm=arm.name, knob=knob.path), knob.domain)
+        problems += _domain_problems(space.location(arm=arm.name, knob=knob.path), knob.domain)
         if knob.path in space.fixed:
-            rule = "a knob cannot be searched and fixed at once"
-            problems.append(Problem(space.place(arm=arm.name, knob=knob.path), rule, None, "Remove it there."))
+            location = space.location(arm=arm.name, knob=knob.path)
+            problems.append(Problem(location, _FIXED_KNOB, None, "Remove it from `fixed`."))
     return problems + _tie_problems(space, arm, knobs.keys())
 
 
 def _tie_problems(space: Space, arm: Arm, paths: Set[str]) -> list[Problem]:
-    problems = []
-    ties = space.ties_of(arm)
+    problems, ties = [], space.ties_of(arm)
     for tie in arm.ties:
         if tie.knob not in paths:
-            rule = "a setting can follow a knob that the arm has"
+            rule = "a tie must follow a knob of the arm"
             remedy = f"Its knobs are {', '.join(sorted(paths))}." if paths else "It has no knobs: remove the tie."
-            problems.append(Problem(space.place(arm=arm.name, knob=tie.path), rule, tie.knob, remedy))
-    set_here = {*paths, *arm.settings, *(space.fixed if arm.ties else ())}
+            problems.append(Problem(space.location(arm=arm.name, knob=tie.path), rule, tie.knob, remedy))
+    taken = {*paths, *arm.settings, *(space.fixed if arm.ties else ())}
     for tie in ties:
-        if (tie in arm.ties or tie.path in arm.settings) and tie.path in set_here:
-            rule = "a setting that follows a knob cannot be searched or fixed as well"
-            problems.append(Problem(space.place(arm=arm.name, knob=tie.path), rule, None, "Remove it there."))
+        if (tie in arm.ties or tie.path in arm.settings) and tie.path in taken:
+            location = space.location(arm=arm.name, knob=tie.path)
+            problems.append(Problem(location, _FIXED_TIE, None, "Remove the tie, or the other declaration."))
     for path in _repeated([tie.path for tie in ties]):
-        rule = "a setting can follow one knob"
-        problems.append(Problem(space.place(arm=arm.name, knob=path), rule, None, "Remove one of the ties."))
+        rule = "a setting can follow only one knob"
+        problems.append(Problem(space.location(arm=arm.name, knob=path), rule, None, "Remove one of the ties."))
     return problems
 
 

@@ -1,4 +1,4 @@
-"""Format numbers, durations, knob values and lists for people, the same on the screen and in the report."""
+"""Format numbers, durations, knob values and lists as text, for the terminal and the report alike."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a value is a number; booleans are not."""
+    """Return whether a value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_measurable(number: float) -> bool:
-    """Whether a figure is finite, and its squares are too: beyond 1e100 it counts as diverged."""
+    """Return whether a number is at most 1e100 in size; larger ones count as diverged, because their squares overflow."""
     return abs(number) <= 1e100
 
 
@@ -32,31 +32,31 @@ def value_text(value: Value) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Return `1 trial`, `2 trials`."""
+    """Return a count with its noun, in the plural if needed: `1 trial`, `2 trials`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def between(labels: Sequence[str]) -> str:
-    """Return the separator of a list of labels: a semicolon if a label has a comma."""
+def list_separator(labels: Sequence[str]) -> str:
+    """Return the separator for a list of labels: `; ` if a label contains a comma, else `, `."""
     return "; " if any(", " in label for label in labels) else ", "
 
 
 def joined(labels: Sequence[str]) -> str:
-    """Return `a, b and c`, separated by semicolons if a label has a comma."""
-    comma = between(labels)
-    most = comma.join(labels[:-1])
-    if not most:
+    """Return `a, b and c`, or `a, b; c; and d` if a label contains a comma."""
+    separator = list_separator(labels)
+    head = separator.join(labels[:-1])
+    if not head:
         return "".join(labels)
-    return f"{most}{';' if comma == '; ' else ''} and {labels[-1]}"
+    return f"{head}{';' if separator == '; ' else ''} and {labels[-1]}"
 
 
-def letters(name: object) -> str:
-    """Return a name in lower case without spaces and punctuation, in which spellings agree."""
+def spelling_key(name: object) -> str:
+    """Return a name in lower case, without spaces and punctuation: two spellings of one name have the same key."""
     return "".join(letter for letter in str(name).lower() if letter.isalnum())
 
 
 def json_value(value: Any) -> Any:
-    """Return a value as strict JSON stores it: dataclasses as objects, null for numbers that are not finite."""
+    """Convert a value to strict JSON: dataclasses become objects, numbers that are not finite become null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: json_value(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -69,13 +69,13 @@ def json_value(value: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """Return a text without a terminal's colours, control characters, line breaks and repeated spaces."""
+    """Remove terminal colours, control characters, line breaks and repeated spaces from a text."""
     plain = _COLOURS.sub("", text)
     return " ".join("".join(char if char.isprintable() else " " for char in plain).split())
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a text; `…` stands for the rest."""
+    """Cut a text to `limit` characters, the last of which is then `…`."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -91,11 +91,11 @@ def duration(seconds: float) -> str:
     """Return `8 s`, `3 min 05 s`, `2 h 10 min` or `3 d 4 h`; `?` if infinite."""
     if not math.isfinite(seconds):
         return "?"
-    minutes, rest = divmod(round(max(seconds, 0.0)), 60)
+    minutes, seconds_rest = divmod(round(max(seconds, 0.0)), 60)
     hours, minutes_rest = divmod(minutes, 60)
     days, hours_rest = divmod(hours, 24)
     if days:
         return f"{days} d {hours_rest} h"
     if hours:
         return f"{hours} h {minutes_rest:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    return f"{minutes} min {seconds_rest:02d} s" if minutes else f"{seconds_rest} s"

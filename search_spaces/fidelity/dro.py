@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, named
+from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, names_of
 from search_spaces.papers import DRO
 from search_spaces.protocols import dro
 from tune_dml.space import Decision, FidelitySheet
@@ -15,7 +15,7 @@ DRO_SHEET = FidelitySheet(
     "DRO",
     DRO,
     "Released code at commit e12a417, paper. The code's scripts are for CUB with 512 dimensions.",
-    named(dro.DRO_CUB200, dro.DRO_CUB200_64, dro.DRO_CARS196, dro.DRO_CARS196_64, dro.DRO_INSHOP, dro.DRO_INSHOP_64),
+    names_of(dro.DRO_CUB200, dro.DRO_CUB200_64, dro.DRO_CARS196, dro.DRO_CARS196_64, dro.DRO_INSHOP, dro.DRO_INSHOP_64),
     (
         Decision(
             "start of the backbone",
@@ -30,14 +30,14 @@ DRO_SHEET = FidelitySheet(
             {"model.pooling": "max", "model.head": "fc", "model.embedding_dim": 512},
             verdict="differs",
             why="Dimension 1024, as the paper's section 4.1 has it.",
-            of=_WIDE,
+            protocols=_WIDE,
         ),
         Decision(
             "head",
             "maximum pooling and one linear layer to 64 dimensions",
             "models/BN_Inception.py, lines 503 to 512; paper, section 4.2.1",
             {"model.pooling": "max", "model.head": "fc", "model.embedding_dim": 64},
-            of=_NARROW,
+            protocols=_NARROW,
         ),
         Decision(
             "start of the head",
@@ -89,10 +89,10 @@ DRO_SHEET = FidelitySheet(
         ),
         Decision(
             "channels",
-            "BGR, 0 to 255 less (104, 117, 128)",
+            "BGR from 0 to 255, less (104, 117, 128)",
             "DataSet/CUB200.py, lines 20 to 22 and 30",
             {"model.red_mean": 128.0},
-            ours="BGR less 104 and 117",
+            ours="BGR; blue and green are less 104 and 117",
         ),
         Decision(
             "batches",
@@ -100,21 +100,21 @@ DRO_SHEET = FidelitySheet(
             "utils/sampler.py, lines 42 to 71; run_train_00.sh, lines 33 and 52",
             {"batch.sampler": "m_per_class", "batch.batch_size": 80, "batch.instances_per_class": 5},
             ours="classes are drawn independently at every step",
-            of=(*_SMALL, "*-64"),
+            protocols=(*_SMALL, "*-64"),
         ),
         Decision(
             "batches",
             "640 pictures, five of a class",
             "paper, sections 4.1, 4.2.2 and 4.2.3",
             {"batch.sampler": "m_per_class", "batch.batch_size": 640, "batch.instances_per_class": 5},
-            of=("dro/inshop",),
+            protocols=("dro/inshop",),
         ),
         Decision(
             "steps",
             "1200 epochs of 6 batches: 100 classes of five pictures in batches of 80, the incomplete last one dropped",
             "train.py, lines 92 to 95; run_train_00.sh, line 54",
             {"training.steps": 7200},
-            of=_SMALL,
+            protocols=_SMALL,
         ),
         Decision(
             "steps",
@@ -123,12 +123,12 @@ DRO_SHEET = FidelitySheet(
             {"training.steps": 37_200},
             verdict="differs",
             why="12,000, as long as SEC trains on In-Shop.",
-            of=("dro/inshop*",),
+            protocols=("dro/inshop*",),
         ),
         Decision(
             "published number",
-            "saved weights of every fiftieth epoch are evaluated on test classes; no validation classes; which one is "
-            "printed is not stated",
+            "the weights of every fiftieth epoch are evaluated on test classes; there are no validation classes, and which "
+            "evaluation is printed is not stated",
             "train.py, lines 109 to 118; run_train_00.sh, lines 66 to 77",
             {"data.split": "paper_test_selection"},
             ours=ON_VALIDATION,

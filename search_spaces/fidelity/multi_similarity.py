@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, named
+from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, names_of
 from search_spaces.papers import MULTI_SIMILARITY
 from search_spaces.protocols.multi_similarity import MS_CUB200
 from tune_dml.space import Decision, FidelitySheet
@@ -10,8 +10,8 @@ from tune_dml.space import Decision, FidelitySheet
 MS_SHEET = FidelitySheet(
     "Multi-similarity",
     MULTI_SIMILARITY,
-    "Released code at commit 8db6c9c. Files lie in ret_benchmark/ where no folder is named.",
-    named(MS_CUB200),
+    "Released code at commit 8db6c9c. Paths are relative to ret_benchmark/; configs/ lies beside it.",
+    names_of(MS_CUB200),
     (
         Decision(
             "start of the backbone",
@@ -45,7 +45,7 @@ MS_SHEET = FidelitySheet(
         ),
         Decision(
             "schedule",
-            "a tenth from steps 1199 and 2399 on, counted from 0: the schedule moves before the optimizer; no warm-up",
+            "divided by 10 at steps 1199 and 2399, counted from 0: the schedule moves before the optimizer; no warm-up",
             "engine/trainer.py, line 71; solver/lr_scheduler.py, lines 43 to 47; configs/example.yaml, lines 14 and 17",
             {"optim.lr_schedule": "milestones", "optim.lr_milestones": [1199, 2399], "optim.lr_decay": 0.1},
         ),
@@ -75,15 +75,15 @@ MS_SHEET = FidelitySheet(
         ),
         Decision(
             "channels",
-            "BGR, 0 to 255 less (104, 117, 128)",
+            "BGR from 0 to 255, less (104, 117, 128)",
             "config/defaults.py, lines 66 to 68",
             {"model.red_mean": 128.0},
-            ours="BGR less 104 and 117",
+            ours="BGR; blue and green are less 104 and 117",
         ),
         Decision(
             "batches",
-            "80 pictures, five of a class; a class's pictures are dealt out before any comes again, and classes leave the "
-            "draw once they are dealt out",
+            "80 pictures, five of a class; no picture repeats before its class has shown all of its pictures, and a class "
+            "that has shown them all is not drawn again",
             "data/samplers/random_identity_sampler.py, lines 44 to 71; configs/example.yaml, lines 23 and 26",
             {"batch.sampler": "m_per_class", "batch.batch_size": 80, "batch.instances_per_class": 5},
             ours="classes and pictures are drawn independently at every step",

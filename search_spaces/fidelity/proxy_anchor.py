@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, named
+from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, names_of
 from search_spaces.papers import PROXY_ANCHOR
 from search_spaces.protocols import proxy_anchor
 from tune_dml.space import Decision, FidelitySheet
@@ -14,7 +14,7 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
     "Proxy-Anchor",
     PROXY_ANCHOR,
     "Released code at commit 51db570, with the options of the commands in its README. Files lie in code/.",
-    named(
+    names_of(
         proxy_anchor.PROXY_ANCHOR_CUB200,
         proxy_anchor.PROXY_ANCHOR_CARS196,
         proxy_anchor.PROXY_ANCHOR_SOP,
@@ -61,51 +61,53 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
             "1e-4 for head and backbone, 1e-2 for proxies",
             "train.py, lines 236 to 242; README.md",
             {"optim.lr": 1e-4, "optim.backbone_lr_multiplier": 1.0, "optim.loss_lr_multiplier": 100.0},
-            of=_SMALL,
+            protocols=_SMALL,
         ),
         Decision(
             "learning rates",
             "6e-4 for head and backbone, 6e-2 for proxies",
             "train.py, lines 236 to 242; README.md",
             {"optim.lr": 6e-4, "optim.backbone_lr_multiplier": 1.0, "optim.loss_lr_multiplier": 100.0},
-            of=_LARGE,
+            protocols=_LARGE,
         ),
         Decision(
             "schedule",
-            "one epoch in which head and proxies alone train",
+            "the first epoch trains only head and proxies",
             "train.py, lines 275 to 287; README.md",
             {"optim.freeze_backbone_epochs": 1.0},
         ),
         Decision(
             "schedule",
-            "half every 10 epochs",
+            "halved every 10 epochs",
             "train.py, line 256; README.md",
             {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 10, "optim.lr_decay": 0.5},
-            of=("proxy_anchor/cub200",),
+            protocols=("proxy_anchor/cub200",),
         ),
         Decision(
             "schedule",
-            "half every 20 epochs",
+            "halved every 20 epochs",
             "train.py, line 256; README.md",
             {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.5},
-            of=("proxy_anchor/cars196",),
+            protocols=("proxy_anchor/cars196",),
         ),
         Decision(
             "schedule",
-            "a quarter every 20 epochs",
+            "divided by 4 every 20 epochs",
             "train.py, line 256; README.md",
             {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.25},
-            of=_LARGE,
+            protocols=_LARGE,
         ),
-        Decision("gradients", "each entry at most 10", "train.py, lines 298 to 300", {"optim.clip_value": 10.0}),
+        Decision("gradients", "each entry is clipped to 10", "train.py, lines 298 to 300", {"optim.clip_value": 10.0}),
         Decision(
             "batch normalisation",
             "the backbone's stays in evaluation mode; gamma and beta train once the first epoch has switched them on",
             "net/bn_inception.py, lines 34 to 39; train.py, lines 266 to 287",
             {"model.freeze_bn": True, "model.freeze_bn_affine": False},
-            of=_SMALL,
+            protocols=_SMALL,
         ),
-        Decision("batch normalisation", "trains", "README.md (--bn-freeze 0)", {"model.freeze_bn": False}, of=_LARGE),
+        Decision(
+            "batch normalisation", "trains", "README.md (--bn-freeze 0)", {"model.freeze_bn": False}, protocols=_LARGE
+        ),
         Decision(
             "training pictures",
             "a window of .08 to 1 of the area and ratio 3/4 to 4/3 resized to 224, mirrored half the time",
@@ -128,10 +130,10 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
         ),
         Decision(
             "channels",
-            "BGR, 0 to 255 less (104, 117, 128)",
+            "BGR from 0 to 255, less (104, 117, 128)",
             "dataset/utils.py, lines 86 to 97",
             {"model.red_mean": 128.0},
-            ours="BGR less 104 and 117",
+            ours="BGR; blue and green are less 104 and 117",
         ),
         Decision(
             "batches",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.fidelity.shared import named
+from search_spaces.fidelity.shared import names_of
 from search_spaces.papers import SEC
 from search_spaces.protocols.faces import FACES
 from search_spaces.protocols.simclr import SIMCLR, SIMCLR_LINEAR_HEAD, SIMCLR_LONGER
@@ -22,11 +22,11 @@ FACES_SHEET = FidelitySheet(
     "SEC: faces",
     SEC,
     "Supplement, sections B.2 and D.2 and Table 6; no code was released.",
-    named(*FACES),
+    names_of(*FACES),
     (
         Decision(
             "start of the backbone",
-            "not stated, nor which backbone",
+            "neither the start nor the backbone is stated",
             _NOT_RELEASED,
             ours="ResNet-50 from random weights",
             verdict="unknown",
@@ -49,10 +49,10 @@ FACES_SHEET = FidelitySheet(
             verdict="unknown",
             why="A usual setting of this data set.",
         ),
-        Decision("learning rates", "from 0.1", "supplement, section B.2", {"optim.lr": 0.1}),
+        Decision("learning rates", "starts at 0.1", "supplement, section B.2", {"optim.lr": 0.1}),
         Decision(
             "schedule",
-            "a tenth after epochs 10 and 14",
+            "divided by 10 after epochs 10 and 14",
             "supplement, section B.2",
             {"optim.lr_schedule": "epoch_milestones", "optim.lr_epochs": [10, 14], "optim.lr_decay": 0.1},
         ),
@@ -86,7 +86,7 @@ FACES_SHEET = FidelitySheet(
             _NOT_RELEASED,
             ours="RGB in [-1, 1]",
             verdict="unknown",
-            why="As our ResNet takes pictures.",
+            why="Our ResNet takes pictures in this form.",
         ),
         Decision(
             "batches",
@@ -99,7 +99,7 @@ FACES_SHEET = FidelitySheet(
         Decision("steps", "16 epochs", "supplement, section B.2", {"training.epochs": 16}),
         Decision(
             "published number",
-            "selection is not stated; there are no validation people",
+            "how an evaluation is selected is not stated; there are no validation people",
             _NOT_RELEASED,
             ours="last evaluation, on 5% of the people held out",
             verdict="unknown",
@@ -112,7 +112,7 @@ SIMCLR_SHEET = FidelitySheet(
     "SEC: contrastive learning",
     SEC,
     "Supplement, section B.3 and Table 7; rebuttal, Table 1; no code was released.",
-    named(*SIMCLR, *SIMCLR_LONGER, *SIMCLR_LINEAR_HEAD),
+    names_of(*SIMCLR, *SIMCLR_LONGER, *SIMCLR_LINEAR_HEAD),
     (
         Decision(
             "start of the backbone",
@@ -128,23 +128,23 @@ SIMCLR_SHEET = FidelitySheet(
             _NOT_RELEASED,
             ours="1e-4 on weights",
             verdict="unknown",
-            why="As our protocol has it; not from a source of the paper.",
+            why="The value is ours; no source of the paper has one.",
         ),
         Decision(
             "learning rates",
-            "from 0.5, chosen among 0.5, 1 and 1.5",
+            "starts at 0.5, chosen among 0.5, 1 and 1.5",
             "supplement, section B.3",
             {"optim.lr": 0.5},
-            of=("sec/cifar10", "sec/cifar100", "*-200"),
+            protocols=("sec/cifar10", "sec/cifar100", "*-200"),
         ),
         Decision(
             "learning rates",
-            "0.1 to 0.5, which is not stated",
+            "a value from 0.1 to 0.5; which one is not stated",
             "rebuttal, Table 1",
             ours="0.3",
             verdict="unknown",
-            why="The middle of what is printed.",
-            of=("*-linear",),
+            why="The middle of the printed range.",
+            protocols=("*-linear",),
         ),
         Decision("schedule", "cosine", "supplement, section B.3", {"optim.lr_schedule": "cosine"}),
         Decision(
@@ -174,7 +174,7 @@ SIMCLR_SHEET = FidelitySheet(
             _NOT_RELEASED,
             ours="RGB in [-1, 1]",
             verdict="unknown",
-            why="As our ResNet takes pictures.",
+            why="Our ResNet takes pictures in this form.",
         ),
         Decision(
             "batches",
@@ -183,17 +183,21 @@ SIMCLR_SHEET = FidelitySheet(
             {"batch.batch_size": 256, "batch.sampler": "random"},
         ),
         Decision(
-            "steps", "100 epochs", "supplement, Table 7", {"training.epochs": 100}, of=("sec/cifar10", "sec/cifar100")
+            "steps",
+            "100 epochs",
+            "supplement, Table 7",
+            {"training.epochs": 100},
+            protocols=("sec/cifar10", "sec/cifar100"),
         ),
-        Decision("steps", "200 epochs", "supplement, Table 7", {"training.epochs": 200}, of=("*-200",)),
-        Decision("steps", "150 epochs", "rebuttal, Table 1", {"training.epochs": 150}, of=("*-linear",)),
+        Decision("steps", "200 epochs", "supplement, Table 7", {"training.epochs": 200}, protocols=("*-200",)),
+        Decision("steps", "150 epochs", "rebuttal, Table 1", {"training.epochs": 150}, protocols=("*-linear",)),
         Decision(
             "published number",
             "a linear classifier on frozen features, its rate among 1, 2, 5 and 10; selection is not stated",
             "supplement, section B.3",
             {"task.linear_lrs": [1.0, 2.0, 5.0, 10.0], "task.linear_epochs": 100},
             ours="the rate is chosen on pictures held out from training",
-            of=("sec/cifar10", "sec/cifar100", "*-200"),
+            protocols=("sec/cifar10", "sec/cifar100", "*-200"),
         ),
         Decision(
             "published number",
@@ -201,7 +205,7 @@ SIMCLR_SHEET = FidelitySheet(
             "rebuttal, reviewer 2",
             {"task.linear_lrs": [2.0, 5.0, 10.0], "task.linear_epochs": 50},
             ours="the rate is chosen on pictures held out from training",
-            of=("*-linear",),
+            protocols=("*-linear",),
         ),
     ),
 )

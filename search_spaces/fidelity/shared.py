@@ -22,6 +22,6 @@ SELECTION = "Selection on test classes is a labelled mode here (data.split=paper
 CUT_AT_256 = "Pictures are stored with a shorter side of 256 pixels, so a small window is enlarged from fewer pixels."
 
 
-def named(*protocols: Protocol) -> tuple[str, ...]:
+def names_of(*protocols: Protocol) -> tuple[str, ...]:
     """Return the names of protocols."""
     return tuple(protocol.name for protocol in protocols)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, named
+from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, names_of
 from search_spaces.papers import SOFT_TRIPLE
 from search_spaces.protocols import soft_triple
 from tune_dml.space import Decision, FidelitySheet
@@ -11,7 +11,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
     "SoftTriple",
     SOFT_TRIPLE,
     "Released code at commit cc1c32d, with the options of the command for Cars196 in its README.",
-    named(soft_triple.SOFT_TRIPLE_CUB200, soft_triple.SOFT_TRIPLE_CARS196, soft_triple.SOFT_TRIPLE_SOP),
+    names_of(soft_triple.SOFT_TRIPLE_CUB200, soft_triple.SOFT_TRIPLE_CARS196, soft_triple.SOFT_TRIPLE_SOP),
     (
         Decision(
             "start of the backbone",
@@ -57,7 +57,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
         ),
         Decision(
             "schedule",
-            "a tenth after 19 and 39 epochs: before the epochs that make the twentieth and the fortieth",
+            "divided by 10 after 19 and 39 epochs, so that the twentieth and the fortieth epoch have the lower rate",
             "train.py, lines 122 to 124 and 176 to 180",
             {"optim.lr_schedule": "epoch_milestones", "optim.lr_epochs": [19, 39], "optim.lr_decay": 0.1},
         ),
@@ -72,7 +72,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             "stays in evaluation mode; gamma and beta train and decay",
             "train.py, lines 137 to 141; README.md, line 20 (--freeze_BN)",
             {"model.freeze_bn": True, "model.freeze_bn_affine": False},
-            of=("soft_triple/cars196",),
+            protocols=("soft_triple/cars196",),
         ),
         Decision(
             "batch normalisation",
@@ -81,7 +81,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             ours="frozen, gamma and beta train",
             verdict="unknown",
             why="As on Cars196.",
-            of=("soft_triple/cub200", "soft_triple/sop"),
+            protocols=("soft_triple/cub200", "soft_triple/sop"),
         ),
         Decision(
             "training pictures",
@@ -105,10 +105,10 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
         ),
         Decision(
             "channels",
-            "BGR, 0 to 255 less (104, 117, 128)",
+            "BGR from 0 to 255, less (104, 117, 128)",
             "train.py, lines 68 to 71 and 92 to 103",
             {"model.red_mean": 128.0},
-            ours="BGR less 104 and 117",
+            ours="BGR; blue and green are less 104 and 117",
         ),
         Decision(
             "batches",
@@ -122,7 +122,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             "train.py, lines 106 to 108",
             ours="it is dropped",
             verdict="differs",
-            why="Every batch has one size; a later pass shows the pictures.",
+            why="All batches have the same size; later passes show the dropped pictures.",
         ),
         Decision("steps", "50 epochs", "train.py, line 32", {"training.epochs": 50}),
         Decision(

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from search_spaces.papers import DRO
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS_TO_32, LAST, SHOP_KS
-from tune_dml.space import Protocol, Stated
+from tune_dml.space import Protocol, SourcedSettings
 
 _CODE = f"code: {DRO.code}"
 
 _COMMON = (
     *BN_INCEPTION,
-    Stated(DRO.says("section 4"), {"optim.name": "adam", "optim.lr": 1e-5}),
-    Stated(DRO.says("sections 4.2.2 and 4.2.3"), {"batch.instances_per_class": 5}),
-    Stated(
+    SourcedSettings(DRO.source("section 4"), {"optim.name": "adam", "optim.lr": 1e-5}),
+    SourcedSettings(DRO.source("sections 4.2.2 and 4.2.3"), {"batch.instances_per_class": 5}),
+    SourcedSettings(
         _CODE,
         {
             "model.pooling": "max",
@@ -28,7 +28,7 @@ _COMMON = (
             "batch.sampler": "m_per_class",
         },
     ),
-    Stated(
+    SourcedSettings(
         f"{_CODE}, models/BN_Inception.py, lines 263 and 264: nn.Linear as torch starts it, zero biases",
         {"model.head_init": "torch_zero_bias"},
     ),
@@ -36,19 +36,19 @@ _COMMON = (
     LAST,
 )
 
-_SHORT_EPOCHS = Stated(
+_SHORT_EPOCHS = SourcedSettings(
     f"{_CODE}: 1200 epochs of 6 batches, one pass over the classes with 5 images each",
     {"training.steps": 7200, "training.eval_every": 600},
 )
-_SHOP_EPOCHS = Stated(
+_SHOP_EPOCHS = SourcedSettings(
     "open: the code's 1200 short epochs would be 37,200 steps on In-Shop; a third of them, as long as SEC trains",
     {"training.steps": 12_000, "training.eval_every": 2000},
 )
-_WIDE = Stated(DRO.says("section 4.1"), {"model.embedding_dim": 1024})
-_NARROW = Stated(DRO.says("section 4.2.1"), {"model.embedding_dim": 64, "batch.batch_size": 80})
-_SMALL_BATCH = Stated(DRO.says("section 4.1"), {"batch.batch_size": 80})
-_LARGE_BATCH = Stated(DRO.says("section 4.1"), {"batch.batch_size": 640})
-_MEMORY = Stated("open: so that 640 crops fit into 16 GiB; changes no number", {"training.micro_batch": 80})
+_WIDE = SourcedSettings(DRO.source("section 4.1"), {"model.embedding_dim": 1024})
+_NARROW = SourcedSettings(DRO.source("section 4.2.1"), {"model.embedding_dim": 64, "batch.batch_size": 80})
+_SMALL_BATCH = SourcedSettings(DRO.source("section 4.1"), {"batch.batch_size": 80})
+_LARGE_BATCH = SourcedSettings(DRO.source("section 4.1"), {"batch.batch_size": 640})
+_MEMORY = SourcedSettings("open: so that 640 crops fit into 16 GiB; changes no number", {"training.micro_batch": 80})
 
 _NOTE = "The code draws classes in passes, ours independently at every step. The paper selects on test."
 
@@ -56,9 +56,9 @@ _PAIRS = ("dro_topk", "dro_topk_pn", "dro_kl", "margin_all", "binomial", "margin
 _GROUPS = ("dro_kl_grouped", "lifted_structure", "multi_similarity")
 
 
-def _protocol(name: str, dataset: str, *stated: Stated) -> Protocol:
+def _protocol(name: str, dataset: str, *stated: SourcedSettings) -> Protocol:
     methods = _GROUPS if _NARROW in stated else _PAIRS
-    return Protocol.cited(f"dro/{name}", dataset, *_COMMON, *stated, note=_NOTE, methods=methods)
+    return Protocol.from_paper(f"dro/{name}", dataset, *_COMMON, *stated, note=_NOTE, methods=methods)
 
 
 DRO_CUB200 = _protocol("cub200", "cub200", _WIDE, _SMALL_BATCH, _SHORT_EPOCHS, KS_TO_32)

@@ -6,11 +6,11 @@ Backbone, batch size, scale, weight decay and the smaller margins of SphereFace 
 from __future__ import annotations
 
 from search_spaces.papers import SEC
-from tune_dml.space import Protocol, Stated
+from tune_dml.space import Protocol, SourcedSettings
 
 _COMMON = (
-    Stated(
-        f"{SEC.says('supplement, section B.2')} (16 epochs, lr .1, a tenth at epochs 10 and 14)",
+    SourcedSettings(
+        f"{SEC.source('supplement, section B.2')} (16 epochs, lr .1, a tenth at epochs 10 and 14)",
         {
             "task.name": "face_recognition",
             "optim.lr": 0.1,
@@ -20,8 +20,8 @@ _COMMON = (
             "training.epochs": 16,
         },
     ),
-    Stated(SEC.says("supplement, Table 6"), {"task.test_sets": ["lfw_bin", "agedb30", "cfp_fp"]}),
-    Stated(
+    SourcedSettings(SEC.source("supplement, Table 6"), {"task.test_sets": ["lfw_bin", "agedb30", "cfp_fp"]}),
+    SourcedSettings(
         "open: not stated; a usual setting for this data set",
         {
             "model.backbone": "resnet50",
@@ -39,8 +39,8 @@ _COMMON = (
             "training.precision": "bf16",
         },
     ),
-    Stated("open: not stated; as in the authors' released code for retrieval", {"model.head_init": "torch"}),
-    Stated(
+    SourcedSettings("open: not stated; as in the authors' released code for retrieval", {"model.head_init": "torch"}),
+    SourcedSettings(
         "open: mirror images are the only augmentation of aligned faces",
         {
             "augment.name": "crop_flip",
@@ -50,7 +50,7 @@ _COMMON = (
             "augment.ratio": [1.0, 1.0],
         },
     ),
-    Stated(
+    SourcedSettings(
         "open: the paper selects on the test sets; ours on people held out from training",
         {
             "data.split": "class_disjoint",
@@ -62,30 +62,32 @@ _COMMON = (
 )
 
 
-def _protocol(suffix: str, stated: Stated, *, default: bool = False) -> Protocol:
+def _protocol(suffix: str, stated: SourcedSettings, *, default: bool = False) -> Protocol:
     note = "Pass --set task.evaluation_root=DIR with the verification files; validation holds 5% of the people out."
-    return Protocol.cited(f"sec/webface{suffix}", "webface", *_COMMON, stated, note=note, default=default)
+    return Protocol.from_paper(f"sec/webface{suffix}", "webface", *_COMMON, stated, note=note, default=default)
 
 
 FACES_ARCFACE = _protocol(
     "",
-    Stated(
+    SourcedSettings(
         "open: smaller than .5, at which training diverged; the value is not in our sources",
         {"loss.name": "arcface", "loss.margin": 0.4, "loss.scale": 64.0},
     ),
     default=True,
 )
-FACES_SOFTMAX = _protocol("-softmax", Stated("open: the plain softmax of unit vectors", {"loss.name": "softmax"}))
+FACES_SOFTMAX = _protocol(
+    "-softmax", SourcedSettings("open: the plain softmax of unit vectors", {"loss.name": "softmax"})
+)
 FACES_COSFACE = _protocol(
     "-cosface",
-    Stated(
-        f"{SEC.says('supplement, section B.2')} (largely as the original papers)",
+    SourcedSettings(
+        f"{SEC.source('supplement, section B.2')} (largely as the original papers)",
         {"loss.name": "cosface", "loss.margin": 0.35, "loss.scale": 64.0},
     ),
 )
 FACES_SPHEREFACE = _protocol(
     "-sphereface",
-    Stated(
+    SourcedSettings(
         "open: smaller than 4, at which training diverged; the value is not in our sources",
         {"loss.name": "sphereface", "loss.margin": 3},
     ),
@@ -118,8 +120,8 @@ GLYPHS_FACE = Protocol(
         "training.epochs": 16,
         "training.eval_every": 272,
     },
-    note="Ours: same character or not, among characters never trained on; some ten seconds a trial on one CPU core. 16 epochs "
-    "as on CASIA-WebFace. A mirrored character is another one, so descriptors come from the picture alone.",
+    note="Ours: same character or not, among characters never trained on; some ten seconds a trial on one CPU core. 16 "
+    "epochs, as on CASIA-WebFace. The mirror image of a character is another one, so descriptors leave mirror images out.",
 )
 
 DIGITS_FACE = Protocol(

@@ -26,7 +26,7 @@ FEATURES_TRIPLET = Protocol(
     default=True,
     settings={**_HEADS, "batch.batch_size": 90},
     methods=ours.GLYPHS_TRIPLET.methods,
-    note="Ours: a linear head. Knobs that act on the backbone alone cannot matter here.",
+    note="Ours: a linear head. Knobs that act only on the backbone cannot matter here.",
 )
 
 FEATURES_PROXY = Protocol(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from search_spaces.papers import MPA
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS_TO_100
-from tune_dml.space import Protocol, Stated
+from tune_dml.space import Protocol, SourcedSettings
 
 _COMMON = (
     *BN_INCEPTION,
-    Stated(
-        MPA.says("section 4.2"),
+    SourcedSettings(
+        MPA.source("section 4.2"),
         {
             "model.pooling": "gem",
             "model.p": 3.0,
@@ -24,7 +24,7 @@ _COMMON = (
             "batch.sampler": "random",
         },
     ),
-    Stated(
+    SourcedSettings(
         "open: not stated; as in the released code of Proxy-Anchor",
         {
             "optim.backbone_lr_multiplier": 1.0,
@@ -44,26 +44,37 @@ _NOTE = (
     "The paper resizes test pictures to 256 x 256, which changes their shape; ours keeps it, as the released codes do."
 )
 
-PAPER = MPA.says("section 4.2")
-_ANCHOR_SCALE = Stated("open: not stated; Proxy-Anchor's value", {"loss.alpha": 32.0})
+PAPER = MPA.source("section 4.2")
+_ANCHOR_SCALE = SourcedSettings("open: not stated; Proxy-Anchor's value", {"loss.alpha": 32.0})
 
 
-def _family(name: str) -> tuple[Stated, ...]:
-    return (Stated(PAPER, {"loss.name": name, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.1}), _ANCHOR_SCALE)
+def _family_settings(name: str) -> tuple[SourcedSettings, ...]:
+    return (
+        SourcedSettings(PAPER, {"loss.name": name, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.1}),
+        _ANCHOR_SCALE,
+    )
 
 
-def _protocols(suffix: str, *stated: Stated, several: bool = True, rerun: bool = False) -> tuple[Protocol, ...]:
-    """Return a loss's protocol for each data set, with `several` proxies per class; a `rerun` is not its own paper's."""
+def _protocols(
+    suffix: str, *stated: SourcedSettings, has_several_proxies: bool = True, rerun: bool = False
+) -> tuple[Protocol, ...]:
+    """Return the protocols of a loss, one for each data set.
+
+    `has_several_proxies` sets the paper's number of proxies per class. `rerun` marks a loss of another paper, whose own
+    protocols these do not replace.
+    """
     return tuple(
-        Protocol.cited(
+        Protocol.from_paper(
             f"mpa/{name}{suffix}",
             name,
             *_COMMON,
             *stated,
-            Stated(PAPER, {"batch.batch_size": batch_size, "training.epochs": epochs}),
-            *([Stated(PAPER, {"loss.proxies_per_class": proxies})] if several else []),
-            Stated("open: not stated; frozen as Proxy-Anchor does, except on SOP", {"model.freeze_bn": name != "sop"}),
-            Stated("open: about every fifth epoch", {"training.eval_every": eval_every}),
+            SourcedSettings(PAPER, {"batch.batch_size": batch_size, "training.epochs": epochs}),
+            *([SourcedSettings(PAPER, {"loss.proxies_per_class": proxies})] if has_several_proxies else []),
+            SourcedSettings(
+                "open: not stated; frozen as Proxy-Anchor does, except on SOP", {"model.freeze_bn": name != "sop"}
+            ),
+            SourcedSettings("open: about every fifth epoch", {"training.eval_every": eval_every}),
             ks,
             note=_NOTE,
             methods=() if rerun else None,
@@ -76,27 +87,29 @@ def _protocols(suffix: str, *stated: Stated, several: bool = True, rerun: bool =
     )
 
 
-MPA_ANCHOR = _protocols("", *_family("mpa"))
-MPA_DW = _protocols("-dw", *_family("mpa_dw"))
-MPA_AP = _protocols("-ap", *_family("mpa_ap"))
+MPA_ANCHOR = _protocols("", *_family_settings("mpa"))
+MPA_DW = _protocols("-dw", *_family_settings("mpa_dw"))
+MPA_AP = _protocols("-ap", *_family_settings("mpa_ap"))
 MPA_SOFT_TRIPLE = _protocols(
     "-soft-triple",
-    Stated(MPA.says("Table 4"), {"loss.name": "soft_triple", "loss.gamma": 0.1, "loss.tau": 0.2}),
-    Stated("open: not stated; the values of the released code of SoftTriple", {"loss.la": 20.0, "loss.delta": 0.01}),
+    SourcedSettings(MPA.source("Table 4"), {"loss.name": "soft_triple", "loss.gamma": 0.1, "loss.tau": 0.2}),
+    SourcedSettings(
+        "open: not stated; the values of the released code of SoftTriple", {"loss.la": 20.0, "loss.delta": 0.01}
+    ),
     rerun=True,
 )
 MPA_PROXY_ANCHOR = _protocols(
     "-proxy-anchor",
-    Stated(PAPER, {"loss.name": "proxy_anchor"}),
-    Stated(
+    SourcedSettings(PAPER, {"loss.name": "proxy_anchor"}),
+    SourcedSettings(
         "open: not stated; the values of the released code of Proxy-Anchor", {"loss.alpha": 32.0, "loss.delta": 0.1}
     ),
-    several=False,
+    has_several_proxies=False,
     rerun=True,
 )
 MPA_PROXY_NCA = _protocols(
     "-proxy-nca",
-    Stated("open: cited, not rerun; trained as the others", {"loss.name": "proxy_nca"}),
-    several=False,
+    SourcedSettings("open: cited, not rerun; trained as the others", {"loss.name": "proxy_nca"}),
+    has_several_proxies=False,
     rerun=True,
 )

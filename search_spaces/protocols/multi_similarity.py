@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from search_spaces.papers import MULTI_SIMILARITY
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS_TO_32, LAST
-from tune_dml.space import Protocol, Stated
+from tune_dml.space import Protocol, SourcedSettings
 
 _CODE = f"code: {MULTI_SIMILARITY.code}"
 
-MS_CUB200 = Protocol.cited(
+MS_CUB200 = Protocol.from_paper(
     "ms/cub200",
     "cub200",
     *BN_INCEPTION,
-    Stated(
+    SourcedSettings(
         _CODE,
         {
             "loss.name": "multi_similarity",
@@ -37,12 +37,12 @@ MS_CUB200 = Protocol.cited(
             "training.steps": 3000,
         },
     ),
-    Stated(
+    SourcedSettings(
         f"{_CODE}, ret_benchmark/solver: the backbone's `lr_mul` of 0.1 is read by neither torch's Adam nor the schedule",
         {"optim.backbone_lr_multiplier": 1.0},
     ),
-    Stated(f"{_CODE}, ret_benchmark/utils/init_methods.py, lines 14 to 16", {"model.head_init": "he_fan_out"}),
-    Stated("open: the code judges every 200 steps on test", {"training.eval_every": 600}),
+    SourcedSettings(f"{_CODE}, ret_benchmark/utils/init_methods.py, lines 14 to 16", {"model.head_init": "he_fan_out"}),
+    SourcedSettings("open: the code judges every 200 steps on test", {"training.eval_every": 600}),
     CROP_227,
     KS_TO_32,
     LAST,

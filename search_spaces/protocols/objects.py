@@ -14,7 +14,7 @@ _COMMON: dict[str, Value] = {
     "optim.lr_schedule": "cosine",
     "optim.weight_decay": 1e-4,
 }
-"""No flips: a mirrored object is another one."""
+"""No flips: the mirror image of an object is another object."""
 
 _PRETRAINED: dict[str, Value] = {
     **_COMMON,
@@ -27,8 +27,9 @@ _PRETRAINED: dict[str, Value] = {
     "training.steps": 400,
     "training.eval_every": 200,
 }
-"""The whole network trains, as in the papers. With six views of each training class twice the steps add nothing; with all
-24 they add four points (docs/log.md).
+"""The whole network trains, as in the papers.
+
+With six views of each training class, twice the steps add nothing; with all 24 views they add four points (docs/log.md).
 """
 
 _UNTRAINED: dict[str, Value] = {
@@ -74,8 +75,8 @@ OBJECTS_PROXY = _protocol(
         "training.steps": 200,
         "training.eval_every": 100,
     },
-    "as objects/triplet, for losses with proxies: as in Proxy-Anchor's code head and proxies train alone for the first epoch "
-    "and gradients are clipped, without which MPA's embeddings nearly collapse; 400 steps reach no more.",
+    "as objects/triplet, for losses with proxies. As in Proxy-Anchor's code, only head and proxies train in the first epoch, "
+    "and gradients are clipped: otherwise MPA's embeddings nearly collapse. 400 steps reach no more.",
     ours.GLYPHS_PROXY.methods,
 )
 

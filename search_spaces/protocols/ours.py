@@ -1,7 +1,7 @@
 """Our protocols for the embedded data and a user's own pictures: seconds to minutes a trial.
 
-Each sets network, batch size, steps and learning rate for a data set. `recipes` sets pictures per class, sampler and the
-learning rate of proxies by loss; a study and its arms set the rest.
+Each protocol sets network, batch size, steps and learning rate for a data set. By loss, `recipes` sets pictures per class,
+sampler and the learning rate of proxies; a study and its arms set the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GLYPHS: dict[str, Value] = {
     "training.steps": 800,
     "training.eval_every": 200,
 }
-"""Seconds a trial on one CPU core: with few pictures training ends early. R@1 at twice the steps is in docs/log.md."""
+"""A trial takes seconds on one CPU core, since few pictures need few steps. docs/log.md has R@1 at twice the steps."""
 
 GLYPHS_TRIPLET = Protocol(
     name="glyphs/triplet",
@@ -80,7 +80,7 @@ GLYPHS_DRO_LARGE = Protocol(
     methods=PAIRS.methods,
     still_gains={"margin_all": 2.4},
     note="Ours: the batches of the DRO paper's In-Shop, 128 classes of 5, and half of glyphs/dro's steps; twice as many add "
-    "less than a point but to the mean of all pairs.",
+    "less than a point, except to the mean of all pairs.",
 )
 
 DIGITS_QUICK = Protocol(
@@ -113,12 +113,12 @@ IMAGE_FOLDER_SMALL = Protocol(
     note="Ours: a small network for a user's own pictures; raise the numbers with --set.",
 )
 
-_OF_THE_METHOD = {"model.head", "batch.sampler"}
+_METHOD_SETTINGS = {"model.head", "batch.sampler"}
 IMAGE_FOLDER_SIMCLR = Protocol(
     name="image_folder/simclr",
     dataset="image_folder",
     settings={
-        **{path: value for path, value in simclr.GLYPHS_SIMCLR.settings.items() if path not in _OF_THE_METHOD},
+        **{path: value for path, value in simclr.GLYPHS_SIMCLR.settings.items() if path not in _METHOD_SETTINGS},
         "augment.crop": 64,
         "augment.resize": 64,
         "augment.flip": 0.5,

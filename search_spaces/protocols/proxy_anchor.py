@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from search_spaces.papers import PROXY_ANCHOR
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS_TO_32, LAST, SHOP_KS, SOP_KS
-from tune_dml.space import Protocol, Stated
+from tune_dml.space import Protocol, SourcedSettings
 
 _CODE = f"code: {PROXY_ANCHOR.code}"
 
 _COMMON = (
     *BN_INCEPTION,
-    Stated(f"paper: {PROXY_ANCHOR.key}", {"loss.name": "proxy_anchor", "loss.alpha": 32.0, "loss.delta": 0.1}),
-    Stated(
+    SourcedSettings(f"paper: {PROXY_ANCHOR.key}", {"loss.name": "proxy_anchor", "loss.alpha": 32.0, "loss.delta": 0.1}),
+    SourcedSettings(
         _CODE,
         {
             "model.pooling": "avg_max",
@@ -30,26 +30,28 @@ _COMMON = (
             "training.epochs": 60,
         },
     ),
-    Stated(f"{_CODE}, code/net/bn_inception.py, lines 30 to 32", {"model.head_init": "he_fan_out"}),
+    SourcedSettings(f"{_CODE}, code/net/bn_inception.py, lines 30 to 32", {"model.head_init": "he_fan_out"}),
     CROP_224,
     LAST,
 )
-_SMALL = Stated(_CODE, {"optim.lr": 1e-4, "optim.lr_decay": 0.5, "model.freeze_bn": True})
-_LARGE = Stated(
+_SMALL = SourcedSettings(_CODE, {"optim.lr": 1e-4, "optim.lr_decay": 0.5, "model.freeze_bn": True})
+_LARGE = SourcedSettings(
     _CODE, {"optim.lr": 6e-4, "optim.lr_decay": 0.25, "optim.lr_decay_epochs": 20, "model.freeze_bn": False}
 )
 
 
-def _protocol(name: str, eval_every: int, *stated: Stated) -> Protocol:
-    every = Stated(
+def _protocol(name: str, eval_every: int, *stated: SourcedSettings) -> Protocol:
+    evaluation = SourcedSettings(
         "open: about every fifth epoch; the code judges every epoch on test",
         {"training.eval_every": eval_every},
     )
     note = "The code reports the best epoch on test."
-    return Protocol.cited(f"proxy_anchor/{name}", name, *_COMMON, *stated, every, note=note)
+    return Protocol.from_paper(f"proxy_anchor/{name}", name, *_COMMON, *stated, evaluation, note=note)
 
 
-PROXY_ANCHOR_CUB200 = _protocol("cub200", 120, _SMALL, Stated(_CODE, {"optim.lr_decay_epochs": 10}), KS_TO_32)
-PROXY_ANCHOR_CARS196 = _protocol("cars196", 170, _SMALL, Stated(_CODE, {"optim.lr_decay_epochs": 20}), KS_TO_32)
+PROXY_ANCHOR_CUB200 = _protocol("cub200", 120, _SMALL, SourcedSettings(_CODE, {"optim.lr_decay_epochs": 10}), KS_TO_32)
+PROXY_ANCHOR_CARS196 = _protocol(
+    "cars196", 170, _SMALL, SourcedSettings(_CODE, {"optim.lr_decay_epochs": 20}), KS_TO_32
+)
 PROXY_ANCHOR_SOP = _protocol("sop", 1240, _LARGE, SOP_KS)
 PROXY_ANCHOR_INSHOP = _protocol("inshop", 540, _LARGE, SHOP_KS)

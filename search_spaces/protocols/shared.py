@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tune_dml.space import Protocol, Stated
+from tune_dml.space import Protocol, SourcedSettings
 
 BN_INCEPTION = (
-    Stated("paper: every one of them has BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
-    Stated(
+    SourcedSettings("paper: BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
+    SourcedSettings(
         "code: the published file that every released code loads",
         {"model.weights": "bn_inception-52deb4733.pth"},
     ),
 )
 
-CROP_227 = Stated(
+CROP_227 = SourcedSettings(
     "code: random resized crop 227 of the picture at 256, flip; centre crop in test",
     {
         "augment.name": "crop_flip",
@@ -24,7 +24,7 @@ CROP_227 = Stated(
     },
 )
 
-CROP_224 = Stated(
+CROP_224 = SourcedSettings(
     "code: random resized crop 224 of the picture at 256, flip; centre crop in test",
     {
         "augment.name": "crop_flip_224",
@@ -37,20 +37,20 @@ CROP_224 = Stated(
 )
 
 _TABLES = "paper: Recall@k of its tables"
-KS = Stated(_TABLES, {"evaluation.ks": [1, 2, 4, 8]})
-KS_TO_32 = Stated(_TABLES, {"evaluation.ks": [1, 2, 4, 8, 16, 32]})
-SOP_KS = Stated(_TABLES, {"evaluation.ks": [1, 10, 100, 1000]})
-SOP_KS_TO_100 = Stated(_TABLES, {"evaluation.ks": [1, 10, 100]})
-SHOP_KS = Stated(_TABLES, {"evaluation.ks": [1, 10, 20, 30, 40, 50]})
+KS = SourcedSettings(_TABLES, {"evaluation.ks": [1, 2, 4, 8]})
+KS_TO_32 = SourcedSettings(_TABLES, {"evaluation.ks": [1, 2, 4, 8, 16, 32]})
+SOP_KS = SourcedSettings(_TABLES, {"evaluation.ks": [1, 10, 100, 1000]})
+SOP_KS_TO_100 = SourcedSettings(_TABLES, {"evaluation.ks": [1, 10, 100]})
+SHOP_KS = SourcedSettings(_TABLES, {"evaluation.ks": [1, 10, 20, 30, 40, 50]})
 
-LAST = Stated(
+LAST = SourcedSettings(
     "open: the papers report their best evaluation on the test classes; ours is the last one, on validation classes",
     {"evaluation.epoch": "last", "data.split": "class_disjoint"},
 )
 
 
-def with_also(protocol: Protocol, suffix: str, stated: Stated) -> Protocol:
-    """Return a paper's protocol with one more of its settings, such as the chosen eta of a regularizer."""
+def with_settings(protocol: Protocol, suffix: str, stated: SourcedSettings) -> Protocol:
+    """Return a paper's protocol with more settings of that paper, such as the eta it chose, and a suffix to its name."""
     return Protocol(
         name=f"{protocol.name}{suffix}",
         dataset=protocol.dataset,

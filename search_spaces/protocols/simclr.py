@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from search_spaces.papers import SEC
-from tune_dml.space import Protocol, Stated
+from tune_dml.space import Protocol, SourcedSettings
 
 _COMMON = (
-    Stated(
-        f"{SEC.says('supplement, section B.3')} (ResNet-50, two-layer head, cosine from .5)",
+    SourcedSettings(
+        f"{SEC.source('supplement, section B.3')} (ResNet-50, two-layer head, cosine from .5)",
         {
             "task.name": "contrastive",
             "loss.name": "nt_xent",
@@ -22,11 +22,11 @@ _COMMON = (
             "augment.name": "simclr",
         },
     ),
-    Stated(
-        f"{SEC.says('rebuttal, Table 1')} (the supplement does not say; assumed equal)",
+    SourcedSettings(
+        f"{SEC.source('rebuttal, Table 1')} (the supplement does not say; assumed equal)",
         {"optim.name": "sgd", "loss.temperature": 0.5, "batch.batch_size": 256, "model.embedding_dim": 128},
     ),
-    Stated(
+    SourcedSettings(
         "open: not stated; SimCLR's code for CIFAR",
         {
             "model.stem": "small",
@@ -36,8 +36,8 @@ _COMMON = (
             "training.precision": "bf16",
         },
     ),
-    Stated("open: not stated; as in the authors' released code for retrieval", {"model.head_init": "torch"}),
-    Stated(
+    SourcedSettings("open: not stated; as in the authors' released code for retrieval", {"model.head_init": "torch"}),
+    SourcedSettings(
         "open: the paper reports the best accuracy on the test pictures; ours chooses on pictures held out from training",
         {
             "data.split": "shared_classes",
@@ -49,23 +49,23 @@ _COMMON = (
 )
 
 
-def _protocols(suffix: str, *stated: Stated) -> tuple[Protocol, ...]:
+def _protocols(suffix: str, *stated: SourcedSettings) -> tuple[Protocol, ...]:
     return tuple(
-        Protocol.cited(f"sec/{name}{suffix}", name, *_COMMON, *stated, default=not suffix)
+        Protocol.from_paper(f"sec/{name}{suffix}", name, *_COMMON, *stated, default=not suffix)
         for name in ("cifar10", "cifar100")
     )
 
 
-SIMCLR = _protocols("", Stated(SEC.says("supplement, Table 7"), {"training.epochs": 100}))
-SIMCLR_LONGER = _protocols("-200", Stated(SEC.says("supplement, Table 7"), {"training.epochs": 200}))
+SIMCLR = _protocols("", SourcedSettings(SEC.source("supplement, Table 7"), {"training.epochs": 100}))
+SIMCLR_LONGER = _protocols("-200", SourcedSettings(SEC.source("supplement, Table 7"), {"training.epochs": 200}))
 SIMCLR_LINEAR_HEAD = _protocols(
     "-linear",
-    Stated(
-        f"{SEC.says('rebuttal, Table 1')} (linear head, 150 epochs, lr among .1 to .5)",
+    SourcedSettings(
+        f"{SEC.source('rebuttal, Table 1')} (linear head, 150 epochs, lr among .1 to .5)",
         {"model.head": "fc", "training.epochs": 150, "optim.lr": 0.3},
     ),
-    Stated(
-        f"{SEC.says('rebuttal')} (reviewer 2: classifier with lr in {{2, 5, 10}} for 50 epochs)",
+    SourcedSettings(
+        f"{SEC.source('rebuttal')} (reviewer 2: classifier with lr in {{2, 5, 10}} for 50 epochs)",
         {"task.linear_lrs": [2.0, 5.0, 10.0], "task.linear_epochs": 50},
     ),
 )
@@ -99,7 +99,7 @@ GLYPHS_SIMCLR = Protocol(
         "training.eval_every": 200,
     },
     note="Ours: 583 characters, told apart by a linear classifier after pretraining without labels; some ten seconds a trial "
-    "on one CPU core. A mirrored character is another one, and crops leave a character legible.",
+    "on one CPU core. The mirror image of a character is another one, and crops leave a character legible.",
 )
 
 GLYPHS_SIMCLR_LONGER = Protocol(

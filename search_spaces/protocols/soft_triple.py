@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from search_spaces.papers import SOFT_TRIPLE
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
-from tune_dml.space import Protocol, Stated
+from tune_dml.space import Protocol, SourcedSettings
 
 _CODE = f"code: {SOFT_TRIPLE.code}"
 
 _COMMON = (
     *BN_INCEPTION,
-    Stated(
+    SourcedSettings(
         _CODE,
         {
             "loss.name": "soft_triple",
@@ -36,17 +36,19 @@ _COMMON = (
             "training.epochs": 50,
         },
     ),
-    Stated(f"{_CODE}, net/bninception.py, line 253: nn.Linear as torch starts it", {"model.head_init": "torch"}),
-    Stated(f"{_CODE}, README.md (its command for cars)", {"model.freeze_bn": True}),
+    SourcedSettings(
+        f"{_CODE}, net/bninception.py, line 253: nn.Linear as torch starts it", {"model.head_init": "torch"}
+    ),
+    SourcedSettings(f"{_CODE}, README.md (its command for cars)", {"model.freeze_bn": True}),
     CROP_224,
     LAST,
 )
 
 
-def _protocol(name: str, proxies: int, source: str, eval_every: int, ks: Stated) -> Protocol:
-    every = Stated("open: about every fifth epoch", {"training.eval_every": eval_every})
-    count = Stated(source, {"loss.proxies_per_class": proxies})
-    return Protocol.cited(f"soft_triple/{name}", name, *_COMMON, count, every, ks)
+def _protocol(name: str, proxies: int, source: str, eval_every: int, ks: SourcedSettings) -> Protocol:
+    evaluation = SourcedSettings("open: about every fifth epoch", {"training.eval_every": eval_every})
+    proxy_count = SourcedSettings(source, {"loss.proxies_per_class": proxies})
+    return Protocol.from_paper(f"soft_triple/{name}", name, *_COMMON, proxy_count, evaluation, ks)
 
 
 SOFT_TRIPLE_CUB200 = _protocol("cub200", 10, _CODE, 680, KS)

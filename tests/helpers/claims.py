@@ -19,7 +19,7 @@ from tune_dml.report.questions.knobs.optimum import optimum
 from tune_dml.report.questions.methods.arms import arms
 from tune_dml.report.section import Section
 from tune_dml.stats.sequential.looks import level_left
-from tune_dml.stats.sequential.racing import standing
+from tune_dml.stats.sequential.racing import judge_race
 
 BLOCKS = (3, 4, 5, 6, 8, 10)
 _SLACK = 1e-9
@@ -47,7 +47,7 @@ def raced(plan: Plan, values: np.ndarray, margin: float) -> Results:
         runs = np.ones(len(values), dtype=bool) if state is None else state.runs
         seen[runs, before:block] = values[runs, before:block]
         race.judged.append((block, level_left([seeds for seeds, _ in race.judged] + [block], planned=BLOCKS[-1])))
-        state, before = standing(sign * seen[:, :block], margin, race.judged[-1][1], state, compared=compared), block
+        state, before = judge_race(sign * seen[:, :block], margin, race.judged[-1][1], state, compared=compared), block
         if state.decided:
             break
     return results_with(plan, seen, race)

@@ -24,7 +24,7 @@ from tune_dml.record.held_out.sealed import record_opening
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import read_state
-from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space, Value
+from tune_dml.space import Baseline, Citation, CurveReference, Grid, Knob, Space, Value
 
 METRIC = "val/recall_at_1"
 RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), scale="log"), symbol="rho")
@@ -51,7 +51,7 @@ def space_of(*knobs: Knob, **fields: Any) -> Space:
 
 def rho_space(**changes: Any) -> Space:
     """Return the momentum study of the SEC supplement."""
-    published = Published(
+    published = CurveReference(
         paper="SEC-supplement",
         table="4",
         dataset="Cars196",

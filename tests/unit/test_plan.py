@@ -12,7 +12,7 @@ from tune_dml.catalogue import protocols, recipes, spaces
 from tune_dml.planning.plan import Plan, make_plan, name_problems
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import Search, study_of
-from tune_dml.space import Baseline, Citation, Grid, Knob, LogRange, Protocol, Published, Range, Space, Tie
+from tune_dml.space import Baseline, Citation, CurveReference, Grid, Knob, LogRange, Protocol, Range, Space, Tie
 
 SPACE = Space(
     name="small",
@@ -25,7 +25,7 @@ SPACE = Space(
     fixed={"regularizer.name": "sec", "regularizer.eta": 0.5, "training.steps": 4, "training.eval_every": 2},
     baseline=Baseline("no SEC", {"regularizer.name": "none"}),
     protocols=(Protocol("p", "digits", {"evaluation.ks": [1, 2]}, sources={"evaluation.ks": "paper: Table 1"}),),
-    published=(Published("paper", "T1", "digits", ("SEC",), "rho", where={"epochs": 100}),),
+    published=(CurveReference("paper", "T1", "digits", ("SEC",), "rho", where={"epochs": 100}),),
     margin=2,
 )
 

@@ -10,7 +10,7 @@ from helpers.toys import rho_space
 from search_spaces import papers
 from trainables.errors import ConfigError
 from tune_dml.papers.published import published_curve, published_rows
-from tune_dml.space import Paper, Published
+from tune_dml.space import CurveReference, Paper
 
 RHO = replace(rho_space().published[0], note="One run per value")
 
@@ -28,7 +28,7 @@ def test_rho_curve_of_the_sec_supplement():
 
 
 def test_gamma_curve_of_dro():
-    gamma = Published("DRO", "4", "In-Shop", ("DRO-KL-G",), "gamma", baseline_method="LS", embedding_dim=64)
+    gamma = CurveReference("DRO", "4", "In-Shop", ("DRO-KL-G",), "gamma", baseline_method="LS", embedding_dim=64)
     curve = published_curve(gamma)
     assert curve.values() == {0.001: 85.7, 0.01: 85.8, 0.1: 85.1, 1.0: 84.8}
     assert curve.baseline == 82.6
@@ -36,15 +36,15 @@ def test_gamma_curve_of_dro():
 
 
 def test_proxies_curve_of_mpa():
-    proxies = Published("MPA", "7", "CUB200-2011", ("MPA",), "proxies_per_class", runs=3)
+    proxies = CurveReference("MPA", "7", "CUB200-2011", ("MPA",), "proxies_per_class", runs=3)
     assert published_curve(proxies).values() == {1: 68.4, 4: 69.0, 8: 69.1, 12: 69.3, 16: 67.6}
 
 
 def test_a_table_with_two_curves_is_read_by_what_tells_them_apart():
-    eta = Published(
+    eta = CurveReference(
         "SEC-supplement", "7", "CIFAR-10", ("NT-Xent+SEC",), "eta", metric="top1", baseline_method="NT-Xent"
     )
-    with pytest.raises(ConfigError, match="one number a value"):
+    with pytest.raises(ConfigError, match="one number per value"):
         published_curve(eta)
     found = {epochs: published_curve(replace(eta, where={"epochs": epochs})) for epochs in (100, 200)}
     assert {epochs: curve.values() for epochs, curve in found.items()} == {100: {0.25: 86.87}, 200: {0.25: 90.35}}
@@ -60,10 +60,10 @@ def test_every_number_is_whole():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"table": "44"}, "no numbers of this table"),
+        ({"table": "44"}, "no package has numbers of this table"),
         ({"methods": ("Tripel+SEC",)}, "no such method"),
         ({"hyperparameter": "rhoo"}, "varies with 'rhoo'"),
-        ({"hyperparameter": "eta"}, "one number a value"),
+        ({"hyperparameter": "eta"}, "one number per value"),
     ],
 )
 def test_declarations_that_name_nothing_are_refused(change, message):
@@ -113,4 +113,4 @@ def test_a_table_is_found_by_its_number_and_part():
 def test_a_curve_carries_what_its_table_states():
     curve = papers.DRO.table("4").curve("In-Shop", ("DRO-KL-G",), "gamma", baseline="LS")
     assert (curve.paper, curve.table, curve.embedding_dim, curve.baseline_method) == ("DRO", "4", 64, "LS")
-    assert str(papers.DRO.at("Table 4")).endswith("ECCV 2020, Table 4")
+    assert str(papers.DRO.cite("Table 4")).endswith("ECCV 2020, Table 4")

@@ -18,7 +18,7 @@ from tune_dml.planning.checks.conditions import conditions_of
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.space import METHOD, Grid, Knob, Protocol, Space, Stated, Tie
+from tune_dml.space import METHOD, Grid, Knob, Protocol, SourcedSettings, Space, Tie
 
 PAIRS = {(name, protocol.dataset): None for name, space in spaces().items() for protocol in space.protocols}
 
@@ -178,8 +178,11 @@ def test_ties_that_cannot_hold_are_refused():
 
 
 def test_of_several_sources_the_later_one_wins():
-    protocol = Protocol.cited(
-        "x/y", "glyphs", Stated("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5}), Stated("code: b", {"optim.lr": 2.0})
+    protocol = Protocol.from_paper(
+        "x/y",
+        "glyphs",
+        SourcedSettings("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5}),
+        SourcedSettings("code: b", {"optim.lr": 2.0}),
     )
     assert protocol.settings == {"optim.lr": 2.0, "optim.beta1": 0.5}
     origins = resolve(protocol_layer(protocol)).origins

@@ -345,7 +345,7 @@ def holds(decision: Decision, settings) -> bool:
 
 
 def decisions_about(name):
-    return [decision for decision in SHEET_OF[name].decisions if decision.is_about(name)]
+    return [decision for decision in SHEET_OF[name].decisions if decision.applies_to(name)]
 
 
 def wrong(decision: Decision, settings) -> bool:
@@ -364,9 +364,9 @@ def test_every_decision_says_enough_to_be_checked_by_a_reader():
         for decision in sheet.decisions:
             assert decision.settings or decision.ours, decision
             assert (decision.verdict == "equal") == (decision.why == ""), decision
-            for pattern in decision.of:
-                narrowed = Decision("steps", "", "", of=(pattern,))
-                assert any(map(narrowed.is_about, sheet.protocols)), (sheet.title, pattern)
+            for pattern in decision.protocols:
+                narrowed = Decision("steps", "", "", protocols=(pattern,))
+                assert any(map(narrowed.applies_to, sheet.protocols)), (sheet.title, pattern)
 
 
 def test_every_protocol_of_a_paper_has_a_sheet_with_every_part():

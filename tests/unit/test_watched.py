@@ -15,7 +15,7 @@ from PIL import Image
 from trainables import training
 from trainables.context import FolderContext
 from trainables.evidence import directions, watched
-from trainables.evidence.feature_maps import _CHANNELS, _most_active, draw_feature_maps, heat
+from trainables.evidence.feature_maps import _CHANNELS, _heat, _most_active, draw_feature_maps
 from trainables.evidence.record import Evidence, Snapshot
 from trainables.tasks import build_learner
 
@@ -90,9 +90,9 @@ def test_the_most_active_channels_come_first_and_the_picture_shows_where(tmp_pat
     maps = torch.zeros(1, 9, 2, 2)
     maps[0, :, 0, 0] = torch.tensor([1.0, 5, 3, 9, 2, 9, 4, 0, 6])
     assert _most_active(maps[0]) == [3, 5, 8, 1, 6, 2]
-    corner = np.asarray(heat(maps[0, 3].double().numpy()).convert("L"), dtype=float)
+    corner = np.asarray(_heat(maps[0, 3].double().numpy()).convert("L"), dtype=float)
     assert corner[5, 5] > 200 > 60 > corner[-5, -5]
-    assert np.ptp(np.asarray(heat(np.ones((2, 2))))) < 50  # a constant channel is dark all over
+    assert np.ptp(np.asarray(_heat(np.ones((2, 2))))) < 50  # a constant channel is dark all over
     learner = build_learner(config_of(TASKS["retrieval"]), FolderContext(tmp_path, torch.device("cpu")))
     numbers = learner.split.validation[:3]
     found = learner.feature_maps(numbers)

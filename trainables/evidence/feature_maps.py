@@ -26,7 +26,7 @@ def _most_active(maps: Tensor) -> list[int]:
     return order[:_CHANNELS].tolist()
 
 
-def heat(channel: NDArray[np.float64]) -> Image.Image:
+def _heat(channel: NDArray[np.float64]) -> Image.Image:
     """Draw one channel (h, w), scaled from its smallest to its largest value; a constant one is dark."""
     low, high = float(channel.min()), float(channel.max())
     level = (channel - low) / (high - low) * (len(_SCALE) - 1) if high > low else np.zeros_like(channel)
@@ -48,6 +48,6 @@ def draw_feature_maps(maps: Tensor, numbers: Indices, pictures: Pictures) -> byt
         canvas.paste(thumbnail(np.asarray(pictures.images[number])), (GAP + FRAME, top + FRAME))
         for column, channel in enumerate(_most_active(own), start=1):
             left = GAP + column * step
-            canvas.paste(heat(own[channel].double().numpy()), (left + FRAME, top + FRAME))
+            canvas.paste(_heat(own[channel].double().numpy()), (left + FRAME, top + FRAME))
             pen.text((left + FRAME, top + CELL), f"channel {channel}", fill=INK, font=typeface(10))
     return within_limit(canvas)

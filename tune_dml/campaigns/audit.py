@@ -35,7 +35,7 @@ from tune_dml.planning.study import study_of
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import sweep_names
 from tune_dml.space import Space, Value
-from tune_dml.stats.screening import ScreeningVerdict, Suspects, judge, suspects
+from tune_dml.stats.screening import ScreeningVerdict, Suspects, choose_suspects, judge_screening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,7 +118,7 @@ def run_audit(
         return AuditResult(audit, first)
     values, notes_on_screening = _values(first.results, [(arm, 0) for arm in audit.run_names])
     _raise_if_too_few(values, name)
-    selected = suspects(audit.design, values)
+    selected = choose_suspects(audit.design, values)
     seeds = audit.fresh_seeds(selected)
     space = audit.confirmation_space(selected)
     second = sweep(Request(space, *data, seeds=seeds, name=f"{name}-confirm"))
@@ -127,7 +127,7 @@ def run_audit(
     design = audit.confirmation(selected)
     cells = [(audit.cell_name(row), seeds[block]) for row, block in zip(design.levels, design.blocks, strict=True)]
     confirmed_values, notes_on_confirmation = _values(second.results, cells)
-    verdict = judge(audit.design, values, design, confirmed_values, selected)
+    verdict = judge_screening(audit.design, values, design, confirmed_values, selected)
     return AuditResult(audit, first, second, selected, verdict, (*notes_on_screening, *notes_on_confirmation))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tune_dml.cli.screen import Lines, console_for, table
-from tune_dml.text import between, counted, duration, one_line, shortened
+from tune_dml.text import counted, duration, list_separator, one_line, shortened
 
 if TYPE_CHECKING:
     from tune_dml.planning.plan import Plan
@@ -165,7 +165,7 @@ class Preview:
         """Return the number of cells with their labels, and the number that a search proposes."""
         cells, search = self.plan.cells, self.plan.search
         labels = [cell.label for cell in cells]
-        listed = f"{len(cells)}: {between(labels).join(labels)}" if cells else ""
+        listed = f"{len(cells)}: {list_separator(labels).join(labels)}" if cells else ""
         proposed = f"{search.num_samples} that {search.method} proposes" if search.num_samples else ""
         return " and ".join(filter(None, (listed, proposed)))
 

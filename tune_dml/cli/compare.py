@@ -50,7 +50,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare sweeps: list the settings that differ, then paired differences to the first one."""
-    from tune_dml.report.several import compare_sweeps, on_the_same_data, write_comparison
+    from tune_dml.report.several import assume_same_data, compare_sweeps, write_comparison
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
@@ -65,7 +65,7 @@ def compare(
         problems += reading.needless({"--same-data": same_data})
     raise_if_any(problems)
     results = _told_apart([_load(word, storage, reading, margin) for word in sweep_names], sweep_names, storage)
-    comparison = compare_sweeps(on_the_same_data(results) if same_data else results, margin)
+    comparison = compare_sweeps(assume_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
     if rank:
         show(_ranks(comparison), as_json)

@@ -204,7 +204,7 @@ def _hardest(plan: Plan) -> tuple[int, int]:
 
 def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> int | None:
     """Return the fewest seeds, planned at once, that detect a difference of the margin; None beyond a thousand."""
-    from tune_dml.stats.power import MOST_SEEDS, detectable_difference
+    from tune_dml.stats.power import MAX_SEEDS, detectable_difference
     from tune_dml.stats.sequential.looks import level_left
 
     level = level_left([1.0], planned=1)
@@ -213,7 +213,7 @@ def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> in
         found = detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None)
         return found <= float(plan.margin)
 
-    tried = range(2, MOST_SEEDS + 1)
+    tried = range(2, MAX_SEEDS + 1)
     found = bisect_left(tried, True, key=reached)
     return tried[found] if found < len(tried) else None
 

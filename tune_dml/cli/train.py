@@ -230,13 +230,13 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
     """Return the layers of the loss and of the protocol: the requested one, or the data set's default for the task."""
     from trainables.config import TrialConfig
     from trainables.resolve import Layer
-    from tune_dml.catalogue import RETRIEVAL, default_protocol, named_protocol
+    from tune_dml.catalogue import RETRIEVAL, default_protocol, find_protocol
     from tune_dml.planning.arms.recipes import method_layers
     from tune_dml.planning.files.folder import training_part
 
     dataset = settings.get("data.name", TrialConfig().data.name)
     task = settings.get("task.name", RETRIEVAL)
-    chosen = default_protocol(str(dataset), str(task)) if name is None else named_protocol(name, "--protocol")
+    chosen = default_protocol(str(dataset), str(task)) if name is None else find_protocol(name, "--protocol")
     data = [] if chosen is None else [Layer("--protocol", {"data.name": chosen.dataset})]
     return [*data, *method_layers(chosen, settings.get("loss.name"), part=training_part(str(dataset), settings))]
 

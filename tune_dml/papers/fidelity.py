@@ -1,4 +1,4 @@
-"""Fidelity sheets: decisions of a paper's code or text, each equal to ours, different for a reason, or unknown."""
+"""Fidelity sheets: the training decisions of a paper's code or text, compared with our protocols."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ DecidedPart = Literal[
 class Decision:
     """One decision of a paper's code or text.
 
-    `settings` expresses the decision as settings of this project. The protocols have all of them if the verdict is
-    `equal`, and differ in at least one if it is `differs`.
+    `settings` expresses the decision as settings of this project. If the verdict is `equal`, the protocols have all of
+    them. If it is `differs`, the protocols differ in at least one.
     """
 
     part: DecidedPart
@@ -48,12 +48,12 @@ class Decision:
     verdict: Literal["equal", "differs", "unknown"] = "equal"
     why: str = ""
     """Reason why ours differs, or our choice if theirs is unknown."""
-    of: tuple[str, ...] = ("*",)
-    """Name patterns of the protocols that the decision applies to."""
+    protocols: tuple[str, ...] = ("*",)
+    """Name patterns of the protocols to which the decision applies."""
 
-    def is_about(self, protocol: str) -> bool:
-        """Whether the decision applies to a protocol, given by name."""
-        return any(fnmatchcase(protocol, pattern) for pattern in self.of)
+    def applies_to(self, protocol: str) -> bool:
+        """Return whether the decision applies to a protocol, given by name."""
+        return any(fnmatchcase(protocol, pattern) for pattern in self.protocols)
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class FidelitySheet:
 
     title: str
     paper: Paper
-    read: str
-    """The texts that were read, and the commit of the released code."""
+    sources: str
+    """The texts that the decisions come from, and the commit of the released code."""
     protocols: tuple[str, ...]
     """Names of the protocols."""
     decisions: tuple[Decision, ...]

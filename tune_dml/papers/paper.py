@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 Value = float | int | str | bool | None
 Settings = Mapping[str, Any]
-"""Dotted name -> value, also a list of numbers; `TrialConfig` checks each value."""
+"""Values by dotted name; a value may also be a list of numbers. `TrialConfig` checks them."""
 
 METHOD = "method"
-"""Stands for the hyperparameter of a curve with one number per method; arms are compared with the method of their name."""
+"""Hyperparameter of a curve with one number per method; each arm is compared with the method of the same name."""
 
 Selection = Literal["test", "validation", "unknown"]
-"""The classes that selected the evaluation of a printed number."""
+"""Classes on which the authors chose the evaluation that they print."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Citation:
 
 @dataclass(frozen=True)
 class PrintedMethod:
-    """A method of a printed table, and the conditions of its numbers in our settings."""
+    """A method of a printed table, and the settings under which we repeat it."""
 
     name: str
     settings: Mapping[str, Value]
@@ -50,15 +50,15 @@ class PrintedMethod:
 
 
 @dataclass(frozen=True)
-class Published:
-    """A curve printed in a paper: a selection of rows of `search_spaces/published.csv`."""
+class CurveReference:
+    """A reference to a curve printed in a paper: it selects rows of `search_spaces/published.csv`."""
 
     paper: str
     table: str
     dataset: str
     methods: tuple[str, ...]
     hyperparameter: str
-    """The key in the table's hyperparameters that varies along the curve."""
+    """The table's hyperparameter that varies along the curve."""
     metric: str = "R@1"
     baseline_method: str | None = None
     backbone: str = "BN-Inception"
@@ -67,7 +67,7 @@ class Published:
     selection: Selection = "test"
     note: str = ""
     where: Mapping[str, Value] = field(default_factory=dict)
-    """Only rows with these hyperparameters, where a table prints several curves (`{"epochs": 100}`)."""
+    """Hyperparameters that select one of several curves of a table, such as `{"epochs": 100}`."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PaperTable:
     """A printed table, and the conditions that all its rows of `search_spaces/published.csv` share."""
 
     source: str
-    """`paper` in the file: the paper's key, with `-supplement` or `-rebuttal` where the table is printed there."""
+    """Column `paper` of the file: the paper's key, followed by `-supplement` or `-rebuttal` for their tables."""
     number: str
     holds: str
     datasets: tuple[str, ...]
@@ -88,10 +88,10 @@ class PaperTable:
     methods: tuple[PrintedMethod, ...] = ()
     """The methods that the authors ran; numbers cited from others have no conditions."""
     remarks: tuple[str, ...] = ("source_note",)
-    """Printed hyperparameters that are no setting of a trial: grids, remarks."""
+    """Printed hyperparameters that are not settings of a trial, such as grids and remarks."""
 
     def method(self, name: str) -> PrintedMethod | None:
-        """Return the method of a name; None if the table cites its numbers from others."""
+        """Return a method by name; None if the table cites its numbers from other papers."""
         return next((method for method in self.methods if method.name == name), None)
 
     def curve(
@@ -104,9 +104,9 @@ class PaperTable:
         baseline: str | None = None,
         where: Mapping[str, Value] | None = None,
         note: str = "",
-    ) -> Published:
-        """Return the numbers of `methods` on a data set along a hyperparameter."""
-        return Published(
+    ) -> CurveReference:
+        """Return a reference to the numbers of `methods` on a data set along a hyperparameter."""
+        return CurveReference(
             paper=self.source,
             table=self.number,
             dataset=dataset,
@@ -124,8 +124,8 @@ class PaperTable:
 
     def methods_on(
         self, dataset: str, *, metric: str = "R@1", where: Mapping[str, Value] | None = None, note: str = ""
-    ) -> Published:
-        """Return the numbers of all methods that the authors ran on a data set, one for each arm of that name."""
+    ) -> CurveReference:
+        """Return a reference to the numbers of all methods that the authors ran on a data set."""
         return self.curve(dataset, (), METHOD, metric=metric, where=where, note=note)
 
 
@@ -156,29 +156,29 @@ class Paper:
     parts: Mapping[str, Part] = field(default_factory=dict)
     """Citable parts by name: `supplement`, `rebuttal`, or the empty name for the paper itself.
 
-    Empty if we do not have the text: such a paper is cited as a whole, or by its code.
+    Empty if we do not have the text; only the paper as a whole, or its code, can then be cited.
     """
 
-    def says(self, place: str) -> str:
-        """Return the source of settings that the paper states at a place: `paper: DRO, section 4.1`."""
-        return f"paper: {self.key}, {place}"
+    def source(self, location: str) -> str:
+        """Return the source of settings that the paper states at a location: `paper: DRO, section 4.1`."""
+        return f"paper: {self.key}, {location}"
 
-    def at(self, place: str) -> Citation:
+    def cite(self, location: str) -> Citation:
         """Return the citation of a table, figure or section."""
-        return Citation(self.authors, self.title, self.venue, self.year, place)
+        return Citation(self.authors, self.title, self.venue, self.year, location)
 
     def table(self, number: str, part: str = "") -> PaperTable:
-        """Return a table of the paper, or of its supplement or rebuttal (`part`). Raise KeyError if it is unknown."""
+        """Return a table of the paper, or of its supplement or rebuttal (`part`). Raise KeyError if there is none."""
         source = f"{self.key}-{part}" if part else self.key
         return {(table.source, table.number): table for table in self.tables}[source, number]
 
 
 @dataclass(frozen=True)
-class Stated:
-    """Settings that one source states."""
+class SourcedSettings:
+    """Settings with their source."""
 
     source: str
-    """`paper: ...`, `code: ...`, or `open: ...` where neither says it and the choice is ours."""
+    """`paper: ...`, `code: ...`, or `open: ...` if neither states the settings and we chose them."""
     settings: Settings
 
 
@@ -188,6 +188,6 @@ class Recipe:
 
     methods: tuple[str, ...]
     """Names of the losses."""
-    stated: Stated
+    stated: SourcedSettings
     loss_lr: float | None = None
-    """Learning rate of proxies and class weights; None where the loss has none, or the rate is not known."""
+    """Learning rate of proxies and class weights; None if the loss has none or the rate is unknown."""

@@ -1,7 +1,7 @@
-"""Read the papers' printed numbers, rows of the `published.csv` beside the search spaces, as curves.
+"""Read the papers' printed numbers from `published.csv`, the file beside the search spaces, as curves.
 
-Columns: paper, table, dataset, method, hyperparameters (a JSON object), metric, value, note (errata). No search space is
-imported.
+Columns: paper, table, dataset, method, hyperparameters (a JSON object), metric, value, note (errata). Reading them
+imports no search space.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainables.errors import Problem, nearest, raise_if_any
-from tune_dml.papers.paper import METHOD, Published, Value
+from tune_dml.papers.paper import METHOD, CurveReference, Value
 from tune_dml.text import is_number
 
 
@@ -47,21 +47,21 @@ class PublishedPoint:
 class PublishedCurve:
     """A printed curve with its source."""
 
-    published: Published
+    published: CurveReference
     points: tuple[PublishedPoint, ...]
     """In order of x."""
     baseline: float | None
-    """The metric of the baseline method, where the table has it."""
+    """The curve's metric for the baseline method; None if the table does not print it."""
     others: Mapping[str, tuple[PublishedPoint, ...]]
     """The table's other metrics along the same knob (`final_norm_var`, `NMI`)."""
     baseline_others: Mapping[str, float]
     """The table's other metrics of the baseline method."""
     source: str
     notes: tuple[str, ...]
-    """The declaration's note, notes on how the numbers were read, and errata."""
+    """The note of the reference, notes on how the numbers were read, and errata."""
 
     def values(self, metric: str | None = None) -> dict[float | str, float]:
-        """Return the points as x -> y, for the curve's metric or another one of the table."""
+        """Return y by x, for the curve's metric or another metric of the table."""
         points = self.points if metric is None else self.others.get(metric, ())
         return {point.x: point.y for point in points}
 
@@ -69,7 +69,7 @@ class PublishedCurve:
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
     """Return every printed number, in file order."""
-    return tuple(row for path in _files() for row in _read(path))
+    return tuple(row for path in _files() for row in _read_rows(path))
 
 
 def _files() -> list[Path]:
@@ -79,7 +79,7 @@ def _files() -> list[Path]:
     return [path for folder in folders if (path := folder / "published.csv").is_file()]
 
 
-def _read(path: Path) -> Iterator[PublishedRow]:
+def _read_rows(path: Path) -> Iterator[PublishedRow]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             hyperparameters, value = json.loads(row["hyperparameters"]), float(row["value"])
@@ -87,26 +87,27 @@ def _read(path: Path) -> Iterator[PublishedRow]:
             yield PublishedRow(*names, hyperparameters, row["metric"], value, row["note"])
 
 
-def published_curve(published: Published) -> PublishedCurve:
-    """Return the curve that a search space declares. Raise ConfigError if its rows are missing, or a point has two."""
+def published_curve(published: CurveReference) -> PublishedCurve:
+    """Return the curve of a reference. Raise ConfigError if its rows are missing or a value has two numbers."""
     table = [
         row
         for row in published_rows()
         if (row.paper, row.table, row.dataset) == (published.paper, published.table, published.dataset)
         and all(row.hyperparameters.get(key) == value for key, value in published.where.items())
     ]
-    along = [row for row in table if _on_curve(published, row)]
+    curve_rows = [row for row in table if _is_on_curve(published, row)]
     by_metric: dict[str, list[PublishedRow]] = {}
-    for row in along:
+    for row in curve_rows:
         by_metric.setdefault(row.metric, []).append(row)
     raise_if_any(_problems(published, table, by_metric.get(published.metric, [])))
     curves = {metric: _points(rows, published.hyperparameter) for metric, rows in by_metric.items()}
     points = curves.pop(published.metric)
-    baseline = {row.metric: row.value for row in table if row.method == published.baseline_method}
-    used = along + [row for row in table if row.method == published.baseline_method]
+    baseline_rows = [row for row in table if row.method == published.baseline_method]
+    baseline = {row.metric: row.value for row in baseline_rows}
+    rows = curve_rows + baseline_rows
     notes = [published.note]
-    notes += [f"{row.hyperparameters['source_note']}." for row in used if "source_note" in row.hyperparameters]
-    notes += [row.note for row in used]
+    notes += [f"{row.hyperparameters['source_note']}." for row in rows if "source_note" in row.hyperparameters]
+    notes += [row.note for row in rows]
     return PublishedCurve(
         published,
         points,
@@ -119,11 +120,11 @@ def published_curve(published: Published) -> PublishedCurve:
 
 
 def is_cited(row: PublishedRow) -> bool:
-    """Whether the paper cites the number from others, and does not state its conditions."""
+    """Return whether the paper cites the number from another paper, whose conditions it does not state."""
     return str(row.hyperparameters.get("source_note", "")).startswith(("cited", "copied"))
 
 
-def _on_curve(published: Published, row: PublishedRow) -> bool:
+def _is_on_curve(published: CurveReference, row: PublishedRow) -> bool:
     if published.hyperparameter == METHOD:
         return not is_cited(row) and (not published.methods or row.method in published.methods)
     return row.method in published.methods and published.hyperparameter in row.hyperparameters
@@ -145,22 +146,23 @@ def _knob_value(raw: object) -> float | str:
     return float(raw) if is_number(raw) else str(raw)
 
 
-def _problems(published: Published, table: list[PublishedRow], rows: list[PublishedRow]) -> Iterable[Problem]:
-    place = f"{published.paper}, Table {published.table}, {published.dataset}"
+def _problems(published: CurveReference, table: list[PublishedRow], rows: list[PublishedRow]) -> Iterable[Problem]:
+    location = f"{published.paper}, Table {published.table}, {published.dataset}"
     if not table:
-        known = sorted({f"{row.paper}, Table {row.table}, {row.dataset}" for row in published_rows()})
-        yield Problem("published", "no numbers of this table are known", place, nearest(place, known, what="table"))
+        tables = sorted({f"{row.paper}, Table {row.table}, {row.dataset}" for row in published_rows()})
+        remedy = nearest(location, tables, what="table")
+        yield Problem("published", "no package has numbers of this table", location, remedy)
         return
+    methods = sorted({row.method for row in table})
     for method in published.methods:
-        if method not in {row.method for row in table}:
-            known = sorted({row.method for row in table})
-            yield Problem(place, "the table has no such method", method, nearest(method, known, what="method"))
+        if method not in methods:
+            yield Problem(location, "the table has no such method", method, nearest(method, methods, what="method"))
     if not rows:
         rule = f"no {published.metric} of these methods varies with {published.hyperparameter!r}"
-        yield Problem(place, rule, list(published.methods), "Check `hyperparameter` and `metric`.")
-    values = [_value_on_curve(row, published.hyperparameter) for row in rows]
-    for value in dict.fromkeys(value for value in map(repr, values) if list(map(repr, values)).count(value) > 1):
-        yield Problem(place, "a curve has one number a value", value, "Name fewer `methods`.")
+        yield Problem(location, rule, list(published.methods), "Check `hyperparameter` and `metric`.")
+    values = [repr(_value_on_curve(row, published.hyperparameter)) for row in rows]
+    for value in dict.fromkeys(value for value in values if values.count(value) > 1):
+        yield Problem(location, "a curve must have one number per value", value, "Name fewer `methods`.")
 
 
 def _sentence(note: str) -> str:

@@ -13,7 +13,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.planning.differences import Differences, Factor
 from tune_dml.space import Arm, Grid, Knob, Protocol, Space
 from tune_dml.stats.screening import (
-    MOST_FACTORS,
+    MAX_FACTORS,
     USUAL_SUSPECTS,
     Design,
     Suspects,
@@ -49,8 +49,8 @@ class Audit:
         if not factors:
             rule = f"{self.run} trains as {self.protocol.name} does: no setting differs"
             raise ConfigError(Problem(flag, rule, None, "Check the data: `tune-dml datasets verify`."))
-        if len(factors) > MOST_FACTORS:
-            rule = f"at most {MOST_FACTORS} settings can be screened, and {len(factors)} differ"
+        if len(factors) > MAX_FACTORS:
+            rule = f"at most {MAX_FACTORS} settings can be screened, and {len(factors)} differ"
             raise ConfigError(Problem(flag, rule, None, "Name a protocol that is nearer to the run."))
 
     @property

@@ -9,8 +9,8 @@ from trainables.option_names import option_problem
 from tune_dml.catalogue import spaces
 from tune_dml.papers.published import PublishedRow, is_cited, published_rows
 from tune_dml.planning.checks.conditions import our_name, table_of
-from tune_dml.space import METHOD, PaperTable, Published, Space
-from tune_dml.text import letters
+from tune_dml.space import METHOD, CurveReference, PaperTable, Space
+from tune_dml.text import spelling_key
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
 
 def _table(paper: str, number: str) -> PaperTable:
     tables = {(row.paper, row.table): None for row in published_rows()}
-    requested = letters(paper), letters(number)
-    match = next((key for key in tables if (letters(key[0]), letters(key[1])) == requested), None)
+    requested = spelling_key(paper), spelling_key(number)
+    match = next((key for key in tables if (spelling_key(key[0]), spelling_key(key[1])) == requested), None)
     table = table_of(*match) if match else None
     if table is None:
         names = [
@@ -100,6 +100,6 @@ def _covered_methods(space: Space, table: PaperTable) -> set[str]:
     return named | (arms if any(curve.hyperparameter == METHOD for curve in curves) else set())
 
 
-def _curves(space: Space, table: PaperTable) -> list[Published]:
+def _curves(space: Space, table: PaperTable) -> list[CurveReference]:
     """Return the numbers that a space takes from a table."""
     return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]

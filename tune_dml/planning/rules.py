@@ -83,7 +83,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         if len({repr(value) for value in values.values()}) > 1:
             rule = f"arms are compared on the same data and task: {path} must be the same for all"
             remedy = f"Set it in `fixed`, or with {spell('settings')}."
-            problems.append(Problem(space.place("arms"), rule, _values_text(values), remedy))
+            problems.append(Problem(space.location("arms"), rule, _values_text(values), remedy))
     if space.differs:
         return problems
     protocols = {}
@@ -103,7 +103,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     for trait, values, hint in shared_traits:
         if len(set(values.values())) > 1:
             rule, remedy = f"arms that are compared must share their {trait}", remedy_text.format(hint)
-            problems.append(Problem(space.place("arms"), rule, _values_text(values), remedy))
+            problems.append(Problem(space.location("arms"), rule, _values_text(values), remedy))
     return problems
 
 

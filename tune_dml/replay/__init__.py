@@ -1,4 +1,4 @@
-"""Replay searches on measured results: an atlas answers for any point of a loss's knobs in microseconds.
+"""Replay searches on the stored results of an atlas: evaluating a point of a loss's knobs takes microseconds.
 
     from tune_dml import replay
 
@@ -6,8 +6,8 @@
     surface.value({"alpha": 3.0, "beta": 40.0}, seed=0)     # R@1 in percent, with that seed's noise
     surface.regret({"alpha": 3.0})                          # best mean of the surface minus the mean here
 
-An atlas varies one knob at a time. Between its values a seed's result is interpolated along the knob. The effects of several
-knobs are added; interactions are ignored.
+An atlas varies one knob at a time. Between its values, each seed's results are interpolated along the knob. The effects
+of several knobs are added; interactions are ignored.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _DIVERGED = 0.0
 
 @dataclass(frozen=True, eq=False)
 class ReplayedKnob:
-    """The results of one knob with the others at their defaults."""
+    """Results along one knob, with the other knobs at their defaults."""
 
     default: float
     values: NDArray[np.float64]
     """In ascending order, the default among them."""
     effects: NDArray[np.float64]
-    """(values, seeds): result minus that of the default under the same seed."""
+    """(values, seeds): result minus the default's result under the same seed."""
 
     @property
     def is_log(self) -> bool:
-        """Whether the knob is interpolated in its logarithm: all its values are positive."""
+        """Whether the knob is interpolated on a logarithmic axis, as all its values are positive."""
         return bool(self.values[0] > 0)
 
     def effect(self, value: float, seed: int) -> float:
-        """Return the effect of a value under a seed, interpolated; outside the range, that of the nearest end."""
+        """Return the interpolated effect of a value under a seed; values outside the range count as the nearest end."""
         scale = np.log if self.is_log else np.asarray
         clipped = min(max(value, float(self.values[0])), float(self.values[-1]))
         return float(np.interp(scale(clipped), scale(self.values), self.effects[:, seed]))
@@ -80,9 +80,9 @@ class Surface:
         Raises:
             KeyError: The loss has no such knob.
         """
-        at = seed % self.seeds
-        effects = (self.knobs[name.removeprefix("loss.")].effect(float(value), at) for name, value in knobs.items())
-        return max(float(self.centre[at]) + sum(effects), 0.0)
+        column = seed % self.seeds
+        effects = (self.knobs[name.removeprefix("loss.")].effect(float(value), column) for name, value in knobs.items())
+        return max(float(self.centre[column]) + sum(effects), 0.0)
 
     def mean(self, knobs: Mapping[str, float]) -> float:
         """Return the mean result over the atlas's seeds."""
@@ -90,52 +90,52 @@ class Surface:
 
     @cached_property
     def best(self) -> dict[str, float]:
-        """The best measured value of each knob: the best point, since effects add."""
+        """The best measured value of each knob; together they are the best point, because effects add."""
         return {name: float(knob.values[knob.effects.mean(axis=1).argmax()]) for name, knob in self.knobs.items()}
 
     def regret(self, knobs: Mapping[str, float]) -> float:
-        """Return how far the mean at a point is below that of the best point."""
+        """Return the mean at the best point minus the mean at a point."""
         return self.mean(self.best) - self.mean(knobs)
 
 
 def read_table(path: Path | None) -> pd.DataFrame:
-    """Return the table of an atlas that is stored as parquet. Raise ConfigError if it cannot be read."""
+    """Read the table of an atlas from a parquet file. Raise ConfigError if it is unreadable or lacks columns."""
     import pandas as pd
 
-    place, remedy = str(path), "`tune-dml atlas` writes one into sweeps/atlas."
+    location, remedy = str(path), "`tune-dml atlas` writes one into sweeps/atlas."
     try:
-        table = pd.read_parquet(place)
+        table = pd.read_parquet(location)
     except (OSError, ValueError) as error:
-        raise ConfigError(Problem(place, "the table of an atlas cannot be read", str(error)[:80], remedy)) from None
+        raise ConfigError(Problem(location, "the table of an atlas cannot be read", str(error)[:80], remedy)) from None
     if missing := [name for name in _COLUMNS if name not in table.columns]:
-        raise ConfigError(Problem(place, "the table of an atlas lacks columns", ", ".join(missing), remedy))
+        raise ConfigError(Problem(location, "the table of an atlas lacks columns", ", ".join(missing), remedy))
     numbers = ("value", "default", "seed", _METRIC)
     if wrong := [name for name in numbers if not pd.api.types.is_numeric_dtype(table[name])]:
-        raise ConfigError(Problem(place, "columns of an atlas must hold numbers", ", ".join(wrong), remedy))
+        raise ConfigError(Problem(location, "columns of an atlas must hold numbers", ", ".join(wrong), remedy))
     return table
 
 
 def surfaces(table: pd.DataFrame | Path) -> dict[tuple[str, str], Surface]:
-    """Return (data set, loss) -> surface, of the table of an atlas.
+    """Return the surfaces of an atlas by (data set, loss).
 
-    Only seeds under which every cell of the loss has ended are used; losses without one are left out.
+    A surface uses only the seeds under which every cell of the loss has ended. Losses without such a seed are left out.
     """
     rows = read_table(table) if isinstance(table, Path) else table
-    found = {
-        (str(dataset), str(loss)): _surface(str(dataset), str(loss), own)
-        for (dataset, loss), own in rows.groupby(["dataset", "loss"])
+    by_loss = {
+        (str(dataset), str(loss)): _surface(str(dataset), str(loss), loss_rows)
+        for (dataset, loss), loss_rows in rows.groupby(["dataset", "loss"])
     }
-    return {key: surface for key, surface in found.items() if surface is not None and surface.knobs}
+    return {key: surface for key, surface in by_loss.items() if surface is not None and surface.knobs}
 
 
-def _surface(dataset: str, loss: str, own: Any) -> Surface | None:
-    results = own.assign(result=np.where(own["status"] == "diverged", _DIVERGED, own[_METRIC]))
+def _surface(dataset: str, loss: str, rows: Any) -> Surface | None:
+    results = rows.assign(result=np.where(rows["status"] == "diverged", _DIVERGED, rows[_METRIC]))
     results = results.assign(value=results["value"].fillna(math.inf))  # rows of the defaults have no value
     table = results.pivot_table(index=["knob", "value"], columns="seed", values="result").dropna(axis="columns")
     if table.empty or ("", math.inf) not in table.index:
         return None
     centre = table.loc[("", math.inf)].to_numpy(dtype=float)
-    defaults = own[own["knob"] != ""].groupby("knob")["default"].first()
+    defaults = rows[rows["knob"] != ""].groupby("knob")["default"].first()
     knobs = {}
     for name, default in defaults.items():
         cells = table.loc[name]

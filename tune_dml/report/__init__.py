@@ -1,11 +1,11 @@
 """The sensitivity report: every question has a file that answers it with one section (`questions`).
 
-    write_report(results, path)      HTML, figures, CSV, LaTeX and JSON verdicts
-    summary(results)                 the same verdicts for the terminal
-    headline(results)                the first verdict of the answer
-    judged(results)                  the same for MLflow; None before the first look
+    write_report(results, path)      write HTML, figures, CSV, LaTeX and JSON verdicts
+    summary(results)                 return the same verdicts for the terminal
+    headline(results)                return the first verdict of the answer
+    judged(results)                  return the verdicts that MLflow shows; None before the first look
 
-Loads neither torch nor Ray; the drawing library only when something is drawn.
+Importing this package loads neither torch nor Ray. matplotlib is loaded when the first PDF or PNG is drawn.
 """
 
 from tune_dml.report.export import ReportFiles, write_report

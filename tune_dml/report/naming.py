@@ -1,4 +1,4 @@
-"""Format metrics, knob values and numbers for people."""
+"""Names of metrics, knobs and cells in the report, and formats of their numbers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PERCENTAGES = {
     "nmi": "NMI",
     "f1": "F1",
 }
-"""Names of percentages beside ranking metrics, which declare their own names, and rank-1."""
-_PLAIN = {
+"""Names of percentages; ranking metrics declare their own names, and rank-1 is named by `_described`."""
+_LOGGED = {
     "mu": "running mean norm mu",
     "eta": "weight eta",
     "direction_mean": "mean turn of directions",
@@ -37,26 +37,26 @@ class MetricName:
     """The names and number formats of a metric."""
 
     key: str
-    """As logged: `val/recall_at_1`."""
+    """Key of the logged metric: `val/recall_at_1`."""
     name: str
-    """Without the set: `R@1`."""
+    """Name without the set: `R@1`."""
     label: str
-    """With the set: `validation R@1`."""
+    """Name with the set: `validation R@1`."""
     percent: bool
 
     @property
     def axis(self) -> str:
-        """The axis title."""
+        """Axis title: label and unit."""
         return f"{self.label} [%]" if self.percent else self.label
 
     @property
     def unit(self) -> str:
-        """The unit of differences; empty for plain numbers."""
+        """Unit of differences; empty if the metric is not a percentage."""
         return "points" if self.percent else ""
 
     @property
     def unit_after(self) -> str:
-        """The unit at the end of an axis title: `, points`; empty for plain numbers."""
+        """Unit at the end of an axis title: `, points`; empty if the metric is not a percentage."""
         return f", {self.unit}" if self.unit else ""
 
     def level(self, value: float) -> float:
@@ -68,15 +68,15 @@ class MetricName:
         return min(max(value, -100.0), 100.0) if self.percent else value
 
     def level_ends(self, low: float, high: float) -> tuple[float, float]:
-        """Clip the interval of a mean to the metric's range; an infinite one stays infinite."""
+        """Clip the interval of a mean to the metric's range; infinite intervals are not clipped."""
         return (self.level(low), self.level(high)) if math.isfinite(high - low) else (low, high)
 
     def change_ends(self, low: float, high: float) -> tuple[float, float]:
-        """Clip the interval of a difference to the metric's range; an infinite one stays infinite."""
+        """Clip the interval of a difference to the metric's range; infinite intervals are not clipped."""
         return (self.change(low), self.change(high)) if math.isfinite(high - low) else (low, high)
 
     def number(self, value: float) -> str:
-        """Format with two decimals for percentages, else four significant digits."""
+        """Format a value: two decimals for percentages, else four significant digits; `-` if it is not finite."""
         if not math.isfinite(value):
             return "-"
         text = f"{value:.2f}" if self.percent else f"{value:#.4g}".rstrip(".")
@@ -93,8 +93,8 @@ class MetricName:
 
     def interval(self, low: float, high: float) -> str:
         """Return `1.20 to 3.40`; empty unless both ends are finite."""
-        known = math.isfinite(low) and math.isfinite(high)
-        return f"{self.number(low)} to {self.number(high)}" if known else ""
+        is_finite = math.isfinite(low) and math.isfinite(high)
+        return f"{self.number(low)} to {self.number(high)}" if is_finite else ""
 
     def rough(self, value: float) -> str:
         """Return a rounded amount: `19 points`, `2.4 points`, `0.31`."""
@@ -118,15 +118,14 @@ def metric_name(key: str) -> MetricName:
 
 
 def _described(tail: str) -> tuple[str, bool]:
-    """Return the name of any other metric, and whether it is a percentage."""
-    strangers = re.fullmatch(r"rank1_at_(\d+)(?:_(\w+))?", tail)
-    if strangers:
-        return f"rank-1@{strangers[1]}" + (f" ({strangers[2]})" if strangers[2] else ""), True
+    """Return the name of a metric that does not declare one, and whether it is a percentage."""
+    if rank_1 := re.fullmatch(r"rank1_at_(\d+)(?:_(\w+))?", tail):
+        return f"rank-1@{rank_1[1]}" + (f" ({rank_1[2]})" if rank_1[2] else ""), True
     for key in _BENCHMARKED:
         if tail.startswith(f"{key}_"):
             return f"{_PERCENTAGES[key]} ({tail.removeprefix(f'{key}_')})", True
     name = _PERCENTAGES.get(tail)
-    return (name, True) if name else (_PLAIN.get(tail) or tail.replace("_", " "), False)
+    return (name, True) if name else (_LOGGED.get(tail) or tail.replace("_", " "), False)
 
 
 def floor_name(key: str) -> str:
@@ -136,7 +135,7 @@ def floor_name(key: str) -> str:
 
 
 def floors_of(results: Results) -> dict[str, float]:
-    """Return the sweep's metric without training, by floor; empty if not measured."""
+    """Return the values of the sweep's metric that are reached without training, by floor."""
     metric = results.plan.metric
     return {name: figures[metric] for name, figures in results.floors.items() if metric in figures}
 
@@ -147,15 +146,15 @@ def slug(path: str) -> str:
 
 
 def symbol_of(knob: Knob) -> str:
-    """Return the knob's name in sentences: the paper's symbol, else the last part of its path."""
+    """Return the knob's name in sentences: its symbol, else the last part of its path."""
     return knob.symbol or knob.path.rpartition(".")[2]
 
 
-def spaced(label: str) -> str:
+def prose_label(label: str) -> str:
     """Return a cell's label as prose: `rho=0.01` -> `rho = 0.01`."""
     return label.replace("=", " = ")
 
 
 def value_label(knob: Knob, value: Value) -> str:
-    """Return `rho=0.01`."""
+    """Return the label of a knob's value: `rho=0.01`."""
     return f"{symbol_of(knob)}={value_text(value)}"

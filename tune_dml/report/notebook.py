@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 
 def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
-    """Return one row per value of each knob, the baseline last: seeds, mean, ends of the comparison bar, lost trials.
+    """Return a table with one row per value of each knob; the baseline comes last.
 
-    `knob` restricts the table to one knob. Raises ConfigError if the sweep does not search it.
+    Columns: arm, knob, value, label, seeds, mean, low and high end of the comparison bar, lost trials, baseline. `knob`
+    restricts the table to one knob. Raises ConfigError if the sweep does not search that knob.
     """
     import pandas as pd
 
@@ -53,7 +54,7 @@ def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
 
 
 def best_table(results: Results) -> pd.DataFrame:
-    """Return one row per cell that validation can select, the best first: its knobs, seeds, mean and training time."""
+    """Return a table with one row per cell that validation can select, the best cell first."""
     import pandas as pd
 
     cells = {cell.cell.digest: cell for cell in analyse(results).cells}
@@ -87,10 +88,10 @@ def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
 
 
 def notebook_html(results: Results) -> str:
-    """Return the answer, the next command and Figure 1 as HTML; before the first look, a hint how to get them."""
+    """Return the answer, the next command and Figure 1 as HTML; before the first look, return how to get them."""
     if not results.has_current_look:
-        how = "Not judged yet. <code>tune_dml.write_report</code> judges it; this look spends part of the 5 % error."
-        return f"<p><b>{html.escape(results.name)}</b>: {how}</p>"
+        hint = "Not judged yet. <code>tune_dml.write_report</code> judges it; this look spends part of the 5 % error."
+        return f"<p><b>{html.escape(results.name)}</b>: {hint}</p>"
     analysis = analyse(results)
     sections = answers(analysis, traces=False)
     answer, figure = answer_of(analysis, sections), _first_figure(sections, None)
@@ -98,15 +99,16 @@ def notebook_html(results: Results) -> str:
     if answer.step is not None:
         parts.append(f"<p>Next: <code>{html.escape(answer.step.command)}</code> ({html.escape(answer.cost)})</p>")
     if figure is not None:
-        drawn = base64.b64encode(figure.views[0].draw(False).document().encode()).decode()
-        described = html.escape(figure.description, quote=True)
-        parts.append(f'<img src="data:image/svg+xml;base64,{drawn}" alt="{described}">')
+        svg = base64.b64encode(figure.views[0].draw(False).document().encode()).decode()
+        description = html.escape(figure.description, quote=True)
+        parts.append(f'<img src="data:image/svg+xml;base64,{svg}" alt="{description}">')
     return "\n".join(parts)
 
 
 def _first_figure(sections: tuple[Section, ...], knob: str | None) -> Figure | None:
-    about = [section for section in sections if section.knob is not None and knob in {None, section.knob.path}]
-    return next(iter(figures_of(about or sections if knob is None else about)), None)
+    """Return the first figure about a knob (any knob if None); without figures about knobs, the first figure."""
+    matching = [section for section in sections if section.knob is not None and knob in {None, section.knob.path}]
+    return next(iter(figures_of(matching or sections if knob is None else matching)), None)
 
 
 def _refuse_unknown(analysis: Analysis, knob: str | None) -> None:

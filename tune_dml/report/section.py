@@ -1,4 +1,4 @@
-"""Sections of a report. Each answers one question: on the page, in LaTeX, CSV and JSON, and in the terminal."""
+"""Sections of a report: each answers one question, for the page, LaTeX, CSV, JSON and the terminal."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tune_dml.text import is_number, value_text
 
 @dataclass(frozen=True)
 class TableCell:
-    """One cell of a table: text for people, and the full value for machines."""
+    """One cell of a table: the text that is shown, and the full value for CSV and sorting."""
 
     text: str
     value: Value = None
-    """None for text."""
+    """Full value of a number; None for text."""
     links: tuple[tuple[str, str], ...] = ()
-    """(text, URL) pairs shown instead of the text; `#...` is an anchor on the page."""
+    """(text, URL) pairs that the page shows instead of the text; `#...` is an anchor on the page."""
     anchor: str = ""
-    """The id of the row, on its first cell."""
+    """Id of the row; only the first cell of a row has one."""
     mark: str = ""
-    """A CSS class: `better`, `diverged` ..."""
+    """CSS class, such as `better` or `diverged`."""
 
     @property
     def numeric(self) -> bool:
@@ -75,9 +75,9 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[TableCell, ...], ...]
     folded: str = ""
-    """The title under which the page folds the table; empty to show it at once."""
+    """Title under which the page folds the table; empty if the table is not folded."""
     csv_only: tuple[str, ...] = ()
-    """Columns that only the CSV has."""
+    """Columns that appear only in the CSV file."""
     for_paper: bool = True
     searchable: bool = False
     """Whether the page offers sorting and search."""
@@ -89,25 +89,25 @@ class Table:
 
     @cached_property
     def linked(self) -> tuple[str, ...]:
-        """The columns that hold links; LaTeX tables omit them."""
+        """Columns with links; LaTeX tables omit them."""
         return tuple(name for i, name in enumerate(self.columns) if any(row[i].links for row in self.rows))
 
     def without(self, columns: Iterable[str]) -> Table:
-        """Return the table without some columns."""
-        left_out = set(columns)
-        kept = [index for index, column in enumerate(self.columns) if column not in left_out]
+        """Return the table without these columns."""
+        excluded = set(columns)
+        kept = [index for index, column in enumerate(self.columns) if column not in excluded]
         rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
         return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
 
 @dataclass(frozen=True)
 class FigureView:
-    """One of several views of a figure, which the reader can choose."""
+    """One view of a figure; if a figure has several, the reader chooses one by its tab."""
 
     title: str
     """Title of its tab."""
     draw: Callable[[bool], Canvas]
-    """Maps narrow (bool) to the canvas."""
+    """Function that draws the canvas; its argument is whether the canvas is narrow."""
     description: str
     """Text alternative."""
     sentence: str = ""
@@ -133,7 +133,7 @@ class Figure:
     name: str
     """File name and anchor."""
     draw: Callable[[bool], Canvas]
-    """Maps narrow (bool) to the canvas of the first view."""
+    """Function that draws the canvas of the first view; its argument is whether the canvas is narrow."""
     description: str
     """Text alternative; it begins with the finding."""
     caption: str
@@ -146,7 +146,7 @@ class Figure:
 
     @classmethod
     def of(cls, name: str, views: Sequence[FigureView], caption: str) -> Figure:
-        """Return a figure with these views, the first one shown."""
+        """Return a figure with these views; the page shows the first one."""
         first, *others = views
         return cls(name, first.draw, first.description, caption, first.title, tuple(others), sentence=first.sentence)
 
@@ -188,7 +188,7 @@ class CommandBlock:
 
 @dataclass(frozen=True)
 class Notes:
-    """A list."""
+    """A list of sentences."""
 
     kind: ClassVar = "notes"
     items: tuple[str, ...]
@@ -204,7 +204,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class WordTable:
-    """A folded table of text, which only the page shows; `columns` may be empty."""
+    """A folded table of text that appears only on the page; `columns` may be empty."""
 
     kind: ClassVar = "listing"
     title: str
@@ -250,9 +250,9 @@ class Card:
 
     word: str
     style: str
-    """A CSS class: `sensitive`, `edge`, `better` ..."""
+    """CSS class, such as `sensitive`, `edge` or `better`."""
     about: str
-    """The question."""
+    """The question that the verdict answers."""
     sentence: str
 
 
@@ -261,11 +261,11 @@ class Section:
     """The answer to one question."""
 
     name: str
-    """Prefix of its anchor."""
+    """Prefix of the section's anchor."""
     title: str
-    """The question, in words."""
+    """The question."""
     contents: str
-    """Its entry in the table of contents."""
+    """Entry in the table of contents."""
     body: tuple[Block, ...] = ()
     """Blocks from top to bottom; tables without rows are omitted."""
     card: Card | None = None
@@ -274,19 +274,21 @@ class Section:
     findings: tuple[str, ...] = ()
     """Problems that make `report --check` fail."""
     headline: str = ""
-    """Its sentence in the answer, which begins the page and the terminal's output; may be empty."""
+    """Sentence for the answer at the head of page and terminal; may be empty."""
     steps: tuple[Step, ...] = ()
     """Candidates for the next command."""
     hint: str = ""
-    """Reason why no further seeds are advised; part of the answer if nothing is more urgent."""
+    """Reason why no further seeds are advised; part of the answer if no step is more urgent."""
     data: Mapping[str, object] = field(default_factory=dict)
-    """Entries of verdicts.json, in the knob's object or at the top: dataclasses, mappings, sequences, numbers, text."""
+    """Entries of verdicts.json: in the knob's object for a question about a knob, else at the top level.
+
+    Values are dataclasses, mappings, sequences, numbers or text."""
     appendix: bool = False
-    """Whether it belongs to the folded appendix; set from the question's order."""
+    """Whether the section belongs to the folded appendix; set from the question's order."""
     style: str = ""
-    """A CSS class."""
+    """CSS class of the section."""
     knob: KnobAnalysis | None = None
-    """The knob of a question about a knob, else None."""
+    """Knob that the question is about; None for a question about the sweep."""
 
     @property
     def _suffix(self) -> str:
@@ -294,22 +296,22 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """Its id on the page."""
+        """Id of the section on the page."""
         return f"{self.name}{self._suffix}"
 
     @property
     def heading(self) -> str:
-        """The id of its title."""
+        """Id of the section's title on the page."""
         return f"{self.name}-title{self._suffix}"
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Its tables with rows, folded ones too."""
+        """Tables that have rows, including folded ones."""
         return tuple(block for block in _unfolded(self.body) if isinstance(block, Table) and block.rows)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """Its figures, folded ones too."""
+        """Figures, including folded ones."""
         return tuple(block for block in _unfolded(self.body) if isinstance(block, Figure))
 
 

@@ -17,15 +17,15 @@ from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
 from tune_dml.text import counted, duration, one_line
 
-_ASKS_FOR_SEEDS = 30
-"""Least urgency of a step that adds seeds; below it the answer says why none is advised."""
+_ADDS_SEEDS = 30
+"""Minimum urgency of a step that adds seeds; below it, the answer states why no seeds are advised."""
 WITHOUT_TRAINING = "Without training"
 """Name of the fact that lists the floors."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a sweep, at the head of page and terminal."""
+    """The answer of a sweep, shown first on the page and in the terminal."""
 
     sentences: tuple[str, ...]
     step: Step | None
@@ -33,12 +33,12 @@ class Answer:
     cost: str
     """Cost of the step; empty without one."""
     facts: tuple[tuple[str, str], ...]
-    """Best configuration, baseline, seeds, failures, cost."""
+    """(name, text) of the best configuration, the baseline, seeds, failures and cost."""
 
 
 def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
     """Collect the sections' headlines and the most urgent step."""
-    plain = [
+    sentences = [
         one_line(section.headline)
         for section in sorted(sections, key=lambda section: not section.appendix)
         if section.headline
@@ -46,37 +46,39 @@ def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
     steps = _steps(sections)
     step = next((step for step in steps if step.is_worth_it(analysis.results)), None)
     if step is None and steps:
-        plain.append(f"No next step is worth its cost: {steps[0].command} takes {cost_of(steps[0], analysis.results)}.")
-    if step is None or step.urgency < _ASKS_FOR_SEEDS:
-        plain += [section.hint for section in sections if section.hint][:1]
-    return Answer(tuple(plain), step, cost_of(step, analysis.results) if step else "", _facts(analysis))
+        sentences.append(
+            f"No next step is worth its cost: {steps[0].command} takes {cost_of(steps[0], analysis.results)}."
+        )
+    if step is None or step.urgency < _ADDS_SEEDS:
+        sentences += [section.hint for section in sections if section.hint][:1]
+    return Answer(tuple(sentences), step, cost_of(step, analysis.results) if step else "", _facts(analysis))
 
 
 def _steps(sections: Sequence[Section]) -> list[Step]:
-    """Return all steps, the most urgent first, then those with the fewest trials for an answer."""
+    """Return all steps: the most urgent first, and among equally urgent ones the cheapest for an answer first."""
     steps = [step for section in sections for step in section.steps]
     return sorted(steps, key=lambda step: (-step.urgency, step.trials_per_answer))
 
 
 def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    results, metric, ranked = analysis.results, analysis.metric, _ranked(analysis)
+    results, metric, ranked = analysis.results, analysis.metric, _rank_cells(analysis)
     lost = sum(len(cell.failures) for cell in analysis.cells)
     seconds = sum(trial.seconds for trial in results.trials)
 
-    def scored(cell: CellAnalysis) -> str:
+    def score_text(cell: CellAnalysis) -> str:
         return f"{cell.label}: {metric.number(cell.mean)}"
 
-    def best_of(cells: Sequence[CellAnalysis]) -> str:
+    def best_text(cells: Sequence[CellAnalysis]) -> str:
         if not cells:
             return "no configuration has a result" if analysis.baseline is None else "only the baseline has a result"
-        baseline, text = analysis.baseline, scored(cells[0])
+        baseline, text = analysis.baseline, score_text(cells[0])
         leads = baseline is not None and analysis.sign * (baseline.mean - cells[0].mean) >= 0
         return f"the baseline; of the others {text}" if leads else text
 
     floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
-        ("Best configuration", best_of(ranked)),
-        ("Baseline", scored(analysis.baseline) if analysis.baseline else "none"),
+        ("Best configuration", best_text(ranked)),
+        ("Baseline", score_text(analysis.baseline) if analysis.baseline else "none"),
         *(((WITHOUT_TRAINING, floors),) if floors else ()),
         ("Seeds", f"{len(analysis.seeds)}, paired" if len(analysis.seeds) > 1 else "1, so no intervals"),
         ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
@@ -84,7 +86,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _ranked(analysis: Analysis) -> list[CellAnalysis]:
+def _rank_cells(analysis: Analysis) -> list[CellAnalysis]:
     """Return the cells that validation can select, best first, without the baseline."""
     cells = {cell.cell.digest: cell for cell in analysis.cells}
     return [cells[cell.digest] for cell in best_cells(analysis.results) if not cell.baseline]
@@ -96,19 +98,19 @@ class SummaryRow:
 
     label: str
     n: int
-    """Number of seeds with a result, of `planned`."""
+    """Number of seeds with a result."""
     planned: int
     mean: float
     low: float
-    """Ends of the comparison bar; cells whose bars do not overlap differ. NaN without a noise estimate."""
+    """Lower end of the comparison bar; cells whose bars do not overlap differ. NaN without a noise estimate."""
     high: float
     difference: float
     """Mean difference to the baseline within seeds; NaN without one."""
     difference_low: float
-    """Its simultaneous interval; NaN if unknown."""
+    """Lower end of the difference's simultaneous interval; NaN if unknown."""
     difference_high: float
     note: str
-    """The seeds without a result, and why."""
+    """The seeds without a result, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,11 @@ class SweepSummary:
     answer: Answer
     rows: tuple[SummaryRow, ...]
     verdicts: tuple[str, ...]
-    """Sentences: sensitivity, optimum, agreement with the papers, baseline."""
+    """Sentences on sensitivity, optimum, agreement with the papers, and baseline."""
     commands: tuple[str, ...]
     """Candidates for the next command, the most urgent first."""
     counts: Mapping[str, int]
-    """Status -> trials."""
+    """Number of trials by status."""
     findings: tuple[str, ...]
     """Failed trials and extendable edges; empty if a check passes."""
     judgement: Judgement
@@ -134,7 +136,7 @@ class SweepSummary:
 
 
 def summary(results: Results, margin: float | None = None) -> SweepSummary:
-    """Judge the present results of a sweep, without drawing or writing anything; `margin` defaults to the planned one."""
+    """Judge the present results of a sweep, without drawing or writing; `margin` defaults to the planned one."""
     analysis = analyse(results, margin)
     return summarise(analysis, answers(analysis, traces=False))
 
@@ -145,7 +147,10 @@ def judged(results: Results) -> Judgement | None:
 
 
 def headline(results: Results) -> str:
-    """Return the first verdict of `summary`'s answer, else its first warning, without computing the rest."""
+    """Return the first verdict of the answer, or its first warning if there is no verdict.
+
+    Unlike `summary`, this computes only what that sentence needs.
+    """
     return first_sentence(analyse(results))
 
 
@@ -157,7 +162,7 @@ def summarise(analysis: Analysis, sections: Sequence[Section]) -> SweepSummary:
         analysis.metric.axis,
         analysis.margin,
         answer,
-        tuple(_row(analysis, cell) for cell in _in_order(analysis)),
+        tuple(_row(analysis, cell) for cell in _order_cells(analysis)),
         tuple(sentence for section in sections for sentence in section.verdicts),
         tuple(step.command for step in _steps(sections)),
         analysis.counts,
@@ -169,25 +174,25 @@ def summarise(analysis: Analysis, sections: Sequence[Section]) -> SweepSummary:
 def _judgement(analysis: Analysis, sections: Sequence[Section], answer: Answer) -> Judgement:
     """Return the answer, and each cell's comparison bar and difference to the baseline, for MLflow."""
     following = [f"Next: {answer.step.command}"] if answer.step else []
-    best = next(iter(_ranked(analysis)), None)
+    best = next(iter(_rank_cells(analysis)), None)
     figures = {"baseline_mean": analysis.baseline.mean if analysis.baseline else math.nan}
     if best is not None:
         figures["best_mean"] = best.mean
         figures |= {f"best_{name}": value for name, value in _figures(analysis, best).items()}
-    drawn = figures_of(sections)
+    figure = next(iter(figures_of(sections)), None)
     return Judgement(
         (" ".join(answer.sentences), *following),
         figures,
         {cell.label: CellJudgement(_figures(analysis, cell), _sentence(analysis, cell)) for cell in analysis.cells},
-        drawn[0].name if drawn else "",
+        figure.name if figure else "",
         best.label if best else "",
     )
 
 
 def _figures(analysis: Analysis, cell: CellAnalysis) -> dict[str, float]:
     low, high = analysis.bar(cell)
-    known = not analysis.metric.percent or high - low < 100  # a bar over all percentages is no information
-    figures = {"low": low, "high": high} if known else {}
+    is_informative = not analysis.metric.percent or high - low < 100  # a bar over all percentages is not
+    figures = {"low": low, "high": high} if is_informative else {}
     if against := analysis.against(cell):
         figures |= {"difference": against.difference, "difference_low": against.low, "difference_high": against.high}
     return figures
@@ -205,8 +210,8 @@ def _sentence(analysis: Analysis, cell: CellAnalysis) -> str:
     return text if not cell.lost else f"{text} Lost: {cell.lost}."
 
 
-def _in_order(analysis: Analysis) -> Sequence[CellAnalysis]:
-    """Return the cells in grid order; those of a search from the best."""
+def _order_cells(analysis: Analysis) -> Sequence[CellAnalysis]:
+    """Return the cells in grid order; the cells of a search are ranked by their means."""
     if not analysis.results.plan.search.num_samples:
         return analysis.cells
     return sorted(analysis.cells, key=lambda cell: -analysis.sign * cell.mean if math.isfinite(cell.mean) else math.inf)
@@ -223,5 +228,5 @@ def _row(analysis: Analysis, cell: CellAnalysis) -> SummaryRow:
 
 
 def seed_table(results: Results) -> SeedTable:
-    """Return the cells x seeds table of the sweep's metric, without cells that lost every seed."""
+    """Return the table (cells x seeds) of the sweep's metric, without cells that lost every seed."""
     return analyse(results).table

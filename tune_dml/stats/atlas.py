@@ -1,7 +1,7 @@
-"""Verdicts on many knobs at once: what tuning gains, what a wrong value costs, and how far a knob may be moved.
+"""Verdicts on many knobs at once: the gain of tuning, the cost of a wrong value, and the range of tolerated values.
 
-Every statement compares a value with the default of the same loss on the same data set, by paired seeds. All intervals of
-an atlas hold at once.
+Every statement compares a value with the default of the same loss on the same data set, by paired seeds. The intervals
+of an atlas are simultaneous.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class KnobVerdict:
     mistunability: Estimate
     """Loss of the worst value against the default; at least 0."""
     tolerated: tuple[float, float]
-    """The widest range of neighbouring values around the default that lose significantly less than the margin."""
+    """Ends of the widest range around the default in which every value loses significantly less than the margin."""
     perhaps_tolerated: tuple[float, float]
-    """The widest such range whose values do not lose significantly more than the margin."""
+    """Ends of the widest range around the default in which no value loses significantly more than the margin."""
     margin: float
 
     @property
     def word(self) -> str:
-        """The verdict in a word or two."""
+        """The verdict in words, such as `tunable, sensitive`."""
         words = []
         if self.tunability.low > 0:
             words.append("tunable")
@@ -79,41 +79,41 @@ def effects_of_values(values: Array, comparisons: int) -> list[Estimate]:
     finite = np.where(np.isfinite(values), values, np.nan)
     finite[diverged] = np.nan
     kept = np.flatnonzero(np.isfinite(finite).sum(axis=1) > 1)
-    found = [Estimate(-np.inf, -np.inf, -np.inf) if lost else Estimate(np.nan, -np.inf, np.inf) for lost in diverged]
-    found[0] = Estimate(0.0, 0.0, 0.0)
+    effects = [Estimate(-np.inf, -np.inf, -np.inf) if lost else Estimate(np.nan, -np.inf, np.inf) for lost in diverged]
+    effects[0] = Estimate(0.0, 0.0, 0.0)
     if len(kept) < 2 or kept[0] != 0:
-        return found
+        return effects
     noise = fit_pairs(finite[kept], resolution_shown(finite[kept].tolist()))
     reach = half_widths(noise, ALPHA, comparisons, beside=True, of=np.s_[..., :, [0]])[..., 0]
     for row, cell in enumerate(kept[1:], start=1):
         middle = float(noise.estimate[row, 0])
-        found[cell] = Estimate(middle, middle - float(reach[row]), middle + float(reach[row]))
-    return found
+        effects[cell] = Estimate(middle, middle - float(reach[row]), middle + float(reach[row]))
+    return effects
 
 
 def judge_knob(values: Sequence[float], default: float, effects: Sequence[Estimate], margin: float) -> KnobVerdict:
-    """Return the verdict on a knob from the effects of its values; that of the default is 0."""
+    """Judge a knob from the effects of its values; the effect of the default is 0."""
     order = np.argsort(values)
-    ascending, ordered = [values[index] for index in order], [effects[index] for index in order]
-    gains, losses = ordered, [Estimate(-one.value, -one.high, -one.low) for one in ordered]
-    at = ascending.index(default)
+    ascending, gains = [values[index] for index in order], [effects[index] for index in order]
+    losses = [Estimate(-gain.value, -gain.high, -gain.low) for gain in gains]
+    position = ascending.index(default)
     return KnobVerdict(
-        tuple(ascending), default, tuple(ordered), _largest(gains), _largest(losses),
-        _range(ascending, at, [one.low > -margin for one in ordered]),
-        _range(ascending, at, [not one.high < -margin for one in ordered]),
+        tuple(ascending), default, tuple(gains), _largest(gains), _largest(losses),
+        _range(ascending, position, [gain.low > -margin for gain in gains]),
+        _range(ascending, position, [not gain.high < -margin for gain in gains]),
         margin,
     )  # fmt: skip
 
 
 def _largest(effects: Sequence[Estimate]) -> Estimate:
-    """Return the largest effect; its bounds are the largest of all bounds."""
-    known = [one for one in effects if not np.isnan(one.value)]
-    return Estimate(max(one.value for one in known), max(one.low for one in effects), max(one.high for one in effects))
+    """Return the largest effect, with the largest of all lower and of all upper bounds."""
+    value = max(effect.value for effect in effects if not np.isnan(effect.value))
+    return Estimate(value, max(effect.low for effect in effects), max(effect.high for effect in effects))
 
 
-def _range(values: Sequence[float], at: int, allowed: Sequence[bool]) -> tuple[float, float]:
-    """Return the ends of the run of allowed values around the default."""
-    low = high = at
+def _range(values: Sequence[float], position: int, allowed: Sequence[bool]) -> tuple[float, float]:
+    """Return the ends of the unbroken run of allowed values around a position."""
+    low = high = position
     while low > 0 and allowed[low - 1]:
         low -= 1
     while high < len(values) - 1 and allowed[high + 1]:

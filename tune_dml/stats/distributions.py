@@ -1,6 +1,6 @@
 """Quantiles and tails of the distributions that the verdicts use, and a root finder.
 
-They use scipy.special: scipy.stats and scipy.optimize would add a second to every command that shows an answer.
+Only scipy.special is imported: importing scipy.stats and scipy.optimize takes a second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scipy.special import chdtri, nctdtr, ndtr, ndtri, stdtrit
 
 from tune_dml.stats.intervals import Array
 
-_MOST_HALVINGS = 200
+_MAX_HALVINGS = 200
 
 
 def student_isf(tail: Array | float, df: Array | float) -> Array:
@@ -42,20 +42,20 @@ def chi2_isf(tail: Array | float, df: Array | float) -> Array:
 
 
 def noncentral_t_cdf(value: float, df: float, centre: float) -> float:
-    """Return the distribution function of the non-central t; 0 where its far tail underflows."""
+    """Return the distribution function of the non-central t, or 0 if its far tail underflows."""
     return float(np.nan_to_num(nctdtr(df, centre, value)))
 
 
 def root(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-10) -> float:
-    """Return where a continuous function changes sign between `low` and `high`, by halving.
+    """Find by bisection where a continuous function changes sign between `low` and `high`.
 
     Raises:
-        ValueError: if its signs at the ends are equal.
+        ValueError: if the function has the same sign at both ends.
     """
     at_low, at_high = function(low), function(high)
     if at_low * at_high > 0:
         raise ValueError(f"signs at {low} and {high} must differ, but got {at_low} and {at_high}")
-    for _ in range(_MOST_HALVINGS):
+    for _ in range(_MAX_HALVINGS):
         middle = (low + high) / 2
         at_middle = function(middle)
         if at_middle == 0 or high - low < tolerance:

@@ -1,8 +1,9 @@
-"""Which settings explain the results of two-level runs: a likelihood for each short explanation.
+"""Likelihoods of short explanations of the results of two-level runs.
 
-An explanation says which settings matter and how: each adds its own effect, two have an effect only together, or two have
-one effect in common, whichever of them is on. Seeds are blocks. A setting can also change the random numbers of a run, as
-the batch size does: its effect then differs between seeds. All functions take many simulated outcomes at once.
+An explanation names settings and the form of their effect. Either each setting adds its own effect, or two settings
+have one effect: only if both are on, or if at least one of them is on. Seeds are blocks. A setting can also change the
+random numbers of a run, as the batch size does: its effect then differs between seeds. All functions take many
+simulated outcomes at once.
 """
 
 from __future__ import annotations
@@ -19,85 +20,92 @@ from numpy.typing import NDArray
 Matrix = NDArray[np.float64]
 
 _PER_TERM = 2.5
-"""Log-likelihood that each coefficient of an explanation has to add."""
-_OWN_DRAWS = 4.5
-"""Log-likelihood that a random effect of a setting has to add; twice that in an explanation that names the setting."""
-_SMALL = 0.02  # least noise beside a setting's random effect, as a share of all variance within seeds
+"""Penalty of each coefficient of an explanation, in log-likelihood."""
+_RANDOM_EFFECT = 4.5
+"""Penalty of a setting's random effect, in log-likelihood; twice as large if the explanation names the setting."""
+_MIN_NOISE = 0.02
+"""Minimum noise beside a setting's random effect, as a share of the variance within seeds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Explanations:
-    """Short explanations over some settings."""
+    """Short explanations of results by settings."""
 
     members: NDArray[np.bool_]
-    """(explanations, settings): the settings that each one names."""
+    """(explanations, settings): whether an explanation names a setting."""
     maps: tuple[Matrix, ...]
-    """Of each: (terms, coefficients), from its coefficients to those of all terms."""
-    price: Matrix
-    """(explanations,): log-likelihood that each has to add, more if there are many of its kind."""
-    either: NDArray[np.int64]
-    """(explanations,): 1 if two settings act only together, -1 if either does it alone, else 0."""
+    """For each explanation, a matrix (terms, coefficients) from its coefficients to those of all terms."""
+    penalty: Matrix
+    """(explanations,): penalty in log-likelihood; it grows with the number of explanations of the same kind."""
+    pair_effect: NDArray[np.int64]
+    """(explanations,): 1 if two settings act only together, -1 if each of them suffices, else 0."""
 
 
 @lru_cache
-def explanations(settings: int, factors: int, most: int) -> Explanations:
-    """Return the explanations over some settings: none, up to `most` that add, and pairs with one effect.
+def list_explanations(settings: int, factors: int, max_added: int) -> Explanations:
+    """Return all explanations: no setting, up to `max_added` settings with added effects, and pairs with one effect.
 
     Args:
         settings: Number of settings that an explanation can name.
         factors: Number of settings from which these were chosen.
-        most: Most settings that add their effects.
+        max_added: Maximum number of settings that add their effects.
     """
     pairs = list(itertools.combinations(range(settings), 2))
     terms = np.eye(settings + len(pairs))
-    found: list[tuple[tuple[int, ...], Matrix, int]] = [
-        (some, terms[:, list(some)], 0)
-        for size in range(most + 1)
-        for some in itertools.combinations(range(settings), size)
+    rows: list[tuple[tuple[int, ...], Matrix, int]] = [
+        (named, terms[:, list(named)], 0)
+        for size in range(max_added + 1)
+        for named in itertools.combinations(range(settings), size)
     ]
     for number, pair in enumerate(pairs):
         both, product = terms[:, list(pair)].sum(axis=1), terms[:, settings + number]
-        found += [(pair, (both + sign * product)[:, None], sign) for sign in (1, -1)]
-    members = np.array([[setting in some for setting in range(settings)] for some, _, _ in found])
-    price = np.array([_PER_TERM * one.shape[1] + log(comb(factors, len(some))) for some, one, _ in found])
-    return Explanations(members, tuple(one for _, one, _ in found), price, np.array([sign for *_, sign in found]))
+        rows += [(pair, (both + sign * product)[:, None], sign) for sign in (1, -1)]
+    members = np.array([[setting in named for setting in range(settings)] for named, _, _ in rows])
+    penalty = np.array([_PER_TERM * matrix.shape[1] + log(comb(factors, len(named))) for named, matrix, _ in rows])
+    return Explanations(members, tuple(matrix for _, matrix, _ in rows), penalty, np.array([row[2] for row in rows]))
 
 
-def log_likelihoods(levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix, known: Explanations) -> Matrix:
+def log_likelihoods(levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix, explanations: Explanations) -> Matrix:
     """Return the penalised log-likelihood of each explanation: (outcomes, explanations).
 
     Args:
-        levels: (runs, settings), or (outcomes, runs, settings) if they differ; 1 and -1.
-        blocks: (runs,): runs of one block share a seed.
+        levels: (runs, settings), or (outcomes, runs, settings) if the outcomes have different levels; each is 1 or -1.
+        blocks: (runs,): block of each run; the runs of a block share a seed.
         outcomes: (outcomes, runs).
-        known: The explanations.
+        explanations: The explanations.
     """
-    return _Runs.of(levels, blocks, outcomes).alike(known)
+    return _Runs.of(levels, blocks, outcomes).with_equal_noise(explanations)
 
 
-def evidence(levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix, known: Explanations) -> tuple[Matrix, Matrix]:
-    """Return by how much explanations with a setting are better than those without: (outcomes, settings).
+def evidence(
+    levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix, explanations: Explanations
+) -> tuple[Matrix, Matrix]:
+    """Return the evidence for each setting (outcomes, settings), and for each pair of settings (outcomes, pairs).
 
-    The second array compares, for each pair of settings, with the explanations that name neither. In each explanation the
-    effect of one setting may also differ from seed to seed.
+    The evidence for a setting is the log-likelihood of the best explanation that names it, minus that of the best
+    explanation that does not. For a pair, the first explanation names at least one of the two. In each explanation, the
+    effect of one setting may also differ from seed to seed. For the arguments see `log_likelihoods`.
     """
     runs = _Runs.of(levels, blocks, outcomes)
-    settings = known.members.shape[1]
-    scores = [runs.alike(known)]
-    scores += [runs.with_own_draws(known, one) - _OWN_DRAWS * (1 + known.members[:, one]) for one in range(settings)]
+    members = explanations.members
+    settings = range(members.shape[1])
+    scores = [runs.with_equal_noise(explanations)]
+    for setting in settings:
+        penalty = _RANDOM_EFFECT * (1 + members[:, setting])
+        scores.append(runs.with_random_effect(explanations, setting) - penalty)
     best = np.max(scores, axis=0)
-    groups = [(one,) for one in range(settings)] + list(itertools.combinations(range(settings), 2))
-    named = [known.members[:, list(group)].any(axis=1) for group in groups]
-    gains = np.stack([best[:, some].max(axis=1) - best[:, ~some].max(axis=1) for some in named], axis=1)
-    return gains[:, :settings], gains[:, settings:]
+    groups = [(setting,) for setting in settings] + list(itertools.combinations(settings, 2))
+    naming = [members[:, list(group)].any(axis=1) for group in groups]
+    gains = np.stack([best[:, names].max(axis=1) - best[:, ~names].max(axis=1) for names in naming], axis=1)
+    return gains[:, : len(settings)], gains[:, len(settings) :]
 
 
 @dataclass(frozen=True, eq=False)
 class _Runs:
-    """Runs of many simulated audits, less the means of their seeds."""
+    """Runs of many simulated audits; the mean of each seed is subtracted."""
 
     terms: Matrix
-    """Settings and products of two."""
+    """Levels of the settings, and the products of two of them."""
     values: Matrix
     member: Matrix
     """(runs, blocks): 1 where a run is in a block."""
@@ -106,21 +114,21 @@ class _Runs:
     @classmethod
     def of(cls, levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix) -> _Runs:
         pairs = list(itertools.combinations(range(levels.shape[-1]), 2))
-        products = [levels[..., [one]] * levels[..., [other]] for one, other in pairs]
+        products = [levels[..., [first]] * levels[..., [second]] for first, second in pairs]
         terms = np.concatenate([levels, *products], axis=-1)
         member = np.asarray(blocks[:, None] == np.unique(blocks), dtype=float)
         mean = (member / member.sum(axis=0)) @ member.T
         return cls(terms - mean @ terms, outcomes - outcomes @ mean, member, len(blocks) - member.shape[1])
 
-    def alike(self, known: Explanations) -> Matrix:
+    def with_equal_noise(self, explanations: Explanations) -> Matrix:
         """Return the penalised log-likelihoods if all runs have the same noise."""
-        rest = _Sums.of(self.terms, self.values).rest(known)
-        return np.asarray(-self.freedom / 2 * np.log(rest / self.freedom) - known.price)
+        residuals = _Sums.of(self.terms, self.values).residuals(explanations)
+        return np.asarray(-self.freedom / 2 * np.log(residuals / self.freedom) - explanations.penalty)
 
-    def with_own_draws(self, known: Explanations, setting: int) -> Matrix:
-        """Return the penalised log-likelihoods if the effect of one setting is random: another one under each seed.
+    def with_random_effect(self, explanations: Explanations, setting: int) -> Matrix:
+        """Return the penalised log-likelihoods if the effect of one setting is random, so that it differs by seed.
 
-        Noise then has two variances: along this setting under each seed, and beside it.
+        The noise then has two variances: along this setting within each seed, and in all other directions.
         """
         level = self.terms[..., setting]
         size = np.sqrt(level**2 @ self.member)
@@ -128,17 +136,18 @@ class _Runs:
         draws = (size > 1e-6).sum(axis=-1)
         everything = _Sums.of(self.terms, self.values)
         own = _Sums.of(self.member.T @ (along[..., None] * self.terms), (along * self.values) @ self.member)
-        weighted = everything.less(own, 0.99)
+        weighted = everything.minus(own, 0.99)
         scores = []
-        for one in known.maps:
-            coefficients = weighted.coefficients(one)
-            inside = np.maximum(own.rest_of(coefficients), 1e-12 * everything.total)
-            beside = np.maximum(everything.rest_of(coefficients) - inside, 0) / np.maximum(self.freedom - draws, 1)
+        for matrix in explanations.maps:
+            coefficients = weighted.coefficients(matrix)
+            inside = np.maximum(own.residual(coefficients), 1e-12 * everything.total)
+            beside = np.maximum(everything.residual(coefficients) - inside, 0) / np.maximum(self.freedom - draws, 1)
             inside = inside / np.maximum(draws, 1)
-            least = np.maximum(beside, _SMALL * everything.total / self.freedom)
-            score = -draws / 2 * np.log(inside) - (self.freedom - draws) / 2 * (np.log(least) + beside / least - 1)
+            floored = np.maximum(beside, _MIN_NOISE * everything.total / self.freedom)
+            score = -draws / 2 * np.log(inside)
+            score -= (self.freedom - draws) / 2 * (np.log(floored) + beside / floored - 1)
             scores.append(np.where((inside > beside) & (draws > 1), score, -np.inf))
-        return np.stack(scores, axis=1) - known.price
+        return np.stack(scores, axis=1) - explanations.penalty
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,28 +163,26 @@ class _Sums:
         squares = np.swapaxes(terms, -1, -2) @ terms
         return cls(squares, (values[..., None, :] @ terms)[..., 0, :], (values**2).sum(axis=-1))
 
-    def less(self, other: _Sums, share: float) -> _Sums:
-        return _Sums(
-            self.terms - share * other.terms, self.cross - share * other.cross, self.total - share * other.total
-        )
+    def minus(self, part: _Sums, share: float) -> _Sums:
+        return _Sums(self.terms - share * part.terms, self.cross - share * part.cross, self.total - share * part.total)
 
-    def coefficients(self, one: Matrix) -> Matrix:
-        """Return the least-squares coefficients of all terms under an explanation: (outcomes, terms)."""
-        squares = one.T @ self.terms @ one + 1e-9 * np.eye(one.shape[1])
-        found = (self.cross @ one)[..., None, :] @ np.linalg.inv(squares)
-        return np.asarray(found[..., 0, :] @ one.T)
+    def coefficients(self, matrix: Matrix) -> Matrix:
+        """Return the least-squares coefficients of all terms, (outcomes, terms), under the explanation of a matrix."""
+        squares = matrix.T @ self.terms @ matrix + 1e-9 * np.eye(matrix.shape[1])
+        solution = (self.cross @ matrix)[..., None, :] @ np.linalg.inv(squares)
+        return np.asarray(solution[..., 0, :] @ matrix.T)
 
-    def rest_of(self, coefficients: Matrix) -> Any:
+    def residual(self, coefficients: Matrix) -> Any:
         """Return the residual sum of squares."""
         fitted = ((coefficients[..., None, :] @ self.terms)[..., 0, :] * coefficients).sum(axis=-1)
         return np.maximum(self.total - 2 * (coefficients * self.cross).sum(axis=-1) + fitted, 1e-12 * self.total)
 
-    def rest(self, known: Explanations) -> Matrix:
+    def residuals(self, explanations: Explanations) -> Matrix:
         """Return the residual sums of squares of all explanations: (outcomes, explanations)."""
-        found = []
-        for one in known.maps:
-            used = one.any(axis=1)  # few of all terms
-            few = _Sums(self.terms[..., used, :][..., used], self.cross[..., used], self.total)
-            coefficients = few.coefficients(one[used])
-            found.append(self.total - (coefficients * few.cross).sum(axis=-1))
-        return np.asarray(np.maximum(np.stack(found, axis=1), 1e-12 * self.total[:, None]))
+        columns = []
+        for matrix in explanations.maps:
+            used = matrix.any(axis=1)  # an explanation uses few of the terms
+            sums = _Sums(self.terms[..., used, :][..., used], self.cross[..., used], self.total)
+            coefficients = sums.coefficients(matrix[used])
+            columns.append(self.total - (coefficients * sums.cross).sum(axis=-1))
+        return np.asarray(np.maximum(np.stack(columns, axis=1), 1e-12 * self.total[:, None]))

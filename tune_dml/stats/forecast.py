@@ -5,11 +5,12 @@ A continuation repeats the seeds so far and adds simulated ones, drawn from a po
     noise   correlated as the residuals are, mixed with independent noise of each cell. The common scale and the scale
             of each cell are drawn from scaled inverse chi-square distributions
     means   mu ~ N(common, tau^2), y | mu ~ N(mu, noise / n). With a half-Cauchy prior, tau is drawn given the table,
-            then mu given tau (Gelman et al., Bayesian Data Analysis, 5.4). This shrinks means that lie far apart by luck
-    holes   each cell loses seeds at its rate so far
+            then mu given tau (Gelman et al., Bayesian Data Analysis, 5.4). This shrinks means that lie far apart by
+            luck
+    holes   each cell goes on losing seeds at its present rate
 
-The chance of a verdict is the share of continuations that reach it at the level of the next look. On average, verdicts
-are reached as often as forecast (benchmarks/verdicts.py --only advice).
+The chance of a verdict is the share of continuations that reach it at the level of the next look. Measured frequencies
+of verdicts agree with these chances on average (benchmarks/verdicts.py --only advice).
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ from tune_dml.stats.verdicts.best import compare_with_best
 Verdict = Callable[[Array, float], Mask]
 """Maps tables (runs, cells, seeds) and an error level to whether each table is decided."""
 
-_MOST_TIMES = 3
+_MAX_GROWTH = 3
 """Looks are considered up to the first with at least this many times the current seeds."""
 EVEN = 0.5
 """Minimum chance for which an extension is advised."""
 _RUNS = 240
-_NUMBERS = 250_000
-"""Pairs of cells judged in all runs; with many cells there are fewer runs, at least 60."""
-_FEWEST_RUNS = 60
+_MAX_PAIRS = 250_000
+"""Maximum number of pairs of cells in all runs; many cells reduce the number of runs, to no less than `_MIN_RUNS`."""
+_MIN_RUNS = 60
 _INDEPENDENT = 4.0
 """Minimum degrees of freedom of the independent part of the noise."""
 _TAUS = np.geomspace(0.01, 100.0, 48)
+"""Grid of the prior's tau, in units of its scale and the noise of one trial."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +68,21 @@ def forecast_seeds(
         values: cells x seeds, with holes.
         now: number of seeds of the sweep; `values` may hold fewer.
         level: maps a number of seeds to the error level of a look at them.
-        decided: judges tables as the next report will.
+        decided: judges tables as the next report does.
         scale: scale of the prior of the differences, usually the margin.
         resolution: step of the values.
     """
     looks, n = _looks_ahead(now), values.shape[-1]
     further = [max(1, round((seeds - now) * n / now)) for seeds in looks]
-    drawn = _continuations(values, max(further), scale=scale, resolution=resolution)
-    if drawn is None:
+    tables = _continuations(values, max(further), scale=scale, resolution=resolution)
+    if tables is None:
         return None
-    found: list[Forecast] = []
-    for seeds, more in zip(reversed(looks), reversed(further), strict=True):
-        found.append(Forecast(seeds, float(decided(drawn[..., : n + more], level(seeds)).mean())))
-        if not found[-1].worth_it:  # fewer seeds have less chance
+    forecasts: list[Forecast] = []
+    for seeds, added in zip(reversed(looks), reversed(further), strict=True):
+        forecasts.append(Forecast(seeds, float(decided(tables[..., : n + added], level(seeds)).mean())))
+        if not forecasts[-1].worth_it:  # fewer seeds have less chance
             break
-    return _choose(found)
+    return _choose(forecasts)
 
 
 def forecast_fresh_seeds(
@@ -92,34 +94,35 @@ def forecast_fresh_seeds(
     resolution: float = 0.0,
     alpha: float = 0.05,
 ) -> Forecast | None:
-    """Return how many fresh seeds show that the first cell of a pair beats the second, by a paired t interval.
+    """Return how many fresh seeds to run so that a paired t interval shows the first cell of a pair above the second.
 
     Larger is better. The other cells show how much of the first cell's lead is due to selection.
     """
-    drawn = _continuations(values, max(counts), scale=scale, resolution=resolution)
-    if drawn is None:
+    tables = _continuations(values, max(counts), scale=scale, resolution=resolution)
+    if tables is None:
         return None
-    fresh = drawn[..., list(pair), values.shape[-1] :]
-    found = []
+    fresh = tables[..., list(pair), values.shape[-1] :]
+    forecasts = []
     for count in counts:
-        seen = fresh[..., :count]
-        beats = all_pairs(seen, alpha, fit_pairs(seen, resolution)).low[..., 0, 1] > 0
-        found.append(Forecast(count, float(beats.mean())))
-    return _choose(found)
+        table = fresh[..., :count]
+        beats = all_pairs(table, alpha, fit_pairs(table, resolution)).low[..., 0, 1] > 0
+        forecasts.append(Forecast(count, float(beats.mean())))
+    return _choose(forecasts)
 
 
 def _looks_ahead(now: int) -> list[int]:
-    """Return the numbers of seeds of the looks that may be advised."""
+    """Return the seed counts of the next looks, among which the forecast chooses."""
     looks = [next_look(now)]
-    while looks[-1] < _MOST_TIMES * now:
+    while looks[-1] < _MAX_GROWTH * now:
         looks.append(next_look(looks[-1]))
     return looks
 
 
-def _choose(found: Sequence[Forecast]) -> Forecast:
+def _choose(forecasts: Sequence[Forecast]) -> Forecast:
     """Return the forecast with the largest chance per total seed, or with the most seeds if none is worth it."""
-    worth = [one for one in found if one.worth_it]
-    return max(worth, key=lambda one: one.chance / one.seeds) if worth else max(found, key=lambda one: one.seeds)
+    if worthy := [forecast for forecast in forecasts if forecast.worth_it]:
+        return max(worthy, key=lambda forecast: forecast.chance / forecast.seeds)
+    return max(forecasts, key=lambda forecast: forecast.seeds)
 
 
 def sensitivity_is_decided(
@@ -130,12 +133,12 @@ def sensitivity_is_decided(
     resolution: float = 0.0,
     flat_decides: bool = True,
 ) -> Verdict:
-    """Return a function that tells which tables get a verdict on the knob, as in `judge_sensitivity`.
+    """Return a function that finds the tables with a verdict on the knob, as in `judge_sensitivity`.
 
     Args:
         margin: the smallest difference that matters.
-        rows: the value of each cell, if a value has several cells.
-        tuned: whether the best of a value's cells counts; otherwise their average does.
+        rows: index of each cell's value, if a value has several cells.
+        tuned: whether a value is represented by its best cell, rather than by the average of its cells.
         resolution: step of the values.
         flat_decides: whether "does not matter" counts as decided.
     """
@@ -155,19 +158,19 @@ def sensitivity_is_decided(
 def _average_verdicts(
     values: Array, alpha: float, margin: float, weights: Array, resolution: float
 ) -> tuple[Mask, Mask]:
-    """Return whether some difference of averages is significantly above the margin, and whether all are below it."""
+    """Return whether any difference of averages is significantly above the margin, and whether all are below it."""
     effects = estimate_contrasts(values, weights, alpha, resolution=resolution)
-    alone = estimate_contrasts(values, weights, 2 * alpha, comparisons=1, resolution=resolution)
+    single = estimate_contrasts(values, weights, 2 * alpha, comparisons=1, resolution=resolution)
     sensitive = (np.maximum(effects.low, -effects.high) > margin).any(-1)
-    return np.asarray(sensitive), np.asarray((np.maximum(alone.high, -alone.low) < margin).all(-1))
+    return np.asarray(sensitive), np.asarray((np.maximum(single.high, -single.low) < margin).all(-1))
 
 
 def best_is_known(resolution: float = 0.0) -> Verdict:
-    """Return a function that tells whether only one cell may be the best (`compare_with_best`); larger is better."""
+    """Return a function that finds the tables in which only one cell may be the best; larger is better."""
 
     def decided(values: Array, alpha: float) -> Mask:
-        maybe = compare_with_best(values, alpha, fit_pairs(values, resolution)).candidates
-        return np.asarray(maybe.sum(-1) == 1)
+        candidates = compare_with_best(values, alpha, fit_pairs(values, resolution)).candidates
+        return np.asarray(candidates.sum(-1) == 1)
 
     return decided
 
@@ -175,9 +178,10 @@ def best_is_known(resolution: float = 0.0) -> Verdict:
 def pairs_are_decided(
     row: int, margin: float, resolution: float = 0.0, *, tuned: Sequence[int] | None = None
 ) -> Verdict:
-    """Return a function that tells whether `row` differs significantly from, or is within the margin of, all others.
+    """Return a function that finds the tables in which `row` is compared conclusively with every other row.
 
-    `tuned` maps each cell to its row, if a row is as good as the best of its cells.
+    A comparison is conclusive if the two rows differ significantly, or differ significantly by less than the margin.
+    `tuned` maps each cell to its row, if the best of a row's cells represents it.
     """
 
     def decided(values: Array, alpha: float) -> Mask:
@@ -193,13 +197,13 @@ def _continuations(
 ) -> Array | None:
     """Draw tables (runs, cells, seeds + further) that begin with `values`; None without a noise estimate.
 
-    The prior of the differences is half-Cauchy in units of `scale` combined with the noise of one trial.
+    The prior of the differences is half-Cauchy; its unit combines `scale` with the noise of one trial.
     """
     cells, seeds = values.shape
     noise = fit_pairs(values, resolution)
     if cells < 2 or not noise.testable.any():
         return None
-    runs = runs or int(np.clip(_NUMBERS / cells**2, _FEWEST_RUNS, _RUNS))
+    runs = runs or int(np.clip(_MAX_PAIRS / cells**2, _MIN_RUNS, _RUNS))
     rng = np.random.default_rng(0)
     filled, _ = fill_holes(values)
     root = _noise_roots(values, filled, noise, resolution, (rng, runs))
@@ -208,10 +212,10 @@ def _continuations(
     future = means[..., None] + root @ rng.standard_normal((runs, root.shape[-1], further))
     if resolution:
         future = np.round(future / resolution) * resolution
-    lost = 1 - np.isfinite(values).mean()
-    if lost:
-        share = (np.isnan(values).sum(-1) + lost) / (seeds + 1)
-        future[rng.random(future.shape) < share[:, None]] = np.nan
+    lost_share = 1 - np.isfinite(values).mean()
+    if lost_share:
+        rate = (np.isnan(values).sum(-1) + lost_share) / (seeds + 1)
+        future[rng.random(future.shape) < rate[:, None]] = np.nan
     return np.concatenate([np.broadcast_to(values, (runs, cells, seeds)), future], -1)
 
 
@@ -223,17 +227,17 @@ def _noise_roots(
     nu = max(float(np.isfinite(values).sum(-1).mean()) - 1, 1.0)
     independent = max(float(noise.prior_df), _INDEPENDENT)
     shared = nu / (nu + independent)
-    own = cell_variances(values, resolution)
-    steady = (1 - shared) * own.mean() + shared * own
+    variances = cell_variances(values, resolution)
+    shrunk = (1 - shared) * variances.mean() + shared * variances
     residuals = filled - filled.mean(-1, keepdims=True)
     residuals = (residuals - residuals.mean(0)) / np.sqrt(max(seeds - 1, 1))
     df = nu + _INDEPENDENT
-    each = (1 - 2 / df) * _inverse_chi_square(df, rng, (runs, cells))  # relative variance of each cell, 1 on average
+    cell_scales = (1 - 2 / df) * _inverse_chi_square(df, rng, (runs, cells))  # 1 on average
     directions = max(float(np.nan_to_num(noise.epsilon, nan=0.5)) * (cells - 1), 1.0)
-    every = _inverse_chi_square(directions * nu, rng, (runs, 1, 1))
-    apart = np.sqrt((1 - shared) * steady * each)[..., None] * np.eye(cells)
-    together = np.broadcast_to(np.sqrt(shared) * residuals, (runs, cells, seeds))
-    return np.asarray(np.sqrt(every) * np.concatenate([apart, together], -1))
+    common_scale = _inverse_chi_square(directions * nu, rng, (runs, 1, 1))
+    separate = np.sqrt((1 - shared) * shrunk * cell_scales)[..., None] * np.eye(cells)
+    correlated = np.broadcast_to(np.sqrt(shared) * residuals, (runs, cells, seeds))
+    return np.asarray(np.sqrt(common_scale) * np.concatenate([separate, correlated], -1))
 
 
 def _inverse_chi_square(df: float, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -245,18 +249,18 @@ def _means(centred: Array, root: Array, seeds: int, scale: float, rng: np.random
     """Draw true means (runs, cells), centred, given the observed centred means."""
     cells = len(centred)
     basis = np.linalg.qr(np.column_stack([np.ones(cells), np.eye(cells)[:, 1:]]))[0][:, 1:].T
-    turned = basis @ root
-    spread, vectors = np.linalg.eigh(turned @ np.swapaxes(turned, -1, -2) / seeds)
+    rotated = basis @ root
+    spread, vectors = np.linalg.eigh(rotated @ np.swapaxes(rotated, -1, -2) / seeds)
     spread = np.maximum(spread, 1e-12 * max(scale, 1e-12) ** 2)
-    seen = (np.swapaxes(vectors, -1, -2) @ (basis @ centred)[:, None])[..., 0]
+    observed = (np.swapaxes(vectors, -1, -2) @ (basis @ centred)[:, None])[..., 0]
     unit = np.sqrt(scale**2 + seeds * spread.mean(-1))
     taus = unit[:, None] * _TAUS
     total = taus[..., None] ** 2 + spread[:, None]
-    likelihood = -0.5 * (np.log(total) + seen[:, None] ** 2 / total).sum(-1)
+    likelihood = -0.5 * (np.log(total) + observed[:, None] ** 2 / total).sum(-1)
     logs = likelihood + np.log(_TAUS) - np.log1p(_TAUS**2)  # on a logarithmic grid
     weights = np.cumsum(np.exp(logs - logs.max(-1, keepdims=True)), -1)
-    at = (weights < rng.random((len(taus), 1)) * weights[:, -1:]).sum(-1)
-    tau2 = np.take_along_axis(taus, at[:, None], 1) ** 2
-    keep = tau2 / (tau2 + spread)
-    drawn = keep * seen + np.sqrt(keep * spread) * rng.standard_normal(seen.shape)
+    index = (weights < rng.random((len(taus), 1)) * weights[:, -1:]).sum(-1)
+    tau2 = np.take_along_axis(taus, index[:, None], 1) ** 2
+    shrinkage = tau2 / (tau2 + spread)
+    drawn = shrinkage * observed + np.sqrt(shrinkage * spread) * rng.standard_normal(observed.shape)
     return np.asarray((vectors @ drawn[..., None])[..., 0] @ basis)

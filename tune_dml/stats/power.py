@@ -1,14 +1,14 @@
-"""Power analysis: what a planned number of seeds can detect, for equal noise.
+"""Power analysis: the differences that a planned number of seeds can detect, for equal noise.
 
 The critical value of a difference is that of `simultaneous`: the larger of the family's and the pair's own. `forecast`
-predicts what further seeds of a running sweep will show.
+instead predicts the verdicts of further seeds of a running sweep.
 
 The noise estimated from a stored sweep is uncertain: with f degrees of freedom the true value lies between
 
     sd sqrt(f / chi2(1 - a / 2; f))   and   sd sqrt(f / chi2(a / 2; f))
 
-with confidence 1 - a. Seeds planned for the upper end suffice with assurance 1 - a / 2 (O'Hagan, Stevens, Campbell, Assurance in
-clinical trial design, Pharmaceutical Statistics 2005).
+with confidence 1 - a. Seeds planned for the upper end suffice with assurance 1 - a / 2 (O'Hagan, Stevens, Campbell,
+Assurance in clinical trial design, Pharmaceutical Statistics 2005).
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.stats.distributions import chi2_isf, noncentral_t_cdf, root, student_isf
-from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE
 from tune_dml.stats.intervals.tuned import TunedLevels
 
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 
 
 def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, comparisons: int | None = None) -> float:
     """Return half the simultaneous interval of a difference, for equal noise; infinite with one seed.
 
-    `sd` is the noise of one trial after removing the seed effect. `comparisons` share the error: all pairs unless given.
+    `sd` is the noise of one trial after removing the seed effect. `comparisons` is the number of comparisons that share
+    the error; the default is that of all pairs.
     """
     return _critical(seeds, cells, alpha, comparisons)[0] * sd * math.sqrt(2 / max(seeds, 1))
 
@@ -38,7 +39,7 @@ def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, co
 def _tuned_half_width(*, seeds: int, sd: float, levels: int, settings: int, alpha: float = 0.05) -> float:
     """Return `half_width` for levels that are each tuned over `settings` (`tuned`), if every setting may be the best.
 
-    This is the largest possible width: a setting that is significantly beaten takes no share of the error.
+    This is the largest possible width: a setting that is significantly beaten does not share the error.
     """
     if settings < 2 or levels < 2 or seeds < 2:
         return half_width(seeds=seeds, sd=sd, cells=levels, alpha=alpha)
@@ -60,7 +61,7 @@ def detectable_difference(
 ) -> float:
     """Return the smallest true difference whose interval excludes 0 with probability `power`, for equal noise.
 
-    Solves P(|t'| > critical value) = power, t' noncentral t with its degrees of freedom and centre d / (sd sqrt(2/seeds)).
+    Solves P(|t'| > critical value) = power for d, where t' is non-central t with centre d / (sd sqrt(2 / seeds)).
     """
     if seeds < 2 or cells < 2:
         return math.inf
@@ -75,10 +76,10 @@ def detectable_difference(
     return root(shortfall, 1e-6, top, 1e-8) * sd * math.sqrt(2 / seeds)
 
 
-def least_seeds(*, resolution: float, margin: float, alpha: float = 0.05) -> int | None:
-    """Return the fewest equal seeds that show a difference to be below the margin; None beyond 1000."""
-    sd = math.sqrt(2 * least_variance(resolution))
-    return next((n for n in range(2, MOST_SEEDS + 1) if student_isf(alpha, n - 1) * sd < margin * math.sqrt(n)), None)
+def fewest_seeds(*, resolution: float, margin: float, alpha: float = 0.05) -> int | None:
+    """Return the fewest seeds that show a difference of 0 to be below the margin; None if more than 1000 are needed."""
+    sd = math.sqrt(2 * variance_floor(resolution))
+    return next((n for n in range(2, MAX_SEEDS + 1) if student_isf(alpha, n - 1) * sd < margin * math.sqrt(n)), None)
 
 
 def _critical(seeds: int, cells: int, alpha: float, comparisons: int | None = None) -> tuple[float, float]:
@@ -95,9 +96,9 @@ def _critical(seeds: int, cells: int, alpha: float, comparisons: int | None = No
 
 _RUNS = 400
 """Simulated sweeps per scenario; a probability is then accurate to 0.025."""
-_MOST_LEVELS = 20
+_MAX_LEVELS = 20
 """Maximum number of simulated levels; probabilities hardly change with more."""
-_MOST_CELLS = 60
+_MAX_CELLS = 60
 """Maximum number of simulated settings of all levels."""
 _CONFIDENCE = 0.6
 """Confidence of the range of the noise; its upper end gives an assurance of 0.8."""
@@ -130,10 +131,10 @@ def verdict_chances(
 ) -> VerdictChances:
     """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each as `verdicts.sensitivity` does.
 
-    With several `settings` each level is tuned over them, all equally good: hard to judge, because each may be the best.
+    With several `settings` each level is tuned over them. All of them are equally good, which is the hardest case.
     """
-    levels = min(levels, _MOST_LEVELS)
-    settings = max(1, min(settings, _MOST_CELLS // levels)) if levels else 1
+    levels = min(levels, _MAX_LEVELS)
+    settings = max(1, min(settings, _MAX_CELLS // levels)) if levels else 1
     if seeds < 2 or levels < 2:
         return VerdictChances(difference, 0.0, 0.0)
     values = sd * np.random.default_rng(0).standard_normal((runs, levels * settings, seeds))
@@ -157,10 +158,10 @@ def _noise_range(sd: float, df: int) -> tuple[float, float]:
 def seeds_range(
     *, margin: float, sd: float, df: int, levels: int, alpha: float = 0.05, settings: int = 1
 ) -> tuple[int | None, int | None]:
-    """Return the seeds that tell equal levels from levels twice the margin apart, at both ends of the noise range.
+    """Return the numbers of seeds that distinguish equal levels from levels that differ by twice the margin.
 
-    Uses `_tuned_half_width`, for levels tuned over several `settings`. None if more than 1000 would be needed. The second
-    number suffices with assurance 0.8.
+    The two numbers are for the lower and the upper end of the noise range; None if more than 1000 seeds are needed. The
+    second number suffices with assurance 0.8. Levels may be tuned over several `settings`.
     """
 
     def needed(noise: float) -> int | None:
@@ -168,8 +169,8 @@ def seeds_range(
             reach = _tuned_half_width(seeds=seeds, sd=noise, levels=max(levels, 2), settings=settings, alpha=alpha)
             return reach <= margin
 
-        found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
-        return found if found <= MOST_SEEDS else None
+        count = 2 + bisect_left(range(2, MAX_SEEDS + 1), True, key=enough)
+        return count if count <= MAX_SEEDS else None
 
     low, high = (needed(noise) for noise in _noise_range(sd, df))
     return low, high

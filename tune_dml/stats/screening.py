@@ -1,9 +1,9 @@
 """Screen many two-level settings in few runs to find those that change the result.
 
-    first = screening_design(12)                      # 24 runs: 12 and their mirror images, four runs a seed
-    found = suspects(first, values)
-    second = confirmation_design(12, found)           # 12 runs on fresh seeds
-    verdict = judge(first, values, second, again, found)
+    first = screening_design(12)                      # 24 runs: 12 and their mirror images, four runs per seed
+    suspects = choose_suspects(first, values)
+    second = confirmation_design(12, suspects)        # 12 runs on fresh seeds
+    verdict = judge_screening(first, values, second, second_values, suspects)
 
 The first stage is a Hadamard design with its mirror image, so main effects are free of all two-way interactions.
 The second stage starts from all suspects and undoes one at a time, or from none and adds one at a time. Explanations
@@ -23,20 +23,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, stats
 
-from tune_dml.stats.explanations import Matrix, evidence, explanations, log_likelihoods
+from tune_dml.stats.explanations import Matrix, evidence, list_explanations, log_likelihoods
 
 _LEVEL = 0.045
 """Share of simulated audits that may name a setting wrongly; below 5 %, because real audits may differ."""
 _INTERVALS = 0.03
 """Error level of the simultaneous intervals of all effects."""
-MOST_FACTORS = 24
+MAX_FACTORS = 24
 _PALEY = {12: 11, 20: 19, 24: 23}
-_RUNS = 24  # runs of the first stage, for up to 12 settings
-_SECOND = 12  # runs of the second stage
-USUAL_SUSPECTS, _MOST_SUSPECTS = 3, 5
+"""Prime of Paley's construction for each order of a Hadamard matrix."""
+_FIRST_RUNS, _SECOND_RUNS = 24, 12
+"""Runs of the first stage, for up to 12 settings, and of the second stage."""
+USUAL_SUSPECTS, _MAX_SUSPECTS = 3, 5
 _SIMULATIONS = 1500
-_EFFECTS = (0.0, 2.3)  # of the simulated culprit, in standard deviations of a run without the seed effect
-_OWN_DRAWS = (0.0, 0.5, 1.0)  # share of a run's noise from a setting without effect that changes the random draws
+_EFFECTS = (0.0, 2.3)
+"""Simulated effects of the culprit, in standard deviations of a run without the seed effect."""
+_DRAW_SHARES = (0.0, 0.5, 1.0)
+"""Simulated shares of a run's noise from a setting without effect that changes the random draws."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +52,13 @@ class Design:
     """(runs,): the block of each run. Runs of one block share a seed."""
 
     def rows(self, kept: NDArray[np.bool_]) -> Design:
-        """Return the design without some runs."""
+        """Return the design with the kept runs only."""
         return Design(self.levels[kept], self.blocks[kept])
+
+    @property
+    def indicators(self) -> Matrix:
+        """(runs, blocks): 1 where a run is in a block, else 0."""
+        return np.asarray(self.blocks[:, None] == np.unique(self.blocks), dtype=float)
 
 
 @dataclass(frozen=True)
@@ -66,17 +74,17 @@ class FactorEffect:
 
 @dataclass(frozen=True)
 class ScreeningVerdict:
-    """The verdicts of a screening on each factor."""
+    """The verdict of a screening on its factors."""
 
     effects: tuple[FactorEffect, ...]
     one_of: tuple[int, ...]
-    """Two factors of which at least one has an effect, if the runs cannot tell which."""
+    """Two factors, at least one of which has an effect; empty unless the runs cannot tell which one."""
     together: FactorEffect | None
     """The joint effect of the pair, if two named factors interact."""
     pair: tuple[int, int] | None
     """The named factors that interact."""
     reference: float
-    """The result with the protocol's values of all factors, over all seeds."""
+    """Estimated mean result with the protocol's values of all factors."""
     noise: float
     """Standard deviation of one run without the seed effect."""
     freedom: int
@@ -110,7 +118,7 @@ def screening_design(factors: int) -> Design:
     """
     order = next(n for n in (1, 2, 4, 12, 16, 20, 24) if n >= factors)
     half = _hadamard(order)[:, :factors]
-    copies = max(1, _RUNS // (2 * order))
+    copies = max(1, _FIRST_RUNS // (2 * order))
     rows = np.arange(order)
     seeds = np.minimum(rows, order - 1 - rows)  # with 12 rows, each product of two settings varies under some seed
     levels = np.tile(np.vstack([half, -half]), (copies, 1))
@@ -130,21 +138,22 @@ class Suspects:
 def confirmation_design(factors: int, chosen: Suspects) -> Design:
     """Return the second stage, on fresh seeds, with at most 12 runs.
 
-    With `undo`, it runs all suspects together and all but each one; otherwise it runs none and each one alone. Two
-    suspects take all four combinations. If two settings act only together, undoing either one removes the whole effect.
+    With `undo`, it runs all suspects together, and all suspects except each one in turn. Otherwise it runs none, and
+    each suspect alone. Two suspects take all four combinations. If two settings act only together, undoing either of
+    them removes the whole effect.
     """
-    number = len(chosen.factors)
-    changed = np.vstack([np.zeros(number), np.eye(number)]) > 0
-    if number == 2:
+    count = len(chosen.factors)
+    changed = np.vstack([np.zeros(count), np.eye(count)]) > 0
+    if count == 2:
         changed = np.vstack([changed, [True, True]])
     levels = -np.ones((len(changed), factors))
     levels[:, list(chosen.factors)] = np.where(changed ^ chosen.undo, 1, -1)
-    seeds = max(2, _SECOND // len(levels))
+    seeds = max(2, _SECOND_RUNS // len(levels))
     return Design(np.tile(levels, (seeds, 1)), np.repeat(np.arange(seeds), len(levels)))
 
 
-def suspects(design: Design, values: Matrix) -> Suspects:
-    """Return the factors to confirm: the three most probable, and up to two more with a probability above 0.5.
+def choose_suspects(design: Design, values: Matrix) -> Suspects:
+    """Choose the factors to confirm: the three most probable, and up to two more with a probability above 0.5.
 
     Args:
         design: The first stage.
@@ -152,38 +161,40 @@ def suspects(design: Design, values: Matrix) -> Suspects:
     """
     kept = np.isfinite(values)
     probable, undo = _probabilities(design.rows(kept), values[None, kept])
-    order = np.argsort(-probable[0], kind="stable")[:_MOST_SUSPECTS]
-    chosen = [int(one) for place, one in enumerate(order) if place < USUAL_SUSPECTS or probable[0, one] > 0.5]
+    order = np.argsort(-probable[0], kind="stable")[:_MAX_SUSPECTS].tolist()
+    chosen = [factor for rank, factor in enumerate(order) if rank < USUAL_SUSPECTS or probable[0, factor] > 0.5]
     return Suspects(tuple(chosen), bool(undo[0]))
 
 
-def judge(first: Design, values: Matrix, second: Design, again: Matrix, chosen: Suspects) -> ScreeningVerdict:
+def judge_screening(
+    first: Design, values: Matrix, second: Design, second_values: Matrix, chosen: Suspects
+) -> ScreeningVerdict:
     """Judge both stages together.
 
     Args:
         first: The first stage.
-        values: Its results; NaN for a run without a value.
+        values: The results of the first stage; NaN for a run without a value.
         second: The second stage.
-        again: Its results.
+        second_values: The results of the second stage; NaN for a run without a value.
         chosen: The suspects of the first stage.
     """
-    outcome = np.concatenate([values, again])
+    outcome = np.concatenate([values, second_values])
     kept = np.isfinite(outcome)
     both = Design(np.vstack([first.levels, second.levels]), _all_blocks(first, second)).rows(kept)
     outcome = outcome[kept]
-    factors, tried = both.levels.shape[1], chosen.factors
-    known = explanations(len(tried), factors, len(tried))
-    gain, gain_of_two = (one[0] for one in evidence(both.levels[:, list(tried)], both.blocks, outcome[None], known))
-    least, least_of_two = _critical(factors)
-    named = tuple(one for one, better in zip(tried, gain, strict=True) if better > least)
+    factors, suspects = both.levels.shape[1], chosen.factors
+    explanations = list_explanations(len(suspects), factors, len(suspects))
+    gains, pair_gains = evidence(both.levels[:, list(suspects)], both.blocks, outcome[None], explanations)
+    threshold, pair_threshold = _critical(factors)
+    named = tuple(factor for factor, gain in zip(suspects, gains[0], strict=True) if gain > threshold)
     one_of: tuple[int, ...] = ()
-    if not named and len(tried) > 1 and gain_of_two.max() > least_of_two:
-        one_of = list(itertools.combinations(tried, 2))[int(gain_of_two.argmax())]
-    pair = _interacting(both, tried, named, outcome)
-    fit = _Fit.of(_model(both, tried, pair), outcome)
-    effects, together = _effects(both, outcome, fit, tried, named=named, pair=pair)
-    blocks = _blocks(both).shape[1]
-    signs = [-1.0] * len(tried) + [1.0] * (pair is not None)  # levels of the columns if all settings are the protocol's
+    if not named and len(suspects) > 1 and pair_gains[0].max() > pair_threshold:
+        one_of = list(itertools.combinations(suspects, 2))[int(pair_gains[0].argmax())]
+    pair = _interacting_pair(both, suspects, named, outcome)
+    fit = _Fit.of(_model(both, suspects, pair), outcome)
+    effects, together = _effects(both, outcome, fit, suspects, named=named, pair=pair)
+    blocks = both.indicators.shape[1]
+    signs = [-1.0] * len(suspects) + [1.0] * (pair is not None)  # levels of the columns under the protocol's settings
     reference = float(fit.coefficients[:blocks].mean() + fit.coefficients[blocks:] @ signs)
     return ScreeningVerdict(effects, one_of, together, pair, reference, fit.noise, fit.freedom)
 
@@ -192,75 +203,73 @@ def _effects(
     both: Design,
     outcome: Matrix,
     fit: _Fit,
-    tried: Sequence[int],
+    suspects: Sequence[int],
     *,
     named: Sequence[int],
     pair: tuple[int, int] | None,
 ) -> tuple[tuple[FactorEffect, ...], FactorEffect | None]:
     """Return the least-squares effect of each factor and the joint effect of a pair, with seeds as blocks."""
-    factors, blocks = both.levels.shape[1], _blocks(both).shape[1]
-    full = _model(both, tried, pair)
+    factors, blocks = both.levels.shape[1], both.indicators.shape[1]
+    model = _model(both, suspects, pair)
     quantile = float(stats.t.ppf(1 - _INTERVALS / 2 / factors, max(fit.freedom, 1)))
     effects = []
     for factor in range(factors):
-        suspect = factor in tried
-        one = fit if suspect else _Fit.of(np.column_stack([full, both.levels[:, [factor]]]), outcome)
-        weights = np.zeros(len(one.coefficients))
-        weights[blocks + tried.index(factor) if suspect else -1] = 2.0
+        is_suspect = factor in suspects
+        own_fit = fit if is_suspect else _Fit.of(np.column_stack([model, both.levels[:, [factor]]]), outcome)
+        weights = np.zeros(len(own_fit.coefficients))
+        weights[blocks + suspects.index(factor) if is_suspect else -1] = 2.0
         if pair is not None and factor in pair:
             weights[-1] = -2.0  # the other factor is at -1
-        effects.append(one.effect(weights, quantile, suspect, factor in named))
+        effects.append(own_fit.effect(weights, quantile, is_suspect, factor in named))
     if pair is None:
         return tuple(effects), None
     weights = np.zeros(len(fit.coefficients))
-    weights[[blocks + tried.index(factor) for factor in pair]] = 2.0  # the product is 1 at both ends
+    weights[[blocks + suspects.index(factor) for factor in pair]] = 2.0  # the product is 1 at both ends
     return tuple(effects), fit.effect(weights, quantile, True, True)
 
 
-def _interacting(both: Design, tried: Sequence[int], named: Sequence[int], outcome: Matrix) -> tuple[int, int] | None:
-    """Return the two named factors whose interaction is clearest, if it is significant at 5 %."""
+def _interacting_pair(
+    both: Design, suspects: Sequence[int], named: Sequence[int], outcome: Matrix
+) -> tuple[int, int] | None:
+    """Return the two named factors whose interaction has the smallest p-value, if it is significant at 5 %."""
     pairs = list(itertools.combinations(named, 2))
-    p = [_p_value(_model(both, tried), _model(both, tried, pair), outcome) for pair in pairs]
+    p = [_p_value(_model(both, suspects), _model(both, suspects, pair), outcome) for pair in pairs]
     return pairs[int(np.argmin(p))] if pairs and min(p) * len(pairs) <= 0.05 else None
 
 
 def _probabilities(design: Design, outcomes: Matrix) -> tuple[Matrix, NDArray[np.bool_]]:
     """Return each factor's probability after the first stage, and whether to undo suspects rather than add them.
 
-    Undoing is chosen if "two act only together" is at least as probable as "either has the whole effect".
+    Undoing is chosen if "two act only together" is at least as probable as "either of two has the whole effect".
     """
     factors = design.levels.shape[1]
-    known = explanations(factors, factors, 2)
-    scores = log_likelihoods(design.levels, design.blocks, outcomes, known)
+    explanations = list_explanations(factors, factors, 2)
+    scores = log_likelihoods(design.levels, design.blocks, outcomes, explanations)
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
-    undo = weights[:, known.either > 0].sum(axis=1) >= weights[:, known.either < 0].sum(axis=1)
-    return weights @ known.members, undo
+    only_together, either = (weights[:, explanations.pair_effect == sign].sum(axis=1) for sign in (1, -1))
+    return weights @ explanations.members, only_together >= either
 
 
 def _all_blocks(first: Design, second: Design) -> NDArray[np.int64]:
     return np.concatenate([first.blocks, second.blocks + first.blocks.max() + 1])
 
 
-def _blocks(design: Design) -> Matrix:
-    return np.asarray(design.blocks[:, None] == np.unique(design.blocks), dtype=float)
-
-
 def _model(design: Design, chosen: Sequence[int], pair: tuple[int, int] | None = None) -> Matrix:
     """Return the columns of a model: blocks, the chosen factors and the interaction of a pair, which comes last."""
-    columns = [_blocks(design), design.levels[:, list(chosen)]]
+    columns = [design.indicators, design.levels[:, list(chosen)]]
     if pair is not None:
         columns.append(design.levels[:, list(pair)].prod(axis=1, keepdims=True))
     return np.column_stack(columns)
 
 
 def _p_value(small: Matrix, large: Matrix, outcome: Matrix) -> float:
-    """Return the p-value of the F test of two models, of which the large one has one column more."""
-    less, more = _Fit.of(small, outcome), _Fit.of(large, outcome)
-    if more.freedom < 1 or less.freedom == more.freedom:
+    """Return the p-value of the F test of two models; the large one has one more column."""
+    small_fit, large_fit = _Fit.of(small, outcome), _Fit.of(large, outcome)
+    if large_fit.freedom < 1 or small_fit.freedom == large_fit.freedom:
         return 1.0
-    gain = less.noise**2 * less.freedom - more.noise**2 * more.freedom
-    return float(stats.f.sf(gain / max(more.noise**2, 1e-300), 1, more.freedom))
+    gain = small_fit.noise**2 * small_fit.freedom - large_fit.noise**2 * large_fit.freedom
+    return float(stats.f.sf(gain / max(large_fit.noise**2, 1e-300), 1, large_fit.freedom))
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +278,7 @@ class _Fit:
 
     coefficients: Matrix
     covariance: Matrix
-    """Of the coefficients, for unit noise."""
+    """Covariance of the coefficients, for unit noise."""
     noise: float
     freedom: int
 
@@ -278,8 +287,8 @@ class _Fit:
         inverse = np.linalg.pinv(model)
         coefficients = inverse @ outcome
         freedom = len(outcome) - int(np.linalg.matrix_rank(model))
-        rest = float(((outcome - model @ coefficients) ** 2).sum())
-        return cls(coefficients, inverse @ inverse.T, float(np.sqrt(rest / max(freedom, 1))), freedom)
+        residual = float(((outcome - model @ coefficients) ** 2).sum())
+        return cls(coefficients, inverse @ inverse.T, float(np.sqrt(residual / max(freedom, 1))), freedom)
 
     def effect(self, weights: Matrix, quantile: float, suspect: bool, named: bool) -> FactorEffect:
         estimate = float(weights @ self.coefficients)
@@ -289,26 +298,26 @@ class _Fit:
 
 @lru_cache
 def _critical(factors: int) -> tuple[float, float]:
-    """Return two thresholds of the evidence: for naming a setting, and for naming one of two.
+    """Return two thresholds of the evidence: for naming a setting, and for naming a pair of which one has an effect.
 
-    In every simulated case at most a share `_LEVEL` of audits exceeds a threshold wrongly. The cases have no effect or
+    In every simulated case, at most a share `_LEVEL` of audits exceeds a threshold wrongly. The cases have no effect or
     one culprit, each with and without a setting that changes only the random draws of a run.
     """
-    cases = itertools.product(_EFFECTS if factors > 1 else (0.0,), _OWN_DRAWS)
+    cases = itertools.product(_EFFECTS if factors > 1 else (0.0,), _DRAW_SHARES)
     simulations = _SIMULATIONS * 12 // max(factors, 12)
-    found = [_simulated_evidence(factors, effect, share, simulations) for effect, share in cases]
-    one = max(_exceeded(most) for most, _ in found)
-    return one, max(one, *(_exceeded(most) for _, most in found))
+    evidences = [_simulate_evidence(factors, effect, share, simulations) for effect, share in cases]
+    threshold = max(_upper_quantile(single) for single, _ in evidences)
+    return threshold, max(threshold, *(_upper_quantile(pair) for _, pair in evidences))
 
 
-def _exceeded(evidence: Matrix) -> float:
+def _upper_quantile(evidence: Matrix) -> float:
     return float(np.quantile(evidence, 1 - _LEVEL, method="higher"))
 
 
-def _simulated_evidence(
+def _simulate_evidence(
     factors: int, effect: float, share: float, simulations: int, *, seed: int = 0
 ) -> tuple[Matrix, Matrix]:
-    """Simulate audits with unit noise. Return each one's largest evidence for a setting without effect, and for a pair.
+    """Simulate audits with unit noise, and return the largest evidence of each for a wrong setting and a wrong pair.
 
     Args:
         factors: Number of settings. The first is the culprit if there is one.
@@ -318,28 +327,28 @@ def _simulated_evidence(
         seed: Seed of the simulation.
     """
     generator = np.random.default_rng(seed)
-    number = min(USUAL_SUSPECTS, factors)
+    count = min(USUAL_SUSPECTS, factors)
 
     def outcomes(design: Design, levels: Matrix) -> Matrix:
-        own = generator.standard_normal((simulations, int(design.blocks.max()) + 1, 2))
-        drawn = own[np.arange(simulations)[:, None], design.blocks, (levels[..., -1] > 0).astype(int)]
-        alone = generator.standard_normal(drawn.shape)
-        return np.asarray(levels[..., 0] * effect / 2 + np.sqrt(share) * drawn + np.sqrt(1 - share) * alone)
+        draws = generator.standard_normal((simulations, int(design.blocks.max()) + 1, 2))
+        shared = draws[np.arange(simulations)[:, None], design.blocks, (levels[..., -1] > 0).astype(int)]
+        independent = generator.standard_normal(shared.shape)
+        return np.asarray(levels[..., 0] * effect / 2 + np.sqrt(share) * shared + np.sqrt(1 - share) * independent)
 
     first = screening_design(factors)
     values = outcomes(first, first.levels)
     probable, undo = _probabilities(first, values)
-    chosen = np.argsort(-probable, axis=1, kind="stable")[:, :number]
-    plans = [confirmation_design(number, Suspects(tuple(range(number)), way)) for way in (False, True)]
-    tried = np.where(undo[:, None, None], plans[1].levels, plans[0].levels)
-    levels = -np.ones((simulations, len(plans[0].levels), factors))
-    np.put_along_axis(levels, np.broadcast_to(chosen[:, None], tried.shape), tried, axis=2)
-    again = outcomes(plans[0], levels)
-    both = np.concatenate([first.levels[:, chosen].transpose(1, 0, 2), tried], axis=1)
-    known = explanations(number, factors, number)
-    gains = evidence(both, _all_blocks(first, plans[0]), np.hstack([values, again]), known)
-    culprit = (chosen == 0) & (effect != 0)
-    pairs = np.array(list(itertools.combinations(range(number), 2)), dtype=int).reshape(-1, 2)
-    guilty = culprit[:, pairs].any(axis=2)
-    most = [np.where(some, -np.inf, gain) for gain, some in zip(gains, (culprit, guilty), strict=True)]
-    return most[0].max(axis=1), most[1].max(axis=1, initial=-np.inf)
+    chosen = np.argsort(-probable, axis=1, kind="stable")[:, :count]
+    adding, undoing = (confirmation_design(count, Suspects(tuple(range(count)), flag)) for flag in (False, True))
+    suspect_levels = np.where(undo[:, None, None], undoing.levels, adding.levels)
+    levels = -np.ones((simulations, len(adding.levels), factors))
+    np.put_along_axis(levels, np.broadcast_to(chosen[:, None], suspect_levels.shape), suspect_levels, axis=2)
+    second_values = outcomes(adding, levels)
+    both = np.concatenate([first.levels[:, chosen].transpose(1, 0, 2), suspect_levels], axis=1)
+    explanations = list_explanations(count, factors, count)
+    single, pair = evidence(both, _all_blocks(first, adding), np.hstack([values, second_values]), explanations)
+    is_culprit = (chosen == 0) & (effect != 0)
+    pairs = np.array(list(itertools.combinations(range(count), 2)), dtype=int).reshape(-1, 2)
+    has_culprit = is_culprit[:, pairs].any(axis=2)
+    single, pair = np.where(is_culprit, -np.inf, single), np.where(has_culprit, -np.inf, pair)
+    return single.max(axis=1), pair.max(axis=1, initial=-np.inf)

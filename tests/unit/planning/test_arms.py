@@ -163,15 +163,15 @@ def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"arms": (TRIPLET, replace(TOPK, name="triplet"))}, "two arms of a space have one name"),
-        ({"arms": (replace(TRIPLET, knobs=("loss.margn",)),)}, "an arm can have a knob of its space"),
-        ({"arms": (replace(TOPK, knobs=()),)}, "toy.topk.loss.k: a setting can follow a knob that the arm has"),
-        ({"arms": (replace(TRIPLET, settings={"loss.margin": 1.0}),)}, "a knob of an arm cannot be set in it as well"),
+        ({"arms": (TRIPLET, replace(TOPK, name="triplet"))}, "the arms of a space must have different names"),
+        ({"arms": (replace(TRIPLET, knobs=("loss.margn",)),)}, "`knobs` of an arm must be knobs of its space"),
+        ({"arms": (replace(TOPK, knobs=()),)}, "toy.topk.loss.k: a tie must follow a knob of the arm"),
+        ({"arms": (replace(TRIPLET, settings={"loss.margin": 1.0}),)}, "an arm cannot both search and set a knob"),
         (
             {"arms": (replace(TOPK, settings={"loss.k": 4}),)},
             "a setting that follows a knob cannot be searched or fixed",
         ),
-        ({"arms": (replace(TOPK, ties=TOPK.ties * 2),)}, "a setting can follow one knob"),
+        ({"arms": (replace(TOPK, ties=TOPK.ties * 2),)}, "a setting can follow only one knob"),
         ({"arms": (replace(TRIPLET, own_knobs=(replace(MARGIN, symbol="B"),)),)}, "have the symbol 'B'"),
         ({"baseline": "plian"}, "the baseline must be one of the arms, but got 'plian'. Did you mean 'plain'?"),
         ({"scientific": (SIZES, replace(MARGIN, symbol="B"))}, "have the symbol 'B'"),
@@ -227,7 +227,12 @@ def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
         space(TRIPLET, replace(TOPK, knobs=())), "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"}
     )
     problems = " | ".join(said(prepare, wrong, cache_dir=cache_dir))
-    for words in ("unknown arm of toy", "the arm has", "differs between the arms of toy", "a sweep's name must have"):
+    for words in (
+        "unknown arm of toy",
+        "knob of the arm",
+        "differs between the arms of toy",
+        "a sweep's name must have",
+    ):
         assert words in problems, (words, problems)
 
 

@@ -14,7 +14,7 @@ from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import read_state
 from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
-from tune_dml.stats.sequential.racing import MOST_FAILED
+from tune_dml.stats.sequential.racing import MAX_FAILURES
 
 LABELS = ("rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9")
 BEST = "rho=0.1"
@@ -84,7 +84,7 @@ def test_a_value_that_always_fails_stops_after_the_limit_and_is_named(tmp_path):
     )
     assert race.settled[cells[BEST]].sentence.startswith(f"after {len(state.plan.seeds)} seeds: the best, or within")
     assert race.settled[cells[BEST]].unjudged == "rho=0.9"
-    assert sum(trial.cell.label == "rho=0.9" for trial in state.trials.values()) == MOST_FAILED
+    assert sum(trial.cell.label == "rho=0.9" for trial in state.trials.values()) == MAX_FAILURES
     results = Results.of(state)
     last = list(race_lines(results))[-1]
     assert "not decided, because trials of rho=0.9 failed repeatedly" in last
@@ -111,7 +111,7 @@ def test_no_knob_is_said_not_to_matter_while_a_value_has_failed(tmp_path, lost):
 def test_where_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: True)
     assert state.race.over == "failed"
-    assert len(state.trials) == MOST_FAILED * len(state.plan.cells)
+    assert len(state.trials) == MAX_FAILURES * len(state.plan.cells)
     assert {settled.why for settled in state.race.settled.values()} == {"failed"}
     assert write_report(results_of(drive.folder), tmp_path / "report").html.exists()
 

@@ -7,7 +7,7 @@ import pytest
 from helpers.tables import table_of
 
 from tune_dml.stats.intervals.simultaneous import all_pairs
-from tune_dml.stats.sequential.racing import MOST_FAILED, Outcomes, RaceState, next_look, replay, standing
+from tune_dml.stats.sequential.racing import MAX_FAILURES, Outcomes, RaceState, judge_race, next_look, replay
 from tune_dml.stats.verdicts.best import judge_best
 from tune_dml.stats.verdicts.sensitivity import compare_all_with, judge_sensitivity
 
@@ -40,7 +40,7 @@ def test_it_is_each_look_after_the_one_before():
     race = None
     for seeds, level in JUDGED:
         assert race is None or not race.decided
-        race = standing(values[:, :seeds], 1.0, level, race)
+        race = judge_race(values[:, :seeds], 1.0, level, race)
     assert not found.diverged.any()
     assert not found.failed.any()
     for name in ("low", "high", "leader", "worse", "tied", "matters"):
@@ -51,15 +51,15 @@ def test_it_is_each_look_after_the_one_before():
 def test_a_leader_is_overtaken_by_a_tenth_of_the_margin(lead, leader):
     values = table(0.0, 0.0, seeds=3)
     values += np.array([[60.0], [60.0 + 2 * lead]]) - values.mean(1, keepdims=True)
-    first = standing(values, 2.0, 1e-6)
+    first = judge_race(values, 2.0, 1e-6)
     assert first.leader == 1
     before = replace(first, leader=np.asarray(0), tied=first.tied[::-1])
-    assert standing(values, 2.0, 1e-6, before).leader == leader
+    assert judge_race(values, 2.0, 1e-6, before).leader == leader
 
 
 def test_a_baseline_leads_only_once_the_knob_is_known_to_matter():
     knob = np.array([False, True, True])
-    flat, steep = (standing(table(70.0, 60.0, other), 1.0, 0.01, compared=knob) for other in (60.2, 65.0))
+    flat, steep = (judge_race(table(70.0, 60.0, other), 1.0, 0.01, compared=knob) for other in (60.2, 65.0))
     assert (bool(flat.matters), flat.leader in (1, 2)) == (False, True)
     assert (bool(steep.matters), int(steep.leader)) == (True, 0)
 
@@ -84,12 +84,12 @@ def test_a_block_that_partly_failed_and_otherwise_diverged_has_diverged():
 
 
 def test_a_value_that_fails_again_and_again_stops_unsettled_and_the_race_ends_undecided():
-    values = table(62.0, 62.0, 62.0, 62.0, seeds=3 + MOST_FAILED, sd=0.1)
+    values = table(62.0, 62.0, 62.0, 62.0, seeds=3 + MAX_FAILURES, sd=0.1)
     values[:2, 3:] = np.nan  # as if they had stopped
-    lost = [(3, seed) for seed in range(3, 3 + MOST_FAILED)]
-    before = replay(trials(values, [], lost[:-1]), 1.0, [(3, 1e-9), (3 + MOST_FAILED, 1e-9)], compared=EVERY)
+    lost = [(3, seed) for seed in range(3, 3 + MAX_FAILURES)]
+    before = replay(trials(values, [], lost[:-1]), 1.0, [(3, 1e-9), (3 + MAX_FAILURES, 1e-9)], compared=EVERY)
     assert not before.failed.any()
-    found = replay(trials(values, [], lost), 1.0, [(3, 1e-9), (3 + MOST_FAILED, 0.01)], compared=EVERY)
+    found = replay(trials(values, [], lost), 1.0, [(3, 1e-9), (3 + MAX_FAILURES, 0.01)], compared=EVERY)
     assert found.failed.tolist() == [False, False, False, True]
     assert not found.settled[3]
     assert not found.runs[3]
@@ -99,9 +99,9 @@ def test_a_value_that_fails_again_and_again_stops_unsettled_and_the_race_ends_un
 
 
 def test_a_value_that_fails_after_it_was_settled_stays_settled():
-    values = table(62.0, 62.0, 62.0, 55.0, seeds=3 + MOST_FAILED, sd=0.1)
-    lost = [(3, seed) for seed in range(3, 3 + MOST_FAILED)]
-    found = replay(trials(values, [], lost), 1.0, [(3, 0.01), (3 + MOST_FAILED, 0.01)], compared=EVERY)
+    values = table(62.0, 62.0, 62.0, 55.0, seeds=3 + MAX_FAILURES, sd=0.1)
+    lost = [(3, seed) for seed in range(3, 3 + MAX_FAILURES)]
+    found = replay(trials(values, [], lost), 1.0, [(3, 0.01), (3 + MAX_FAILURES, 0.01)], compared=EVERY)
     assert found.worse[3]
     assert found.decided
 
@@ -119,9 +119,9 @@ def test_a_leader_that_failed_is_settled_if_no_other_cell_can_still_tie_with_it(
 
 
 def test_where_every_trial_fails_nothing_is_settled():
-    values = np.full((4, MOST_FAILED), np.nan)
-    every = [(cell, seed) for cell in range(4) for seed in range(MOST_FAILED)]
-    found = replay(trials(values, [], every), 1.0, [(3, 0.01), (MOST_FAILED, 0.01)], compared=EVERY)
+    values = np.full((4, MAX_FAILURES), np.nan)
+    every = [(cell, seed) for cell in range(4) for seed in range(MAX_FAILURES)]
+    found = replay(trials(values, [], every), 1.0, [(3, 0.01), (MAX_FAILURES, 0.01)], compared=EVERY)
     assert found.ended
     assert not found.settled.any()
     assert not found.of(range(4), 1.0).flat
@@ -182,10 +182,10 @@ def test_a_race_that_ended_in_a_tie_says_that_nothing_matters():
 
 def test_a_look_is_shared_among_the_cells_that_run_and_the_others_keep_what_they_have():
     values = table(61.4, 62.0, 62.3, 50.0, 50.1, sd=1.0)
-    first = standing(values[:, :5], 1.0, 0.02)
+    first = judge_race(values[:, :5], 1.0, 0.02)
     running = np.array([True, True, True, False, False])
     assert first.runs.tolist() == running.tolist()
-    second = standing(values, 1.0, 0.01, first)
+    second = judge_race(values, 1.0, 0.01, first)
     for name in ("low", "high", "ahead"):
         assert (getattr(second, name)[3:] == getattr(first, name)[3:]).all()
     shared = all_pairs(values, 0.01, among=running)
@@ -203,7 +203,7 @@ def test_tied_cells_keep_their_share_until_the_knob_matters():
     wrong, race, seeds, going = 0, None, 0, np.arange(400)
     while len(going) and seeds < 60:
         before, seeds = seeds, min(60, next_look(seeds))
-        race = standing(values[going, :, :seeds], 1.0, 0.04 * (seeds - before) / 60, race)
+        race = judge_race(values[going, :, :seeds], 1.0, 0.04 * (seeds - before) / 60, race)
         wrong += int((race.decided & ~race.matters).sum())
         kept, going = ~race.decided, going[~race.decided]
         stopped = ~race.runs[kept]

@@ -20,8 +20,8 @@ from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.notebook import notebook_html
 from tune_dml.report.questions import answers
 from tune_dml.report.section import tables_of
-from tune_dml.space import METHOD, Arm, Grid, Knob, Published
-from tune_dml.stats.verdicts.selection import at_best, expected_best
+from tune_dml.space import METHOD, Arm, CurveReference, Grid, Knob
+from tune_dml.stats.verdicts.selection import choose_best_cells, expected_best
 from tune_dml.stats.verdicts.sensitivity import compare_all_with_best_of
 
 SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
@@ -181,7 +181,7 @@ def confirmed_cells(results):
 def test_an_arm_gains_nothing_by_having_more_cells():
     """Six equal arms of 1 to 6 equal cells: their best means rise with the number of cells, and no arm is called better."""
     random = np.random.default_rng(3)
-    drawn = [at_best([random.normal(size=(cells, 6)) for cells in range(1, 7)]) for _ in range(100)]
+    drawn = [choose_best_cells([random.normal(size=(cells, 6)) for cells in range(1, 7)]) for _ in range(100)]
     means = np.mean([found.values.mean(1) for found in drawn], 0)
     assert means[-1] > 0.4
     assert np.mean([(found.tuned.pairs().low > 0).any() for found in drawn]) <= 0.05
@@ -203,8 +203,8 @@ def test_the_expected_best_is_the_average_over_all_choices_of_so_many_cells():
 
 def test_one_cell_an_arm_loses_no_seed():
     arms = [np.arange(3.0)[None], np.ones((1, 3))]
-    assert at_best(arms).values.tolist() == [[0, 1, 2], [1, 1, 1]]
-    assert at_best(arms).tuned is None
+    assert choose_best_cells(arms).values.tolist() == [[0, 1, 2], [1, 1, 1]]
+    assert choose_best_cells(arms).tuned is None
 
 
 def test_methods_that_share_a_knob_have_a_line_each_of_what_their_trials_logged(results, monkeypatch):
@@ -274,7 +274,7 @@ def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, 
 
 def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metric(tmp_path):
     """SEC supplement, Table 5 on CUB: the order of Triplet, +L2-reg, +SEC, and their NMI beside ours."""
-    table = Published("SEC-supplement", "5", "CUB200-2011", methods=(), hyperparameter=METHOD)
+    table = CurveReference("SEC-supplement", "5", "CUB200-2011", methods=(), hyperparameter=METHOD)
     arms = tuple(
         Arm(name, {"regularizer.name": kind, "regularizer.eta": eta}, knobs=())
         for name, kind, eta in (("Triplet", "none", 0.0), ("Triplet+L2-reg", "l2", 0.01), ("Triplet+SEC", "sec", 0.5))

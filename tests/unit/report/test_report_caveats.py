@@ -11,7 +11,7 @@ from tune_dml.record.results import Results
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers, first_sentence
-from tune_dml.report.questions.validity.caveats import unfinished
+from tune_dml.report.questions.validity.caveats import unconverged
 from tune_dml.report.section import Fold
 from tune_dml.space import Grid, Knob
 
@@ -128,7 +128,7 @@ def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results
     ]
 
     def said(changed):
-        return unfinished.section(analyse(replace(results, plan=replace(plan, arms=tuple(changed)))), None).headline
+        return unconverged.section(analyse(replace(results, plan=replace(plan, arms=tuple(changed)))), None).headline
 
     def first(**changes):
         return said(replace(arm, base_settings={**arm.base_settings, **changes}) for arm in arms)

@@ -213,7 +213,7 @@ def test_the_page_says_where_evidence_is_damaged(tmp_path):
         (trial_folder(results.folder, key) / "evidence/evidence.json").write_text("{}")
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert len(page.all("img")) == 1
-    assert "no SEC, seed 0, has nothing to show" in by_id(page, "norms").text
+    assert "no SEC, seed 0, has no evidence" in by_id(page, "norms").text
 
 
 def test_a_sheet_that_was_switched_off_is_said(tmp_path):

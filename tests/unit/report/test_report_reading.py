@@ -10,8 +10,8 @@ from tune_dml.planning.plan import Search
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
 from tune_dml.report.drawing.canvas import text_width
-from tune_dml.report.drawing.charts import Series, Whisker, _row_names, lines, whiskers
-from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, plane
+from tune_dml.report.drawing.charts import Series, Whisker, _row_names, draw_lines, draw_whiskers
+from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, draw_plane
 from tune_dml.report.questions import answers
 from tune_dml.report.questions.knobs._curve import curve_figure
 from tune_dml.report.steps import Step
@@ -59,7 +59,7 @@ def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_
         Series("a", "base", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),
         Series("b", "base", (1, 2), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
     ]
-    assert 'd=""' not in lines(series, "loss", "step", narrow=False, log=True).document()
+    assert 'd=""' not in draw_lines(series, "loss", "step", narrow=False, log=True).document()
 
 
 @pytest.mark.parametrize("sd", [0.05, 3.0], ids=["both matter", "both are undecided"])
@@ -96,7 +96,7 @@ def test_cells_of_a_search_are_listed_from_the_best(tmp_path):
 def test_long_values_of_the_upright_knob_stay_inside_the_map(narrow):
     knobs = [SearchedKnob(name, "log", (0.0001146, 0.000123456, 0.04835)) for name in ("margin", "lr")]
     cells = [TriedConfiguration("", (number, number), score, "") for score, number in enumerate(knobs[0].levels)]
-    texts = [mark for mark in plane(knobs, cells, "R@1", narrow=narrow).marks if mark.kind == "text"]
+    texts = [mark for mark in draw_plane(knobs, cells, "R@1", narrow=narrow).marks if mark.kind == "text"]
     assert [mark.text for mark in texts if mark.anchor == "end"] == ["0.0001146", "0.04835"]
     assert all(mark.points[0][0] >= text_width(mark.text) for mark in texts if mark.anchor == "end")
 
@@ -107,7 +107,7 @@ def test_names_of_rows_that_are_cut_stay_different():
     assert len(set(names)) == 2
     assert _row_names(["a", "b"], 400.0)[1] == ["a", "b"]
     methods = [f"SemihardTriplet+{name}" for name in ("L2-reg", "SEC", "SEC-EMA")]
-    drawn = whiskers([Whisker(name, 1.0, 0.0, 2.0) for name in methods], "gain", narrow=True).document()
+    drawn = draw_whiskers([Whisker(name, 1.0, 0.0, 2.0) for name in methods], "gain", narrow=True).document()
     assert all(f">{name}<" in drawn for name in methods)
 
 
@@ -151,7 +151,7 @@ def test_an_interval_that_goes_on_beyond_the_frame_ends_in_an_arrowhead(tmp_path
 
 def test_whiskers_that_are_cut_end_in_an_arrowhead():
     items = [Whisker("a", 0.0, -1.0, 1.0), Whisker("b", 2.0, -100.0, 2.5)]
-    shapes = shapes_of(whiskers(items, "points", narrow=False))
+    shapes = shapes_of(draw_whiskers(items, "points", narrow=False))
     assert shapes.count("left") == 1
     assert "right" not in shapes
 

@@ -86,7 +86,7 @@ def test_the_best_of_a_grid_stands_for_a_number_whose_value_is_not_printed(tmp_p
     assert "loss.k" in top.not_printed
     cited = next(row for row in rows if row.method == "HDC")
     assert cited.why_not == ("the paper cites it from others",)
-    assert "Not printed, and taken to be as ours: loss.k" in markdown(rows, printed)
+    assert "Not printed, and assumed to equal ours: loss.k" in markdown(rows, printed)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tune_dml.stats.distributions import (
     root,
     student_isf,
 )
-from tune_dml.stats.intervals.components import _spread_of, difference_spread, together, trial_spread
+from tune_dml.stats.intervals.components import _spread_of, difference_spread, sum_of_spreads, trial_spread
 from tune_dml.stats.intervals.simultaneous import _quantile_of
 from tune_dml.stats.verdicts import chance
 from tune_dml.stats.verdicts.chance import p_best
@@ -56,7 +56,7 @@ def test_the_root_for_many_cells_gives_the_same_chances(holes, monkeypatch):
     for place in holes:
         values[place] = np.nan
     few = p_best(values, 40_000)
-    monkeypatch.setattr(chance, "_FEW", 1)
+    monkeypatch.setattr(chance, "_MAX_EIGEN_CELLS", 1)
     assert p_best(values, 40_000) == pytest.approx(few, abs=0.015)
 
 
@@ -108,13 +108,13 @@ def test_a_difference_spreads_as_the_pairs_do():
 
 @pytest.mark.parametrize("values", [np.ones((3, 1)), np.full((2, 4), np.nan), np.array([[1.0, np.nan], [np.nan, 2.0]])])
 def test_nothing_is_claimed_where_no_seed_is_repeated(values):
-    assert not trial_spread(values).known
-    assert not together([trial_spread(values), _spread_of([(1.0, 3.0)])]).known
-    assert not together([]).known
+    assert not trial_spread(values).is_known
+    assert not sum_of_spreads([trial_spread(values), _spread_of([(1.0, 3.0)])]).is_known
+    assert not sum_of_spreads([]).is_known
 
 
 def test_one_cell_has_no_difference():
-    assert not difference_spread(np.arange(4.0)[None]).known
+    assert not difference_spread(np.arange(4.0)[None]).is_known
     assert trial_spread(np.arange(4.0)[None]).sd == pytest.approx(np.arange(4).std(ddof=1))
 
 
@@ -132,7 +132,7 @@ def test_intervals_cover_the_truth(cells, seeds, shared, sweeps):
         first = trial_spread(shared * rng.normal(size=(1, seeds)) + rng.normal(size=(cells, seeds)))
         second = trial_spread(0.5 * rng.normal(size=(1, seeds)) + 0.5 * rng.normal(size=(cells, seeds)))
         alone.append(first.low <= math.hypot(shared, 1) <= first.high)
-        total = together([first, second])
+        total = sum_of_spreads([first, second])
         summed.append(total.low <= math.sqrt(shared**2 + 1.5) <= total.high)
     error = 2.8 * math.sqrt(0.95 * 0.05 / sweeps)
     assert 0.95 - error <= np.mean(alone) <= 0.96 + error

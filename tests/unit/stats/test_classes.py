@@ -7,7 +7,13 @@ import pytest
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from tune_dml.stats.verdicts.classes import _equal_classes, _mcnemar, _variance_parts, half_widths, reach_of
+from tune_dml.stats.verdicts.classes import (
+    _effective_classes,
+    _mcnemar,
+    _variance_parts,
+    half_widths,
+    judge_generalization,
+)
 
 
 def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, per=20):
@@ -35,15 +41,15 @@ def test_the_variances_are_those_of_the_definition():
     of_both = 17 / 16 * sum(value**2 for value in w.values())
     assert estimate[0] == pytest.approx(mean)
     assert [float(part[0]) for part in parts] == pytest.approx([of_classes, of_seeds, of_both])
-    assert _equal_classes(queries) == pytest.approx(1 / sum(share**2 for share in held))
-    assert _equal_classes(np.ones((6, 3))) == pytest.approx(6)
+    assert _effective_classes(queries) == pytest.approx(1 / sum(share**2 for share in held))
+    assert _effective_classes(np.ones((6, 3))) == pytest.approx(6)
 
 
 def test_seeds_alone_give_the_paired_t_interval_of_the_means():
     hits = np.array([[4.0, 6.0, 1.0], [4.0, 6.0, 1.0]])
     queries = np.full((2, 3), 10.0)
     values = hits.sum(0) / 20
-    found = reach_of(hits, queries, (0, 0), alpha=0.05)
+    found = judge_generalization(hits, queries, (0, 0), alpha=0.05)
     reach = student.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
     assert (found.high - found.low) / 200 == pytest.approx(reach)
     assert found.trained_anew == pytest.approx(2 * student.sf(values.mean() / values.std(ddof=1) * math.sqrt(3), 2))
@@ -59,8 +65,8 @@ def test_mcnemar_is_the_exact_sign_test(first, second):
 def test_the_interval_ends_at_zero_where_the_p_value_is_its_error():
     rng = np.random.default_rng(1)
     hits, queries = (part[0] for part in drawn(rng, 1, 12, 4, class_sd=0.5, seed_sd=0.2))
-    found = reach_of(hits + 2, queries, (60, 20), alpha=0.05)
-    again = reach_of(hits + 2, queries, (60, 20), alpha=found.trained_anew)
+    found = judge_generalization(hits + 2, queries, (60, 20), alpha=0.05)
+    again = judge_generalization(hits + 2, queries, (60, 20), alpha=found.trained_anew)
     assert again.low == pytest.approx(0, abs=1e-9)
     assert found.these_networks <= found.trained_anew
 
@@ -68,10 +74,10 @@ def test_the_interval_ends_at_zero_where_the_p_value_is_its_error():
 def test_what_one_seed_or_one_class_cannot_say_is_not_said():
     rng = np.random.default_rng(2)
     hits, queries = (part[0] for part in drawn(rng, 1, 8, 1, class_sd=0.5))
-    one = reach_of(hits, queries, (5, 3), alpha=0.05)
+    one = judge_generalization(hits, queries, (5, 3), alpha=0.05)
     assert math.isnan(one.trained_anew)
     assert math.isfinite(one.low)
-    single = reach_of(hits[:1], queries[:1], (5, 3), alpha=0.05)
+    single = judge_generalization(hits[:1], queries[:1], (5, 3), alpha=0.05)
     assert math.isnan(single.low)
     assert math.isnan(single.these_networks)
 
@@ -94,7 +100,7 @@ def test_false_claims_stay_below_five_percent_where_those_per_query_and_per_clas
         np.random.default_rng(3), 1500, classes, seeds, class_sd=class_sd, seed_sd=seed_sd, both_sd=both_sd
     )
     estimate, parts = _variance_parts(hits, queries)
-    alike = _equal_classes(queries)
+    alike = _effective_classes(queries)
     wrong, fixed = (
         [
             abs(mean) > half_widths(variances, count, counted)(0.05)
@@ -117,16 +123,16 @@ def test_classes_that_differ_by_seed_are_allowed():
             own, asked = (part[0] for part in drawn(rng, 1, 10, 1, class_sd=0.5, seed_sd=0.2))
             hits[rows, seed], queries[rows, seed] = own[:, 0], asked[:, 0]
         estimate, parts = _variance_parts(hits[None], queries[None])
-        half = half_widths(tuple(float(part[0]) for part in parts), float(_equal_classes(queries)), 4)(0.05)
+        half = half_widths(tuple(float(part[0]) for part in parts), float(_effective_classes(queries)), 4)(0.05)
         wrong.append(abs(float(estimate[0])) > half)
     assert np.mean(wrong) <= 0.08
 
 
 def test_two_cells_that_answer_alike_have_p_values_of_one():
-    found = reach_of(np.zeros((3, 2)), np.full((3, 2), 5.0), (0, 0), alpha=0.05)
+    found = judge_generalization(np.zeros((3, 2)), np.full((3, 2), 5.0), (0, 0), alpha=0.05)
     assert (found.per_query, found.these_networks, found.trained_anew) == (1, 1, 1)
 
 
 def test_seeds_that_agree_to_the_query_may_still_differ_by_what_half_a_query_moves():
-    found = reach_of(np.ones((3, 2)), np.full((3, 2), 5.0), (6, 0), alpha=0.05)
+    found = judge_generalization(np.ones((3, 2)), np.full((3, 2), 5.0), (6, 0), alpha=0.05)
     assert (found.high - found.low) / 200 == pytest.approx(student.ppf(0.975, 1) * math.sqrt(2 / 30**2 / 2))

@@ -7,7 +7,7 @@ import pytest
 from helpers.costly import slow_after
 
 from tune_dml.stats.verdicts import importance
-from tune_dml.stats.verdicts.importance import _limited, _shapley_effects, importance_of_grid, importance_of_search
+from tune_dml.stats.verdicts.importance import _clip_shares, _shapley_effects, importance_of_grid, importance_of_search
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 
 FIRST, SECOND = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4), indexing="ij")
@@ -116,7 +116,7 @@ def test_a_search_is_answered_if_a_model_predicts_its_cells(monkeypatch):
 
 def test_limits_close_to_0_and_1_are_rounded():
     share, pairs = np.array([0.05, 0.5, 0.95, 1.2]), np.array([-0.1, 0.5, 1.2])
-    found = _limited(share, np.array([0.02, 0.12, 0.85, 1.1]), np.array([0.08, 0.88, 0.93, 1.3]), pairs, 1.0)
+    found = _clip_shares(share, np.array([0.02, 0.12, 0.85, 1.1]), np.array([0.08, 0.88, 0.93, 1.3]), pairs, 1.0)
     assert found.pairs.tolist() == [0.0, 0.5, 1.0]
     assert found.share.tolist() == [0.05, 0.5, 0.95, 1.0]
     assert found.low.tolist() == [0.0, 0.12, 0.85, 1.0]

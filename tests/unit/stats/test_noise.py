@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from tune_dml.planning.stopping import ETA
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction, main_effect
-from tune_dml.stats.intervals.noise import cell_variances, fit_pairs, some_pair_is_testable
+from tune_dml.stats.intervals.noise import cell_variances, fit_pairs, has_testable_pair
 from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most, half_widths
 
 
@@ -94,8 +94,8 @@ def test_whether_any_pair_can_be_tested_is_known_without_a_fit() -> None:
     for _ in range(200):
         values = random.normal(size=(random.integers(1, 6), random.integers(1, 5)))
         values[random.random(values.shape) < 0.5] = np.nan
-        told.add(some_pair_is_testable(values))
-        assert some_pair_is_testable(values) == fit_pairs(values).testable.any()
+        told.add(has_testable_pair(values))
+        assert has_testable_pair(values) == fit_pairs(values).testable.any()
     assert told == {True, False}
 
 

@@ -32,18 +32,18 @@ from tune_dml.stats.intervals.tuned import TunedLevels
 from tune_dml.stats.power import (
     _tuned_half_width,
     detectable_difference,
+    fewest_seeds,
     half_width,
-    least_seeds,
     seeds_range,
     verdict_chances,
 )
 from tune_dml.stats.sequential.looks import error_spent, level_left
-from tune_dml.stats.sequential.racing import Outcomes, standing
+from tune_dml.stats.sequential.racing import Outcomes, judge_race
 from tune_dml.stats.verdicts.best import compare_with_best
-from tune_dml.stats.verdicts.classes import reach_of
+from tune_dml.stats.verdicts.classes import judge_generalization
 from tune_dml.stats.verdicts.curve import fit_parabola
 from tune_dml.stats.verdicts.equivalence import judge_equivalence, judge_order, judge_published
-from tune_dml.stats.verdicts.importance import importance_of_grid, levels_a_knob
+from tune_dml.stats.verdicts.importance import importance_of_grid, levels_per_knob
 from tune_dml.stats.verdicts.ranks import agree_in_rank
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 from tune_dml.stats.verdicts.selection import expected_best, score_of_best
@@ -81,7 +81,7 @@ def _of_table(values, step):
     table = SeedTable(tuple("abcdef"[:m]), tuple(range(n)), values, resolution=step)
     noise, tuned = fit_pairs(values, step), TunedLevels(values, rows, step)
     pairs = all_pairs(values, 0.04, noise)
-    first = standing(values[:, :3], 1.5, 0.02, resolution=step)
+    first = judge_race(values[:, :3], 1.5, 0.02, resolution=step)
     raced = first.of(range(m), 1.5)
     return {
         "noise": noise,
@@ -122,8 +122,8 @@ def _of_table(values, step):
         "order": judge_order(pairs.estimate, pairs.low, pairs.high, range(m, 0, -1), run_sd=0.3, runs=2),
         "parabola": fit_parabola(values, np.arange(1, m + 1), scale="log", resolution=step),
         "race": first,
-        "race, second look": standing(values, 1.5, 0.02, first, resolution=step),
-        "race, baseline": standing(values, 1.5, 0.02, compared=np.arange(m) > 0, resolution=step),
+        "race, second look": judge_race(values, 1.5, 0.02, first, resolution=step),
+        "race, baseline": judge_race(values, 1.5, 0.02, compared=np.arange(m) > 0, resolution=step),
         "trial": trial_spread(values),
         "difference": difference_spread(values),
         "cell": cell_interval(table, 0),
@@ -142,16 +142,16 @@ def _of_plans():
     ends = np.random.default_rng(10).integers(0, 4, (9, 5))
     grid = _drawn(np.arange(12) ** 1.5, 4).reshape(3, 4, 4)
     return {
-        "classes": [reach_of(hits[:, :s], counts[:, :s], (9, 2), alpha=0.04) for s in (1, 2, 3)],
-        "classes, one absent": reach_of(hits, counts * (np.arange(7) > 0)[:, None], (2, 2), alpha=0.04),
-        "classes, two": reach_of(hits[:2], counts[:2], (2, 2), alpha=0.04),
-        "levels a knob": [levels_a_knob(knobs) for knobs in (1, 2, 3, 9)],
+        "classes": [judge_generalization(hits[:, :s], counts[:, :s], (9, 2), alpha=0.04) for s in (1, 2, 3)],
+        "classes, one absent": judge_generalization(hits, counts * (np.arange(7) > 0)[:, None], (2, 2), alpha=0.04),
+        "classes, two": judge_generalization(hits[:2], counts[:2], (2, 2), alpha=0.04),
+        "levels a knob": [levels_per_knob(knobs) for knobs in (1, 2, 3, 9)],
         "looks": [level_left(range(3, k), planned=5, grown=grown) for k in (4, 6, 9) for grown in ((), (1,))],
         "spent": [error_spent(looks, planned=4) for looks in ((), (3,), (3, 8))],
         "half width": [half_width(seeds=s, sd=0.7, cells=c) for s, c in ((1, 3), (2, 2), (2, 5), (6, 5))],
         "tuned half width": [_tuned_half_width(seeds=s, sd=0.7, levels=3, settings=k) for s, k in ((2, 2), (6, 4))],
         "detectable": [detectable_difference(seeds=s, sd=0.7, cells=c) for s, c in ((2, 2), (3, 5), (9, 2))],
-        "least seeds": [least_seeds(resolution=step, margin=1.0) for step in (0.1, 1.0, 5.0)],
+        "least seeds": [fewest_seeds(resolution=step, margin=1.0) for step in (0.1, 1.0, 5.0)],
         "seeds": [seeds_range(margin=1.0, sd=0.8, df=9, levels=k, settings=s) for k, s in ((1, 1), (4, 1), (4, 3))],
         "chances": [verdict_chances(**plan, difference=d, settings=s) for d in (0.0, 0.8, 1.5, 2.5) for s in (1, 3)],
         "chances of few": verdict_chances(levels=2, seeds=2, sd=0.01, margin=1.0, difference=1.5),
@@ -190,11 +190,11 @@ def _of_audits():
         first = screening.screening_design(factors)
         values = run(first)
         values[3] = NAN
-        found[f"{name}, suspects"] = chosen = screening.suspects(first, values)
+        found[f"{name}, suspects"] = chosen = screening.choose_suspects(first, values)
         second = screening.confirmation_design(factors, chosen)
         if factors <= 2:  # thresholds of more take long
-            found[name] = screening.judge(first, values, second, run(second), chosen)
-    simulated = [screening._simulated_evidence(factors, 2.3, 0.5, 20) for factors in (1, 3, 12)]
+            found[name] = screening.judge_screening(first, values, second, run(second), chosen)
+    simulated = [screening._simulate_evidence(factors, 2.3, 0.5, 20) for factors in (1, 3, 12)]
     return {**found, "simulated": simulated, "critical": [screening._critical(1), screening._critical(2)]}
 
 

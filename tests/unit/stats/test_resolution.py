@@ -12,12 +12,12 @@ from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, compare_all_with,
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.paired import cell_interval, paired_difference
-from tune_dml.stats.intervals.resolution import least_variance, resolution_shown
+from tune_dml.stats.intervals.resolution import resolution_shown, variance_floor
 from tune_dml.stats.intervals.simultaneous import all_pairs, at_most
-from tune_dml.stats.power import least_seeds
-from tune_dml.stats.sequential.racing import standing
+from tune_dml.stats.power import fewest_seeds
+from tune_dml.stats.sequential.racing import judge_race
 from tune_dml.stats.verdicts.chance import p_best
-from tune_dml.stats.verdicts.classes import reach_of
+from tune_dml.stats.verdicts.classes import judge_generalization
 from tune_dml.stats.verdicts.curve import fit_parabola
 from tune_dml.stats.verdicts.equivalence import judge_equivalence
 from tune_dml.stats.verdicts.importance import importance_of_grid
@@ -36,10 +36,10 @@ def few(*levels: float, seeds: int = 3, resolution: float = STEP) -> SeedTable:
 def test_the_floor_is_the_largest_variance_of_two_neighbours() -> None:
     shares = np.linspace(0, 1, 101)
     two = shares * STEP**2 - (shares * STEP) ** 2
-    assert least_variance(STEP) == pytest.approx(two.max())
+    assert variance_floor(STEP) == pytest.approx(two.max())
     weights = np.array([[1.0, -1.0, 0.0], [0.5, 0.5, -1.0]])
-    np.testing.assert_allclose(least_variance(STEP, weights), [2 * two.max(), 1.5 * two.max()])
-    assert least_variance(0.0) == 0
+    np.testing.assert_allclose(variance_floor(STEP, weights), [2 * two.max(), 1.5 * two.max()])
+    assert variance_floor(0.0) == 0
 
 
 def test_students_interval_on_the_floor_holds_the_exact_binomial_one_of_equal_values() -> None:
@@ -49,7 +49,7 @@ def test_students_interval_on_the_floor_holds_the_exact_binomial_one_of_equal_va
                 1 / seeds
             )  # Clopper and Pearson: the share of neighbours at which n equal values are rare
             assert binom.cdf(0, seeds, exact) == pytest.approx(tail)
-            assert student.isf(tail, seeds - 1) * np.sqrt(least_variance(1.0) / seeds) >= exact
+            assert student.isf(tail, seeds - 1) * np.sqrt(variance_floor(1.0) / seeds) >= exact
 
 
 def test_where_seeds_differ_by_more_than_steps_nothing_changes() -> None:
@@ -67,11 +67,11 @@ def _flips(cells: int, queries: int, flipping: int, seeds: int, gap: float = 0.0
 
 
 def test_the_fewest_seeds_that_show_a_difference_to_be_small() -> None:
-    needed = least_seeds(resolution=STEP, margin=2.0)
+    needed = fewest_seeds(resolution=STEP, margin=2.0)
     assert needed is not None
     for seeds, verdict in ((needed - 1, "undecided"), (needed, "insensitive")):
         assert judge_sensitivity(few(1.0, 1.0, seeds=seeds), 2.0).verdict == verdict
-    assert least_seeds(resolution=STEP, margin=0.1) is None
+    assert fewest_seeds(resolution=STEP, margin=0.1) is None
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ CERTAIN: dict[str, Callable[[SeedTable], bool]] = {
     "best": lambda table: len(judge_best(table.values, KNOB, 1.0, resolution=table.resolution).candidates) < 9,
     "within": lambda table: len(judge_best(table.values, KNOB, 1.0, resolution=table.resolution).within) > 1,
     "probability": lambda table: p_best(table.values, resolution=table.resolution)[0] == 0,
-    "race": lambda table: bool(standing(table.values, 1.0, 0.05, resolution=table.resolution).decided),
+    "race": lambda table: bool(judge_race(table.values, 1.0, 0.05, resolution=table.resolution).decided),
     "score": lambda table: float(score_of_best(table.values, resolution=table.resolution).low) == 2 * STEP,
     "gain": lambda table: float(score_of_best(table.values, 0, resolution=table.resolution).low) > 0,
     "cell": lambda table: cell_interval(table, 0).low == STEP,
@@ -166,7 +166,7 @@ def test_every_verdict_knows_the_resolution(verdict: str) -> None:
 
 def test_beyond_these_classes_equal_seeds_are_not_certain_either() -> None:
     hits, queries = np.ones((4, 3)), np.full((4, 3), 2.0)
-    found = reach_of(hits, queries, (12, 0), alpha=0.05)
+    found = judge_generalization(hits, queries, (12, 0), alpha=0.05)
     assert found.estimate == 50
     assert found.high - found.estimate == pytest.approx(student.isf(0.025, 2) * STEP / np.sqrt(2) / np.sqrt(3))
 

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tune_dml.stats.explanations import explanations
+from tune_dml.stats.explanations import list_explanations
 from tune_dml.stats.screening import (
-    MOST_FACTORS,
+    MAX_FACTORS,
     Design,
     Suspects,
     _critical,
-    _simulated_evidence,
+    _simulate_evidence,
+    choose_suspects,
     confirmation_design,
-    judge,
+    judge_screening,
     screening_design,
-    suspects,
 )
 
 SEED_SD, RUN_SD = 2.41, 1.30  # of the study sec_rho on glyphs: between seeds, and of a run beside its seed
@@ -43,13 +43,13 @@ def outcomes(design, effect, random, seed_sd=SEED_SD, run_sd=RUN_SD, own=0.0):
 def audit(effect, random, factors=12, **noise):
     first = screening_design(factors)
     values = outcomes(first, effect, random, **noise)
-    chosen = suspects(first, values)
+    chosen = choose_suspects(first, values)
     second = confirmation_design(factors, chosen)
     assert len(first.levels) + len(second.levels) <= 36 or factors > 12
-    return judge(first, values, second, outcomes(second, effect, random, **noise), chosen)
+    return judge_screening(first, values, second, outcomes(second, effect, random, **noise), chosen)
 
 
-@pytest.mark.parametrize("factors", range(1, MOST_FACTORS + 1))
+@pytest.mark.parametrize("factors", range(1, MAX_FACTORS + 1))
 def test_the_design_is_balanced_folded_over_and_has_no_run_twice(factors):
     design = screening_design(factors)
     levels, runs = design.levels, len(design.levels)
@@ -98,16 +98,16 @@ def test_suspects_are_undone_or_added_one_at_a_time(undo, first):
 @pytest.mark.parametrize(("case", "undo"), [("only together", True), ("either or both", False)])
 def test_the_second_stage_starts_where_a_pair_has_its_whole_effect(case, undo):
     first = screening_design(12)
-    found = suspects(first, outcomes(first, CASES[case][0], np.random.default_rng(1), run_sd=0.3))
+    found = choose_suspects(first, outcomes(first, CASES[case][0], np.random.default_rng(1), run_sd=0.3))
     assert {4, 7} <= set(found.factors)
     assert found.undo == undo
 
 
 def test_an_explanation_costs_two_and_a_half_for_each_coefficient_and_the_number_of_its_kind():
-    known = explanations(12, 12, 2)
+    known = list_explanations(12, 12, 2)
     number, terms = known.members.sum(axis=1), np.array([one.shape[1] for one in known.maps])
-    np.testing.assert_allclose(np.exp(known.price - 2.5 * terms), np.choose(number, [1, 12, 66]))
-    found = np.stack([number, terms, known.either], axis=1).tolist()
+    np.testing.assert_allclose(np.exp(known.penalty - 2.5 * terms), np.choose(number, [1, 12, 66]))
+    found = np.stack([number, terms, known.pair_effect], axis=1).tolist()
     assert [found.count(kind) for kind in ([0, 0, 0], [1, 1, 0], [2, 2, 0], [2, 1, 1], [2, 1, -1])] == [
         1,
         12,
@@ -115,14 +115,14 @@ def test_an_explanation_costs_two_and_a_half_for_each_coefficient_and_the_number
         66,
         66,
     ]
-    assert len(explanations(3, 12, 3).maps) == 2**3 + 2 * 3
+    assert len(list_explanations(3, 12, 3).maps) == 2**3 + 2 * 3
 
 
 @pytest.mark.parametrize("factors", [1, 12])
 def test_critical_values_are_quantiles_of_the_whole_procedure(factors):
     """The simulation with other draws: without effect, a setting is named in at most 5 %."""
     for share in (0.0, 0.5, 1.0):
-        most, _ = _simulated_evidence(factors, 0.0, share, 300, seed=1)
+        most, _ = _simulate_evidence(factors, 0.0, share, 300, seed=1)
         assert (most > _critical(factors)[0]).mean() <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
 
 
@@ -133,7 +133,7 @@ def test_an_interval_is_that_of_least_squares():
     chosen = Suspects((0,))
     second = confirmation_design(1, chosen)
     again = outcomes(second, lambda on: -3.0 * on[0], random)
-    found = judge(first, values, second, again, chosen).effects[0]
+    found = judge_screening(first, values, second, again, chosen).effects[0]
     pairs = np.concatenate([_paired(first, values), _paired(second, again)])
     reference = stats.ttest_1samp(pairs, 0).confidence_interval(0.97)
     assert found.effect == pytest.approx(pairs.mean())
@@ -152,12 +152,12 @@ def test_runs_without_a_value_are_left_out():
     first = screening_design(12)
     values = outcomes(first, CASES["one"][0], np.random.default_rng(5))
     values[[2, 9]] = np.nan
-    chosen = suspects(first, values)
+    chosen = choose_suspects(first, values)
     assert 4 in chosen.factors
     second = confirmation_design(12, chosen)
     again = outcomes(second, CASES["one"][0], np.random.default_rng(6))
     again[0] = np.nan
-    assert judge(first, values, second, again, chosen).named == (4,)
+    assert judge_screening(first, values, second, again, chosen).named == (4,)
 
 
 def _rates(case, audits, factors=12, own=0.0):

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, against, all_pairs, at_most
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
-from tune_dml.stats.verdicts.selection import at_best
+from tune_dml.stats.verdicts.selection import choose_best_cells
 from tune_dml.stats.verdicts.sensitivity import compare_all_with, compare_all_with_best_of, judge_sensitivity
 
 nan = np.nan
@@ -93,7 +93,7 @@ def test_with_one_setting_each_it_is_the_ordinary_comparison() -> None:
     np.testing.assert_array_equal(tuned.at_most(), at_most(values, 0.05, noise))
     np.testing.assert_array_equal(tuned.against(3).high, against(values, 3, 0.05, noise).high)
     table = table_of(values)
-    plain, best = judge_sensitivity(table, 1.0), at_best(list(values[:, None]))
+    plain, best = judge_sensitivity(table, 1.0), choose_best_cells(list(values[:, None]))
     assert best.tuned is None
     same = judge_sensitivity(table, 1.0, tuned=TunedLevels(values, (0, 1, 2, 3)))
     assert same.differences == plain.differences
@@ -126,7 +126,7 @@ def test_two_identical_methods_tuned_each_for_itself_are_equal_and_a_better_one_
     better = drawn(means, 6, 600)
     bounds = TunedLevels(better, rows).pairs()
     assert (bounds.low[:, 0, 1] > 0).mean() >= 0.85
-    best = at_best([better[0, :3], better[0, 3:]])
+    best = choose_best_cells([better[0, :3], better[0, 3:]])
     (difference,) = judge_sensitivity(table_of(best.values), 1.0, tuned=best.tuned).differences
     assert (difference.low, difference.high) == pytest.approx((bounds.low[0, 0, 1], bounds.high[0, 0, 1]))
 

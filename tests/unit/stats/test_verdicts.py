@@ -10,8 +10,8 @@ from trainables.methods import KnobDomain
 from tune_dml.papers.published import published_rows
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths
-from tune_dml.stats.sequential.racing import next_look, standing
-from tune_dml.stats.verdicts.best import _no_nearer, compare_with_best, extension, judge_best
+from tune_dml.stats.sequential.racing import judge_race, next_look
+from tune_dml.stats.verdicts.best import _consistent, compare_with_best, extension, judge_best
 from tune_dml.stats.verdicts.curve import fit_parabola
 from tune_dml.stats.verdicts.equivalence import judge_equivalence, judge_order, judge_published
 from tune_dml.stats.verdicts.selection import score_of_best
@@ -70,9 +70,9 @@ def test_within_the_margin_of_the_best(margin: float, within: tuple[int, ...]) -
 def test_no_cell_is_nearer_to_the_best_than_the_intervals_of_its_pairs_say() -> None:
     low = np.array([[0.0, 0.7, 0.1], [-1.0, 0.0, -1.0], [-1.0, 0.3, 0.0]])
     pairs, candidates = Bounds(np.zeros((3, 3)), low, -low.T), np.array([True, True, False])
-    np.testing.assert_allclose(_no_nearer(np.array([0.0, 0.2, 0.4]), candidates, pairs), [0.0, 0.7, 0.4])
+    np.testing.assert_allclose(_consistent(np.array([0.0, 0.2, 0.4]), candidates, pairs), [0.0, 0.7, 0.4])
     np.testing.assert_allclose(
-        _no_nearer(np.array([0.5, 0.2, 0.4]), np.array([True, False, False]), pairs), [0, 0.7, 0.4]
+        _consistent(np.array([0.5, 0.2, 0.4]), np.array([True, False, False]), pairs), [0, 0.7, 0.4]
     )
 
 
@@ -242,26 +242,26 @@ def test_the_paper_is_contradicted_by_chance_in_at_most_five_sweeps_of_a_hundred
 
 def test_a_race_stops_the_bad_cells_first_and_keeps_the_leader() -> None:
     values = sweep([50, 60, 75, 76.5, 76], n=6, sd=0.5)
-    found = standing(values, 1.0, 0.02)
+    found = judge_race(values, 1.0, 0.02)
     assert found.worse[:3].all()
     assert found.matters
     assert not found.decided
     assert found.runs.tolist() == [False, False, False, True, True]
     long = sweep([50, 60, 75, 76.5, 76], n=60, sd=0.5)
     long[:3, 6:] = nan
-    later = standing(long, 1.0, 0.02, found)
+    later = judge_race(long, 1.0, 0.02, found)
     assert later.decided
     assert not later.runs.any()
     assert int(later.leader) == 3
 
 
 def test_a_flat_race_ends_in_a_tie() -> None:
-    found = standing(sweep([60] * 5, n=40, sd=0.5), 1.0, 0.05)
+    found = judge_race(sweep([60] * 5, n=40, sd=0.5), 1.0, 0.05)
     assert found.tied.all()
     assert not found.matters
     assert [next_look(0), next_look(3), next_look(20)] == [3, 4, 25]
     with pytest.raises(ValueError, match="margin > 0"):
-        standing(sweep([60, 61]), 0.0, 0.05)
+        judge_race(sweep([60, 61]), 0.0, 0.05)
 
 
 def test_the_best_is_scored_on_seeds_that_did_not_choose_it() -> None:

@@ -60,7 +60,7 @@ def choose_protocol(
     declared = [p for p in (arm.protocols or space.protocols) if p.dataset == dataset]
     printed = _find_printed(query, next((p.family for p in declared), None))
     if not declared:
-        place = space.place(arm=arm.name) if arm in space.arms else ""
+        place = space.location(arm=arm.name) if arm in space.arms else ""
         return _choose_undeclared(query, printed, place)
     exact = [protocol for protocol in declared if loss is None or loss in protocol.methods]
     if exact:

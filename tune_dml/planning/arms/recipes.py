@@ -14,7 +14,7 @@ from trainables.resolve import Layer
 from tune_dml.catalogue import recipes
 from tune_dml.planning.arms.protocol_choice import protocol_layer
 from tune_dml.planning.files.folder import TrainingPart
-from tune_dml.space import Protocol, Stated, Value
+from tune_dml.space import Protocol, SourcedSettings, Value
 
 _BATCH, _PER_CLASS, _SAMPLER = "batch.batch_size", "batch.instances_per_class", "batch.sampler"
 _TASK = "task.name"
@@ -44,7 +44,7 @@ def method_layers(
     return layers + _fitting_batch(layers, protocol, part)
 
 
-def stated_layers(owner: str, stated: Sequence[Stated]) -> list[Layer]:
+def stated_layers(owner: str, stated: Sequence[SourcedSettings]) -> list[Layer]:
     """Return the settings stated for a study or an arm, with their sources."""
     return [Layer(f"{owner}: {part.source}", part.settings) for part in stated]
 

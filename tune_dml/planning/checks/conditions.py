@@ -15,7 +15,7 @@ from trainables.config import Value
 from tune_dml.catalogue import papers, protocols
 from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.space import PaperTable, PrintedMethod
-from tune_dml.text import is_number, letters
+from tune_dml.text import is_number, spelling_key
 
 # Settings of computation, display and storage, then settings that a table states as its selection of classes.
 _NO_CONDITION = ("evaluation.", "task.test_sets", "training.eval_every", "training.micro_batch", "training.precision")
@@ -61,7 +61,7 @@ def _has_setting(method: PrintedMethod, path: str) -> bool:
 
 def our_name(dataset: str) -> str:
     """Return our name of a data set: `CUB200-2011` -> `cub200`."""
-    return _ALIASES.get(letters(dataset), letters(dataset))
+    return _ALIASES.get(spelling_key(dataset), spelling_key(dataset))
 
 
 def table_of(source: str, number: str) -> PaperTable | None:

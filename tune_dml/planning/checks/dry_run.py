@@ -106,11 +106,11 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     step = 100 / max(queries, 1)
     if step <= plan.margin:
         return []
-    from tune_dml.stats.power import least_seeds  # imports scipy
+    from tune_dml.stats.power import fewest_seeds  # imports scipy
     from tune_dml.stats.sequential.looks import level_left
 
     once = level_left([1.0], planned=1)  # the error level of one look at all planned seeds
-    needed = least_seeds(resolution=step, margin=float(plan.margin), alpha=once)
+    needed = fewest_seeds(resolution=step, margin=float(plan.margin), alpha=once)
     seeds = f"{needed} seeds or more" if needed else "more than a thousand seeds"
     return [
         f"{queries} validation pictures: {plan.metric} of a trial moves in steps of {step:.3g} points, more than "

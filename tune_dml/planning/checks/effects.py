@@ -56,7 +56,7 @@ def equal_trial_problems(plan: Plan) -> list[Problem]:
             if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path):
                 rule = f"{knob.path} changes nothing{_reason(own[0].settings, knob.path)}: its values train one trial"
                 remedy = "Leave it out, or give it values that have an effect."
-                problems.append(Problem(plan.space.place(arm=arm.name), rule, list(values), remedy))
+                problems.append(Problem(plan.space.location(arm=arm.name), rule, list(values), remedy))
     return problems
 
 
@@ -157,7 +157,7 @@ def _group_equal(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 def _redundant_arm(plan: Plan, rule: str, pronoun: str) -> Problem:
     remedy = f"Give it the setting that it lacks, or leave {pronoun} out with {spell('arms')}."
-    return Problem(plan.space.place("arms"), rule, None, remedy)
+    return Problem(plan.space.location("arms"), rule, None, remedy)
 
 
 def _is_idle(cells: Sequence[Cell], path: str) -> bool:

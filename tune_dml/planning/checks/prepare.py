@@ -108,7 +108,7 @@ def prepare(
 
 def _checked_program(plan: Plan, notes: Sequence[str], other_problems: Sequence[Problem]) -> CheckedPlan:
     """Return the plan of a program, whose data and metrics are unknown. Raise ConfigError with every problem."""
-    wrong = metric_problems(plan.metric, plan.space.place("metric") if plan.space.origin else option_place("metric"))
+    wrong = metric_problems(plan.metric, plan.space.location("metric") if plan.space.origin else option_place("metric"))
     raise_if_any([*_comparison_problems(plan), *wrong, *other_problems])
     return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE), _cautions(plan))
 
@@ -119,7 +119,7 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
         return []
     rule = "with one value and no baseline nothing can be compared"
     alone = "" if plan.space.program else ", or train it alone with `tune-dml train`"
-    return [Problem(plan.space.place(), rule, None, f"List more values{alone}.")]
+    return [Problem(plan.space.location(), rule, None, f"List more values{alone}.")]
 
 
 def _seed_problems(plan: Plan) -> list[Problem]:
@@ -145,7 +145,7 @@ def _metric_problems(plan: Plan) -> list[Problem]:
     if not lacking:
         return []
     is_partial = len(lacking) < len(metrics_of)
-    place = plan.space.place("metric")
+    place = plan.space.location("metric")
     place += f" of {', '.join(filter(None, lacking))}" if is_partial else ""
     rule = "arms that are compared share the metric" if is_partial else "must be a validation metric of the task"
     remedy = nearest(plan.metric, next(iter(lacking.values())), what="metric")

@@ -55,7 +55,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expand_home
 from trainables.option_names import naming
 from trainables.registries import every_setting, takes_whole_numbers
-from tune_dml.catalogue import named_protocol
+from tune_dml.catalogue import find_protocol
 from tune_dml.planning.files.program_space import (
     is_program,
     program_of,
@@ -320,7 +320,7 @@ def _arm(path: Path, name: str, arm: _Arm, fixed: Settings, problems: list[Probl
         )
     chosen: tuple[Protocol, ...] = ()
     try:
-        chosen = () if arm.protocol is None else (named_protocol(arm.protocol, f"{path}, arms.{name}.protocol"),)
+        chosen = () if arm.protocol is None else (find_protocol(arm.protocol, f"{path}, arms.{name}.protocol"),)
     except ConfigError as error:
         problems += error.problems
     return Arm(

@@ -13,7 +13,7 @@ from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.analysis.comparisons import BaselineDifference, CellComparisons
 from tune_dml.report.analysis.knob import KnobAnalysis, analyse_knob
-from tune_dml.report.analysis.traces import Candidate, Histories, LoggedRows, Pair, histories_of, pair_of
+from tune_dml.report.analysis.traces import Candidate, Histories, LoggedRows, Pair, choose_evidence, group_histories
 from tune_dml.report.naming import metric_name
 
 __all__ = ["Analysis", "BaselineDifference", "analyse"]
@@ -21,13 +21,13 @@ __all__ = ["Analysis", "BaselineDifference", "analyse"]
 
 @dataclass(frozen=True, eq=False)
 class Analysis(CellComparisons):
-    """Results of a sweep with every comparison that the questions of the report use."""
+    """Results of a sweep, with the comparisons that several questions of the report use."""
 
     @cached_property
     def knobs(self) -> tuple[KnobAnalysis, ...]:
         """Analyses of the scientific knobs of each arm, or of all knobs if none is scientific.
 
-        The knobs share the error (Bonferroni).
+        The error is divided among the knobs (Bonferroni).
         """
         space = self.results.plan.space
         searched = [
@@ -36,7 +36,7 @@ class Analysis(CellComparisons):
         return tuple(analyse_knob(self, arm, knob, self.looks.level / len(searched)) for arm, knob in searched)
 
     logged = cached_property(lambda self: LoggedRows(self.results))
-    """Logged rows of trials; each trial is read once."""
+    """Reader of the rows that trials logged."""
 
     @cached_property
     def histories(self) -> dict[str, Histories]:
@@ -45,21 +45,21 @@ class Analysis(CellComparisons):
 
     @cached_property
     def finished_histories(self) -> dict[str, Histories]:
-        """The same of finished trials alone: those that were lost or stopped ended at other steps."""
+        """Training histories of finished trials alone, because lost and stopped trials ended at other steps."""
         return self._histories([trial.key for trial in self.results.trials if trial.status == "finished"])
 
     def _histories(self, trials: Sequence[str]) -> dict[str, Histories]:
-        rows = self.logged.of(trials)
+        rows = self.logged.read(trials)
         baseline = self.baseline.label if self.baseline else None
         levels = {
             knob.key: {p.label: [key for key in p.trials if key in rows] for p in knob.points_and_baseline}
             for knob in self.knobs
         }
-        return {key: histories_of(rows, trials_of, baseline) for key, trials_of in levels.items()}
+        return {key: group_histories(rows, trials_of, baseline) for key, trials_of in levels.items()}
 
     @cached_property
     def pair(self) -> Pair:
-        """Evidence of the baseline (or the worst cell) and of the best other cell."""
+        """Evidence of the best cell and of the baseline, or of the worst cell if there is no baseline."""
         ranked = sorted((cell for cell in self.cells if cell.values), key=lambda cell: -self.sign * cell.mean)
         baseline, missing = self.baseline, []
         if baseline is not None and not baseline.values:
@@ -68,10 +68,12 @@ class Analysis(CellComparisons):
             shown = [(ranked[-1], "worst")] if len(ranked) > 1 else []
             shown += [(cell, "best") for cell in ranked[:1]]
         else:
-            others = [cell for cell in ranked if cell is not baseline]
-            role = "best" if others and others[0] is ranked[0] else "best of the others"
-            shown = [(baseline, "baseline"), *((cell, role) for cell in others[:1])]
-        return pair_of(self.results, [Candidate(cell.label, role, cell.trials) for cell, role in shown], missing)
+            rivals = [cell for cell in ranked if cell is not baseline]
+            role = "best" if rivals and rivals[0] is ranked[0] else "best of the others"
+            shown = [(baseline, "baseline"), *((cell, role) for cell in rivals[:1])]
+        return choose_evidence(
+            self.results, [Candidate(cell.label, role, cell.trials) for cell, role in shown], missing
+        )
 
 
 def analyse(results: Results, margin: float | None = None, paper_sd: float | None = None) -> Analysis:
@@ -82,11 +84,11 @@ def analyse(results: Results, margin: float | None = None, paper_sd: float | Non
     by_cell: dict[str, list[TrialResult]] = {}
     for trial in results.trials:
         by_cell.setdefault(trial.cell.digest, []).append(trial)
-    cells = tuple(_measured_cell(trials, metric) for trials in by_cell.values())
+    cells = tuple(_analyse_cell(trials, metric) for trials in by_cell.values())
     return Analysis(results, metric_name(metric), margin, cells, paper_sd)
 
 
-def _measured_cell(trials: list[TrialResult], metric: str) -> CellAnalysis:
+def _analyse_cell(trials: list[TrialResult], metric: str) -> CellAnalysis:
     values: dict[int, float] = {}
     failures: list[tuple[TrialResult, str]] = []
     for trial in trials:

@@ -26,7 +26,7 @@ class CellAnalysis:
     values: Mapping[int, float]
     """The sweep's metric by seed."""
     failures: tuple[tuple[TrialResult, str], ...]
-    """Trials without a value, each with the reason."""
+    """(trial, reason) of each trial without a value."""
 
     @property
     def label(self) -> str:
@@ -40,7 +40,7 @@ class CellAnalysis:
 
     @property
     def diverged(self) -> bool:
-        """Whether some trial diverged."""
+        """Whether any trial diverged."""
         return any(trial.status == "diverged" for trial, _ in self.failures)
 
     @property
@@ -72,7 +72,7 @@ class ArmAnalysis:
 
     @property
     def trained(self) -> tuple[CellAnalysis, ...]:
-        """Cells with a value of which no trial diverged."""
+        """Cells with a value and without a diverged trial."""
         return tuple(cell for cell in self.cells if cell.values and not cell.diverged)
 
     @property
@@ -87,9 +87,9 @@ def seed_values(cells: Sequence[CellAnalysis], seeds: Sequence[int]) -> np.ndarr
 
 
 def best_cells(results: Results) -> list[Cell]:
-    """Return the cells with a finished trial, best validation first, the baseline included.
+    """Return the cells with a finished trial, the best on validation first; a baseline is included.
 
-    Cells of which a trial diverged are left out; lost and missing trials count as holes.
+    Cells with a diverged trial are left out; lost and missing trials count as holes.
     """
     metric, goal = results.plan.metric, results.plan.space.goal
     cells = {trial.cell.digest: trial.cell for trial in results.trials}
@@ -106,7 +106,7 @@ def best_cells(results: Results) -> list[Cell]:
 
 @dataclass(frozen=True, eq=False)
 class RaceFindings:
-    """State of a sweep's race after replaying its looks, so that verdicts agree with the race."""
+    """State of a sweep's race after all its looks; verdicts use it so that they agree with the race."""
 
     race: RaceState
     rows: dict[str, int]
@@ -115,9 +115,9 @@ class RaceFindings:
     sign: float
 
     def of(self, labels: Sequence[str], *, signed: bool = False) -> RaceStanding | None:
-        """Return the findings about these cells; None if the race lacks one of them.
+        """Return the findings about these cells; None if a cell is not in the race.
 
-        Values are on the metric's own scale, or with larger values better if `signed`.
+        Values have the metric's own sign; if `signed`, larger is better.
         """
         if any(label not in self.rows for label in labels):
             return None
@@ -131,17 +131,17 @@ class RaceFindings:
 
 
 def race_findings(results: Results, cells: Sequence[CellAnalysis]) -> RaceFindings | None:
-    """Replay the race of a sweep; return None if it has no looks yet."""
+    """Replay the race of a sweep; None if the sweep is not a race, or has no looks yet."""
     race, plan = results.race, results.plan
     if race is None or not race.judged:
         return None
     sign = 1.0 if plan.space.goal == "maximize" else -1.0
     values = sign * seed_values(cells, plan.seeds)
     lost = [{trial.seed: trial.status for trial, _ in cell.failures} for cell in cells]
-    statuses = np.array([[of_cell.get(seed, "") for seed in plan.seeds] for of_cell in lost])
+    statuses = np.array([[by_seed.get(seed, "") for seed in plan.seeds] for by_seed in lost])
     diverged = statuses == "diverged"
     outcomes = Outcomes(values, diverged, (statuses != "") & ~diverged)
     compared = np.array([not cell.cell.baseline for cell in cells])
     resolution = results.resolution_of(plan.metric)
-    standing = replay(outcomes, race.rule.margin, race.judged, compared=compared, resolution=resolution)
-    return RaceFindings(standing, {cell.label: row for row, cell in enumerate(cells)}, race.rule.margin, sign)
+    state = replay(outcomes, race.rule.margin, race.judged, compared=compared, resolution=resolution)
+    return RaceFindings(state, {cell.label: row for row, cell in enumerate(cells)}, race.rule.margin, sign)

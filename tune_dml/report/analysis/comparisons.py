@@ -1,4 +1,4 @@
-"""Comparisons of the cells of a sweep: table, interim analyses, differences between cells and to the baseline."""
+"""Comparisons of the cells of a sweep: their table, interim analyses, and differences between cells."""
 
 from __future__ import annotations
 
@@ -75,25 +75,17 @@ class CellComparisons:
 
     @cached_property
     def arms(self) -> tuple[ArmAnalysis, ...]:
-        """Arms in their order, with their cells; for a space without arms, the space and its baseline."""
-        plan = self.results.plan
-        return tuple(
-            ArmAnalysis(
-                arm.name,
-                arm.baseline,
-                arm.knobs,
-                tuple(cell for cell in self.cells if cell.cell.arm == arm.name),
-            )
-            for arm in plan.arms
-        )
+        """Arms in their order, with their cells; a space without arms counts as one arm, beside its baseline."""
+        arms = self.results.plan.arms
+        cells = {arm.name: tuple(cell for cell in self.cells if cell.cell.arm == arm.name) for arm in arms}
+        return tuple(ArmAnalysis(arm.name, arm.baseline, arm.knobs, cells[arm.name]) for arm in arms)
 
     @cached_property
     def baseline(self) -> CellAnalysis | None:
         """Baseline cell with the best mean; None if the space has no baseline."""
-        cells = [cell for cell in self.cells if cell.cell.baseline]
-        return (
-            max(self.baselines, key=lambda cell: self.sign * cell.mean) if self.baselines else next(iter(cells), None)
-        )
+        if self.baselines:
+            return max(self.baselines, key=lambda cell: self.sign * cell.mean)
+        return next((cell for cell in self.cells if cell.cell.baseline), None)
 
     @cached_property
     def baselines(self) -> tuple[CellAnalysis, ...]:
@@ -102,20 +94,20 @@ class CellComparisons:
 
     @cached_property
     def looks(self) -> Looks:
-        """Interim analyses of the sweep: the recorded ones and this one."""
-        found, imported = self.results, self.results.imported is not None
-        return looks_of(found.looks, found.trials, imported=imported, share=self._share_left)
+        """Interim analyses of the sweep: the recorded looks and the current one."""
+        results, imported = self.results, self.results.imported is not None
+        return looks_of(results.looks, results.trials, imported=imported, share=self._share_left)
 
     @cached_property
     def confirmation_looks(self) -> Looks:
-        """Interim analyses of the confirmation's fresh seeds: the recorded ones and this one."""
+        """Interim analyses of the confirmation's fresh seeds: the recorded looks and the current one."""
         return looks_of(self.results.confirmation_looks, self.results.confirmed)
 
     @property
     def _share_left(self) -> float:
-        """Share of the comparisons with one cell that remains after early stopping."""
-        left = sum(bool(cell.values) for cell in self.cells)
-        return (left - 1) / (left - 1 + len(self.stopped)) if left > 1 else 1.0
+        """Share of a cell's comparisons with others that remain after early stopping."""
+        remaining = sum(bool(cell.values) for cell in self.cells)
+        return (remaining - 1) / (remaining - 1 + len(self.stopped)) if remaining > 1 else 1.0
 
     @cached_property
     def stopped(self) -> tuple[CellAnalysis, ...]:
@@ -124,7 +116,7 @@ class CellComparisons:
 
     @cached_property
     def race(self) -> RaceFindings | None:
-        """Findings of the sweep's race; None if the sweep was no race."""
+        """Findings of the sweep's race; None if the sweep is not a race."""
         return race_findings(self.results, self.cells)
 
     @cached_property
@@ -134,7 +126,7 @@ class CellComparisons:
 
     @cached_property
     def table(self) -> SeedTable:
-        """Cells x seeds of all cells with results, baseline included; cells that lost every seed are listed as excluded."""
+        """Cells x seeds of all cells with results, baselines included; cells that lost every seed are excluded."""
         numbers = {cell.label: cell.values for cell in self.cells if cell.values}
         excluded = [ExcludedCell(cell.label, cell.lost) for cell in self.cells if cell.lost and not cell.values]
         return SeedTable.of(numbers, self.seeds, excluded, resolution=self.resolution)
@@ -157,7 +149,7 @@ class CellComparisons:
         return dict(zip(self.table.labels, comparison_bars(self.pairs, means).tolist(), strict=True))
 
     def bar(self, cell: CellAnalysis) -> tuple[float, float]:
-        """Return the ends of a cell's comparison bar; percentages are clipped to 0 and 100."""
+        """Return the ends of a cell's comparison bar; percentages are clipped to 0 to 100."""
         half = self.bars.get(cell.label, math.nan)
         return self.metric.level_ends(cell.mean - half, cell.mean + half)
 
@@ -191,7 +183,7 @@ def better_or_worse(low: float, high: float, sign: float) -> Literal["better", "
 
 
 def _differences(analysis: CellComparisons) -> tuple[Difference, ...]:
-    """Compare every other cell with the baseline cell, or with the best of several."""
+    """Compare all other cells with the baseline cell, or with the best of several baseline cells."""
     table, level, labels = analysis.table, analysis.looks.level, [cell.label for cell in analysis.baselines]
     raced = analysis.race.of(table.labels) if analysis.race else None
     if len(labels) > 1:

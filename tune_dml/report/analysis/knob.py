@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
-from tune_dml.report.analysis.alike import changes_nothing
+from tune_dml.report.analysis.alike import has_no_effect
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
 from tune_dml.report.analysis.comparisons import CellComparisons
 from tune_dml.report.naming import slug, symbol_of, value_label
@@ -22,15 +22,15 @@ from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.sequential.racing import RaceStanding
 from tune_dml.stats.verdicts.search_effect import SearchEffect, judge_search_effect
-from tune_dml.text import is_number, letters, value_text
+from tune_dml.text import is_number, spelling_key, value_text
 
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
 _TESTED_SEARCHES = frozenset({"random", "qmc", "gp"})
-"""Searches whose knobs are tested for an effect: with others false claims exceed 5 %, or were not measured.
+"""Search methods whose knobs are tested for an effect; with the others, false claims exceed 5 % or were not measured.
 
-Imported results are not tested: nothing says how their configurations were chosen."""
-_CHOSEN = "configurations were stopped early by their results, so the others do not represent their values"
+Imported results are not tested, because it is unknown how their configurations were chosen."""
+_BIASED = "configurations were stopped early by their results, so the others do not represent their values"
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class CurvePoint:
     label: str
     value: Value
     seeds: tuple[tuple[int, float], ...]
-    """(seed, metric) behind the mean, with the other knobs averaged or tuned away."""
+    """(seed, metric) of each seed in the mean, averaged or tuned over the other knobs."""
     mean: float
     """NaN without results, or if the values cannot be compared."""
     half_bar: float
     """Half the comparison bar; NaN without a noise estimate."""
     failures: tuple[tuple[int, str, str], ...]
-    """(seed, status, reason)."""
+    """(seed, status, reason) of each trial without a value."""
     trials: tuple[str, ...]
     """Keys of the trials of this value."""
     stopped: int = 0
@@ -64,7 +64,7 @@ class SearchedEffect:
 
     test: SearchEffect
     where: str
-    """Range of the knob that differs most from the others: `lr from 0.001 to 0.02`."""
+    """Range of the knob with the largest difference to the rest: `lr from 0.001 to 0.02`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,14 +140,17 @@ class KnobAnalysis:
 
     @property
     def among(self) -> str:
-        """`Among the 2 of 9 values that finished training: `; empty if all did, or if they cannot be compared."""
+        """Prefix of a sentence if values were stopped early: `Among the 2 of 9 values that finished training: `.
+
+        Empty if all values finished, or if they cannot be compared.
+        """
         finished = len(self.points) - len(self.stopped)
         if not self.stopped or self.isolated.problem or finished < 2:
             return ""
         return f"Among the {finished} of {len(self.points)} values that finished training: "
 
     def level(self, label: str) -> Value:
-        """Return the knob's value of a label."""
+        """Return the knob's value by label."""
         return self._levels[label]
 
     @cached_property
@@ -165,22 +168,22 @@ def _baseline_point(analysis: CellComparisons) -> CurvePoint | None:
 
 def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha: float) -> KnobAnalysis:
     """Isolate a knob within an arm and judge its sensitivity at the error level `alpha`."""
-    tried = [cell for cell in arm.cells if knob.path in cell.cell.knobs]
-    levels = _ordered(knob, tried)
-    labels = _distinct({level_key(level): value_label(knob, level) for level in levels})
+    knob_cells = [cell for cell in arm.cells if knob.path in cell.cell.knobs]
+    levels = _sort_levels(knob, knob_cells)
+    labels = _distinct_labels({level_key(level): value_label(knob, level) for level in levels})
     at_level: dict[str, list[CellAnalysis]] = {label: [] for label in labels.values()}
-    for cell in tried:
+    for cell in knob_cells:
         at_level[labels[level_key(cell.cell.knobs[knob.path])]].append(cell)
-    isolated = _isolated(analysis, arm, knob, labels)
+    isolated = _isolate(analysis, arm, knob, labels)
     diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
     stopped = [label for label, cells in at_level.items() if any(cell.stopped for cell in cells)]
     failed = _failed_in_race(analysis, at_level)
-    raced = _raced(analysis, at_level, isolated.table.labels)
+    raced = _race_standing(analysis, at_level, isolated.table.labels)
     sensitivity = judge_sensitivity(
         isolated.table, analysis.margin, alpha=alpha, diverged=diverged, stopped=stopped, failed=failed,
         crossed=isolated.crossed, tuned=isolated.tuned, sign=analysis.sign, raced=raced,
     )  # fmt: skip
-    unused = analysis.results.imported is None and changes_nothing(arm, knob)
+    unused = analysis.results.imported is None and has_no_effect(arm, knob)
     tested = None
     if isolated.problem:
         tested = _search_effect(analysis, arm, knob)
@@ -197,16 +200,17 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
     return KnobAnalysis(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(analysis.sign), raced, sensitivity, tuple(points),
-        _baseline_point(analysis), _published(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed),
+        _baseline_point(analysis), _published_curves(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed),
         tested, unused,
     )  # fmt: skip
 
 
-def _isolated(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
+def _isolate(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
+    """Isolate a knob from the other knobs of its arm; if cells were stopped early, the result is empty."""
     space = analysis.results.plan.space
-    paths = [other.path for other in arm.knobs if other.path != knob.path]
+    paths = [arm_knob.path for arm_knob in arm.knobs if arm_knob.path != knob.path]
     if paths and any(cell.stopped for cell in arm.cells):
-        return IsolatedKnob(SeedTable.of({}, analysis.seeds), {}, "", _CHOSEN)
+        return IsolatedKnob(SeedTable.of({}, analysis.seeds), {}, "", _BIASED)
     others = [path for path in paths if not space.is_nuisance(path)]
     nuisance = [path for path in paths if space.is_nuisance(path)]
     points = [
@@ -222,10 +226,10 @@ def _isolated(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, labels: M
     return isolate(points, labels, analysis.seeds, analysis.sign, analysis.resolution)
 
 
-def _raced(
+def _race_standing(
     analysis: CellComparisons, at_level: Mapping[str, list[CellAnalysis]], rows: Sequence[str]
 ) -> RaceStanding | None:
-    """Return the race's findings about the values in `rows`, if each is one cell."""
+    """Return the race's findings about the values in `rows`; None if a value has several cells."""
     if analysis.race is None or any(len(cells) > 1 for cells in at_level.values()):
         return None
     return analysis.race.of([at_level[row][0].label for row in rows])
@@ -245,16 +249,16 @@ def _failed_in_race(analysis: CellComparisons, at_level: Mapping[str, list[CellA
 def _bars(
     analysis: CellComparisons,
     at_level: Mapping[str, list[CellAnalysis]],
-    matters: SensitivityVerdict,
+    verdict: SensitivityVerdict,
     means: Mapping[str, float],
 ) -> dict[str, float]:
-    """Return half a comparison bar for each value; the bar of its cell if it has a single one."""
+    """Return half a comparison bar for each value; if each value has one cell, that of the cell."""
     if all(len(cells) == 1 for cells in at_level.values()):
         return {label: analysis.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}
-    if matters.bounds is None:
+    if verdict.bounds is None:
         return {}
-    at = [means[label] for label in matters.labels]
-    return dict(zip(matters.labels, comparison_bars(matters.bounds, at).tolist(), strict=True))
+    bars = comparison_bars(verdict.bounds, [means[label] for label in verdict.labels])
+    return dict(zip(verdict.labels, bars.tolist(), strict=True))
 
 
 def _only_cells(at_level: Mapping[str, list[CellAnalysis]]) -> tuple[str, ...]:
@@ -279,25 +283,25 @@ def _isolated_seeds(table: SeedTable) -> dict[str, tuple[tuple[int, float], ...]
     return dict(zip(table.labels, numbers, strict=True))
 
 
-def _published(analysis: CellComparisons, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
-    """Return the published curves whose hyperparameter is the knob's last name or symbol.
+def _published_curves(analysis: CellComparisons, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
+    """Return the published curves whose hyperparameter is the knob's symbol or the last part of its path.
 
-    A curve of a method named like an arm belongs to that arm.
+    If a curve's method has the name of an arm, the curve belongs to that arm only.
     """
     names = {knob.path.rpartition(".")[2], symbol_of(knob)}
     plan = analysis.results.plan
-    along = [item for item in plan.space.published if item.hyperparameter != METHOD]
-    named = [item for item in along if item.hyperparameter in names]
+    curves = [item for item in plan.space.published if item.hyperparameter != METHOD]
+    named = [item for item in curves if item.hyperparameter in names]
     if not named and len(plan.space.scientific or plan.space.knobs) == 1:
-        named = along
-    arms = {other.name for other in plan.space.every_arm}
+        named = curves
+    arms = {space_arm.name for space_arm in plan.space.every_arm}
     named = [item for item in named if arm in item.methods or not arms & set(item.methods)]
-    dataset = letters(plan.dataset)
-    same_first = sorted(named, key=lambda item: not letters(item.dataset).startswith(dataset))
-    return tuple(published_curve(item) for item in same_first)
+    dataset = spelling_key(plan.dataset)
+    same_data_first = sorted(named, key=lambda item: not spelling_key(item.dataset).startswith(dataset))
+    return tuple(published_curve(item) for item in same_data_first)
 
 
-def _ordered(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
+def _sort_levels(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
     """Return the tried values: numbers ascending, names in grid order."""
     tried = list({level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values())
     numbers = [value for value in tried if is_number(value)]
@@ -310,7 +314,7 @@ def _ordered(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
 
 
 def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
-    """Return the axis scale; a log grid that contains 0 is drawn at equal steps."""
+    """Return the axis scale; the values of a log grid that contains 0 are drawn at equal distances."""
     numbers = [level for level in levels if is_number(level)]
     if knob.domain.scale == "category" or len(numbers) < len(levels):
         return "ordered"
@@ -319,14 +323,14 @@ def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
     return "linear"
 
 
-def places_of(knob: Knob, cells: Sequence[CellAnalysis]) -> np.ndarray:
-    """Return the position of a knob in each cell, from 0 to 1: one column for numbers, else one per category."""
+def positions_of(knob: Knob, cells: Sequence[CellAnalysis]) -> np.ndarray:
+    """Return the position of a knob in each cell, from 0 to 1: one column for numbers, one per category for names."""
     tried: list[Value] = [cell.cell.knobs[knob.path] for cell in cells]
     domain = knob.domain
     if isinstance(domain, Grid):
         keys = [level_key(value) for value in domain.values]
-        every = np.eye(len(keys)) if domain.scale == "category" else np.linspace(0, 1, len(keys))[:, None]
-        return every[[keys.index(level_key(value)) for value in tried]]
+        positions = np.eye(len(keys)) if domain.scale == "category" else np.linspace(0, 1, len(keys))[:, None]
+        return positions[[keys.index(level_key(value)) for value in tried]]
     low, high = float(domain.low), float(domain.high)
     numbers = np.array(tried, dtype=float)
     if domain.scale == "log":
@@ -338,7 +342,7 @@ def places_of(knob: Knob, cells: Sequence[CellAnalysis]) -> np.ndarray:
 def _search_effect(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob) -> SearchedEffect | None:
     """Test whether a searched knob has an effect; None if it cannot be tested.
 
-    Cells of which every seed diverged count as the worst.
+    Cells whose seeds all diverged count as the worst.
     """
     search = analysis.results.plan.search
     if search.method not in _TESTED_SEARCHES or not search.num_samples or analysis.results.imported is not None:
@@ -351,19 +355,17 @@ def _search_effect(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob) -> S
     means = np.zeros(len(cells))
     means[kept] = fill_holes(values[kept])[0].mean(1)
     means[~kept] = (means[kept].min() if analysis.sign > 0 else means[kept].max()) if kept.any() else 0.0
-    others = [places_of(other, cells) for other in arm.knobs if other.path != knob.path]
+    others = [positions_of(arm_knob, cells) for arm_knob in arm.knobs if arm_knob.path != knob.path]
     columns = np.hstack([np.zeros((len(cells), 0)), *others])
-    found = judge_search_effect(places_of(knob, cells), columns, means)
-    if found is None:
+    test = judge_search_effect(positions_of(knob, cells), columns, means)
+    if test is None:
         return None
-    tried = [cell.cell.knobs[knob.path] for cell, inside in zip(cells, found.inside, strict=True) if inside]
-    numbers = [value for value in tried if is_number(value)]
-    if len(numbers) < len(tried):
-        return SearchedEffect(found, value_label(knob, tried[0]))
-    ends = value_text(min(numbers)), value_text(max(numbers))
-    one = ends[0] == ends[1]
-    where = value_label(knob, tried[0]) if one else f"{symbol_of(knob)} from {ends[0]} to {ends[1]}"
-    return SearchedEffect(found, where)
+    inside = [cell.cell.knobs[knob.path] for cell, is_inside in zip(cells, test.inside, strict=True) if is_inside]
+    numbers = [value for value in inside if is_number(value)]
+    ends = (value_text(min(numbers)), value_text(max(numbers))) if len(numbers) == len(inside) else ("", "")
+    if ends[0] == ends[1]:
+        return SearchedEffect(test, value_label(knob, inside[0]))
+    return SearchedEffect(test, f"{symbol_of(knob)} from {ends[0]} to {ends[1]}")
 
 
 def level_key(value: Value) -> tuple[str, str]:
@@ -378,7 +380,7 @@ def same_value(value: Value, x: float | str) -> bool:
     return str(value) == str(x)
 
 
-def _distinct(labels: Mapping[tuple[str, str], str]) -> dict[Hashable, str]:
-    """Return the labels, with the full value if rounding made labels equal."""
-    times = Counter(labels.values())
-    return {key: text if times[text] == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()}
+def _distinct_labels(labels: Mapping[tuple[str, str], str]) -> dict[Hashable, str]:
+    """Return the labels; labels that rounding made equal get the full value."""
+    counts = Counter(labels.values())
+    return {key: text if counts[text] == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()}

@@ -24,9 +24,9 @@ class Looks:
     planned: int
     """Seeds per cell planned before the first look."""
     recorded: bool = True
-    """False for imported results: a single look that spends all of the error is assumed."""
+    """Whether looks are recorded. They are not for imported results: a single look then spends the whole error."""
     share: float = 1.0
-    """Share of cells not stopped early; they get this share of the error because their own results chose them."""
+    """Share of the error for the cells that were not stopped early, because their own results selected them."""
     grown: frozenset[int] = frozenset()
     """Positions of the looks before which cells were added."""
 
@@ -61,7 +61,7 @@ def looks_of(
     imported: bool = False,
     share: float = 1.0,
 ) -> Looks:
-    """Return the recorded looks and the current one.
+    """Return the recorded looks together with the current look.
 
     Args:
         past: the recorded looks, in order.
@@ -79,6 +79,6 @@ def looks_of(
         if past and 0 < past[-1].cells < comparable:
             grown |= {len(past)}
     if any(look.by == "race" for look in past):
-        grown = frozenset(range(len(seeds)))  # as `race_level` says
+        grown = frozenset(range(len(seeds)))  # see `stats.sequential.looks.race_level`
     first = past[0].planned if past else len({trial.seed for trial in trials})
     return Looks(tuple(seeds), max(1, first), not imported, share, grown)

@@ -17,7 +17,7 @@ from tune_dml.text import is_number
 Rows = Sequence[Mapping[str, float]]
 """Logged rows of one trial in order of step, without numbers that are not finite."""
 
-_MOST_LINES = 6
+_MAX_LINES = 6
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Line:
     steps: tuple[int, ...]
     mean: tuple[float, ...]
     low: tuple[float, ...]
-    """Smallest over the seeds."""
+    """Smallest value over the seeds, at each step."""
     high: tuple[float, ...]
 
 
@@ -57,11 +57,11 @@ class Histories:
     """The rows of every trial behind a knob's curve, the baseline included."""
 
     by_label: Mapping[str, Sequence[Rows]]
-    """Rows of the trials, by value of the knob or baseline."""
+    """Rows of the trials, by label of the knob's value or of the baseline."""
     shown: tuple[str, ...]
-    """Values that are drawn, the baseline last."""
+    """Labels of the values that are drawn, the baseline last."""
     omitted: tuple[str, ...]
-    """Values left out so that panels stay readable."""
+    """Labels of the values that are not drawn, so that panels stay readable."""
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -69,29 +69,32 @@ class Histories:
         return frozenset(key for trials in self.by_label.values() for rows in trials for row in rows for key in row)
 
     def panels(self, keys: Sequence[str]) -> tuple[Panel, ...]:
-        """Return a panel for each of the metrics that was logged at two steps or more."""
+        """Return a panel for each of the metrics that was logged at two or more steps."""
         panels = [Panel(metric_name(key), tuple(self.lines(key, self.shown).values())) for key in keys]
         return tuple(panel for panel in panels if any(len(line.steps) > 1 for line in panel.lines))
 
     def lines(self, key: str, labels: Sequence[str] | None = None) -> dict[str, Line]:
-        """Return a metric's line for each label (default: all) that logged it."""
+        """Return a metric's line by label, for the given labels (default: all) that logged it."""
         lines = ((label, self._line(label, key)) for label in labels or self.by_label)
         return {label: line for label, line in lines if line is not None}
 
     def changes(self, key: str, share: float) -> tuple[Change, ...]:
-        """Return each value's change since its latest evaluation at least `share` of training before the last."""
-        found = (self._change(label, key, share) for label in self.by_label)
-        return tuple(change for change in found if change is not None)
+        """Return the change of a metric at each value, over about the last `share` of training.
+
+        A change begins at the latest evaluation before that share, and ends at the last evaluation.
+        """
+        changes = (self._change(label, key, share) for label in self.by_label)
+        return tuple(change for change in changes if change is not None)
 
     def _change(self, label: str, key: str, share: float) -> Change | None:
         trials = [{int(row["step"]): row[key] for row in rows if key in row} for rows in self.by_label[label]]
         last = max((step for trial in trials for step in trial), default=0)
-        whole = [trial for trial in trials if last in trial]
-        first = max((step for trial in whole for step in trial if step <= (1 - share) * last), default=None)
+        complete = [trial for trial in trials if last in trial]
+        first = max((step for trial in complete for step in trial if step <= (1 - share) * last), default=None)
         if first is None:
             return None
-        moved = [trial[last] - trial[first] for trial in whole if first in trial]
-        return Change(label, first, last, float(np.mean(moved)))
+        sizes = [trial[last] - trial[first] for trial in complete if first in trial]
+        return Change(label, first, last, float(np.mean(sizes)))
 
     def _line(self, label: str, key: str) -> Line | None:
         by_step: dict[int, list[float]] = {}
@@ -106,21 +109,21 @@ class Histories:
 
 
 class LoggedRows:
-    """Reads what trials logged, each trial once."""
+    """Reads the rows that trials logged, each trial once."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
-        self._read: dict[str, Rows] = {}
+        self._rows: dict[str, Rows] = {}
 
-    def of(self, keys: Sequence[str]) -> dict[str, Rows]:
+    def read(self, keys: Sequence[str]) -> dict[str, Rows]:
         """Return the rows of trials, by trial key."""
         for key in keys:
-            if key not in self._read:
-                self._read[key] = [_finite(row) for row in self._results.history(key)]
-        return {key: self._read[key] for key in keys}
+            if key not in self._rows:
+                self._rows[key] = [_finite_numbers(row) for row in self._results.history(key)]
+        return {key: self._rows[key] for key in keys}
 
 
-def _finite(row: Mapping[str, object]) -> dict[str, float]:
+def _finite_numbers(row: Mapping[str, object]) -> dict[str, float]:
     numbers = {}
     for key, value in row.items():
         if (type(value) is float or is_number(value)) and math.isfinite(value):
@@ -128,10 +131,10 @@ def _finite(row: Mapping[str, object]) -> dict[str, float]:
     return numbers
 
 
-def histories_of(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], baseline: str | None) -> Histories:
+def group_histories(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], baseline: str | None) -> Histories:
     """Group rows by value of the knob; `levels` maps each label to its trials."""
     labels = [label for label in levels if label != baseline]
-    shown = _thinned(labels)
+    shown = _drawn_labels(labels)
     return Histories(
         {label: [rows[key] for key in trials] for label, trials in levels.items()},
         (*shown, *([baseline] if baseline is not None else [])),
@@ -139,11 +142,11 @@ def histories_of(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], 
     )
 
 
-def _thinned(labels: list[str]) -> list[str]:
-    """Keep the ends and evenly spaced values between if there are too many lines."""
-    if len(labels) <= _MOST_LINES:
+def _drawn_labels(labels: list[str]) -> list[str]:
+    """Return all labels, or the first, the last and evenly spaced ones if there are too many lines."""
+    if len(labels) <= _MAX_LINES:
         return labels
-    return [labels[i] for i in np.linspace(0, len(labels) - 1, _MOST_LINES).round().astype(int)]
+    return [labels[i] for i in np.linspace(0, len(labels) - 1, _MAX_LINES).round().astype(int)]
 
 
 @dataclass(frozen=True)
@@ -159,19 +162,19 @@ class ShownCell:
 
     @property
     def title(self) -> str:
-        """`no SEC (baseline)`."""
+        """Label and role, such as `no SEC (baseline)`."""
         return self.label if self.label == self.role else f"{self.label} ({self.role})"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The baseline (or the worst cell, if there is no baseline) and the best other cell, under one seed."""
+    """Two cells under one seed: the best cell, and the baseline or else the worst cell."""
 
     sides: tuple[ShownCell, ...]
     seed: int | None
     """Seed whose trials are shown; None without evidence."""
     missing: tuple[str, ...]
-    """Sentences about evidence that is missing."""
+    """Sentences about missing evidence."""
 
 
 @dataclass(frozen=True)
@@ -183,18 +186,18 @@ class Candidate:
     trials: tuple[TrialResult, ...]
 
 
-def pair_of(results: Results, candidates: Sequence[Candidate], missing: Sequence[str]) -> Pair:
-    """Return the candidates' evidence under the first seed for which most of them have some."""
+def choose_evidence(results: Results, candidates: Sequence[Candidate], missing: Sequence[str]) -> Pair:
+    """Return the candidates' evidence under the seed with evidence of the most candidates."""
     seeds = results.plan.seeds
     by_seed = {
         seed: tuple(side for cell in candidates if (side := _side(results, cell, seed)) is not None) for seed in seeds
     }
-    seed = max(seeds, key=lambda seed: len(by_seed[seed]), default=None)  # the first of the fullest
+    seed = max(seeds, key=lambda seed: len(by_seed[seed]), default=None)
     if seed is None or not by_seed[seed]:
         return Pair((), None, ())
     shown = {side.label for side in by_seed[seed]}
     absent = [
-        f"{cell.label}, seed {seed}, has nothing to show: its trial did not finish, or ran before this was stored."
+        f"{cell.label}, seed {seed}, has no evidence: its trial did not finish, or ran before evidence was stored."
         for cell in candidates
         if cell.label not in shown
     ]

@@ -1,6 +1,6 @@
-"""Canvas of lines, areas, dots and text in pixels, written as SVG. Colours are roles (`colours`), light and dark.
+"""Canvas of lines, areas, dots and text in pixels, written as SVG. Colours are roles of `colours`.
 
-Text stays searchable and has the page's font. Equal marks give equal bytes.
+Text remains searchable and has the page's font. Equal marks give equal bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDTHS = {
     **dict.fromkeys("ABCDEFGHJKLNOPQRSTUVXYZ", 0.78),
     **dict.fromkeys("mMW%@", 1.0),
 }
-"""Widths of letters relative to the font size, for the widest usual font; other letters have `_LETTER`."""
+"""Widths of letters relative to the font size, for the widest common font; other letters have `_LETTER`."""
 _LETTER = 0.66
 FONT = 12.0
 """Font size of the axes in pixels."""
@@ -105,14 +105,14 @@ class Canvas:
         self, x: float, y: float, text: str, colour: str = "soft", *, anchor: Anchor = "start",
         bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
-        """Draw a line of text whose baseline is at y; a `halo` keeps it readable on lines."""
+        """Draw a line of text with its baseline at y; a `halo` keeps it readable on top of lines."""
         line, pen = one_line(text), Pen(colour)
         self.marks.append(
             Mark("text", ((x, y),), pen, size=FONT, text=line, anchor=anchor, bold=bold, halo=halo, group=self._group)
         )
 
     def svg(self) -> str:
-        """Return an `<svg>` element for the page, whose style sheet has the colours."""
+        """Return an `<svg>` element for the page; the page's style sheet sets the colours."""
         return f'<svg viewBox="0 0 {_n(self.width)} {_n(self.height)}" focusable="false">{self._body()}</svg>'
 
     def document(self) -> str:
@@ -146,13 +146,13 @@ SVG_STYLE = (
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """Estimate the width of a text in pixels, rather too large than too small."""
+    """Estimate the width of a text in pixels; the estimate is usually slightly too large."""
     return size * sum(_WIDTHS.get(letter, _LETTER) for letter in text)
 
 
-def fitted(text: str, width: float) -> str:
+def fit_text(text: str, width: float) -> str:
     """Shorten a text to at most `width` pixels."""
-    cuts = (shortened(text, letters) for letters in range(len(text), 4, -1))
+    cuts = (shortened(text, length) for length in range(len(text), 4, -1))
     return next((cut for cut in cuts if text_width(cut) <= width), shortened(text, 4))
 
 
@@ -184,12 +184,12 @@ def _element(mark: Mark, links: bool) -> str:
 
 def _text(mark: Mark) -> str:
     (x, y), size = mark.points[0], f' font-size="{mark.size:g}"'
-    place = f'x="{_n(x)}" y="{_n(y)}"'
+    position = f'x="{_n(x)}" y="{_n(y)}"'
     kind = "t halo" if mark.halo else "t"
     anchor = f' text-anchor="{mark.anchor}"' if mark.anchor != "start" else ""
     bold = ' font-weight="600"' if mark.bold else ""
     text = html.escape(mark.text, quote=False)
-    return f'<text class="{kind} k-{mark.pen.colour}" {place}{size}{anchor}{bold}>{text}</text>'
+    return f'<text class="{kind} k-{mark.pen.colour}" {position}{size}{anchor}{bold}>{text}</text>'
 
 
 def _dot(mark: Mark, title: str, faint: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fitted, text_width
+from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fit_text, text_width
 from tune_dml.report.drawing.colours import DASHES, SHAPES
 from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, number_text
 
@@ -28,49 +28,49 @@ class Series:
     high: Sequence[float]
 
 
-def width_of(narrow: bool) -> float:
-    """Return the width of a figure."""
+def figure_width(narrow: bool) -> float:
+    """Return the width of a figure in pixels."""
     return _NARROW if narrow else _WIDE
 
 
-def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool, log: bool = False) -> Canvas:
-    """Draw means as lines and ranges as bands, with names at the lines' ends, or below on a phone."""
-    width = width_of(narrow)
+def draw_lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool, log: bool = False) -> Canvas:
+    """Draw means as lines and ranges as bands, with names at the ends of lines, or below them if `narrow`."""
+    width = figure_width(narrow)
     rows = _legend_rows(series, width) if narrow else []
     room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in series) + 26)
     canvas = Canvas(width, _TALL + 84 + 18 * len(rows))
-    every = [number for item in series for number in (*item.low, *item.high, *item.mean)]
-    span = AxisRange.of([n for n in every if not log or n > 0], scale="log" if log else "linear")
+    numbers = [number for item in series for number in (*item.low, *item.high, *item.mean)]
+    span = AxisRange.of([number for number in numbers if not log or number > 0], scale="log" if log else "linear")
     frame = Frame(canvas, 56, 34, width - room - 12, 34 + _TALL, span)
     xs = [x for item in series for x in item.xs]
     horizontal = AxisRange.of(xs, pad=0.02)
     frame.draw_y()
     frame.name_y(y_title)
-    counted = all(float(x).is_integer() for x in xs)
+    are_whole = all(float(x).is_integer() for x in xs)
     ticks = [(horizontal.share(tick), number_text(tick)) for tick in horizontal.ticks(5)]
-    frame.draw_x(horizontal.whole_ticks(5) if counted else ticks, x_title)
+    frame.draw_x(horizontal.whole_ticks(5) if are_whole else ticks, x_title)
     ends: list[tuple[float, int]] = []
     for index, item in enumerate(series):
         _draw_series(frame, horizontal, item, index, log)
-        ends.append((frame.up(max(item.mean[-1], span.low) if log else item.mean[-1]), index))
+        ends.append((frame.y_at(max(item.mean[-1], span.low) if log else item.mean[-1]), index))
     if narrow:
         _legend(canvas, series, rows, frame.bottom + 56)
     else:
-        for height, index in apart(ends, frame.top, frame.bottom, 16.0):
+        for height, index in separate_heights(ends, frame.top, frame.bottom, 16.0):
             _name_line(canvas, frame.right + 4, height, series[index], index)
     return canvas
 
 
 def _draw_series(frame: Frame, horizontal: AxisRange, item: Series, index: int, log: bool) -> None:
     kept = [i for i, low in enumerate(item.low) if not log or low > 0]
-    if not kept:  # a logarithmic axis can show none of it
+    if not kept:  # a logarithmic axis shows positive numbers only
         return
-    at = [frame.at(horizontal.share(item.xs[i])) for i in kept]
-    upper = [(x, frame.up(item.high[i])) for x, i in zip(at, kept, strict=True)]
-    lower = [(x, frame.up(item.low[i])) for x, i in zip(at, kept, strict=True)]
+    xs = [frame.x_at(horizontal.share(item.xs[i])) for i in kept]
+    upper = [(x, frame.y_at(item.high[i])) for x, i in zip(xs, kept, strict=True)]
+    lower = [(x, frame.y_at(item.low[i])) for x, i in zip(xs, kept, strict=True)]
     if len(kept) > 1 and any(item.high[i] > item.low[i] for i in kept):
         frame.canvas.area([*upper, *reversed(lower)], Pen(item.colour, opacity=0.13))
-    middle = [(x, frame.up(item.mean[i])) for x, i in zip(at, kept, strict=True)]
+    middle = [(x, frame.y_at(item.mean[i])) for x, i in zip(xs, kept, strict=True)]
     frame.canvas.line(middle, Pen(item.colour, 1.8, DASHES[index % len(DASHES)]), item.label)
     stride = max(1, len(kept) // 8)
     for (x, y), i in list(zip(middle, kept, strict=True))[::stride]:
@@ -80,7 +80,7 @@ def _draw_series(frame: Frame, horizontal: AxisRange, item: Series, index: int, 
 
 def _name_line(canvas: Canvas, x: float, y: float, item: Series, index: int) -> None:
     canvas.line([(x, y), (x + 16, y)], Pen(item.colour, 2.0, DASHES[index % len(DASHES)]))
-    canvas.text(x + 21, y + 4, fitted(item.label, canvas.width - x - 22), item.colour)
+    canvas.text(x + 21, y + 4, fit_text(item.label, canvas.width - x - 22), item.colour)
 
 
 def _legend_rows(series: Sequence[Series], width: float) -> list[list[int]]:
@@ -104,17 +104,19 @@ def _legend(canvas: Canvas, series: Sequence[Series], rows: Sequence[Sequence[in
             x += text_width(series[index].label) + 36
 
 
-def apart(wanted: Sequence[tuple[float, int]], top: float, bottom: float, gap: float) -> list[tuple[float, int]]:
-    """Move heights apart by at least `gap`; keep them within the frame if there is room."""
+def separate_heights(
+    wanted: Sequence[tuple[float, int]], top: float, bottom: float, gap: float
+) -> list[tuple[float, int]]:
+    """Separate heights by at least `gap`, within the frame if there is room."""
     placed: list[tuple[float, int]] = []
     for height, index in sorted(wanted):
-        least = placed[-1][0] + gap if placed else top
-        placed.append((max(height, least), index))
+        highest = placed[-1][0] + gap if placed else top
+        placed.append((max(height, highest), index))
     limit = bottom
-    for place in range(len(placed) - 1, -1, -1):
-        height, index = placed[place]
-        placed[place] = (min(height, limit), index)
-        limit = placed[place][0] - gap
+    for rank in range(len(placed) - 1, -1, -1):
+        height, index = placed[rank]
+        placed[rank] = (min(height, limit), index)
+        limit = placed[rank][0] - gap
     return placed
 
 
@@ -130,9 +132,9 @@ class Bar:
     tip: str = ""
 
 
-def bars(items: Sequence[Bar], title: str, *, narrow: bool) -> Canvas:
+def draw_bars(items: Sequence[Bar], title: str, *, narrow: bool) -> Canvas:
     """Draw horizontal bars of shares, each with its percentage."""
-    width, row = width_of(narrow), 22.0
+    width, row = figure_width(narrow), 22.0
     left, names = _row_names([item.label for item in items], width)
     notes = max((text_width(item.note) for item in items), default=0.0)
     canvas = Canvas(width, 30 + row * len(items) + 8)
@@ -164,11 +166,11 @@ class Whisker:
     tip: str = ""
 
 
-def whiskers(
+def draw_whiskers(
     items: Sequence[Whisker], x_title: str, *, narrow: bool, band: float | None = None, zero: bool = True
 ) -> Canvas:
-    """Draw estimates with intervals on one axis; `band` shades that much on both sides of 0."""
-    width, row = width_of(narrow), 24.0
+    """Draw estimates with intervals on one axis; `band` is the half-width of a shaded band around 0."""
+    width, row = figure_width(narrow), 24.0
     left, names = _row_names([item.label for item in items], width)
     canvas = Canvas(width, 14 + row * len(items) + 50)
     middles = [item.middle for item in items if math.isfinite(item.middle)]
@@ -178,21 +180,25 @@ def whiskers(
     span = AxisRange.of([*middles, *(end for end in ends if math.isfinite(end)), core.low, core.high], pad=0.03)
     frame = Frame(canvas, left, 10, width - 14, 14 + row * len(items), AxisRange(0, 1))
     if band:
-        shaded = (frame.at(span.share(-band)), frame.at(span.share(band)))
+        shaded = (frame.x_at(span.share(-band)), frame.x_at(span.share(band)))
         pen, text = Pen("margin", opacity=0.18), "differences too small to matter"
         canvas.box(shaded[0], frame.top, shaded[1], frame.bottom, pen, text=text)
     if zero:
-        at = frame.at(span.share(0.0))
-        canvas.line([(at, frame.top), (at, frame.bottom)], Pen("base", 1.2, "5 3"))
+        zero_x = frame.x_at(span.share(0.0))
+        canvas.line([(zero_x, frame.top), (zero_x, frame.bottom)], Pen("base", 1.2, "5 3"))
     for index, (name, item) in enumerate(zip(names, items, strict=True)):
         height = frame.top + row * (index + 0.5)
         canvas.text(left - 8, height + 4, name, "ink", anchor="end")
         if math.isfinite(item.low) and math.isfinite(item.high):
-            frame.level(height, (span.share(item.low), span.share(item.high)), Pen(item.colour, 1.8), item.tip)
+            frame.horizontal_interval(
+                height, (span.share(item.low), span.share(item.high)), Pen(item.colour, 1.8), item.tip
+            )
         if math.isfinite(item.middle):
-            canvas.dot(frame.at(span.share(item.middle)), height, Pen(item.colour), item.shape, size=4.5, text=item.tip)
+            canvas.dot(
+                frame.x_at(span.share(item.middle)), height, Pen(item.colour), item.shape, size=4.5, text=item.tip
+            )
     frame.draw_x([(span.share(tick), number_text(tick)) for tick in span.ticks()])
-    title = fitted(x_title, width)  # a title longer than the axis begins below the names of rows
+    title = fit_text(x_title, width)  # a title longer than the axis begins below the names of rows
     middle = min(left + frame.width / 2, width - 2 - text_width(title) / 2)
     canvas.text(middle, frame.bottom + 36, title, "ink", anchor="middle")
     return canvas
@@ -209,25 +215,25 @@ class HeatCell:
 
 
 def _row_names(rows: Sequence[str], width: float) -> tuple[float, list[str]]:
-    """Return the width for row names, and the names cut to it such that different rows keep different names."""
+    """Return the width for row names, and the names cut to that width such that they remain distinct."""
     longest = max((text_width(row) for row in rows), default=0.0) + 16
     for share in (0.38, 0.62):
         left = min(longest, width * share)
-        names = [fitted(row, left - 10) for row in rows]
+        names = [fit_text(row, left - 10) for row in rows]
         if len(set(names)) == len(set(rows)):
             return left, names
-    return left, [fitted(row[::-1], left - 10)[::-1] for row in rows]  # names that differ at the end
+    return left, [fit_text(row[::-1], left - 10)[::-1] for row in rows]  # names that differ at the end
 
 
-def heat(
+def draw_heat_map(
     rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[HeatCell]], titles: tuple[str, str],
     *, narrow: bool,
 ) -> Canvas:  # fmt: skip
     """Draw a heat map: larger values are darker, and each cell's text is written if there is room.
 
-    `titles` are those of rows and columns.
+    `titles` are the titles of the rows and of the columns.
     """
-    width = width_of(narrow)
+    width = figure_width(narrow)
     left, names = _row_names(rows, width)
     left = max(left, text_width(titles[0]) + 10)
     step = min(72.0, (width - left - 8) / max(1, len(columns)))
@@ -242,8 +248,8 @@ def heat(
         top = 46 + tall * index
         if tall >= FONT + 2 or index % math.ceil((FONT + 2) / tall) == 0:
             canvas.text(left - 8, top + tall / 2 + 4, name, "ink", anchor="end")
-        for place, cell in enumerate(row):
-            x = left + step * place
+        for column, cell in enumerate(row):
+            x = left + step * column
             if math.isfinite(cell.value):
                 shade = Pen("good", opacity=0.06 + 0.44 * depth(cell.value))
                 canvas.box(x + 0.5, top + 0.5, x + step - 0.5, top + tall - 0.5, shade, text=cell.tip)
@@ -255,50 +261,51 @@ def heat(
 
 def _name_columns(canvas: Canvas, columns: Sequence[str], left: float, step: float) -> None:
     end = -math.inf
-    for place, name in enumerate(columns):
-        middle, reach = left + step * (place + 0.5), text_width(name) / 2
+    for column, name in enumerate(columns):
+        middle, reach = left + step * (column + 0.5), text_width(name) / 2
         if middle - reach > end + 4:
             canvas.text(middle, 40, name, anchor="middle")
             end = middle + reach
 
 
 def _depth(values: Sequence[float]) -> Callable[[float], float]:
+    """Return a function that maps the smallest of the values to 0 and the largest to 1."""
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, span = min(finite), max(finite) - min(finite) or 1.0
     return lambda value: (value - low) / span
 
 
-def critical_differences(
+def draw_critical_differences(
     items: Sequence[Whisker], joined: Sequence[Sequence[int]], x_title: str, *, narrow: bool
 ) -> Canvas:
-    """Draw names at their means on one axis, and a bar over each group whose members cannot be told apart.
+    """Draw names at their means on one axis, and a bar over each group whose members do not differ significantly.
 
-    `joined` has the members of each group, as indices of `items`. Names stand below one another, on both sides.
+    `joined` has the members of each group, as indices of `items`. The names are written in two columns.
     """
-    width, row = width_of(narrow), 18.0
+    width, row = figure_width(narrow), 18.0
     half = -(-len(items) // 2)
     top = 16.0 + 11.0 * len(joined)
     canvas = Canvas(width, top + 44 + row * half + 14)
     span = AxisRange.of([item.middle for item in items], pad=0.12)
     room = min(150.0, 0.3 * width)
     frame = Frame(canvas, room, top, width - room, top + 1, AxisRange(0, 1))
-    ranked = sorted(range(len(items)), key=lambda place: items[place].middle)
+    ranked = sorted(range(len(items)), key=lambda index: items[index].middle)
     for height, group in enumerate(joined):
-        ends = sorted(frame.at(span.share(items[place].middle)) for place in group)
+        ends = sorted(frame.x_at(span.share(items[index].middle)) for index in group)
         y = 10 + 11.0 * height
         canvas.line([(ends[0] - 4, y), (ends[-1] + 4, y)], Pen("ink", 4.0, opacity=0.7))
-    for place, index in enumerate(ranked):
-        item, x = items[index], frame.at(span.share(items[index].middle))
-        left = place < half
-        y = top + 44 + row * (place if left else len(items) - 1 - place)
-        side = room - 8 if left else width - room + 8
+    for rank, index in enumerate(ranked):
+        item, x = items[index], frame.x_at(span.share(items[index].middle))
+        is_left = rank < half
+        y = top + 44 + row * (rank if is_left else len(items) - 1 - rank)
+        side = room - 8 if is_left else width - room + 8
         canvas.line([(x, frame.bottom), (x, y - 4), (side, y - 4)], Pen(item.colour, 1.2))
-        name = fitted(item.label, room - 10)
-        canvas.text(side + (-4 if left else 4), y, name, item.colour, anchor="end" if left else "start")
+        name = fit_text(item.label, room - 10)
+        canvas.text(side + (-4 if is_left else 4), y, name, item.colour, anchor="end" if is_left else "start")
         canvas.dot(x, frame.bottom, Pen(item.colour), item.shape, size=4.5, text=item.tip)
     canvas.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], RULE)
     for tick in span.ticks(5):
-        x = frame.at(span.share(tick))
+        x = frame.x_at(span.share(tick))
         canvas.text(x, frame.bottom + 17, number_text(tick), anchor="middle", halo=True)
     canvas.text(width / 2, canvas.height - 2, x_title, "ink", anchor="middle", halo=True)
     return canvas

@@ -1,7 +1,8 @@
 """Colours of all figures by role, for light and dark pages.
 
-Arms have Okabe and Ito's colours, which people with common colour deficiencies can tell apart, darkened or lightened to a
-contrast of 3:1 with the page. Series also differ in marker and dashes. Ordered values of a knob have a ramp from blue to red.
+Arms have the colours of Okabe and Ito, which people with common colour deficiencies can distinguish. They are darkened
+or lightened to a contrast of 3:1 with the page. Series also differ in marker and dashes. Ordered values of a knob have
+a ramp from blue to red.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def arm_colour(arm: int) -> str:
 
 
 def series_colours(count: int, ordered: bool) -> list[str]:
-    """Return colour roles for a knob's values: a ramp if ordered, else the roles of arms."""
+    """Return colour roles for a knob's values: a ramp if they are ordered, else the roles of arms."""
     if not ordered:
         return [arm_colour(index) for index in range(count)]
     if count < 2:

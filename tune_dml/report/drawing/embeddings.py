@@ -10,7 +10,7 @@ import numpy as np
 
 from trainables.evidence.record import Histogram, Snapshot
 from tune_dml.report.drawing.canvas import Canvas, Pen
-from tune_dml.report.drawing.charts import width_of
+from tune_dml.report.drawing.charts import figure_width
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.frame import AxisRange, Frame, number_text
 
@@ -23,9 +23,9 @@ class NormTrace:
     snapshots: Sequence[Snapshot]
 
 
-def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: bool) -> Canvas:
-    """Draw histograms, given with their titles, above one another on one horizontal axis."""
-    width, tall = width_of(narrow), 76.0
+def draw_histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: bool) -> Canvas:
+    """Draw (title, histogram) pairs below each other, with a common horizontal axis."""
+    width, tall = figure_width(narrow), 76.0
     canvas = Canvas(width, 10 + (tall + 38) * len(shown) + 32)
     span = AxisRange.of([end for _, counted in shown for end in (counted.low, counted.high)], pad=0.03)
     for index, (title, counted) in enumerate(shown):
@@ -33,16 +33,16 @@ def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: 
         edges = np.linspace(counted.low, counted.high, len(counted.counts) + 1)
         share = (100 * np.array(counted.counts) / max(sum(counted.counts), 1) / np.diff(edges)).tolist()
         frame = Frame(canvas, 56, top, width - 14, top + tall, AxisRange(0.0, 1.08 * max(share) or 1.0))
-        frame.draw_y(most=3)
+        frame.draw_y(ticks=3)
         frame.name_y(f"{title}, % per unit")
-        at = [frame.at(span.share(edge)) for edge in edges.tolist()]
-        steps = [(at[0], frame.bottom)]
-        for (left, right), height in zip(pairwise(at), share, strict=True):
-            steps += [(left, frame.up(height)), (right, frame.up(height))]
-        steps.append((at[-1], frame.bottom))
+        xs = [frame.x_at(span.share(edge)) for edge in edges.tolist()]
+        steps = [(xs[0], frame.bottom)]
+        for (left, right), height in zip(pairwise(xs), share, strict=True):
+            steps += [(left, frame.y_at(height)), (right, frame.y_at(height))]
+        steps.append((xs[-1], frame.bottom))
         canvas.area(steps, Pen(arm_colour(index), opacity=0.3))
         canvas.line(steps, Pen(arm_colour(index), 1.2))
-        middle = frame.at(span.share(counted.mean))
+        middle = frame.x_at(span.share(counted.mean))
         canvas.line([(middle, frame.top), (middle, frame.bottom)], Pen("ink", 1.2, "5 3"), f"mean {counted.mean:.3g}")
         last = index == len(shown) - 1
         ticks = [(span.share(tick), number_text(tick)) for tick in span.ticks()]
@@ -50,21 +50,21 @@ def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: 
     return canvas
 
 
-def norms_over_training(shown: Sequence[NormTrace], *, narrow: bool) -> Canvas:
-    """Draw a panel per cell on one vertical axis, with a line per picture."""
+def draw_norms_over_training(shown: Sequence[NormTrace], *, narrow: bool) -> Canvas:
+    """Draw a panel per cell, with a line per picture and a common vertical axis."""
     columns = 1 if narrow else len(shown)
-    width, tall = width_of(narrow) / columns, 190.0
+    width, tall = figure_width(narrow) / columns, 190.0
     canvas = Canvas(columns * width, (tall + 84) * (len(shown) // columns))
     vertical = AxisRange.of([norm for item in shown for snapshot in item.snapshots for norm in snapshot.norms])
     across = AxisRange.of([float(snapshot.step) for item in shown for snapshot in item.snapshots], pad=0.02)
     for index, item in enumerate(shown):
         left, top = (0.0, 34 + (tall + 84) * index) if narrow else (width * index, 34.0)
         frame = Frame(canvas, left + 56, top, left + width - 14, top + tall, vertical)
-        frame.draw_y(most=5)
+        frame.draw_y(ticks=5)
         frame.name_y(f"{item.title}: norm of each picture")
         for picture in range(min(len(snapshot.norms) for snapshot in item.snapshots)):
             line = [
-                (frame.at(across.share(snapshot.step)), frame.up(snapshot.norms[picture]))
+                (frame.x_at(across.share(snapshot.step)), frame.y_at(snapshot.norms[picture]))
                 for snapshot in item.snapshots
             ]
             ends = f"{item.snapshots[0].norms[picture]:.3g} to {item.snapshots[-1].norms[picture]:.3g}"

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
+from tune_dml.report.drawing.canvas import Canvas, Pen, fit_text, text_width
 from tune_dml.space import Value
 from tune_dml.text import is_number, value_text
 
 Scale = Literal["linear", "log"]
 _GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)
 _CLOSEST = 34.0
-"""Minimum distance in pixels between values of a knob; closer ones are drawn at equal steps."""
+"""Minimum distance in pixels between values of a knob; if values are closer, all are drawn at equal distances."""
 _HEAD = 3.6
 """Size of the arrowhead of an interval that leaves the frame."""
-_MOST_NAMED = 12
-"""Maximum number of values named on an axis; with more, ticks are round numbers."""
+_MAX_NAMED = 12
+"""Maximum number of values with a tick each; with more values, ticks are round numbers."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,15 @@ class AxisRange:
     scale: Scale = "linear"
 
     @classmethod
-    def of(
-        cls, numbers: Sequence[float], *, scale: Scale = "linear", pad: float = 0.06, least: float = 0.0
-    ) -> AxisRange:
-        """Return a range around the finite numbers with padding; `least` is the smallest span."""
+    def of(cls, numbers: Sequence[float], *, scale: Scale = "linear", pad: float = 0.06) -> AxisRange:
+        """Return a range around the finite numbers; `pad` is the padding at each end, as a share of the span."""
         finite = [number for number in numbers if math.isfinite(number)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         if scale == "log":
             span = math.log10(high / low) or 1.0
             return cls(low / 10 ** (pad * span), high * 10 ** (pad * span), scale)
-        room = max(0.0, least - (high - low)) / 2
-        span = max(high - low, least) or (abs(high) * 0.1 or 1.0)
-        return cls(low - room - pad * span, high + room + pad * span, scale)
+        span = high - low or abs(high) * 0.1 or 1.0
+        return cls(low - pad * span, high + pad * span, scale)
 
     def share(self, value: float) -> float:
         """Return the position of a value, 0 at the low end and 1 at the high end."""
@@ -50,34 +47,35 @@ class AxisRange:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    def ticks(self, most: int = 6) -> list[float]:
-        """Return round numbers within the range."""
+    def ticks(self, count: int = 6) -> list[float]:
+        """Return about `count` round numbers within the range."""
         if self.scale == "log":
-            return _decades(self.low, self.high, most)
-        step = _round_step((self.high - self.low) / max(most - 1, 1))
+            return _decades(self.low, self.high, count)
+        step = _round_step((self.high - self.low) / max(count - 1, 1))
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
 
-    def whole_ticks(self, most: int, least: int = 0) -> list[tuple[float, str]]:
-        """Return (position, text) of whole numbers within the range."""
-        numbers = [tick for tick in self.ticks(most) if tick >= least and math.isclose(tick, round(tick), abs_tol=1e-9)]
-        return [(self.share(round(tick)), number_text(round(tick))) for tick in numbers]
+    def whole_ticks(self, count: int, lowest: int = 0) -> list[tuple[float, str]]:
+        """Return (position, text) of about `count` whole numbers within the range, from `lowest` on."""
+        ticks = [tick for tick in self.ticks(count) if math.isclose(tick, round(tick), abs_tol=1e-9)]
+        return [(self.share(round(tick)), number_text(round(tick))) for tick in ticks if tick >= lowest]
 
 
-def _round_step(least: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least `least`."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(times * power for times in (1.0, 2.0, 5.0, 10.0) if times * power >= least * (1 - 1e-9))
+def _round_step(lowest: float) -> float:
+    """Return the smallest step of at least `lowest` that is 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(lowest))
+    return next(times * power for times in (1.0, 2.0, 5.0, 10.0) if times * power >= lowest * (1 - 1e-9))
 
 
-def _decades(low: float, high: float, most: int) -> list[float]:
+def _decades(low: float, high: float, count: int) -> list[float]:
+    """Return powers of ten within the range; if there are fewer than two, also 2 and 5 times powers of ten."""
     powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
     if len(powers) < 2:
         span = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         fine = [times * 10.0**power for power in span for times in (1, 2, 5)]
         return [tick for tick in fine if low <= tick <= high]
-    stride = -(-len(powers) // most)
+    stride = -(-len(powers) // count)
     return [10.0**power for power in powers][::stride]
 
 
@@ -95,7 +93,7 @@ class KnobAxis:
     def __init__(
         self, kind: Literal["log", "linear", "ordered"], values: Sequence[Value], width: float, *, even: bool = True
     ):
-        """Place the values; with `even`, few crowded ones stand at equal steps, so that each is named."""
+        """Place the values; with `even`, a few values that are too close are placed at equal distances."""
         self.values = tuple(values)
         self._keys = [repr(_plain(value)) for value in self.values]
         numbers = [float(value) for value in self.values if is_number(value)]
@@ -103,9 +101,9 @@ class KnobAxis:
         self._range = AxisRange(0.0, 1.0)
         if not self.equal and numbers:
             self._range = AxisRange.of(numbers, scale="log" if kind == "log" else "linear", pad=0.08)
-            at = sorted(self._range.share(number) * width for number in numbers)
-            crowded = any(after - before < _CLOSEST for before, after in pairwise(at))
-            self.crowded = even and crowded and len(numbers) <= _MOST_NAMED
+            positions = sorted(self._range.share(number) * width for number in numbers)
+            crowded = any(after - before < _CLOSEST for before, after in pairwise(positions))
+            self.crowded = even and crowded and len(numbers) <= _MAX_NAMED
             self.equal = self.crowded
         else:
             self.crowded = False
@@ -121,7 +119,7 @@ class KnobAxis:
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return (position, text) of each tick."""
-        if self.equal or len(self.values) <= _MOST_NAMED:
+        if self.equal or len(self.values) <= _MAX_NAMED:
             return [(self.share(value), value_text(value)) for value in self.values]
         return [(self._range.share(tick), number_text(tick)) for tick in self._range.ticks()]
 
@@ -146,44 +144,44 @@ class Frame:
         """Width in pixels."""
         return self.right - self.left
 
-    def at(self, share: float) -> float:
+    def x_at(self, share: float) -> float:
         """Return the x coordinate of a share of the width."""
         return self.left + share * self.width
 
-    def up(self, value: float) -> float:
+    def y_at(self, value: float) -> float:
         """Return the y coordinate of a value."""
         return self.bottom - self.y.share(value) * (self.bottom - self.top)
 
-    def upright(self, x: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
-        """Draw a vertical interval at x, with an arrowhead where it leaves the frame."""
-        low, high = (self.up(end) for end in ends)
+    def vertical_interval(self, x: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
+        """Draw a vertical interval at x, with an arrowhead at each end that lies outside the frame."""
+        low, high = (self.y_at(end) for end in ends)
         self.canvas.line([(x, min(max(y, self.top), self.bottom)) for y in (low, high)], pen, text)
         if high < self.top:
             self.canvas.dot(x, self.top + _HEAD, Pen(pen.colour), "triangle", size=_HEAD, text=text)
         if low > self.bottom:
             self.canvas.dot(x, self.bottom - _HEAD, Pen(pen.colour), "down", size=_HEAD, text=text)
 
-    def level(self, y: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
-        """Draw a horizontal interval at y, with an arrowhead where it leaves the frame."""
+    def horizontal_interval(self, y: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
+        """Draw a horizontal interval at y, with an arrowhead at each end that lies outside the frame."""
         low, high = ends
-        self.canvas.line([(self.at(min(max(share, 0.0), 1.0)), y) for share in ends], pen, text)
+        self.canvas.line([(self.x_at(min(max(share, 0.0), 1.0)), y) for share in ends], pen, text)
         if low < 0:
             self.canvas.dot(self.left + _HEAD, y, Pen(pen.colour), "left", size=_HEAD, text=text)
         if high > 1:
             self.canvas.dot(self.right - _HEAD, y, Pen(pen.colour), "right", size=_HEAD, text=text)
 
-    def across(self, value: float, pen: Pen, text: str = "") -> None:
-        """Draw a horizontal line at a value, over the whole width."""
-        self.canvas.line([(self.left, self.up(value)), (self.right, self.up(value))], pen, text)
+    def horizontal_line(self, value: float, pen: Pen, text: str = "") -> None:
+        """Draw a horizontal line at a value, over the whole width of the frame."""
+        self.canvas.line([(self.left, self.y_at(value)), (self.right, self.y_at(value))], pen, text)
 
-    def draw_y(self, name: Callable[[float], str] = number_text, most: int = 6) -> None:
-        """Draw horizontal grid lines and their numbers."""
-        for tick in self.y.ticks(most):
-            self.across(tick, _GRID)
-            self.canvas.text(self.left - 7, self.up(tick) + 4, name(tick), anchor="end")
+    def draw_y(self, name: Callable[[float], str] = number_text, ticks: int = 6) -> None:
+        """Draw about `ticks` horizontal grid lines and their numbers; `name` formats a number."""
+        for tick in self.y.ticks(ticks):
+            self.horizontal_line(tick, _GRID)
+            self.canvas.text(self.left - 7, self.y_at(tick) + 4, name(tick), anchor="end")
 
     def draw_x(self, ticks: Sequence[tuple[float, str]], title: str = "", drop: float = 0.0) -> None:
-        """Draw the horizontal axis, ticks where there is room, and the title, all `drop` pixels lower."""
+        """Draw the horizontal axis; ticks with room and the title are `drop` pixels below it."""
         ground = self.bottom + drop
         self.canvas.line([(self.left, self.bottom), (self.right, self.bottom)], RULE)
         named: list[tuple[float, float]] = []
@@ -192,16 +190,16 @@ class Frame:
             share, text = ticks[index]
             if not math.isfinite(share):
                 continue
-            x, reach = self.at(share), text_width(text) / 2 + 4
+            x, reach = self.x_at(share), text_width(text) / 2 + 4
             self.canvas.line([(x, ground), (x, ground + 4)], RULE)
-            if all(abs(x - other) > reach + there for other, there in named):
+            if all(abs(x - named_x) > reach + named_reach for named_x, named_reach in named):
                 self.canvas.text(x, ground + 17, text, anchor="middle")
                 named.append((x, reach))
         if title:
-            title = fitted(title, self.width + 2 * min(self.left, self.canvas.width - self.right))
+            title = fit_text(title, self.width + 2 * min(self.left, self.canvas.width - self.right))
             self.canvas.text(self.left + self.width / 2, ground + 36, title, "ink", anchor="middle")
 
     def name_y(self, text: str) -> None:
         """Write the title of the vertical axis above it."""
         x = max(2.0, self.left - 46)
-        self.canvas.text(x, self.top - 12, fitted(text, 0.92 * (self.right + 12 - x)), "ink", bold=True)
+        self.canvas.text(x, self.top - 12, fit_text(text, 0.92 * (self.right + 12 - x)), "ink", bold=True)

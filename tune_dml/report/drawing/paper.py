@@ -12,27 +12,26 @@ from tune_dml.report.drawing.colours import PALETTE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_DOTS = 96
-"""Canvas pixels per inch."""
-_SMALLER = 0.86
+_PIXELS_PER_INCH = 96
+_FONT_SCALE = 0.86
 """Factor on font sizes, because matplotlib's font is wider than the page's."""
 
 
 def render_file(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
     """Return the canvas as a PDF or PNG file, in light colours."""
     with _own_style():
-        figure = _drawn(canvas)
+        figure = _draw_figure(canvas)
         _attach(figure, form)
         buffer = io.BytesIO()
         metadata = {"CreationDate": None, "Creator": None, "Producer": None} if form == "pdf" else {"Software": None}
-        figure.savefig(buffer, format=form, dpi=2 * _DOTS, metadata=metadata)
+        figure.savefig(buffer, format=form, dpi=2 * _PIXELS_PER_INCH, metadata=metadata)
         return buffer.getvalue()
 
 
 def matplotlib_figure(canvas: Canvas) -> Figure:
     """Return the canvas as a matplotlib figure."""
     with _own_style():
-        return _drawn(canvas)
+        return _draw_figure(canvas)
 
 
 def _own_style() -> AbstractContextManager[None]:
@@ -43,31 +42,31 @@ def _own_style() -> AbstractContextManager[None]:
     return mpl.rc_context({**mpl.rcParamsDefault, **style, "backend": mpl.rcParams["backend"]})
 
 
-def _drawn(canvas: Canvas) -> Figure:
+def _draw_figure(canvas: Canvas) -> Figure:
     from matplotlib.figure import Figure as NewFigure
 
-    figure = NewFigure(figsize=(canvas.width / _DOTS, canvas.height / _DOTS), facecolor="white")
+    figure = NewFigure(figsize=(canvas.width / _PIXELS_PER_INCH, canvas.height / _PIXELS_PER_INCH), facecolor="white")
     ax: Any = figure.add_axes((0, 0, 1, 1))
     ax.set_axis_off()
     ax.set_xlim(0, canvas.width)
     ax.set_ylim(canvas.height, 0)
     for order, mark in enumerate(canvas.marks):
-        _draw(ax, mark, order)
+        _draw_mark(ax, mark, order)
     return figure
 
 
 def _attach(figure: Figure, form: str) -> None:
-    """Attach matplotlib's canvas for a file format; it needs no screen."""
+    """Attach matplotlib's canvas for a file format, which works without a screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
     (FigureCanvasPdf if form == "pdf" else FigureCanvasAgg)(figure)
 
 
-def _draw(ax: Any, mark: Mark, order: int) -> None:
+def _draw_mark(ax: Any, mark: Mark, order: int) -> None:
     pen, colour = mark.pen, PALETTE[mark.pen.colour][0]
     xs, ys = [x for x, _ in mark.points], [y for _, y in mark.points]
-    point = 72 / _DOTS
+    point = 72 / _PIXELS_PER_INCH
     if mark.kind == "line":
         dashes = tuple(float(part) * point for part in pen.dash.split())
         ax.plot(
@@ -87,7 +86,7 @@ def _draw(ax: Any, mark: Mark, order: int) -> None:
         ax.fill([x for x, _ in corners], [y for _, y in corners], color=colour, alpha=pen.opacity, lw=0, zorder=order)
     else:
         ax.text(
-            xs[0], ys[0], mark.text, color=colour, fontsize=mark.size * point * _SMALLER, zorder=order,
+            xs[0], ys[0], mark.text, color=colour, fontsize=mark.size * point * _FONT_SCALE, zorder=order,
             ha={"start": "left", "middle": "center", "end": "right"}[mark.anchor], va="baseline",
             fontweight="bold" if mark.bold else "normal",
         )  # fmt: skip

@@ -1,7 +1,8 @@
 """The report's files: the page, figures, tables and verdicts. The same sweep gives the same bytes.
 
 tables      CSV, Markdown and LaTeX
-verdicts    verdicts.json and its schema
+verdicts    verdicts.json
+schema      the JSON schema of verdicts.json
 checks      conditions on the verdicts, for a pipeline
 """
 
@@ -25,7 +26,7 @@ from tune_dml.report.section import Figure, figures_of, tables_of
 from tune_dml.report.summary import SweepSummary, summarise
 
 Form = Literal["pdf", "png"]
-"""Further file format of figures."""
+"""File format of figures, in addition to SVG."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +42,7 @@ class ReportFiles:
     figures: tuple[Path, ...]
     summary: SweepSummary
     findings: tuple[str, ...]
-    """Findings that should fail a check: trials without a result and optima at an extendable edge."""
+    """Findings that make a check fail: trials without a result, and optima at an edge that can be extended."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -90,8 +91,8 @@ def write_report(
 
 def _draw(figure: Figure, folder: Path, forms: Sequence[Form]) -> Iterator[Path]:
     """Write each view of a figure in every format, at desktop width."""
-    for place, view in enumerate(figure.views):
-        name = figure.name if place == 0 else f"{figure.name}-{slug(view.title)}"
+    for index, view in enumerate(figure.views):
+        name = figure.name if index == 0 else f"{figure.name}-{slug(view.title)}"
         canvas = view.draw(False)
         yield _write(folder / f"{name}.svg", canvas.document())
         for form in forms:

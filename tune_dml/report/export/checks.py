@@ -3,8 +3,8 @@
     condition   term { "and" term }
     term        [ "not" ] word [ "(" argument ")" ]
 
-`_WORDS` lists the words. An argument is a knob (path or last name) or, for `better` and `worse`, a cell. A word without an
-argument holds if it holds for any knob or cell. Conditions are evaluated on verdicts.json alone.
+`_WORDS` lists the words. An argument is a knob (path, last name or symbol) or, for `better` and `worse`, a cell. A word
+without an argument holds if it holds for any knob or cell. Conditions are evaluated on verdicts.json alone.
 """
 
 from __future__ import annotations
@@ -32,15 +32,19 @@ class _Term:
     negated: bool
 
 
-def _verdict_of_knob(part: str, verdict: str) -> Callable[[Verdicts, str], bool]:
+def _knob_test(part: str, verdict: str) -> Callable[[Verdicts, str], bool]:
+    """Return a test whether a knob has a verdict in one part of its verdicts, such as `sensitivity`."""
+
     def holds(verdicts: Verdicts, argument: str) -> bool:
-        knobs = [knob for knob in verdicts["knobs"] if not argument or _names(knob, argument)]
+        knobs = [knob for knob in verdicts["knobs"] if not argument or _is_named(knob, argument)]
         return any(knob[part] is not None and knob[part]["verdict"] == verdict for knob in knobs)
 
     return holds
 
 
-def _against_baseline(verdict: str) -> Callable[[Verdicts, str], bool]:
+def _baseline_test(verdict: str) -> Callable[[Verdicts, str], bool]:
+    """Return a test whether a cell has a verdict against the baseline."""
+
     def holds(verdicts: Verdicts, argument: str) -> bool:
         rows = (verdicts["baseline"] or {"rows": ()})["rows"]
         return any(row["verdict"] == verdict for row in rows if not argument or row["label"] == argument)
@@ -48,21 +52,21 @@ def _against_baseline(verdict: str) -> Callable[[Verdicts, str], bool]:
     return holds
 
 
-def _names(knob: Verdicts, argument: str) -> bool:
+def _is_named(knob: Verdicts, argument: str) -> bool:
     return argument in {knob["path"], knob["path"].rpartition(".")[2], knob.get("symbol")}
 
 
 _WORDS: dict[str, tuple[Callable[[Verdicts, str], bool], str]] = {
-    "sensitive": (_verdict_of_knob("sensitivity", "sensitive"), "knob"),
-    "insensitive": (_verdict_of_knob("sensitivity", "insensitive"), "knob"),
-    "undecided": (_verdict_of_knob("sensitivity", "undecided"), "knob"),
-    "at_edge": (_verdict_of_knob("optimum", "edge"), "knob"),
-    "interior": (_verdict_of_knob("optimum", "interior"), "knob"),
-    "better": (_against_baseline("better"), "cell"),
-    "worse": (_against_baseline("worse"), "cell"),
+    "sensitive": (_knob_test("sensitivity", "sensitive"), "knob"),
+    "insensitive": (_knob_test("sensitivity", "insensitive"), "knob"),
+    "undecided": (_knob_test("sensitivity", "undecided"), "knob"),
+    "at_edge": (_knob_test("optimum", "edge"), "knob"),
+    "interior": (_knob_test("optimum", "interior"), "knob"),
+    "better": (_baseline_test("better"), "cell"),
+    "worse": (_baseline_test("worse"), "cell"),
     "still_gaining": (
         lambda verdicts, name: any(
-            knob["still_gaining"] for knob in verdicts["knobs"] if not name or _names(knob, name)
+            knob["still_gaining"] for knob in verdicts["knobs"] if not name or _is_named(knob, name)
         ),
         "knob",
     ),
@@ -86,14 +90,12 @@ def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Pro
     }
     problems = []
     for term in (term for text in conditions for term in _terms(text)):
-        kind = _WORDS[term.word][1]
-        known = names.get(kind, [])
-        named = (
-            any(_names(knob, term.argument) for knob in verdicts["knobs"]) if kind == "knob" else term.argument in known
-        )
-        if term.argument and not named:
+        kind, argument = _WORDS[term.word][1], term.argument
+        allowed = names.get(kind, [])
+        is_knob = kind == "knob" and any(_is_named(knob, argument) for knob in verdicts["knobs"])
+        if argument and not is_knob and argument not in allowed:
             rule = f"{term.word}(...) takes a {kind} of the sweep"
-            problems.append(Problem("--check", rule, term.argument, nearest(term.argument, known, what=kind)))
+            problems.append(Problem("--check", rule, argument, nearest(argument, allowed, what=kind)))
     return problems
 
 
@@ -110,12 +112,12 @@ def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
 def _split(text: str) -> list[str]:
     """Split a condition into terms; an `and` in parentheses is part of a name."""
     terms, depth, begin = [], 0, 0
-    for found in re.finditer(r"[()]|\band\b", text):
-        if found[0] != "and":
-            depth += 1 if found[0] == "(" else -1
+    for match in re.finditer(r"[()]|\band\b", text):
+        if match[0] != "and":
+            depth += 1 if match[0] == "(" else -1
         elif depth == 0:
-            terms.append(text[begin : found.start()])
-            begin = found.end()
+            terms.append(text[begin : match.start()])
+            begin = match.end()
     return [*terms, text[begin:]]
 
 

@@ -1,4 +1,4 @@
-"""The published schema of verdicts.json, on which other programs may rely. `make docs` writes it to docs/.
+"""The published schema of verdicts.json, which other programs may rely on. `make docs` writes it to docs/.
 
 Keys may be added without a new version; removing a key or changing its meaning raises the version in `SCHEMA`.
 """
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tune_dml.report.export.verdicts import SCHEMA
 
 Number = float | None
-"""None for infinite values and NaN."""
+"""A number; None for infinite values and NaN."""
 
 
 class _Open(BaseModel):

@@ -23,7 +23,7 @@ def _csv_field(item: TableCell) -> str:
     if item.value is not None:
         return repr(item.value)
     text = "" if item.text == "-" else item.text
-    # a spreadsheet would run a text that starts like a formula
+    # a spreadsheet would evaluate a text that starts like a formula
     return f"'{text}" if text[:1] in {"=", "+", "@"} or (text[:1] == "-" and len(text) > 1) else text
 
 
@@ -88,17 +88,17 @@ def _latex_field(item: TableCell) -> str:
 
 def markdown_text(tables: Sequence[Table], heading: str) -> str:
     """Return tables in Markdown."""
-    parts = [f"# {_one_field(heading)}", *map(_markdown_table, tables)]
+    parts = [f"# {_markdown_field(heading)}", *map(_markdown_table, tables)]
     return "\n\n".join(parts) + "\n"
 
 
 def _markdown_table(table: Table) -> str:
     rule = ["---:" if numeric else "---" for numeric in table.numeric]
     rows = [list(table.columns), rule, *([item.text for item in row] for row in table.rows)]
-    lines = [f"| {' | '.join(map(_one_field, row))} |" for row in rows]
-    return "\n".join([f"**{_one_field(table.caption)}**", "", *lines])
+    lines = [f"| {' | '.join(map(_markdown_field, row))} |" for row in rows]
+    return "\n".join([f"**{_markdown_field(table.caption)}**", "", *lines])
 
 
-def _one_field(text: str) -> str:
+def _markdown_field(text: str) -> str:
     """Escape text for a field of a Markdown table."""
     return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,4 +1,4 @@
-"""verdicts.json: the numbers of the page in full precision, under stable keys; docs/verdicts.schema.json describes it."""
+"""Write verdicts.json: the numbers of the page in full precision; docs/verdicts.schema.json describes the keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = "tune_dml.verdicts/3"
 
 
 def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
-    """Return the verdicts as JSON text; null for numbers that are not finite."""
+    """Return the verdicts as JSON text; numbers that are not finite become null."""
     plan = analysis.results.plan
     knobs: dict[str, dict[str, object]] = {knob.key: {} for knob in analysis.knobs}
     body: dict[str, object] = {
@@ -47,8 +47,8 @@ def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
 
 
 def _answer(analysis: Analysis, sections: Sequence[Section]) -> dict[str, object]:
-    """Return the first lines of the page."""
+    """Return the answer at the head of the page."""
     answer = answer_of(analysis, sections)
-    shown = ("command", "settles", "chance", "trials")
-    step = answer.step and {**{name: getattr(answer.step, name) for name in shown}, "cost": answer.cost}
+    names = ("command", "settles", "chance", "trials")
+    step = answer.step and {**{name: getattr(answer.step, name) for name in names}, "cost": answer.cost}
     return {"sentences": answer.sentences, "next": step, "facts": dict(answer.facts)}

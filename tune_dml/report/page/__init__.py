@@ -1,6 +1,6 @@
 """The page: one file without server or network; works by keyboard, on paper, in dark mode and on phones.
 
-Everything is readable without scripts; `page.js` adds tooltips, sorting and search.
+The page is complete without scripts; `page.js` adds tooltips, sorting and search.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tune_dml.report.drawing.colours import css_classes, css_variables
 from tune_dml.report.section import Section, Table, TableCell
 from tune_dml.report.summary import Answer, answer_of
 
-_MOST_ROWS = 1500
-"""Maximum number of rows of a table on the page; the CSV has all."""
-_MOST_CHOICES = 16
+_MAX_ROWS = 1500
+"""Maximum number of rows of a table on the page; the CSV file has all rows."""
+_MAX_CHOICES = 16
 """Maximum number of views and of toggles of one figure."""
 
 
@@ -39,15 +39,16 @@ class PageHead:
     """Texts at the head and the foot of a page."""
 
     name: str
-    """The window's title."""
+    """Title of the browser window."""
     kicker: str
-    """The line above the title: kind of page, sweep, data set."""
+    """Line above the title: kind of page, sweep, data set."""
     title: str
     answer: Answer
     footer: str
     downloads: str = ""
-    """Files beside the page; may be empty."""
+    """Text that lists the other files in the page's folder; may be empty."""
     many_knobs: bool = False
+    """Whether the table of contents names the knob of each section."""
 
 
 def page_text(analysis: Analysis, sections: Sequence[Section]) -> str:
@@ -75,7 +76,7 @@ def writable(folder: Path) -> Path:
 
 
 def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Write `NAME.html` and `NAME.json` into a folder, created if missing."""
+    """Write `NAME.html` and `NAME.json` into a folder, which is created if missing."""
     folder = writable(folder)
     html_file, json_file = folder / f"{name}.html", folder / f"{name}.json"
     write_whole(html_file, page)
@@ -106,7 +107,7 @@ def _part(name: str) -> str:
 
 @cache
 def _template() -> Any:
-    """Compile the page's template once: it takes as long as a third of a small report."""
+    """Compile the page's template once, which takes a third of the time of a small report."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -133,7 +134,7 @@ def _css(text: str) -> str:
         SVG_STYLE,
         css_classes(),
     ]
-    for index in range(_MOST_CHOICES):
+    for index in range(_MAX_CHOICES):
         rules.append(f"figure:has(.pick{index}:checked) .view{index} {{ display: block; }}")
         rules.append(f"figure:has(.show-printed-{index}:not(:checked)) .printed-{index} {{ display: none; }}")
     return "\n".join(rules)
@@ -147,14 +148,14 @@ def _with_code(text: str) -> Markup:
 def _shortened(table: Table) -> Table:
     """Return the columns and rows of a table that the page shows."""
     table = table.without(table.csv_only)
-    if len(table.rows) <= _MOST_ROWS:
+    if len(table.rows) <= _MAX_ROWS:
         return table
-    caption = f"{table.caption} The first {_MOST_ROWS} of {len(table.rows)}; csv/{table.name}.csv has all."
-    return replace(table, caption=caption, rows=table.rows[:_MOST_ROWS])
+    caption = f"{table.caption} The first {_MAX_ROWS} of {len(table.rows)}; csv/{table.name}.csv has all."
+    return replace(table, caption=caption, rows=table.rows[:_MAX_ROWS])
 
 
 def _rows(table: Table) -> str:
-    """Render the rows in Python; the template takes a second for every ten thousand cells."""
+    """Render the rows in Python; the template would take a second for every ten thousand cells."""
     return "".join(f"<tr{_row_id(row)}>{''.join(_fields(table, row))}</tr>\n" for row in table.rows)
 
 

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // Labels at the pointer, at once and for touch, instead of the browser's own after a second.
+  // Show tooltips at once, also on touch; the browser would show them after a second.
   const label = document.createElement("div");
   label.className = "tip";
   label.setAttribute("aria-hidden", "true");
@@ -24,7 +24,7 @@
   document.addEventListener("pointerdown", near, { passive: true });
   document.addEventListener("scroll", () => { label.hidden = true; }, { passive: true });
 
-  // A link into a closed part opens it.
+  // A link to an element in closed details opens them.
   const reveal = () => {
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
@@ -43,7 +43,7 @@
   });
   addEventListener("afterprint", () => { for (const part of opened) part.open = false; });
 
-  // Commands are copied by a button.
+  // Add a copy button to each command.
   for (const command of document.querySelectorAll("pre.command")) {
     if (!navigator.clipboard) break;
     const button = document.createElement("button");
@@ -58,7 +58,7 @@
     command.append(button);
   }
 
-  // Tables of trials are sorted by their headings and searched by words.
+  // Tables of trials can be sorted by a heading and searched by words.
   for (const table of document.querySelectorAll("table.searchable")) {
     const body = table.tBodies[0], rows = [...body.rows];
     const search = document.createElement("input");

@@ -1,4 +1,4 @@
-"""Conditions under which published numbers were obtained, and whether they match the sweep's."""
+"""Compare the conditions of published numbers with those of the sweep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
 from tune_dml.space import Value
-from tune_dml.text import letters
+from tune_dml.text import spelling_key
 
 _ALIASES = {
     "verificationaccuracy": "verificationacc",
@@ -42,7 +42,7 @@ _LABELS = {
     "model.weights": "initial weights",
 }
 """Names of settings in reasons; other settings are named by their path."""
-_SELECTED = {
+_SELECTIONS = {
     "validation": "chosen on validation classes",
     "class_disjoint": "chosen on validation classes",
     "shared_classes": "chosen on validation pictures",
@@ -52,7 +52,7 @@ _SELECTED = {
 
 
 def published_at(knob: KnobAnalysis, published: PublishedCurve) -> dict[str, float]:
-    """Return the published number at each of the knob's values that has results, by label."""
+    """Return the published numbers at the knob's values that have results, by label."""
     theirs = published.values()
     numbers = {
         label: next((number for x, number in theirs.items() if same_value(knob.level(label), x)), None)
@@ -62,28 +62,33 @@ def published_at(knob: KnobAnalysis, published: PublishedCurve) -> dict[str, flo
     return {label: number for label, number in numbers.items() if number is not None}
 
 
-def other_data(ours: str, published: str) -> list[str]:
-    """Return the difference between a data set of ours and a published one; empty if they are the same."""
+def data_difference(ours: str, published: str) -> list[str]:
+    """Return in words how our data set differs from the published one; empty if they are the same."""
     return [] if our_name(ours) == our_name(published) else [f"other data set: {ours}, not {published}"]
 
 
-def other_conditions(row: PublishedRow, settings: Mapping[str, Value]) -> list[str]:
-    """Return the published conditions that a cell does not meet; empty if the row declares none."""
+def condition_differences(row: PublishedRow, settings: Mapping[str, Value]) -> list[str]:
+    """Return in words the published conditions that a cell does not meet; empty if the row declares none."""
     conditions = conditions_of(row)
-    return [] if conditions is None else _differences_in_words(conditions.differing(settings))
-
-
-def other_selection(split: str, published: str) -> list[str]:
-    """Return the difference between the selection of `data.split` and the published one; empty if equal or unknown."""
-    if published == "unknown" or _SELECTED[split] == _SELECTED[published]:
+    if conditions is None:
         return []
-    return [f"other selection: ours {_SELECTED[split]}, the paper's {_SELECTED[published]}"]
+    return [
+        f"other {_LABELS.get(path, path)}: {_in_words(ours)}, not {_in_words(theirs)}"
+        for path, (ours, theirs) in sorted(conditions.differing(settings).items(), key=lambda item: _rank(item[0]))
+    ]
+
+
+def selection_difference(split: str, published: str) -> list[str]:
+    """Return in words how the selection of `data.split` differs from the published one; empty if equal or unknown."""
+    if published == "unknown" or _SELECTIONS[split] == _SELECTIONS[published]:
+        return []
+    return [f"other selection: ours {_SELECTIONS[split]}, the paper's {_SELECTIONS[published]}"]
 
 
 def reasons_against(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """Return the differing conditions that forbid comparing levels."""
+    """Return the differences in conditions that forbid a comparison of levels."""
     theirs, settings = published.published, analysis.settings
     plan, selection = analysis.results.plan, str(settings.get("data.split", "class_disjoint"))
     pairs = [
@@ -91,32 +96,32 @@ def reasons_against(
         _pair("embedding size", settings.get("model.embedding_dim"), _embedding_dim(knob, published, printed)),
         _pair("metric", analysis.metric.name, theirs.metric),
     ]
-    reasons = other_data(plan.dataset, theirs.dataset)
+    reasons = data_difference(plan.dataset, theirs.dataset)
     reasons += [
         f"other {what}: {ours}, not {number}"
         for what, ours, number, same in pairs
         if not same and not (what == "embedding size" and knob.path == "model.embedding_dim")
     ]
-    reasons += _differing(analysis, knob, published, printed)
-    reasons += other_selection(selection, theirs.selection)
+    reasons += _curve_differences(analysis, knob, published, printed)
+    reasons += selection_difference(selection, theirs.selection)
     return tuple(reasons)
 
 
 def _pair(what: str, ours: object, printed: object) -> tuple[str, object, object, bool]:
-    return what, ours, printed, _letters(ours) == _letters(printed)
+    return what, ours, printed, _spelling_key(ours) == _spelling_key(printed)
 
 
 def _embedding_dim(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> Value:
-    """Return the embedding size of the published rows, else of their table."""
+    """Return the embedding size of the published rows if they have only one, else that of their table."""
     rows = [point.row for point in _matched(knob, published, printed).values()]
     sizes = {row.hyperparameters.get("embedding_dim", published.published.embedding_dim) for row in rows}
     return sizes.pop() if len(sizes) == 1 else published.published.embedding_dim
 
 
-def _differing(
+def _curve_differences(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> list[str]:
-    """Return the published conditions, except the knob, that some cell of the curve does not meet."""
+    """Return in words the published conditions that any cell of the curve does not meet; the knob is excepted."""
     by_values: dict[tuple[str, str, str], list[str]] = {}
     matched = _matched(knob, published, printed)
     for label, point in matched.items():
@@ -134,12 +139,12 @@ def _differing(
     return [
         f"other {_LABELS.get(path, path)}: {ours}, not {theirs}"
         + ("" if len(labels) == len(matched) else f" (at {', '.join(labels)})")
-        for (path, ours, theirs), labels in sorted(by_values.items(), key=lambda item: _importance(item[0][0]))
+        for (path, ours, theirs), labels in sorted(by_values.items(), key=lambda item: _rank(item[0][0]))
     ]
 
 
-def _importance(path: str) -> int:
-    """Sort key: named settings first."""
+def _rank(path: str) -> int:
+    """Return a sort key that puts named settings first."""
     return list(_LABELS).index(path) if path in _LABELS else len(_LABELS)
 
 
@@ -158,36 +163,28 @@ def _cells_at(analysis: Analysis, knob: KnobAnalysis, label: str) -> list[Cell]:
 def unknown_conditions(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """Return the conditions that neither paper nor code states, with the sweep's values."""
-    varied: dict[str, None] = {}
+    """Return in words the conditions that neither paper nor code states, with the sweep's values."""
+    conditions_in_words: dict[str, None] = {}
     for label, point in _matched(knob, published, printed).items():
         conditions = conditions_of(point.row)
         if conditions is None:
             return ("how its method was trained",)
         for path in conditions.unprinted:
             values = dict.fromkeys(_in_words(cell.settings.get(path)) for cell in _cells_at(analysis, knob, label))
-            varied[f"{_LABELS.get(path, path)} (ours {', '.join(values)})"] = None
-    return tuple(varied)
+            conditions_in_words[f"{_LABELS.get(path, path)} (ours {', '.join(values)})"] = None
+    return tuple(conditions_in_words)
 
 
 def _in_words(value: object) -> str:
     return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _letters(name: object) -> str:
+def _spelling_key(name: object) -> str:
     """Return a name in lower case without punctuation, in its usual spelling."""
-    return _ALIASES.get(letters(name), letters(name))
+    return _ALIASES.get(spelling_key(name), spelling_key(name))
 
 
-def _differences_in_words(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
-    """Return the reasons against comparing a cell with a published number, named settings first."""
-    return [
-        f"other {_LABELS.get(path, path)}: {_in_words(ours)}, not {_in_words(theirs)}"
-        for path, (ours, theirs) in sorted(differing.items(), key=lambda item: _importance(item[0]))
-    ]
-
-
-def differing(reasons: Sequence[str]) -> str:
+def summarize_reasons(reasons: Sequence[str]) -> str:
     """Summarize reasons, e.g. `other data set, other backbone and 18 more`."""
     named = [reason.partition(":")[0] for reason in reasons]
     more = f" and {len(named) - 5} more" if len(named) > 6 else ""

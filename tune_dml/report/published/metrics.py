@@ -1,4 +1,4 @@
-"""Names under which published metrics are logged, and the sweep analysed by one of them."""
+"""Find the logged metrics that correspond to published ones, and analyse the sweep by such a metric."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def our_metric(printed: str) -> str | None:
 
 
 def by_published_metrics(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tuple[str, Analysis, KnobAnalysis]]:
-    """Yield each further published validation metric that was logged: its name, the analysis by it, its knob analysis.
+    """Yield (name, analysis, knob analysis) for each further published validation metric that was logged.
 
-    Yields nothing for a race: it stopped cells by the sweep's own metric, so other intervals would not hold.
+    A race yields no metric: it stopped cells by the sweep's own metric, so intervals of other metrics would be wrong.
     """
     if analysis.race is not None:
         return
@@ -43,11 +43,11 @@ def by_published_metrics(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tup
     for name in dict.fromkeys(name for curve in knob.published for name in curve.others):
         key = our_metric(name)
         if key in logged and key.startswith("val/"):
-            judged = _judged_by(analysis, key, [curve for curve in knob.published if name in curve.others], name)
-            yield name, judged, next(other for other in judged.knobs if other.key == knob.key)
+            by_metric = _analyse_by(analysis, key, [curve for curve in knob.published if name in curve.others], name)
+            yield name, by_metric, next(item for item in by_metric.knobs if item.key == knob.key)
 
 
-def _judged_by(analysis: Analysis, key: str, curves: list[PublishedCurve], name: str) -> Analysis:
+def _analyse_by(analysis: Analysis, key: str, curves: list[PublishedCurve], name: str) -> Analysis:
     plan = analysis.results.plan
     published = tuple(replace(curve.published, metric=name) for curve in curves)
     space = replace(plan.space, metric=key, published=published)

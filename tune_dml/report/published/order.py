@@ -1,4 +1,4 @@
-"""Agreement of the order of values with the published order, in sentences."""
+"""Compare the order of our values with the published order, and describe the result in sentences."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class PaperDeviation:
 
 
 def paper_deviation(analysis: Analysis, published: PublishedCurve) -> PaperDeviation:
-    """Return `--paper-sd` if given, else half a point, or the sweep's own noise if larger and on the same data.
+    """Return `--paper-sd` if given, else half a point or the sweep's noise on the same data, whichever is larger.
 
-    The sweep's noise excludes the effect of a seed on all cells, because papers test on fixed classes. A metric
-    that is no percentage has no usual deviation, so the sweep's noise is used.
+    The sweep's noise excludes the effect of a seed on all cells, because papers test on fixed classes. For a metric
+    that is not a percentage, no usual deviation is known, so the sweep's noise is used.
     """
     if analysis.paper_sd is not None:
         return PaperDeviation(analysis.paper_sd, "as given")
@@ -47,14 +47,17 @@ def paper_deviation(analysis: Analysis, published: PublishedCurve) -> PaperDevia
 def compare_orders(
     bounds: Bounds, printed: Mapping[int, float], published: PublishedCurve, deviation: PaperDeviation, alpha: float
 ) -> OrderAgreement:
-    """Compare the order of rows of simultaneous intervals at `alpha` with that of their printed numbers."""
+    """Compare the order of rows, by simultaneous intervals at `alpha`, with the order of their printed numbers.
+
+    `printed` maps rows of `bounds` to printed numbers.
+    """
     chosen, runs = np.ix_(list(printed), list(printed)), published.published.runs
     ours = (bounds.estimate[chosen], bounds.low[chosen], bounds.high[chosen])
     return judge_order(*ours, list(printed.values()), run_sd=deviation.sd, runs=runs, alpha=alpha)
 
 
 def order_counts(order: OrderAgreement, deviation: PaperDeviation) -> str:
-    """Return the counts of pairs with a significant order in one line."""
+    """Return the numbers of pairs with a significant order, in one line."""
     text = f"order: {order.paper_certain} of {order.pairs} published differences are significant ({deviation})"
     return f"{text}: {_ours(order)}" if order.paper_certain else text
 
@@ -95,6 +98,6 @@ def order_in_plain_words(order: OrderAgreement) -> str:
 
 
 def _ours(order: OrderAgreement) -> str:
-    left = order.paper_certain - order.same - order.opposite
+    undecided = order.paper_certain - order.same - order.opposite
     same, opposite = f"significantly the same in {order.same}", f"significantly the opposite in {order.opposite}"
-    return f"our order is {same}, {opposite}, undecided in {left}"
+    return f"our order is {same}, {opposite}, undecided in {undecided}"

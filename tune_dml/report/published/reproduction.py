@@ -1,4 +1,4 @@
-"""A published table with the sweep's result beside each number, and reasons against comparing them."""
+"""Reproduce a published table: the sweep's result beside each number, and reasons against comparing the two."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.conditions import conditions_of, equals_printed, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
-from tune_dml.report.published.comparable import other_conditions, other_data
+from tune_dml.report.published.comparable import condition_differences, data_difference
 from tune_dml.report.published.metrics import our_metric
 from tune_dml.space import Selection, Value
 from tune_dml.stats.distributions import student_isf
@@ -37,9 +37,9 @@ class ReproducedNumber:
     """Half the 95% interval of the mean; NaN with fewer than two seeds."""
     seeds: int
     cell: str
-    """Label of the sweep's cell; empty without one."""
+    """Label of the sweep's cell; empty if there is none."""
     why_not: tuple[str, ...]
-    """Reasons against comparing the two; empty if they compare."""
+    """Reasons against comparing the two numbers; empty if they can be compared."""
     not_printed: tuple[str, ...] = ()
     """Conditions of the published number that neither paper nor code states."""
 
@@ -57,27 +57,27 @@ def reproduce(results: Results, printed: PrintedTable) -> tuple[ReproducedNumber
         key = f"{row.method} {json.dumps(dict(row.hyperparameters), sort_keys=True)}"
         if key not in cells:
             cells[key] = _cell_of(results, row)
-        numbers.append(_reproduced(results, printed, row, *cells[key]))
+        numbers.append(_reproduce_number(results, printed, row, *cells[key]))
     return tuple(numbers)
 
 
 def write_reproduction(rows: Sequence[ReproducedNumber], printed: PrintedTable, folder: Path) -> tuple[Path, Path]:
     """Write `reproduction.csv`, with one row per number, and `reproduction.md`, the table with the sweep's results."""
     folder.mkdir(parents=True, exist_ok=True)
-    long, wide = folder / "reproduction.csv", folder / "reproduction.md"
-    with long.open("w", encoding="utf-8", newline="") as file:
+    csv_file, markdown_file = folder / "reproduction.csv", folder / "reproduction.md"
+    with csv_file.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
             ["method", "hyperparameters", "metric", "paper", "ours", "half_width", "seeds", "gap", "cell", "why_not"]
         )
         for row in rows:
-            known = math.isfinite(row.ours)
             width = f"{row.half_width:.4g}" if math.isfinite(row.half_width) else ""
-            ours = [f"{row.ours:.4g}", width, row.seeds, f"{row.gap:.4g}"] if known else ["", "", 0, ""]
+            has_result = math.isfinite(row.ours)
+            ours = [f"{row.ours:.4g}", width, row.seeds, f"{row.gap:.4g}"] if has_result else ["", "", 0, ""]
             settings = json.dumps(dict(row.hyperparameters), sort_keys=True)
             writer.writerow([row.method, settings, row.metric, row.printed, *ours, row.cell, "; ".join(row.why_not)])
-    wide.write_text(markdown(rows, printed), encoding="utf-8")
-    return long, wide
+    markdown_file.write_text(markdown(rows, printed), encoding="utf-8")
+    return csv_file, markdown_file
 
 
 def markdown(rows: Sequence[ReproducedNumber], printed: PrintedTable) -> str:
@@ -101,29 +101,32 @@ def markdown(rows: Sequence[ReproducedNumber], printed: PrintedTable) -> str:
         numbers = [_pair(by_metric[metric], reasons) if metric in by_metric else "" for metric in metrics]
         lines.append(f"| {method} | {knobs or '-'} | {cell} | {' | '.join(numbers)} |")
     lines += ["", *(f"({_letter(index)}) {'; '.join(reason)}.  " for index, reason in enumerate(reasons))]
-    open_ones = list(dict.fromkeys(item for row in rows if not row.why_not for item in row.not_printed))
-    if open_ones:
-        lines += ["", f"Not printed, and taken to be as ours: {', '.join(open_ones)}."]
+    not_printed = list(dict.fromkeys(item for row in rows if not row.why_not for item in row.not_printed))
+    if not_printed:
+        lines += ["", f"Not printed, and assumed to equal ours: {', '.join(not_printed)}."]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
-    """Return the cell of a published row's method and values, the best if several fit, or the reason why none does."""
+    """Return the sweep's cell with a row's method and values, or the reason why there is none.
+
+    If several cells match, the best one is returned.
+    """
     table = table_of(row.paper, row.table)
     method = table.method(row.method) if table else None
     if method is None or is_cited(row):
         return None, "the paper cites it from others" if is_cited(row) else "its method is not described"
     names = {path: value for path, value in method.settings.items() if path.split(".")[1] in {"name", "base", "head"}}
-    fitting = [cell for cell in results.cells if all(cell.settings.get(path) == v for path, v in names.items())]
-    named = [cell for cell in fitting if cell.arm == row.method] or fitting
-    at = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
-    at |= {path: value for path, value in method.settings.items() if path not in names}
+    matching = [cell for cell in results.cells if all(cell.settings.get(path) == v for path, v in names.items())]
+    named = [cell for cell in matching if cell.arm == row.method] or matching
+    printed = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
+    printed |= {path: value for path, value in method.settings.items() if path not in names}
     exact = [
         cell
         for cell in named
-        if all(equals_printed(cell.knobs[path], v) for path, v in at.items() if path in cell.knobs)
+        if all(equals_printed(cell.knobs[path], v) for path, v in printed.items() if path in cell.knobs)
     ]
-    rho = at.get("regularizer.rho")
+    rho = printed.get("regularizer.rho")
     exact = [
         cell for cell in exact if rho is None or equals_printed(cell.settings.get("regularizer.rho"), rho)
     ] or exact
@@ -133,30 +136,30 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
     return max(exact, key=lambda cell: means[cell.digest] if math.isfinite(means[cell.digest]) else -math.inf), ""
 
 
-def _reproduced(
+def _reproduce_number(
     results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell | None, missing: str
 ) -> ReproducedNumber:
     key = our_metric(row.metric)
     values = _values(results, cell, key) if cell and key else []
-    why = [missing] if missing else []
+    reasons = [missing] if missing else []
     if cell and not values:
-        why.append(f"ours has no {row.metric}")
-    open_ones: tuple[str, ...] = ()
+        reasons.append(f"ours has no {row.metric}")
+    not_printed: tuple[str, ...] = ()
     if cell:
-        why += _reasons(results, printed, row, cell)
+        reasons += _reasons(results, printed, row, cell)
         conditions = conditions_of(row)
-        open_ones = conditions.unprinted if conditions else ()
+        not_printed = conditions.unprinted if conditions else ()
     half = _half_width(values)
     remarks = (*(printed.table.remarks), "source_note")
     shown = {name: value for name, value in row.hyperparameters.items() if name not in remarks}
     return ReproducedNumber(
         row.method, shown, row.metric, row.value, _mean(values), half, len(values), cell.label if cell else "",
-        tuple(why), open_ones,
+        tuple(reasons), not_printed,
     )  # fmt: skip
 
 
 def _reasons(results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell) -> list[str]:
-    reasons = [*other_data(results.plan.dataset, row.dataset), *other_conditions(row, cell.settings)]
+    reasons = [*data_difference(results.plan.dataset, row.dataset), *condition_differences(row, cell.settings)]
     selection: Selection = "test" if cell.settings.get("data.split") == "paper_test_selection" else "validation"
     if printed.table.selection not in {"unknown", selection}:
         reasons.append(

@@ -1,7 +1,7 @@
 """The questions of the report, discovered in this package and in the entry-point group `tune_dml.questions`.
 
-A question is a function decorated with `question` (about the sweep) or `knob_question` (about each knob). It returns one
-section, or None if there is nothing to say.
+A question is a function decorated with `question` (about the sweep) or `knob_question` (about each knob). It returns
+one section, or None if the question does not apply.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tune_dml.text import one_line
 
 GROUP = "tune_dml.questions"
 _APPENDIX = 600
-_OF_A_SEARCH = 335
-"""Position of a knob whose values cannot be compared: after configurations and importance, before trust."""
-RENAME = "Rename the one of your package."
+_SEARCHED_KNOB = 335
+"""Order of a knob whose values cannot be compared: after configurations and importance, before trust."""
+RENAME = "Rename the one in your package."
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -33,27 +33,27 @@ class Question:
 
     answer: Callable[[Analysis, KnobAnalysis | None], Section | None]
     order: int
-    """Position. Hundreds are parts of the page, each with the knobs first: 100 methods, 200 knobs, 300 cells and trust,
-    400 training, 500 opened tests, 600 the folded appendix."""
+    """Position on the page. Each hundred is a part of the page, in which questions about knobs come first: 100 methods,
+    200 knobs, 300 cells and trust, 400 training, 500 opened tests, 600 the folded appendix."""
     about_knob: bool
     reads_traces: bool
-    """Whether it reads histories or evidence; the terminal's summary omits it."""
+    """Whether it reads histories or evidence; the terminal's summary omits such questions."""
     unanswered: Mapping[str, object]
-    """Its keys of verdicts.json if there is no section."""
+    """Entries of verdicts.json if the question does not apply."""
 
     def section(self, analysis: Analysis, knob: KnobAnalysis | None) -> Section:
-        """Return its answer; without a title if there is nothing to say."""
+        """Return the answer; the section has no title if the question does not apply."""
         answer = self.answer(analysis, knob) or Section("", "", "", data=self.unanswered)
         return replace(answer, knob=knob, appendix=self.appendix)
 
     @property
     def appendix(self) -> bool:
-        """Whether it belongs to the appendix."""
+        """Whether the question belongs to the appendix."""
         return self.order >= _APPENDIX
 
     @property
     def warns(self) -> bool:
-        """Whether it holds of the whole sweep, before any verdict: warnings, and the appendix."""
+        """Whether the section is a warning about the whole sweep, or belongs to the appendix."""
         return self.order < 100 or self.appendix
 
 
@@ -61,7 +61,7 @@ def question(
     order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
 ) -> Callable[[Callable[[Analysis], Section | None]], Question]:
     """Decorate a function that answers a question about the sweep; see `Question` for the arguments."""
-    return lambda ask: Question(lambda analysis, _: ask(analysis), order, False, reads_traces, unanswered)
+    return lambda answer: Question(lambda analysis, _: answer(analysis), order, False, reads_traces, unanswered)
 
 
 def knob_question(
@@ -69,24 +69,24 @@ def knob_question(
 ) -> Callable[[Callable[[Analysis, KnobAnalysis], Section | None]], Question]:
     """Decorate a function that answers a question about each knob; see `Question` for the arguments."""
 
-    def mark(ask: Callable[[Analysis, KnobAnalysis], Section | None]) -> Question:
-        def answer(analysis: Analysis, knob: KnobAnalysis | None) -> Section | None:
-            return ask(analysis, knob) if knob is not None else None
+    def decorate(answer: Callable[[Analysis, KnobAnalysis], Section | None]) -> Question:
+        def answer_for(analysis: Analysis, knob: KnobAnalysis | None) -> Section | None:
+            return answer(analysis, knob) if knob is not None else None
 
-        return Question(answer, order, True, reads_traces, unanswered)
+        return Question(answer_for, order, True, reads_traces, unanswered)
 
-    return mark
+    return decorate
 
 
 def _questions() -> list[Question]:
     modules = [import_module(info.name) for info in pkgutil.walk_packages(__path__, f"{__name__}.")]
     questions = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
-    for place, loaded in load_entries(GROUP):
+    for location, loaded in load_entries(GROUP):
         if not isinstance(loaded, Question):
-            rule = "a question of the report is a function decorated with `question` or `knob_question`"
-            raise ConfigError(Problem(place, rule, str(loaded), "Decorate the function."))
+            rule = "a question of the report must be a function decorated with `question` or `knob_question`"
+            raise ConfigError(Problem(location, rule, str(loaded), "Decorate the function."))
         questions.append(loaded)
-    return sorted(questions, key=lambda question: question.order)
+    return sorted(questions, key=lambda item: item.order)
 
 
 def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
@@ -99,50 +99,52 @@ def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
     Raises:
         ConfigError: Two sections, tables or figures share a name.
     """
-    sections = tuple(one.section(analysis, knob) for one, knob in _in_order(analysis, traces=traces))
+    sections = tuple(item.section(analysis, knob) for item, knob in _page_order(analysis, traces=traces))
     _refuse_clashes(sections)
     return sections
 
 
 def first_sentence(analysis: Analysis) -> str:
-    """Return the first sentence of the answer that is no warning, else the first warning; ask no further questions."""
-    asked = sorted(_in_order(analysis, traces=False), key=lambda item: (item[0].warns, not item[0].appendix))
-    sentences = (one_line(one.section(analysis, knob).headline) for one, knob in asked)
+    """Return the first sentence of the answer that is not a warning, else the first warning.
+
+    Later questions are not answered.
+    """
+    pairs = sorted(_page_order(analysis, traces=False), key=lambda pair: (pair[0].warns, not pair[0].appendix))
+    sentences = (one_line(item.section(analysis, knob).headline) for item, knob in pairs)
     return next(filter(None, sentences), "")
 
 
-def _in_order(analysis: Analysis, *, traces: bool) -> list[tuple[Question, KnobAnalysis | None]]:
+def _page_order(analysis: Analysis, *, traces: bool) -> list[tuple[Question, KnobAnalysis | None]]:
     """Return each question with each of its knobs, in the order of the page."""
-    asked: list[tuple[Question, KnobAnalysis | None]] = [
-        (one, knob)
-        for one in _questions()
-        if traces or not one.reads_traces
-        for knob in (analysis.knobs if one.about_knob else (None,))
+    pairs: list[tuple[Question, KnobAnalysis | None]] = [
+        (item, knob)
+        for item in _questions()
+        if traces or not item.reads_traces
+        for knob in (analysis.knobs if item.about_knob else (None,))
     ]
-    return sorted(asked, key=lambda item: _place(analysis, item[0].order, item[1]))
+    return sorted(pairs, key=lambda pair: _sort_key(analysis, pair[0].order, pair[1]))
 
 
-def _place(analysis: Analysis, order: int, knob: KnobAnalysis | None) -> tuple[int, int, int]:
-    """Return a section's sort key: within a part of the page, knobs in turn, then the rest.
+def _sort_key(analysis: Analysis, order: int, knob: KnobAnalysis | None) -> tuple[int, int, int]:
+    """Return a section's sort key: in each part of the page, all sections of a knob, then those of the next knob.
 
     A searched knob, whose values cannot be compared, comes after the configurations.
     """
     if knob is None:
         return order, 0, 0
-    part = _OF_A_SEARCH if order // 100 == 2 and knob.isolated.problem else order // 100 * 100
+    part = _SEARCHED_KNOB if order // 100 == 2 and knob.isolated.problem else order // 100 * 100
     return part, rank_of(analysis, knob), order
 
 
 def rank_of(analysis: Analysis, knob: KnobAnalysis) -> int:
-    """Return a knob's place among the knobs of its arm: those that matter first, by how far they move the metric."""
+    """Return a knob's rank: by arm, then knobs that matter first, then by the largest difference between values."""
+    arms = list(dict.fromkeys(item.arm for item in analysis.knobs))
 
-    def moved(other: KnobAnalysis) -> tuple[bool, float]:
-        verdict = other.sensitivity
-        return verdict.verdict != "sensitive", -abs(verdict.largest.estimate) if verdict.largest else 0.0
+    def sort_key(item: KnobAnalysis) -> tuple[int, bool, float]:
+        verdict, largest = item.sensitivity.verdict, item.sensitivity.largest
+        return arms.index(item.arm), verdict != "sensitive", -abs(largest.estimate) if largest else 0.0
 
-    arms = list(dict.fromkeys(other.arm for other in analysis.knobs))
-    ordered = sorted(analysis.knobs, key=lambda other: (arms.index(other.arm), *moved(other)))
-    return next(place for place, other in enumerate(ordered) if other is knob)
+    return next(rank for rank, item in enumerate(sorted(analysis.knobs, key=sort_key)) if item is knob)
 
 
 def _refuse_clashes(sections: tuple[Section, ...]) -> None:
@@ -152,7 +154,7 @@ def _refuse_clashes(sections: tuple[Section, ...]) -> None:
         ("tables", [table.name for table in tables_of(sections)]),
         ("figures", [figure.name for figure in figures_of(sections)]),
     ):
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
             rule = f"two {kind} of the report share a name, which is their anchor or file"
-            raise ConfigError(Problem("report", rule, twice, RENAME))
+            raise ConfigError(Problem("report", rule, repeated, RENAME))

@@ -1,6 +1,6 @@
-"""Pages about several sweeps: a study of one space, or a comparison of any sweeps."""
+"""Pages about several sweeps: a study of one space, a comparison of any sweeps, an atlas, and an audit."""
 
-from tune_dml.report.several.comparison import SweepComparison, compare_sweeps, on_the_same_data
+from tune_dml.report.several.comparison import SweepComparison, assume_same_data, compare_sweeps
 from tune_dml.report.several.comparison_page import comparison_data, comparison_sentences, write_comparison
 from tune_dml.report.several.ranks import rank_agreements
 from tune_dml.report.several.study import StudyAnalysis, analyse_study
@@ -10,10 +10,10 @@ __all__ = [
     "StudyAnalysis",
     "SweepComparison",
     "analyse_study",
+    "assume_same_data",
     "compare_sweeps",
     "comparison_data",
     "comparison_sentences",
-    "on_the_same_data",
     "rank_agreements",
     "study_data",
     "study_sentences",

@@ -18,49 +18,53 @@ from tune_dml.report.several.page import interval_figure, sweeps_head
 from tune_dml.stats.atlas import ALPHA, Estimate
 from tune_dml.text import counted, joined, json_value, value_text
 
-_DRAWN = 40
+_MAX_WHISKERS = 40
+"""Maximum number of knobs in the figure; those with the largest gains are shown."""
 
 
 def atlas_sentences(knobs: Sequence[JudgedKnob], margin: float) -> tuple[str, ...]:
-    """Return the answer: how many knobs matter, and which gain most by tuning."""
+    """Return the answer in sentences: how many knobs matter, and for which knobs tuning gains most."""
     metric = metric_name(f"val/{METRIC}")
-    words = Counter(word for one in knobs for word in one.verdict.word.split(", "))
-    losses, datasets = {one.loss for one in knobs}, {one.dataset for one in knobs}
+    words = Counter(word for knob in knobs for word in knob.verdict.word.split(", "))
+    losses, datasets = {knob.loss for knob in knobs}, {knob.dataset for knob in knobs}
     verbs = {
         "tunable": ("gains", "gain", "significantly by tuning"),
         "sensitive": ("has", "have", f"a value that costs significantly more than {metric.rough(margin)}"),
         "insensitive": ("does", "do", "not matter within the tested range"),
         "undecided": ("is", "are", "undecided"),
     }
-    parts = [f"{words[word]} {one if words[word] == 1 else many} {what}" for word, (one, many, what) in verbs.items()]
-    of = counted(len(losses), "loss") if len(losses) == 1 else f"{len(losses)} losses"
-    first = f"Of {counted(len(knobs), 'knob')} of {of} on {joined(sorted(datasets))}, {', '.join(parts)}."
-    best = sorted(knobs, key=lambda one: -one.verdict.tunability.low)[:3]
+    parts = [
+        f"{words[word]} {singular if words[word] == 1 else plural} {what}"
+        for word, (singular, plural, what) in verbs.items()
+    ]
+    loss_count = counted(len(losses), "loss") if len(losses) == 1 else f"{len(losses)} losses"
+    first = f"Of {counted(len(knobs), 'knob')} of {loss_count} on {joined(sorted(datasets))}, {', '.join(parts)}."
+    best = sorted(knobs, key=lambda knob: -knob.verdict.tunability.low)[:3]
     gains = [
-        f"{one.loss}'s {one.knob} ({one.dataset}): {value_text(one.verdict.values[one.verdict.best])} for "
-        f"{value_text(one.verdict.default)} gains {_amount(metric, one.verdict.tunability)}"
-        for one in best
-        if one.verdict.tunability.low > 0
+        f"{item.loss}'s {item.knob} ({item.dataset}): {value_text(item.verdict.values[item.verdict.best])} for "
+        f"{value_text(item.verdict.default)} gains {_amount(metric, item.verdict.tunability)}"
+        for item in best
+        if item.verdict.tunability.low > 0
     ]
     return (first, f"Most is gained by {'; '.join(gains)}.") if gains else (first,)
 
 
-def _amount(metric: MetricName, one: Estimate) -> str:
-    return f"{metric.amount(one.value)} ({metric.interval(one.low, one.high)})"
+def _amount(metric: MetricName, gain: Estimate) -> str:
+    return f"{metric.amount(gain.value)} ({metric.interval(gain.low, gain.high)})"
 
 
 def atlas_data(knobs: Sequence[JudgedKnob], margin: float) -> dict[str, Any]:
     """Return the atlas as data for JSON."""
     rows = [
         {
-            "dataset": one.dataset,
-            "loss": one.loss,
-            "knob": one.knob,
-            "word": one.verdict.word,
-            "best": one.verdict.values[one.verdict.best],
-            **asdict(one.verdict),
+            "dataset": item.dataset,
+            "loss": item.loss,
+            "knob": item.knob,
+            "word": item.verdict.word,
+            "best": item.verdict.values[item.verdict.best],
+            **asdict(item.verdict),
         }
-        for one in knobs
+        for item in knobs
     ]
     transfers = [dict(zip(_TRANSFER, row, strict=True)) for row in _transfers(knobs)]
     data: dict[str, Any] = json_value(
@@ -88,25 +92,25 @@ def write_atlas(knobs: Sequence[JudgedKnob], margin: float, folder: Path) -> tup
         ("Atlas", "Atlas of knobs", "Which knobs of which losses matter?"), (sentences, facts), footer, "atlas.json"
     )
     sections = [_gains(knobs), _verdicts(knobs)]
-    sections += [_transfer_section(knobs)] if len({one.dataset for one in knobs}) > 1 else []
+    sections += [_transfer_section(knobs)] if len({item.dataset for item in knobs}) > 1 else []
     return write_page(folder, "atlas", page_of(head, sections), atlas_data(knobs, margin))
 
 
 def _gains(knobs: Sequence[JudgedKnob]) -> Section:
     metric = metric_name(f"val/{METRIC}")
-    several = len({one.dataset for one in knobs}) > 1
-    ranked = sorted(knobs, key=lambda one: -one.verdict.tunability.value)[:_DRAWN]
+    several = len({item.dataset for item in knobs}) > 1
+    ranked = sorted(knobs, key=lambda item: -item.verdict.tunability.value)[:_MAX_WHISKERS]
     items = [
         Whisker(
-            f"{one.loss} {one.knob}" + (f" ({one.dataset})" if several else ""),
-            one.verdict.tunability.value, max(one.verdict.tunability.low, 0.0), one.verdict.tunability.high,
-            colour="mean" if one.verdict.tunability.low > 0 else "base", tip=one.verdict.word,
+            f"{item.loss} {item.knob}" + (f" ({item.dataset})" if several else ""),
+            item.verdict.tunability.value, max(item.verdict.tunability.low, 0.0), item.verdict.tunability.high,
+            colour="mean" if item.verdict.tunability.low > 0 else "base", tip=item.verdict.word,
         )
-        for one in ranked
-        if math.isfinite(one.verdict.tunability.high)
+        for item in ranked
+        if math.isfinite(item.verdict.tunability.high)
     ]  # fmt: skip
     caption = (
-        f"Gain of the best value over the default, the largest {len(items)}; intervals hold for the whole page at once. "
+        f"The {len(items)} largest gains of the best value over the default; intervals hold for the whole page at once. "
         "Grey: not significant."
     )
     texts = "What tuning each knob gains.", caption
@@ -115,22 +119,22 @@ def _gains(knobs: Sequence[JudgedKnob]) -> Section:
     )
 
 
-def _interval(metric: MetricName, one: Estimate) -> tuple[TableCell, TableCell]:
-    ends = metric.interval(*metric.change_ends(max(one.low, 0.0), one.high))
-    return value_cell(round(one.value, 2)), text_cell(ends or "-")
+def _estimate_cells(metric: MetricName, estimate: Estimate) -> tuple[TableCell, TableCell]:
+    ends = metric.interval(*metric.change_ends(max(estimate.low, 0.0), estimate.high))
+    return value_cell(round(estimate.value, 2)), text_cell(ends or "-")
 
 
 def _verdicts(knobs: Sequence[JudgedKnob]) -> Section:
     metric = metric_name(f"val/{METRIC}")
     rows = tuple(
         (
-            text_cell(one.dataset), text_cell(one.loss), text_cell(one.knob), text_cell(one.verdict.word),
-            value_cell(one.verdict.default), value_cell(one.verdict.values[one.verdict.best]),
-            *_interval(metric, one.verdict.tunability), *_interval(metric, one.verdict.mistunability),
-            text_cell(" to ".join(map(value_text, one.verdict.tolerated))),
-            text_cell(" to ".join(map(value_text, one.verdict.perhaps_tolerated))),
+            text_cell(item.dataset), text_cell(item.loss), text_cell(item.knob), text_cell(item.verdict.word),
+            value_cell(item.verdict.default), value_cell(item.verdict.values[item.verdict.best]),
+            *_estimate_cells(metric, item.verdict.tunability), *_estimate_cells(metric, item.verdict.mistunability),
+            text_cell(" to ".join(map(value_text, item.verdict.tolerated))),
+            text_cell(" to ".join(map(value_text, item.verdict.perhaps_tolerated))),
         )
-        for one in knobs
+        for item in knobs
     )  # fmt: skip
     columns = (
         "data", "loss", "knob", "verdict", "default", "best", "gain", "interval", "loss of worst", "interval of worst",
@@ -146,10 +150,10 @@ _TRANSFER = ("loss", "knob", "from", "to", "value", "effect", "low", "high")
 
 
 def _transfers(knobs: Sequence[JudgedKnob]) -> list[tuple[str, str, str, str, float, float, float, float]]:
-    """Return what the best value of one data set does on another, against the default there."""
+    """Return the effects of each data set's best value on the other data sets, against the default there."""
     by_knob: dict[tuple[str, str], list[JudgedKnob]] = {}
-    for one in knobs:
-        by_knob.setdefault((one.loss, one.knob), []).append(one)
+    for item in knobs:
+        by_knob.setdefault((item.loss, item.knob), []).append(item)
     rows = []
     for (loss, knob), group in by_knob.items():
         for source in group:
@@ -170,7 +174,7 @@ def _transfer_section(knobs: Sequence[JudgedKnob]) -> Section:
         )
         for row in _transfers(knobs)
     )
-    caption = "The best value on one data set, tried on another: its effect against the default there."
+    caption = "The best value on item data set, tried on another: its effect against the default there."
     return Section(
         "transfer",
         "Does the best value transfer?",

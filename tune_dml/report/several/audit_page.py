@@ -45,50 +45,51 @@ class AuditReport:
 
     @property
     def protocol_mean(self) -> float:
-        """Mean of the protocol over all seeds, as estimated from all runs."""
+        """Estimated mean of the protocol over all seeds, from all runs."""
         return self.verdict.reference
 
 
 def audit_sentences(report: AuditReport) -> tuple[str, ...]:
-    """Return the answer: settings that change the result, a bound for the others, and faults of the data.
+    """Return the answer in sentences: settings that change the result, a bound for the others, faults of the data.
 
-    The data come first if no setting is named: then they may be the cause.
+    If no setting is named, the faults of the data come first, because they may be the cause.
     """
-    settings, found = _settings_sentences(report), "; ".join(report.audit.data)
-    data = (f"Check the data: {found}.",) if found else ()
+    settings, faults = _settings_sentences(report), "; ".join(report.audit.data)
+    data = (f"Check the data: {faults}.",) if faults else ()
     return (*settings, *data) if report.verdict.named else (*data, *settings)
 
 
 def _settings_sentences(report: AuditReport) -> tuple[str, ...]:
     verdict, audit, metric = report.verdict, report.audit, report.metric
-    number = len(audit.factors)
-    others = [one for index, one in enumerate(verdict.effects) if index not in {*verdict.named, *verdict.one_of}]
-    rest = _bound(others, metric, "other " if verdict.named or verdict.one_of else "")
+    count = len(audit.factors)
+    other_effects = [
+        effect for index, effect in enumerate(verdict.effects) if index not in {*verdict.named, *verdict.one_of}
+    ]
+    bound = _bound_sentence(other_effects, metric, "other " if verdict.named or verdict.one_of else "")
     if verdict.together is not None:
-        third = [_effect_sentence(report, index) for index in verdict.named if index not in (verdict.pair or ())]
-        return (_pair_sentence(report), *third, *rest, *_number_sentence(report))
+        single = [_effect_sentence(report, index) for index in verdict.named if index not in (verdict.pair or ())]
+        return (_pair_sentence(report), *single, *bound, *_number_sentence(report))
     if verdict.named:
-        causes = [_effect_sentence(report, index) for index in verdict.named]
-        return (*causes, *rest, *_number_sentence(report))
+        effects = [_effect_sentence(report, index) for index in verdict.named]
+        return (*effects, *bound, *_number_sentence(report))
     if verdict.one_of:
         names = " and ".join(audit.factors[index].name for index in verdict.one_of)
-        unclear = f"At least one of {names} changes {metric.name}; {report.trials} trials cannot tell which."
-        return (unclear, *rest, *_number_sentence(report))
-    none = (
-        "The setting that differs is not shown"
-        if number == 1
-        else f"None of the {number} settings that differ is shown"
+        sentence = f"At least one of {names} changes {metric.name}; {report.trials} trials cannot tell which."
+        return (sentence, *bound, *_number_sentence(report))
+    subject = (
+        "The setting that differs is not shown" if count == 1 else f"None of the {count} settings that differ is shown"
     )
-    return (f"{none} to change {metric.name}.", *rest, *_number_sentence(report))
+    return (f"{subject} to change {metric.name}.", *bound, *_number_sentence(report))
 
 
-def _bound(others: Sequence[FactorEffect], metric: MetricName, which: str) -> tuple[str, ...]:
-    if not others:
+def _bound_sentence(effects: Sequence[FactorEffect], metric: MetricName, adjective: str) -> tuple[str, ...]:
+    """Return a sentence with an upper bound of the effects; empty without effects."""
+    if not effects:
         return ()
-    widest = max(max(abs(one.low), abs(one.high)) for one in others)
-    if len(others) == 1:
-        return (f"The {which}setting changes it by at most {metric.amount(widest)}.",)
-    return (f"None of the {len(others)} {which}settings changes it by more than {metric.amount(widest)}.",)
+    bound = metric.amount(max(max(abs(effect.low), abs(effect.high)) for effect in effects))
+    if len(effects) == 1:
+        return (f"The {adjective}setting changes it by at most {bound}.",)
+    return (f"None of the {len(effects)} {adjective}settings changes it by more than {bound}.",)
 
 
 def _effect_sentence(report: AuditReport, index: int) -> str:
@@ -98,7 +99,7 @@ def _effect_sentence(report: AuditReport, index: int) -> str:
 
 
 def _changes(effect: FactorEffect, metric: MetricName, verbs: tuple[str, str] = ("costs", "adds")) -> str:
-    """Return `costs 3.10 points of R@1 (1.90 to 4.30)`."""
+    """Return the effect as a predicate: `costs 3.10 points of R@1 (1.90 to 4.30)`."""
     sign, verb = (-1, verbs[0]) if effect.effect < 0 else (1, verbs[1])
     low, high = sorted((sign * effect.low, sign * effect.high))
     return f"{verb} {metric.amount(sign * effect.effect)} of {metric.name} ({metric.interval(low, high)})"
@@ -108,10 +109,10 @@ def _pair_sentence(report: AuditReport) -> str:
     verdict, metric = report.verdict, report.metric
     assert verdict.together is not None  # noqa: S101 - its only caller has checked it
     pair = verdict.pair or ()
-    one, other = (report.audit.factors[index].name for index in pair)
+    first, second = (report.audit.factors[index].name for index in pair)
     alone = [_changes(verdict.effects[index], metric) for index in pair]
     both = _changes(verdict.together, metric, ("cost", "add"))
-    return f"{one} and {other} act together: both {both}; {one} alone {alone[0]}, {other} alone {alone[1]}."
+    return f"{first} and {second} act together: both {both}; {first} alone {alone[0]}, {second} alone {alone[1]}."
 
 
 def _number_sentence(report: AuditReport) -> tuple[str, ...]:
@@ -172,7 +173,7 @@ def write_audit(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     return write_page(folder, "audit", page_of(head, [_settings(report), _trust(report)]), audit_data(report))
 
 
-def _word(effect: FactorEffect) -> str:
+def _verdict_text(effect: FactorEffect) -> str:
     if effect.named:
         return "changes the result"
     return "suspect, not confirmed" if effect.suspect else "not shown"
@@ -185,7 +186,7 @@ def _settings(report: AuditReport) -> Section:
     effects = report.verdict.effects
     items = [
         Whisker(report.audit.factors[i].name, effects[i].effect, effects[i].low, effects[i].high,
-                colour="mean" if effects[i].named else "base", tip=f"{report.audit.factors[i].name}: {_word(effects[i])}")
+                colour="mean" if effects[i].named else "base", tip=f"{report.audit.factors[i].name}: {_verdict_text(effects[i])}")
         for i in order
     ]  # fmt: skip
     caption = "Your value minus the protocol's, with intervals that hold at once. Grey: not named."
@@ -195,7 +196,7 @@ def _settings(report: AuditReport) -> Section:
     rows = tuple(
         (*map(text_cell, report.audit.describe(i)),
          *delta_cells(metric, effects[i].effect, effects[i].low, effects[i].high),
-         text_cell(_word(effects[i]), mark="worse" if effects[i].named else ""))
+         text_cell(_verdict_text(effects[i]), mark="worse" if effects[i].named else ""))
         for i in order
     )  # fmt: skip
     columns = ("setting", "yours", "protocol", "effect", "low", "high", "verdict")
@@ -206,13 +207,13 @@ def _settings(report: AuditReport) -> Section:
 def _trust(report: AuditReport) -> Section:
     audit, metric = report.audit, report.metric
     names = joined([audit.factors[index].name for index in report.suspects.factors])
-    way = "undid one at a time" if report.suspects.undo else "added to the protocol one at a time"
+    action = "undid one at a time" if report.suspects.undo else "added to the protocol one at a time"
     body: list[Block] = [
         Text(
             f"The first {counted(len(report.first.trials), 'trial')} change all settings at once, by a two-level design with its "
-            f"mirror image. It found the suspects {names}, which {counted(len(report.second.trials), 'trial')} {way} "
-            "on fresh seeds. The effects are estimated from both; a setting is named if no explanation without it comes "
-            "near the best. How near is too near comes from a simulation of the whole procedure."
+            f"mirror image. It found the suspects {names}, which {counted(len(report.second.trials), 'trial')} {action} "
+            "on fresh seeds. The effects are estimated from both. A setting is named if every explanation without it is "
+            "much less likely than the best one; the threshold comes from a simulation of the whole procedure."
         )
     ]
     cells: dict[str, list[float]] = {}

@@ -26,7 +26,7 @@ _FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
 
 @dataclass(frozen=True)
 class Budget:
-    """Cost of a sweep. Methods are compared fairly only at equal budgets."""
+    """Cost of a sweep; only methods with equal budgets are compared fairly."""
 
     cells: int
     trials: int
@@ -35,7 +35,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """A sweep's result minus the first sweep's at one point, paired by seed, with a simultaneous interval."""
+    """Difference of a sweep to the first sweep at one point, paired by seed, with a simultaneous interval."""
 
     sweep: str
     point: str
@@ -72,9 +72,9 @@ class SweepComparison(SeveralSweeps):
     @cached_property
     def differences(self) -> dict[str, tuple[Value, ...]]:
         """Settings that differ, with their value in each sweep; data and protocol first."""
-        every = [_settings(sweep.results) for sweep in self.sweeps]
-        paths = sorted({path for settings in every for path in settings}, key=_data_first)
-        rows = {path: tuple(settings.get(path, "-") for settings in every) for path in paths}
+        by_sweep = [_settings(sweep.results) for sweep in self.sweeps]
+        paths = sorted({path for settings in by_sweep for path in settings}, key=_data_first)
+        rows = {path: tuple(settings.get(path, "-") for settings in by_sweep) for path in paths}
         return {path: values for path, values in rows.items() if len({str(value) for value in values}) > 1}
 
     @property
@@ -115,7 +115,7 @@ class SweepComparison(SeveralSweeps):
             for first, second in _matched(self.sweeps[0], sweep)
             if first.cell.digest != second.cell.digest and len(first.values.keys() & second.values.keys()) > 1
         ]
-        return _judged(self.sweeps[0], pairs, self.level) if pairs else ()
+        return _judge_pairs(self.sweeps[0], pairs, self.level) if pairs else ()
 
 
 def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> SweepComparison:
@@ -123,21 +123,22 @@ def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> S
     return SweepComparison(tuple(analyse(item, margin) for item in results))
 
 
-def on_the_same_data(results: Sequence[Results]) -> list[Results]:
-    """Return the results, with unknown data sets of imported results set to the first known data set."""
-    known = next((item for item in results if not _data_unknown(item)), results[0]).plan
-    dataset, digest = known.dataset, known.data_digest or "asserted"
+def assume_same_data(results: Sequence[Results]) -> list[Results]:
+    """Return the results; imported results without a data set get the first known data set."""
+    plan = next((item for item in results if not _is_data_unknown(item)), results[0]).plan
+    dataset, digest = plan.dataset, plan.data_digest or "asserted"
     return [
-        replace(item, plan=replace(item.plan, dataset=dataset, data_digest=digest)) if _data_unknown(item) else item
+        replace(item, plan=replace(item.plan, dataset=dataset, data_digest=digest)) if _is_data_unknown(item) else item
         for item in results
     ]
 
 
-def _data_unknown(results: Results) -> bool:
+def _is_data_unknown(results: Results) -> bool:
     return results.imported is not None and not results.plan.data_digest
 
 
 def _data_first(path: str) -> tuple[int, str]:
+    """Return a sort key that puts properties of the plan before settings."""
     return (_FROM_PLAN.index(path) if path in _FROM_PLAN else len(_FROM_PLAN), path)
 
 
@@ -159,7 +160,7 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
     reasons = []
     if (ours.metric, first.goal) != (theirs.metric, second.goal):
         reasons.append(f"other metric: {theirs.metric}, not {ours.metric}")
-    unknown = [sweep.results.name for sweep in (first, second) if _data_unknown(sweep.results)]
+    unknown = [sweep.results.name for sweep in (first, second) if _is_data_unknown(sweep.results)]
     if unknown:
         remedy = "log it with mlflow.log_input, or pass --same-data"
         reasons.append(f"the training data of {' and '.join(unknown)} is unknown: {remedy}")
@@ -186,13 +187,12 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
 
 
 def _matched(first: Analysis, second: Analysis) -> list[tuple[Cell, Cell]]:
-    """Pair the cells at equal values of every knob that either sweep searches, and the baselines."""
+    """Pair the cells with equal values of every knob that either sweep searches, and the baselines."""
     paths = {knob.path for sweep in (first, second) for knob in sweep.results.plan.knobs}
     theirs: dict[tuple[object, ...], Cell] = {}
     for cell in second.cells:
         theirs.setdefault(_position(cell, paths), cell)
-    both = ((cell, theirs.get(_position(cell, paths))) for cell in first.cells)
-    return [(cell, other) for cell, other in both if other is not None]
+    return [(cell, match) for cell in first.cells if (match := theirs.get(_position(cell, paths))) is not None]
 
 
 def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
@@ -203,7 +203,7 @@ def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
     return (cell.cell.arm, *(float(value) if is_number(value) else repr(value) for value in values))
 
 
-def _judged(
+def _judge_pairs(
     reference: Analysis, pairs: Sequence[tuple[Analysis, Cell, Cell]], alpha: float
 ) -> tuple[PairedDifference, ...]:
     """Judge all differences as contrasts of one table, so that they share the noise estimate and the error."""

@@ -1,4 +1,4 @@
-"""A comparison of sweeps as one page and as JSON."""
+"""Write a comparison of sweeps as one page and as JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tune_dml.report.several.page import delta_cells, interval_figure, sweeps_he
 from tune_dml.text import counted, duration, json_value, value_text
 
 SCHEMA = "tune_dml.comparison/1"
-_MOST_WHISKERS = 40
+_MAX_WHISKERS = 40
 """Maximum number of differences in the figure; the largest are shown."""
 
 
 def comparison_data(comparison: SweepComparison) -> dict[str, object]:
-    """Return the comparison as data for JSON; null for numbers that are not finite."""
+    """Return the comparison as data for JSON; numbers that are not finite become null."""
     names = comparison.names
     body: dict[str, object] = json_value({
         "schema": SCHEMA,
@@ -54,14 +54,14 @@ def _verdict(comparison: SweepComparison, name: str, rows: list[PairedDifference
     metric, first = comparison.metric, comparison.names[0]
     better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
     widest = max(rows, key=lambda row: abs(row.difference))
-    most = f"the largest difference is {metric.signed_amount(widest.difference)} at {widest.point}"
-    of = counted(len(rows), "shared point")
+    largest = f"the largest difference is {metric.signed_amount(widest.difference)} at {widest.point}"
+    points = counted(len(rows), "shared point")
     if all(math.isclose(row.difference, 0.0, abs_tol=1e-9) for row in rows):
-        return f"{name} and {first} have equal means at {'the' if len(rows) == 1 else 'all'} {of}."
+        return f"{name} and {first} have equal means at {'the' if len(rows) == 1 else 'all'} {points}."
     if not better and not worse:
-        return f"{name} differs significantly from {first} at none of {of}; {most}."
+        return f"{name} differs significantly from {first} at none of {points}; {largest}."
     parts = [f"{word} at {count}" for word, count in (("better", better), ("worse", worse)) if count]
-    return f"{name} is significantly {' and '.join(parts)} of {of} than {first}; {most}."
+    return f"{name} is significantly {' and '.join(parts)} of {points} than {first}; {largest}."
 
 
 def write_comparison(comparison: SweepComparison, folder: Path) -> tuple[Path, Path]:
@@ -108,7 +108,7 @@ def _differences(comparison: SweepComparison) -> Section:
 def _figure(comparison: SweepComparison) -> Figure:
     metric, first = comparison.metric, comparison.names[0]
     several = len({row.sweep for row in comparison.paired}) > 1
-    kept = sorted(comparison.paired, key=lambda row: -abs(row.difference))[:_MOST_WHISKERS]
+    kept = sorted(comparison.paired, key=lambda row: -abs(row.difference))[:_MAX_WHISKERS]
     items = [
         Whisker(
             f"{row.sweep}: {row.second}" if several else row.second, row.difference, row.low, row.high,
@@ -122,10 +122,10 @@ def _figure(comparison: SweepComparison) -> Figure:
 
 
 def _caption(comparison: SweepComparison) -> str:
-    more = len(comparison.paired) - _MOST_WHISKERS
+    more = len(comparison.paired) - _MAX_WHISKERS
     return (
         f"Differences within seeds at equal knobs, with {100 * (1 - comparison.level):.3g}% intervals that hold at once."
-        + (f" The largest {_MOST_WHISKERS}; {more} more are in the table." if more > 0 else "")
+        + (f" The largest {_MAX_WHISKERS}; {more} more are in the table." if more > 0 else "")
     )
 
 

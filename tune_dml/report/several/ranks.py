@@ -13,21 +13,21 @@ from tune_dml.stats.verdicts.ranks import RankAgreement, Table, agree_in_rank
 
 
 def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreement]:
-    """Return the agreement of each knob that both sweeps search at three or more common values."""
+    """Return the agreement of each knob that both sweeps search at three or more common values, by path."""
     paths = [knob.path for knob in first.results.plan.knobs]
-    theirs = {knob.path for knob in second.results.plan.knobs}
-    found = {}
-    for path in dict.fromkeys(path for path in paths if path in theirs):
-        own, other = _levels(first, path), _levels(second, path)
-        common = [level for level in own if level in other]
+    second_paths = {knob.path for knob in second.results.plan.knobs}
+    agreements = {}
+    for path in dict.fromkeys(path for path in paths if path in second_paths):
+        levels, second_levels = _levels(first, path), _levels(second, path)
+        common = [level for level in levels if level in second_levels]
         if len(common) >= 3:
-            steps = first.resolution, second.resolution
-            found[path] = agree_in_rank(_table(own, common), _table(other, common), resolutions=steps)
-    return found
+            tables = _table(levels, common), _table(second_levels, common)
+            agreements[path] = agree_in_rank(*tables, resolutions=(first.resolution, second.resolution))
+    return agreements
 
 
 def _levels(sweep: Analysis, path: str) -> Mapping[Value, list[CellAnalysis]]:
-    """Return the cells of each value that have a result on every seed, without baselines."""
+    """Return, for each value, the cells with a result on every seed; baselines are left out."""
     levels: dict[Value, list[CellAnalysis]] = {}
     seeds = set(sweep.results.plan.seeds)
     for cell in sweep.cells:

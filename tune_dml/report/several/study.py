@@ -1,6 +1,7 @@
-"""Transfer of the order of a knob's values between sweeps, and the gain of tuning within each sweep.
+"""Analyse a study: does the order of a knob's values transfer between sweeps, and what does tuning gain in each?
 
-Results of different data sets are never averaged. Gains are judged on seeds that did not select the value (`verdicts.selection`).
+Results of different data sets are never averaged. Gains are judged on seeds that did not select the value
+(`verdicts.selection`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.verdicts.ranks import significant_order, tau_bounds
 from tune_dml.stats.verdicts.selection import score_of_best
 
-_LEAST_VALUES = 3
+_MIN_VALUES = 3
 """Minimum number of shared values for a statement about their order."""
 
 
@@ -37,14 +38,14 @@ class TuningGain:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Gain of tuning one knob in one sweep."""
+    """Gain of tuning a knob in one sweep."""
 
     sweep: str
     dataset: str
     knob: str
     best: str
     default: str
-    """Reference of the gain: the paper's best value, else the baseline; empty without either."""
+    """Reference of the gain: the paper's best value, else the baseline; empty if there is neither."""
     tunability: TuningGain | None
     mistunability: TuningGain
     """Mean loss of a value picked at random from those tried."""
@@ -67,12 +68,13 @@ class Transfer:
     tau: float = math.nan
     """Kendall's tau of the means."""
     low: float = math.nan
-    """Bounds of the true tau; pairs that are uncertain in either sweep count both ways."""
+    """Lower bound of tau, which counts every pair that is uncertain in either sweep as a disagreement."""
     high: float = math.nan
+    """Upper bound of tau, which counts such pairs as agreement."""
     lost: TuningGain | None = None
-    """Gain of tuning in the second sweep over the best value of the first."""
+    """Gain of tuning in the second sweep over the best value of the first sweep."""
     carried: str = ""
-    """The best value of the first sweep."""
+    """Best value of the first sweep, as labelled in the second."""
 
 
 class StudyAnalysis(SeveralSweeps):
@@ -101,19 +103,17 @@ class StudyAnalysis(SeveralSweeps):
 
 def analyse_study(results: Sequence[Results], margin: float | None = None) -> StudyAnalysis:
     """Analyse sweeps of one space together. Raises ConfigError unless they share metric, goal and a knob."""
-    first, *others = results
-    problems = []
-    for other in others:
-        mine, theirs = first.plan, other.plan
-        if (mine.metric, mine.space.goal) != (theirs.metric, theirs.space.goal):
-            goal, own = (f"{plan.metric} ({plan.space.goal})" for plan in (mine, theirs))
-            rule = f"the sweeps of a study share metric and goal, {goal} of {first.name}"
-            problems.append(Problem(f"SWEEP {other.name}", rule, own, "Report it by itself."))
-        paths = {knob.path for knob in mine.knobs}
-        if not paths & {knob.path for knob in theirs.knobs}:
-            rule = f"the sweeps of a study share a knob; those of {first.name} are {', '.join(sorted(paths))}"
-            named = ", ".join(knob.path for knob in theirs.knobs)
-            problems.append(Problem(f"SWEEP {other.name}", rule, named, "Report it by itself, or `tune-dml compare`."))
+    first, *later_results = results
+    paths, problems = {knob.path for knob in first.plan.knobs}, []
+    for sweep in later_results:
+        if (first.plan.metric, first.plan.space.goal) != (sweep.plan.metric, sweep.plan.space.goal):
+            expected, given = (f"{plan.metric} ({plan.space.goal})" for plan in (first.plan, sweep.plan))
+            rule = f"the sweeps of a study must share metric and goal, {expected} of {first.name}"
+            problems.append(Problem(f"SWEEP {sweep.name}", rule, given, "Report it by itself."))
+        if not paths & {knob.path for knob in sweep.plan.knobs}:
+            rule = f"the sweeps of a study must share a knob; those of {first.name} are {', '.join(sorted(paths))}"
+            given = ", ".join(knob.path for knob in sweep.plan.knobs)
+            problems.append(Problem(f"SWEEP {sweep.name}", rule, given, "Report it by itself, or `tune-dml compare`."))
     names = [item.name for item in results]
     repeated = sorted({name for name in names if names.count(name) > 1})
     problems += [option_problem("sweep", "a sweep may be named once", name, "Remove the repeat.") for name in repeated]
@@ -136,7 +136,7 @@ def _tuning(sweep: Analysis, knob: KnobAnalysis) -> Tuning:
 
 
 def _default(sweep: Analysis, knob: KnobAnalysis) -> tuple[str, np.ndarray | None]:
-    """Return the untuned choice and its metric by seed: the paper's best value, else the baseline."""
+    """Return the untuned choice and its metric by seed: the paper's best value, else the baseline, else nothing."""
     table = knob.isolated.table
     for curve in knob.published:
         printed = curve.values()
@@ -154,11 +154,11 @@ def _default(sweep: Analysis, knob: KnobAnalysis) -> tuple[str, np.ndarray | Non
 
 def _gain(values: np.ndarray, default: np.ndarray, sweep: Analysis) -> TuningGain:
     """Return the cross-fitted gain of the best row over the default."""
-    both = np.vstack([values, default])
-    kept = both[:, np.isfinite(both).all(0)]
-    if kept.shape[1] < 2:
+    table = np.vstack([values, default])
+    complete = table[:, np.isfinite(table).all(0)]
+    if complete.shape[1] < 2:
         return TuningGain()
-    best = score_of_best(kept, default=len(values), alpha=sweep.looks.level, resolution=sweep.resolution)
+    best = score_of_best(complete, default=len(values), alpha=sweep.looks.level, resolution=sweep.resolution)
     return TuningGain(float(best.mean), float(best.low), float(best.high))
 
 
@@ -167,14 +167,15 @@ def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: Knob
     mine = {level_key(knob.level(label)): label for label in knob.isolated.table.labels}
     shared = [key for key in mine if key in theirs]
     names = (knob.symbol, first.results.name, second.results.name, len(shared))
-    if len(shared) < _LEAST_VALUES:
-        return Transfer(*names, f"fewer than {_LEAST_VALUES} values were tried in both")
-    known, there = knob.sensitivity.bounds, other.sensitivity.bounds
-    if known is None or there is None:
-        lacking = knob if known is None else other
-        return Transfer(*names, f"the noise of one of them is unknown: {lacking.sensitivity.reason}")
+    if len(shared) < _MIN_VALUES:
+        return Transfer(*names, f"fewer than {_MIN_VALUES} values were tried in both")
+    bounds, other_bounds = knob.sensitivity.bounds, other.sensitivity.bounds
+    if bounds is None or other_bounds is None:
+        untestable = knob if bounds is None else other
+        return Transfer(*names, f"the noise of one of them is unknown: {untestable.sensitivity.reason}")
     tau, low, high = _agreement(
-        _signs(knob, known, [mine[key] for key in shared]), _signs(other, there, [theirs[key] for key in shared])
+        _order(knob, bounds, [mine[key] for key in shared]),
+        _order(other, other_bounds, [theirs[key] for key in shared]),
     )
     means = knob.isolated.means
     carried = max(shared, key=lambda key: first.sign * means[mine[key]])
@@ -183,8 +184,8 @@ def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: Knob
     return Transfer(*names, "", tau, low, high, _gain(values, row, second), theirs[carried])
 
 
-def _signs(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means, and for each pair of values 1 or -1 if their order is significant, else 0."""
+def _order(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means, and the order of each pair of values: 1 or -1 if it is significant, else 0."""
     rows = [knob.sensitivity.labels.index(label) for label in labels]
     means = np.array([knob.isolated.means[label] for label in labels])
     return means, significant_order(bounds, rows)

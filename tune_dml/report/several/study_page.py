@@ -17,7 +17,7 @@ SCHEMA = "tune_dml.study/1"
 
 
 def study_data(study: StudyAnalysis) -> dict[str, object]:
-    """Return the study as data for JSON; null for numbers that are not finite."""
+    """Return the study as data for JSON; numbers that are not finite become null."""
     sweeps = [{"name": s.results.name, "dataset": s.results.plan.dataset, "margin": s.margin} for s in study.sweeps]
     body: dict[str, object] = json_value({
         "schema": SCHEMA,
@@ -30,18 +30,18 @@ def study_data(study: StudyAnalysis) -> dict[str, object]:
 
 
 def study_sentences(study: StudyAnalysis) -> tuple[str, ...]:
-    """Return sentences on each sweep's verdicts, then on transfer between sweeps, then on the gains of tuning."""
-    carried = [_carried(study, item) for item in study.transfers]
-    return (*_verdicts(study, named=True), *carried, *(_gained(study, item) for item in study.tunings))
+    """Return sentences on each sweep's verdicts, on transfer between sweeps, and on the gains of tuning."""
+    transfers = [_transfer_sentence(study, item) for item in study.transfers]
+    return (*_verdicts(study, named=True), *transfers, *(_tuning_sentence(study, item) for item in study.tunings))
 
 
 def _verdicts(study: StudyAnalysis, *, named: bool) -> tuple[str, ...]:
     """Return the verdict on each knob of each sweep, with the sweep's name if `named`."""
-    said = [(s.results.name, sentence) for s in study.sweeps for k in s.knobs if (sentence := knob_headline(s, k))]
-    return tuple(f"{name}: {sentence}" if named else sentence for name, sentence in said)
+    rows = [(s.results.name, sentence) for s in study.sweeps for k in s.knobs if (sentence := knob_headline(s, k))]
+    return tuple(f"{name}: {sentence}" if named else sentence for name, sentence in rows)
 
 
-def _carried(study: StudyAnalysis, item: Transfer) -> str:
+def _transfer_sentence(study: StudyAnalysis, item: Transfer) -> str:
     where = f"From {item.first} to {item.second}"
     if item.refusal:
         return f"{where}, the orders of {item.knob} are not compared: {item.refusal}."
@@ -53,15 +53,15 @@ def _carried(study: StudyAnalysis, item: Transfer) -> str:
     return f"{where}, {order}; {worth} ({_ends(study, lost)}) over {item.carried}, which is best in {item.first}."
 
 
-def _gained(study: StudyAnalysis, item: Tuning) -> str:
-    metric, blind, tuned = study.metric, item.mistunability, item.tunability
+def _tuning_sentence(study: StudyAnalysis, item: Tuning) -> str:
+    metric, loss, gain = study.metric, item.mistunability, item.tunability
     parts = []
-    if tuned is not None and math.isfinite(tuned.estimate):
-        gain = metric.signed_amount(tuned.estimate)
-        parts.append(f"tuning {item.knob} gains {gain} ({_ends(study, tuned)}) over {item.default}")
-    if math.isfinite(blind.estimate):
-        loss = metric.amount(blind.estimate)
-        parts.append(f"a random value of {item.knob} loses {loss} ({_ends(study, blind)})")
+    if gain is not None and math.isfinite(gain.estimate):
+        amount = metric.signed_amount(gain.estimate)
+        parts.append(f"tuning {item.knob} gains {amount} ({_ends(study, gain)}) over {item.default}")
+    if math.isfinite(loss.estimate):
+        amount = metric.amount(loss.estimate)
+        parts.append(f"a random value of {item.knob} loses {amount} ({_ends(study, loss)})")
     if not parts:
         parts = [f"the gain of tuning {item.knob} is unknown with one seed"]
     have = "has" if item.tolerant == 1 else "have"
@@ -107,7 +107,7 @@ def _transfer(study: StudyAnalysis) -> Section:
         "Kendall's tau between the orders of the values, with bounds: a pair counts only if its order is significant in both "
         "sweeps. The gain comes from seeds that did not choose the value."
     )
-    body: list[Block] = [Text(_carried(study, item)) for item in study.transfers]
+    body: list[Block] = [Text(_transfer_sentence(study, item)) for item in study.transfers]
     body.append(Table("transfer", caption, columns, rows, folded="The numbers"))
     return Section("transfer", "Does the optimum carry over?", "Transfer", tuple(body))
 
@@ -134,7 +134,7 @@ def _tuning(study: StudyAnalysis) -> Section:
     )
     known = [(t, t.tunability) for t in study.tunings if t.tunability and math.isfinite(t.tunability.estimate)]
     body: list[Block] = [_figure(study, known)] if known else []
-    body += [Text(_gained(study, item)) for item in study.tunings]
+    body += [Text(_tuning_sentence(study, item)) for item in study.tunings]
     body.append(Table("tuning", caption, columns, tuple(rows), folded="The numbers"))
     return Section("tuning", "What is tuning worth?", "Tuning", tuple(body))
 
@@ -142,8 +142,9 @@ def _tuning(study: StudyAnalysis) -> Section:
 def _figure(study: StudyAnalysis, known: list[tuple[Tuning, TuningGain]]) -> Figure:
     metric = study.metric
     items = [
-        Whisker(f"{t.sweep}: {t.knob}", gain.estimate, gain.low, gain.high, tip=_gained(study, t)) for t, gain in known
+        Whisker(f"{t.sweep}: {t.knob}", gain.estimate, gain.low, gain.high, tip=_tuning_sentence(study, t))
+        for t, gain in known
     ]
     caption = "Gain of tuning over the paper's value or the baseline, from seeds that did not choose the value."
-    texts = " ".join(_gained(study, t) for t, _ in known), caption
+    texts = " ".join(_tuning_sentence(study, t) for t, _ in known), caption
     return interval_figure("tuning", items, f"gain of tuning in {metric.name}{metric.unit_after}", texts)

@@ -172,7 +172,7 @@ class RacingProposals:
         failed_labels = [cell.label for cell, failed in zip(cells, race_state.lost, strict=True) if failed]
         unjudged = ", ".join(failed_labels) if why == "best" else ""
         seeds, level = self._race.judged[-1]
-        failed = racing.MOST_FAILED if why == "failed" else 0
+        failed = racing.MAX_FAILURES if why == "failed" else 0
         return SettledCell(
             cells[number].digest, seeds, why, label, self._race.rule.margin, level, effect, unjudged, failed
         )

@@ -1,4 +1,4 @@
-"""Estimates of differences between cells, their noise, and intervals that hold at once."""
+"""Estimates of differences between cells, their noise, and simultaneous intervals."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,14 +1,15 @@
-"""Variance components: the spread over seeds in sweeps whose seeds change one source of randomness, or all.
+"""Variance components: the spread over seeds in sweeps whose seeds change one source of randomness, or all sources.
 
-With m cells and n shared seeds, a trial's variance has two parts. The seed effect common to all cells has n - 1 degrees of
-freedom, the rest has more:
+With m cells and n shared seeds, a trial's variance has two parts. The seed effect common to all cells has n - 1 degrees
+of freedom, the rest has more:
 
-    var = MS_seed / m + (m - 1) / m MS_rest,   MS_seed = m var_j(mean_i y_ij) on n - 1,   MS_rest on epsilon (m - 1)(n - 1)
+    var = MS_seed / m + (m - 1) / m MS_rest
+    MS_seed = m var_j(mean_i y_ij) on n - 1,   MS_rest on epsilon (m - 1)(n - 1)
 
 Intervals of such sums, and of the sum of several sources, are Graybill and Wang's (Journal of the American Statistical
-Association 1980): the distances of each part's chi-squared limits from the estimate are added in squares. They are exact for
-one part. Satterthwaite's intervals, and chi-squared with Box's epsilon for the sum, covered 81 to 93 % instead of 95 %
-(docs/log.md).
+Association 1980): the distances of each part's chi-squared limits from the estimate are added in squares. They are
+exact for one part. Satterthwaite's intervals, and chi-squared with Box's epsilon for the sum, covered 81 to 93 %
+instead of 95 % (docs/log.md).
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ class Spread:
     low: float = math.nan
     high: float = math.nan
     parts: tuple[tuple[float, float], ...] = field(default=(), repr=False)
-    """(variance, degrees of freedom) of the parts that add up to the square."""
+    """(variance, degrees of freedom) of each part; the variances add up to the square of `sd`."""
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether there is an estimate."""
         return bool(self.parts)
 
 
 def _spread_of(parts: Sequence[tuple[float, float]]) -> Spread:
-    """Return the root of a sum of independent variances, each with its degrees of freedom."""
+    """Return the spread whose square is a sum of independent variances, each with its degrees of freedom."""
     if not parts:
         return Spread()
     variances, df = (np.array(column, dtype=np.float64) for column in zip(*parts, strict=True))
@@ -53,24 +54,24 @@ def _spread_of(parts: Sequence[tuple[float, float]]) -> Spread:
 
 
 def trial_spread(values: Array) -> Spread:
-    """Return the spread of one trial, over the seeds that every cell has; values (m, n), NaN for holes."""
-    whole = values[:, np.isfinite(values).all(0)]
-    m, n = whole.shape
+    """Return the spread of one trial, from the seeds that every cell has; values (m, n), NaN for holes."""
+    complete = values[:, np.isfinite(values).all(0)]
+    m, n = complete.shape
     if n < 2 or not m:
         return Spread()
-    parts = [(float(whole.mean(0).var(ddof=1)), n - 1.0)]
-    if rest := typical_noise(fit_pairs(whole)) if m > 1 else None:
-        parts.append(((m - 1) / m * rest[0] ** 2, float(rest[1])))
+    parts = [(float(complete.mean(0).var(ddof=1)), n - 1.0)]
+    if noise := typical_noise(fit_pairs(complete)) if m > 1 else None:
+        parts.append(((m - 1) / m * noise[0] ** 2, float(noise[1])))
     return _spread_of(parts)
 
 
 def difference_spread(values: Array) -> Spread:
     """Return the typical spread of a difference of two cells under one seed; values (m, n), NaN for holes."""
-    known = typical_noise(fit_pairs(values)) if len(values) > 1 else None
-    return Spread() if known is None else _spread_of([(2 * known[0] ** 2, float(known[1]))])
+    noise = typical_noise(fit_pairs(values)) if len(values) > 1 else None
+    return Spread() if noise is None else _spread_of([(2 * noise[0] ** 2, float(noise[1]))])
 
 
-def together(sources: Sequence[Spread]) -> Spread:
+def sum_of_spreads(sources: Sequence[Spread]) -> Spread:
     """Return the spread of a sum of independent sources; unknown unless all are known."""
-    known = all(source.known for source in sources)
-    return _spread_of([part for source in sources for part in source.parts] if known else ())
+    all_known = all(source.is_known for source in sources)
+    return _spread_of([part for source in sources for part in source.parts] if all_known else ())

@@ -1,11 +1,13 @@
 """Contrasts of cells with simultaneous intervals: main effects and interactions of a full grid.
 
-A contrast sum_i w_i mu_i is estimated seed by seed, so its spread includes shared and unequal noise. Its variance is shrunk
-towards what the cells' own noise predicts, sum_i w_i^2 v_i: the noise of the cells, not of a few averaged margins. The
-shrinkage is bounded as in `noise`, with epsilon taken in the space of these contrasts: only there a knob shows that acts
-differently from seed to seed. With one direction (two levels) nothing can be borrowed. No interval is narrower than the
-contrast's own t interval. A hole is filled with its cell's mean plus its seed's effect, and its seed counts only for the
-share of the contrast's weight that was measured. A contrast of which fewer than two seeds were measured has no interval.
+A contrast sum_i w_i mu_i is estimated seed by seed, so its spread includes correlated and unequal noise. Its variance
+is shrunk towards sum_i w_i^2 v_i, the variance that the cells' own noise v_i predicts. The shrinkage is bounded as in
+`noise`, with epsilon computed in the space of these contrasts: only there does a knob's effect that differs from seed
+to seed appear. With one direction (two levels) no noise can be borrowed. No interval is narrower than the contrast's
+own t interval.
+
+A hole is filled with its cell's mean plus its seed's effect. Its seed counts only for the share of the contrast's
+weight that was measured. A contrast with fewer than two measured seeds has no interval.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import numpy as np
 
 from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.noise import box_epsilon, cell_variances, fit_pairs, most_prior_df
-from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.noise import box_epsilon, cell_variances, fit_pairs, max_prior_df
+from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, half_widths
 
 
@@ -33,7 +35,7 @@ class Effects:
 
 
 def main_effect(levels: Sequence[int]) -> Array:
-    """Return weights (pairs, m) of differences between level averages; `levels` is the level of each cell."""
+    """Return weights (pairs, m) of the differences between level averages; `levels` gives the level of each cell."""
     averages = _averages(levels)
     return np.array([averages[a] - averages[b] for a, b in combinations(range(len(averages)), 2)])
 
@@ -57,8 +59,8 @@ def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
         for c, d in combinations(sorted(set(second)), 2):
             row = np.zeros(len(cells))
             for pair, sign in (((a, c), 1.0), ((b, c), -1.0), ((a, d), -1.0), ((b, d), 1.0)):
-                here = (cells == pair).all(1)
-                row[here] = sign / here.sum()
+                matching = (cells == pair).all(1)
+                row[matching] = sign / matching.sum()
             rows.append(row)
     return np.array(rows)
 
@@ -68,30 +70,30 @@ def estimate_contrasts(
 ) -> Effects:
     """Estimate contrasts of tables (..., m, n); each row of `weights` sums to 0.
 
-    `comparisons` is the number of contrasts that share the error (default: all); 1 judges each by itself.
+    `comparisons` is the number of contrasts that share the error (default: all); 1 judges each contrast by itself.
     """
     comparisons = len(weights) if comparisons is None else comparisons
     filled, present = fill_holes(values)
     per_seed = weights @ filled
     size = np.abs(weights).sum(1)[:, None]
-    seen = np.where(size > 0, (np.abs(weights) @ present) / np.where(size > 0, size, 1), 1.0)  # a sum of nothing is 0
+    measured = np.where(size > 0, (np.abs(weights) @ present) / np.where(size > 0, size, 1), 1.0)
     n = values.shape[-1]
-    seeds = seen.sum(-1)
+    seeds = measured.sum(-1)
     nu = np.maximum(seeds - 1, 0)
     estimate = np.where(seeds > 0, per_seed.mean(-1), np.nan)
     squares = ((per_seed - per_seed.mean(-1, keepdims=True)) ** 2).sum(-1) * np.maximum(seeds - 1, 0) / max(n - 1, 1)
-    squares = np.maximum(squares, nu * least_variance(resolution, weights))
+    squares = np.maximum(squares, nu * variance_floor(resolution, weights))
     typical = nu.mean(-1)
-    prior = np.minimum(fit_pairs(values, resolution).prior_df, _bound(filled, weights, typical))[..., None]
-    expected = _steadied(cell_variances(values, resolution), prior, typical) @ (weights**2).T
+    prior = np.minimum(fit_pairs(values, resolution).prior_df, _max_prior_df(filled, weights, typical))[..., None]
+    expected = _shrink(cell_variances(values, resolution), prior, typical) @ (weights**2).T
     total = np.maximum(prior + nu, 1e-300)
     moderated = (prior * expected + squares) / total
     own = squares / np.maximum(nu, 1e-300)
     family = student_isf(alpha / (2 * comparisons), np.maximum(total, 1)) * np.sqrt(moderated)
     share = GUARD_SHARE if comparisons > 1 else 1.0
     single = student_isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
-    known = nu > 1 - 1e-9  # below, filled holes leave hardly any spread
-    reach = np.where(known, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
+    testable = nu > 1 - 1e-9  # below two measured seeds, filled holes leave hardly any spread
+    reach = np.where(testable, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
     return Effects(estimate, estimate - reach, estimate + reach)
 
 
@@ -103,10 +105,11 @@ def estimate_gains(
     *,
     resolution: float = 0.0,
 ) -> Effects:
-    """Estimate what some rows of a table gain over others, and differences of gains, with simultaneous intervals.
+    """Estimate gains of rows of a table over other rows, and differences of gains, with simultaneous intervals.
 
-    A gain is the difference of two rows with the noise of that pair. Its interval lies inside that of the comparison of all
-    pairs. A difference of two gains is a contrast of their rows, whose noise may borrow from the gains.
+    A gain is the difference of two rows, judged with the noise of that pair. Its interval lies inside the interval of
+    the comparison of all pairs. A difference of two gains is a contrast of their rows, whose noise may borrow from the
+    gains.
 
     Args:
         values: cells x seeds, of one or many tables.
@@ -122,20 +125,20 @@ def estimate_gains(
     rows, others = (np.array(side) for side in zip(*gains, strict=True))
     middle = noise.estimate[..., rows, others]
     reach = half_widths(noise, alpha, count)[..., rows, others]
-    found = Effects(middle, middle - reach, middle + reach)
+    estimates = Effects(middle, middle - reach, middle + reach)
     if not differences:
-        return found
+        return estimates
     weights = np.zeros((len(gains), values.shape[-2]))
     weights[range(len(gains)), rows], weights[range(len(gains)), others] = 1, -1
     firsts, seconds = (np.array(side) for side in zip(*differences, strict=True))
     both = np.concatenate([weights, weights[firsts] - weights[seconds]])
-    apart = estimate_contrasts(values, both, alpha, comparisons=count, resolution=resolution)
-    parts = zip(vars(found).values(), vars(apart).values(), strict=True)
-    return Effects(*(np.concatenate([gain, every[..., len(gains) :]], -1) for gain, every in parts))
+    contrasts = estimate_contrasts(values, both, alpha, comparisons=count, resolution=resolution)
+    parts = zip(vars(estimates).values(), vars(contrasts).values(), strict=True)
+    return Effects(*(np.concatenate([gain, contrast[..., len(gains) :]], -1) for gain, contrast in parts))
 
 
-def _bound(filled: Array, weights: Array, nu: Array) -> Array:
-    """Return the maximum prior degrees of freedom for the space spanned by the contrasts."""
+def _max_prior_df(filled: Array, weights: Array, nu: Array) -> Array:
+    """Return the maximum prior degrees of freedom in the space that the contrasts span."""
     _, sizes, basis = np.linalg.svd(weights, full_matrices=False)
     basis = basis[sizes > 1e-9 * sizes.max()]
     size = max(len(basis), 1)
@@ -143,24 +146,28 @@ def _bound(filled: Array, weights: Array, nu: Array) -> Array:
     scores = scores - scores.mean(-1, keepdims=True)
     gram = np.swapaxes(scores, -1, -2) @ scores / max(filled.shape[-1] - 1, 1)
     trace = np.trace(gram, axis1=-2, axis2=-1)
-    return most_prior_df(box_epsilon(trace, (gram**2).sum((-2, -1)), size, nu), size, nu)
+    return max_prior_df(box_epsilon(trace, (gram**2).sum((-2, -1)), size, nu), size, nu)
 
 
-def _steadied(cells: Array, prior: Array, nu: Array) -> Array:
-    """Shrink each cell's noise towards the average by the prior degrees of freedom."""
+def _shrink(cells: Array, prior: Array, nu: Array) -> Array:
+    """Shrink each cell's variance towards the average, by the prior degrees of freedom."""
     weight = prior / np.maximum(prior + nu[..., None], 1e-300)
     return np.asarray(weight * cells.mean(-1, keepdims=True) + (1 - weight) * cells)
 
 
 def fill_holes(values: Array) -> tuple[Array, Array]:
-    """Fill holes with cell mean + seed effect (alternating means); return the table and the present mask."""
-    held = np.isfinite(values)
-    present = held.astype(float)
-    numbers = np.where(held, values, 0.0)
+    """Fill holes with cell mean + seed effect, from alternating means.
+
+    Returns:
+        The filled table, and an array of the same shape with 1 for values and 0 for holes.
+    """
+    finite = np.isfinite(values)
+    present = finite.astype(float)
+    numbers = np.where(finite, values, 0.0)
     cells = numbers.sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
     seeds = np.zeros_like(numbers[..., :1, :])
-    if not held.all():
+    if not finite.all():
         for _ in range(20):
             seeds = ((numbers - cells) * present).sum(-2, keepdims=True) / np.maximum(present.sum(-2, keepdims=True), 1)
             cells = ((numbers - seeds) * present).sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
-    return np.where(held, values, cells + seeds), present
+    return np.where(finite, values, cells + seeds), present

@@ -1,4 +1,4 @@
-"""Student's t intervals of means and within-seed differences that were chosen before the data were seen."""
+"""Student's t intervals of means and of paired differences that were chosen before the data were seen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.table import SeedTable
 
 
@@ -24,24 +24,24 @@ class Interval:
     high: float
 
 
-def _mean_interval(values: Sequence[float] | Array, least: float, alpha: float) -> Interval:
-    """Return the mean of the finite values with a two-sided t interval; the variance is at least `least`."""
+def _mean_interval(values: Sequence[float] | Array, floor: float, alpha: float) -> Interval:
+    """Return the mean of the finite values with a two-sided t interval; the variance is at least `floor`."""
     array = np.asarray(values, dtype=np.float64)
     array = array[np.isfinite(array)]
     n = len(array)
     mean = float(array.mean()) if n else math.nan
     if n < 2:
         return Interval(n, mean, math.nan, math.nan)
-    reach = float(student_isf(alpha / 2, n - 1)) * math.sqrt(max(float(array.var(ddof=1)), least) / n)
+    reach = float(student_isf(alpha / 2, n - 1)) * math.sqrt(max(float(array.var(ddof=1)), floor) / n)
     return Interval(n, mean, mean - reach, mean + reach)
 
 
 def cell_interval(table: SeedTable, row: int, alpha: float = 0.05) -> Interval:
     """Return the mean of one row with its 1 - alpha interval."""
-    return _mean_interval(table.values[row], float(least_variance(table.resolution)), alpha)
+    return _mean_interval(table.values[row], float(variance_floor(table.resolution)), alpha)
 
 
 def paired_difference(table: SeedTable, first: int, second: int, alpha: float = 0.05) -> Interval:
     """Return mean_j (y_first,j - y_second,j) over the seeds that both cells have, with its 1 - alpha interval."""
-    least = float(2 * least_variance(table.resolution))
-    return _mean_interval(table.values[first] - table.values[second], least, alpha)
+    floor = float(2 * variance_floor(table.resolution))
+    return _mean_interval(table.values[first] - table.values[second], floor, alpha)

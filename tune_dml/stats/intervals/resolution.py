@@ -1,17 +1,17 @@
-"""Least variance of a metric that moves in steps: equal values of a few seeds do not show that there is no noise.
+"""Variance floor of a metric that moves in steps: equal values of a few seeds do not show that there is no noise.
 
-R@1 of q queries is a multiple of h = 100 / q, so a few seeds may come out equal although more would differ. Further seeds
-may give a neighbouring value, and a variable with two neighbouring values has a variance of at most (h / 2)^2 (Popoviciu
-1935). No variance is therefore taken below
+R@1 of q queries is a multiple of h = 100 / q, so a few seeds may have equal values although more seeds would differ.
+Further seeds may give a neighbouring value, and a variable with two neighbouring values has a variance of at most
+(h / 2)^2 (Popoviciu 1935). The floor of a variance is therefore
 
-    (h / 2)^2    of a value,        sum_i w_i^2 (h / 2)^2    of a weighted sum of values,        h^2 / 2    of a difference
+    (h / 2)^2    of a value,      sum_i w_i^2 (h / 2)^2    of a weighted sum of values,      h^2 / 2    of a difference
 
-At an error of 5 % or less Student's interval on that floor contains the exact binomial one after n equal values (Clopper and
-Pearson 1934). Rounding error by itself, h^2 / 12 a value (Sheppard 1898), is not enough: "does not matter" was then wrong in
-up to 14 % (docs/log.md). If seeds differ by several steps, the floor is far below their spread and changes nothing.
+After n equal values, Student's interval on that floor contains the exact binomial one (Clopper and Pearson 1934), at an
+error of 5 % or less. The variance of rounding, h^2 / 12 a value (Sheppard 1898), is not enough: "does not matter" was
+then wrong in up to 14 % (docs/log.md). If seeds differ by several steps, the floor is far below their spread.
 
-The step of other metrics (F1, NMI, a metric of the user) is estimated from the numbers (`resolution_shown`): from the step
-of which they are multiples, and from how often two seeds of a cell give the same number. Two draws from a normal
+The step of other metrics (F1, NMI, a metric of the user) is estimated from the numbers (`resolution_shown`). It follows
+from the step of which they are multiples, and from the share of equal pairs of seeds. Two draws from a normal
 distribution of standard deviation s, rounded to steps of h, tie with a chance of about h / (2 sqrt(pi) s).
 """
 
@@ -26,10 +26,10 @@ import numpy as np
 from tune_dml.stats.intervals import Array
 
 
-def least_variance(resolution: float, weights: Array | None = None) -> Array:
-    """Return the least variance of a value with step `resolution`, or of its sums by `weights` (..., m).
+def variance_floor(resolution: float, weights: Array | None = None) -> Array:
+    """Return the smallest variance assumed for a value with step `resolution`, or for sums by `weights` (..., m).
 
-    0 for a resolution of 0, a continuous metric.
+    It is 0 for a continuous metric, whose resolution is 0.
     """
     squares = np.ones(()) if weights is None else (weights**2).sum(-1)
     return np.asarray(squares * (resolution / 2) ** 2)
@@ -38,41 +38,41 @@ def least_variance(resolution: float, weights: Array | None = None) -> Array:
 _SAME = 1e-6
 """Relative difference below which numbers count as equal, because they may be rounded to float32."""
 _UNKNOWN = 100.0
-"""Step of a metric with one distinct value: no difference is significant, nor significantly small."""
+"""Step of a metric with a single distinct value; with it, neither a difference nor equality is ever significant."""
 
 
 def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
     """Estimate the step of a metric from the values of each cell's seeds; close to 0 for a continuous metric.
 
-    The larger of the step of which all values are multiples, and 2 sqrt(pi) s p: s is the standard deviation within
-    cells, p the share of tied pairs of seeds.
+    The estimate is the larger of two: the step of which all values are multiples, and 2 sqrt(pi) s p. s is the standard
+    deviation within cells, p the share of tied pairs of seeds.
     """
     rows = [row for numbers in cells if (row := [value for value in numbers if math.isfinite(value)])]
-    seen = list(chain.from_iterable(rows))
-    if len(seen) < 2:
+    values = list(chain.from_iterable(rows))
+    if len(values) < 2:
         return 0.0
-    scale = max(map(abs, seen))
-    if max(seen) - min(seen) <= _SAME * scale:
+    scale = max(map(abs, values))
+    if max(values) - min(values) <= _SAME * scale:
         return max(_UNKNOWN, scale)
     squares = sum(float(np.var(row)) * len(row) for row in rows)
-    spread = math.sqrt(squares / max(1, len(seen) - len(rows)))
+    spread = math.sqrt(squares / max(1, len(values) - len(rows)))
     pairs = sum(len(row) * (len(row) - 1) // 2 for row in rows)
-    ties = sum(_ties(row, _SAME * scale) for row in rows)
-    return max(_common_step(seen), 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
+    ties = sum(_count_ties(row, _SAME * scale) for row in rows)
+    return max(_common_step(values), 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
 
 
 def _common_step(values: Sequence[float]) -> float:
     """Return the largest step of which all differences are multiples (Euclid's algorithm); 0 if all are equal."""
-    least, same = min(values), _SAME * max(map(abs, values))
+    lowest, tolerance = min(values), _SAME * max(map(abs, values))
     step = 0.0
     for value in set(values):
-        other = value - least
-        while other > same:
-            step, other = other, math.fmod(step, other)
+        remainder = value - lowest
+        while remainder > tolerance:
+            step, remainder = remainder, math.fmod(step, remainder)
     return step
 
 
-def _ties(row: Sequence[float], same: float) -> int:
+def _count_ties(row: Sequence[float], tolerance: float) -> int:
     """Count the pairs of equal numbers."""
-    apart = np.abs(np.subtract.outer(row, row))
-    return (int((apart <= same).sum()) - len(row)) // 2
+    distances = np.abs(np.subtract.outer(row, row))
+    return (int((distances <= tolerance).sum()) - len(row)) // 2

@@ -2,14 +2,16 @@
 
 A half-width is the larger of two:
 
-    the family's   t(1 - alpha / (2 c); d0 + nu) s~ / sqrt(shared)      c comparisons, moderated noise (`noise`), Bonferroni
-    the pair's     t(1 - alpha / 3; nu) s_guard / sqrt(shared)          its own paired t interval, nothing borrowed
+    the family's   t(1 - alpha / (2 c); d0 + nu) s~ / sqrt(shared)   c comparisons, moderated noise (`noise`), Bonferroni
+    the pair's     t(1 - alpha / 3; nu) s_guard / sqrt(shared)       its own paired t interval, without borrowed noise
 
-(alpha / 2 with a single comparison. s_guard^2 joins the pair's own variance and the sum of its two cells' own (`noise`); a lost
-seed's degree of freedom is filled with the average pair's noise.) The first keeps the family's error at alpha. The second
-requires that a paired t test of the two cells makes the statement too, so no claim rests on borrowed noise alone: a slope of
-the knob that differs from seed to seed moves many pairs together and hides in pooled noise. Pairs that share fewer than two
-seeds take the best bound that the other intervals imply: those of A - B and B - C bound A - C.
+With a single comparison, alpha / 3 is alpha / 2. s_guard^2 combines the pair's own variance with the sum of its two
+cells' own variances (`noise`); the average pair's noise replaces the degree of freedom of a lost seed.
+
+The first keeps the family's error at alpha. The second requires that a paired t test of the two cells makes the same
+statement, so no claim rests on borrowed noise alone. Otherwise a slope of the knob that differs from seed to seed,
+which moves many pairs together, would disappear in pooled noise. Pairs that share fewer than two seeds get the best
+bound that the other intervals imply: the bounds of A - B and B - C bound A - C.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, split_between_c
 
 ALGORITHM = "moderated paired t intervals, Bonferroni over the comparisons, none narrower than the pair's own"
 
-
 GUARD_SHARE = 2 / 3
 """Level of the pair's own interval as a share of alpha, with several comparisons."""
 
@@ -44,12 +45,12 @@ class Bounds:
         """Return the intervals of the values times 1 or -1."""
         return self if sign == 1 else Bounds(-self.estimate, -self.high, -self.low)
 
-    def implied(self) -> Bounds:
-        """Return the intervals that follow jointly: bounds of A - B and B - C bound A - C."""
+    def tightened(self) -> Bounds:
+        """Return the intervals narrowed by each other: bounds of A - B and B - C bound A - C."""
         low, high = self.low, self.high
-        for through in range(low.shape[-1]):
-            low = np.maximum(low, low[..., :, [through]] + low[..., [through], :])
-            high = np.minimum(high, high[..., :, [through]] + high[..., [through], :])
+        for cell in range(low.shape[-1]):
+            low = np.maximum(low, low[..., :, [cell]] + low[..., [cell], :])
+            high = np.minimum(high, high[..., :, [cell]] + high[..., [cell], :])
         return Bounds(self.estimate, low, high)
 
 
@@ -58,26 +59,27 @@ def all_pairs(
 ) -> Bounds:
     """Return intervals of all differences; the chance that any of them is wrong is at most `alpha`.
 
-    Only differences between the cells of `among`, (..., m), share `alpha` and get intervals.
+    `among`, (..., m), restricts the comparisons, which share `alpha`, to some cells; other differences are unbounded.
     """
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
     if among is None:
-        return _closed(noise, half_widths(noise, alpha, m * (m - 1) // 2))
+        return _bounds(noise, half_widths(noise, alpha, m * (m - 1) // 2))
     count = among.sum(-1)
     reach = half_widths(noise, alpha, count * (count - 1) // 2)
-    return _closed(noise, np.where(among[..., :, None] & among[..., None, :], reach, np.inf))
+    return _bounds(noise, np.where(among[..., :, None] & among[..., None, :], reach, np.inf))
 
 
 def at_most(
     values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, rows: Sequence[int] | None = None
 ) -> Array:
-    """Return an upper bound of each |difference|, (..., m, m): every pair by itself at one-sided `alpha`, not corrected.
+    """Return an upper bound of each |difference|, (..., m, m): each pair at one-sided `alpha`, not corrected.
 
-    Only for `rows`, if given: (..., rows, m). Infinite for a pair that shares fewer than two seeds.
+    With `rows`, only their pairs are returned, (..., rows, m). A pair that shares fewer than two seeds has an infinite
+    bound.
 
-    These bounds are for statements about all differences ("every difference is below the margin"). Such a statement is wrong
-    only if the largest true difference is judged wrongly: an intersection-union test (Berger 1982).
+    Use these bounds for statements about all differences ("every difference is below the margin"). Such a statement is
+    wrong only if the largest true difference is judged wrongly: an intersection-union test (Berger 1982).
     """
     noise = noise or fit_pairs(values)
     of = np.s_[..., :, :] if rows is None else np.s_[..., list(rows), :]
@@ -92,8 +94,8 @@ def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise 
     column = np.s_[..., [baseline]]
     reach = half_widths(noise, alpha, noise.shared.shape[-1] - 1, beside=True, of=column)[..., 0]
     estimate = noise.estimate[..., baseline]
-    blind = ~np.isfinite(reach)
-    low, high = np.where(blind, -np.inf, estimate - reach), np.where(blind, np.inf, estimate + reach)
+    unbounded = ~np.isfinite(reach)
+    low, high = np.where(unbounded, -np.inf, estimate - reach), np.where(unbounded, np.inf, estimate + reach)
     low[..., baseline] = high[..., baseline] = 0.0
     return Bounds(estimate, low, high)
 
@@ -101,23 +103,23 @@ def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise 
 def comparison_bars(bounds: Bounds, means: Sequence[float] | Array) -> Array:
     """Return half a comparison bar per cell, so that cells whose bars do not overlap differ; NaN if unbounded.
 
-    The squared half-widths are split between the two cells of each pair, then all bars grow by one factor until every pair
-    is covered. `means`: where the bars are drawn. Means of cells that lack seeds differ by more than their paired
-    difference; the bars cover that too.
+    The squared half-widths are split between the two cells of each pair. All bars are then multiplied by the smallest
+    factor that covers every pair. The bars are drawn around `means`. If cells lack seeds, the difference of their means
+    is not their paired difference; the bars cover that as well.
     """
-    beside = np.subtract.outer(np.asarray(means), np.asarray(means)) - bounds.estimate
-    reach = np.maximum(bounds.high - bounds.estimate, bounds.estimate - bounds.low) + np.abs(beside)
+    offset = np.subtract.outer(np.asarray(means), np.asarray(means)) - bounds.estimate
+    reach = np.maximum(bounds.high - bounds.estimate, bounds.estimate - bounds.low) + np.abs(offset)
     m = len(reach)
-    blind = ~np.isfinite(reach)
-    kept = np.flatnonzero(blind.sum(1) < m - 1)
+    unbounded = ~np.isfinite(reach)
+    kept = np.flatnonzero(unbounded.sum(1) < m - 1)
     bars = np.full(m, np.nan)
-    if len(kept) < 2 or blind[np.ix_(kept, kept)].any():
+    if len(kept) < 2 or unbounded[np.ix_(kept, kept)].any():
         return bars
     within = reach[np.ix_(kept, kept)]
     share = split_between_cells(within**2)
     size = np.sqrt(np.maximum(share, 0.1 * share.mean()))
-    together = size[:, None] + size[None, :]
-    factor = np.divide(within, together, out=np.zeros_like(within), where=together > 0).max()
+    sums = size[:, None] + size[None, :]
+    factor = np.divide(within, sums, out=np.zeros_like(within), where=sums > 0).max()
     bars[kept] = factor * size
     return bars
 
@@ -134,9 +136,14 @@ def half_widths(
 ) -> Array:
     """Return half the width of every pair's interval; infinite without a noise estimate.
 
-    `comparisons`: one number, or one for each table. `beside`: [i, k] is for the family of comparisons with k alone. `each`,
-    (..., m): number of cells that share the error of a comparison of row i. `of`: index of the requested pairs that keeps
-    both axes.
+    Args:
+        noise: noise of the pairs.
+        alpha: the error of all comparisons together.
+        comparisons: number of comparisons, or an array with a number for each table.
+        sides: 1 or 2 sides of the interval.
+        beside: whether [i, k] belongs to the comparisons of all cells with k, rather than of all pairs.
+        each: (..., m), number of cells that share the error of a comparison of row i.
+        of: index of the requested pairs, which keeps both axes.
     """
     count = np.maximum(1, comparisons)[..., None, None]
     if each is not None:
@@ -151,7 +158,7 @@ def half_widths(
 
 
 def own_half_widths(noise: PairNoise, alpha: float) -> Array:
-    """Return half-widths by each pair's own one-sided paired t test at `alpha`, not corrected."""
+    """Return the half-widths of each pair's own one-sided paired t test at `alpha`, not corrected."""
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = _quantile(np.asarray(alpha), noise.shared - 1) * np.sqrt(noise.own / noise.shared)
     return np.where(noise.testable, reach, np.inf)
@@ -159,35 +166,35 @@ def own_half_widths(noise: PairNoise, alpha: float) -> Array:
 
 def _quantile(tails: Array, df: Array) -> Array:
     """Return Student's t upper quantiles for the tail probability of each table."""
-    # if no seed is lost, one number serves millions of pairs
-    if tails.size == 1 and df.size and (least := df.min()) == df.max():
-        return np.broadcast_to(_quantile_of(tails.item(), np.array([least])), df.shape)
+    # if no seed is lost, millions of pairs have one quantile
+    if tails.size == 1 and df.size and (common := df.min()) == df.max():
+        return np.broadcast_to(_quantile_of(tails.item(), np.array([common])), df.shape)
     quantiles = np.empty(np.shape(df))
     for tail in np.unique(tails):
-        of = np.broadcast_to(tails == tail, quantiles.shape)
-        quantiles[of] = _quantile_of(float(tail), df[of])
+        has_tail = np.broadcast_to(tails == tail, quantiles.shape)
+        quantiles[has_tail] = _quantile_of(float(tail), df[has_tail])
     return quantiles
 
 
 def _quantile_of(tail: float, df: Array) -> Array:
-    """Return the quantiles of one tail probability; equal degrees of freedom are computed once."""
-    distinct, where = np.unique(np.maximum(df, 1.0), return_inverse=True)
+    """Return the quantiles of one tail probability, computed once for equal degrees of freedom."""
+    distinct, index = np.unique(np.maximum(df, 1.0), return_inverse=True)
     nodes = distinct
     if len(distinct) > 2000:  # interpolated in 1 / df: at most 0.05 % too wide
         nodes = np.geomspace(distinct[0], distinct[-1], 2000)
     quantiles = np.interp(-1 / distinct, -1 / nodes, np.asarray(student_isf(tail, nodes), dtype=np.float64))
-    return np.asarray(quantiles[where].reshape(np.shape(df)))
+    return np.asarray(quantiles[index].reshape(np.shape(df)))
 
 
-def _closed(noise: PairNoise, reach: Array) -> Bounds:
-    blind = ~np.isfinite(reach)
-    low = np.where(blind, -np.inf, noise.estimate - reach)
-    high = np.where(blind, np.inf, noise.estimate + reach)
+def _bounds(noise: PairNoise, reach: Array) -> Bounds:
+    unbounded = ~np.isfinite(reach)
+    low = np.where(unbounded, -np.inf, noise.estimate - reach)
+    high = np.where(unbounded, np.inf, noise.estimate + reach)
     diagonal = np.eye(reach.shape[-1], dtype=bool)
-    return close(noise.estimate, np.where(diagonal, 0.0, low), np.where(diagonal, 0.0, high))
+    return complete_bounds(noise.estimate, np.where(diagonal, 0.0, low), np.where(diagonal, 0.0, high))
 
 
-def close(estimate: Array, low: Array, high: Array) -> Bounds:
-    """Return the intervals, with bounds of untestable pairs implied by the others."""
+def complete_bounds(estimate: Array, low: Array, high: Array) -> Bounds:
+    """Return the intervals; untestable pairs get the bounds that the other intervals imply."""
     bounds = Bounds(estimate, low, high)
-    return bounds if np.isfinite(low).all() and np.isfinite(high).all() else bounds.implied()
+    return bounds if np.isfinite(low).all() and np.isfinite(high).all() else bounds.tightened()

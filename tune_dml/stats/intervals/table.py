@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, some_pair_is_testable
+from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, has_testable_pair
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ class SeedTable:
     """Shape (m, n); NaN where a trial has no value (yet)."""
     excluded: tuple[ExcludedCell, ...] = ()
     resolution: float = 0.0
-    """Step of the values (`resolution`), 0 for a continuous metric. Averages over r cells have a cell's step / sqrt(r),
-    because their least variance is a cell's / r."""
+    """Step of the values (`resolution`); 0 for a continuous metric.
+
+    An average over r cells has a cell's step / sqrt(r), because its variance floor is a cell's / r."""
 
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.labels), len(self.seeds)):
@@ -55,9 +56,9 @@ class SeedTable:
         return cls(tuple(cells), tuple(seeds), array, tuple(excluded), resolution)
 
     def without(self, labels: Iterable[str]) -> SeedTable:
-        """Return the table without some cells."""
-        left_out = set(labels)
-        return self._of_rows([row for row, label in enumerate(self.labels) if label not in left_out])
+        """Return the table without the cells of these labels."""
+        excluded = set(labels)
+        return self._of_rows([row for row, label in enumerate(self.labels) if label not in excluded])
 
     def with_numbers(self) -> SeedTable:
         """Return the table without the cells that have no value."""
@@ -68,7 +69,7 @@ class SeedTable:
         return self if sign == 1 else replace(self, values=sign * self.values)
 
     def _of_rows(self, rows: list[int]) -> SeedTable:
-        """Return the table itself, with its cached noise, if no row is left out."""
+        """Return the table of some rows; for all rows that is this table, whose noise may be cached."""
         if len(rows) == len(self.labels):
             return self
         return replace(self, labels=tuple(self.labels[row] for row in rows), values=self.values[rows])
@@ -81,7 +82,7 @@ class SeedTable:
     @cached_property
     def testable(self) -> bool:
         """Whether two cells share two seeds, so that noise can be estimated."""
-        return some_pair_is_testable(self.values)
+        return has_testable_pair(self.values)
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -1,26 +1,28 @@
 """Race between cells in paired blocks of seeds: decides which cells need further seeds.
 
-After each block of seeds every difference has intervals at the level that this look may spend (`looks`). Intervals of earlier
-looks stay valid, so they are intersected. The leader is the running cell with the best mean. A cell is settled, and gets no
-further seed, when it is significantly worse than some cell ("worse"), or when its difference to the leader lies
-significantly within the margin ("tied"). Until some difference is significantly larger than the margin, so that the knob
-matters, a cell is "worse" only if it is so by more than the margin. Afterwards any amount suffices, because no number of
-seeds could tell a gap that equals the margin from the margin. The leader runs while any cell is open, because comparisons
-need its seeds. A cell whose leader is overtaken opens again unless it is tied with the new one. When all cells are settled
-the leader is significantly within the margin of the best.
+After each block of seeds, every difference has an interval at the error level of this look (`looks`). Intervals of
+earlier looks stay valid, so they are intersected. The leader is the running cell with the best mean. A cell is settled,
+and gets no further seed, in two cases. It is significantly worse than some cell ("worse"), or its difference to the
+leader lies significantly within the margin ("tied").
 
-"Worse" and "matters" may be wrong for any pair, so they take the simultaneous intervals of all pairs. "Tied" is wrong only
-for a cell more than a margin behind the leader, whose mean is (nearly) above that of the true best. So only the m - 1 pairs
-with the true best can err, one-sided. Pairs closer than the margin cannot be tied wrongly, and pairs further apart can
-hardly be "worse" wrongly, so both share one level.
+The knob matters once some difference is significantly larger than the margin. Until then a cell is "worse" only if it
+is worse by more than the margin. Afterwards any significant amount suffices, because no number of seeds distinguishes a
+difference that equals the margin from the margin. The leader runs while any cell is open, because comparisons need its
+seeds. If another cell takes the lead, a tied cell opens again unless it is tied with the new leader. When all cells are
+settled, the leader is significantly within the margin of the best.
 
-A look's level is shared among the m running cells, whose differences it may still narrow. The intervals of a stopped cell
-stay as they were, and its share goes to the others, as in Holm's procedure (Maurer and Bretz 2013 for looks). Until it is
-known whether the knob matters, tied cells keep their share: "does not matter" is a statement about them too.
+"Worse" and "matters" may be wrong for any pair, so they use the simultaneous intervals of all pairs. "Tied" is wrong
+only for a cell more than a margin behind the leader, whose mean is (nearly) above that of the true best. So only the m
+- 1 pairs with the true best can err, one-sided. Pairs closer than the margin cannot be tied wrongly, and pairs further
+apart can hardly be "worse" wrongly, so both verdicts share one level.
 
-A trial without a number settles nothing by itself. A cell leaves the race when every trial of a block that did not fail
-diverged. A failed trial (a full disk, a lost worker) is a hole: its cell runs in the next block. A cell whose last
-`MOST_FAILED` trials failed gets no more seeds. The race continues among the others, and then is "ended", not "decided".
+A look's level is shared among the m running cells. The intervals of a stopped cell are kept, and its share goes to the
+others, as in Holm's procedure (Maurer and Bretz 2013 for looks). Tied cells keep their share until the knob matters,
+because "does not matter" is a statement about them too.
+
+A trial without a value settles no cell by itself. A cell leaves the race if all trials of a block that did not fail
+have diverged. A failed trial (a full disk, a lost worker) is a hole: its cell runs in the next block. A cell whose last
+`MAX_FAILURES` trials failed gets no more seeds. The race continues among the others; it is then "ended", not "decided".
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths
 
 FIRST_LOOK = 3
-"""Seeds at the first look; two seeds cannot tell noise from differences."""
-MOST_FAILED = 8
+"""Seeds at the first look; with two seeds, noise cannot be distinguished from differences."""
+MAX_FAILURES = 8
 """Number of consecutive failed trials after which a cell gets no more seeds."""
-_HELD_LEAD = 0.1
+_LEAD_BONUS = 0.1
 """Share of the margin by which a new leader must exceed the old one."""
 
 
@@ -56,22 +58,21 @@ class RaceState:
     leader: NDArray[np.intp]
     worse: Mask
     tied: Mask
-    """Tied with the leader, which includes the leader; a baseline significantly above it counts as tied."""
+    """Cells tied with the leader, and the leader itself; a baseline significantly above the leader counts as tied."""
     matters: Mask
-    """Whether some difference is significantly larger than the margin."""
-
+    """Whether any difference is significantly larger than the margin."""
     diverged: Mask
-    """Cells that left the race because all trials of a block that did not fail diverged."""
+    """Cells that left the race because their trials diverged."""
     failed: Mask
-    """Cells whose last `MOST_FAILED` trials failed; they get no more seeds."""
+    """Cells whose last `MAX_FAILURES` trials failed; they get no more seeds."""
 
     @property
     def settled(self) -> Mask:
         """Cells that need no more seeds, by evidence or because they diverged."""
-        known = self.worse | self.tied
-        alone = np.asarray((self.worse | self.diverged | self._leads).all(-1))
-        by_itself = self._leads & (self.failed | self.diverged) & ~alone[..., None]  # tied with nobody else
-        return np.asarray((known & ~by_itself) | self.diverged)
+        judged = self.worse | self.tied
+        only_leader_left = np.asarray((self.worse | self.diverged | self._leads).all(-1))
+        lost_leader = self._leads & (self.failed | self.diverged) & ~only_leader_left[..., None]
+        return np.asarray((judged & ~lost_leader) | self.diverged)
 
     @property
     def lost(self) -> Mask:
@@ -99,7 +100,7 @@ class RaceState:
         return np.asarray(np.arange(self.worse.shape[-1]) == self.leader[..., None])
 
     def of(self, rows: Sequence[int], margin: float, sign: float = 1.0) -> RaceStanding:
-        """Return the findings of one table's race about some cells; sign -1 means smaller is better."""
+        """Return the findings of a single race about the cells `rows`; `sign` is -1 if smaller is better."""
         square, cells = np.ix_(rows, rows), list(rows)
         low, high = (self.low, self.high) if sign > 0 else (-self.high, -self.low)
         settled = self.ended and self.settled[cells].all()
@@ -117,21 +118,21 @@ class RaceState:
 
 @dataclass(frozen=True, eq=False)
 class RaceStanding:
-    """Findings of a race about some cells, in the requested order."""
+    """Findings of a race about the requested cells, in the requested order."""
 
     low: Array
     high: Array
-    """As in `RaceState`."""
+    """Bounds as in `RaceState`."""
     at_most: Array
     """[i, k]: upper bound of |difference|, simultaneous over the pairs with the best cell."""
     behind: Array
     """Upper bound of the distance to the leader."""
     worse: Mask
-    """Significantly worse than another of these cells."""
+    """Cells that are significantly worse than another of these cells."""
     tied: Mask
-    """Tied with the leader; all false if a lost cell may be better."""
+    """Cells tied with the leader; all false if a lost cell may be better."""
     flat: bool
-    """Whether the race ended with every cell settled and no difference larger than the margin."""
+    """Whether the race settled every cell without a difference larger than the margin."""
     margin: float
 
     def narrow(self, bounds: Bounds) -> Bounds:
@@ -139,7 +140,7 @@ class RaceStanding:
         return Bounds(bounds.estimate, np.maximum(bounds.low, self.low), np.minimum(bounds.high, self.high))
 
 
-def standing(
+def judge_race(
     values: Array,
     margin: float,
     level: float,
@@ -148,15 +149,15 @@ def standing(
     compared: Mask | None = None,
     resolution: float = 0.0,
 ) -> RaceState:
-    """Judge a table of cells x seeds at the level of this look; larger is better.
+    """Judge one look at a race; larger is better.
 
     Args:
-        values: NaN for seeds after a cell stopped.
+        values: cells x seeds, of one or many tables; NaN for seeds after a cell stopped.
         margin: the smallest difference that matters.
         level: the error level of this look.
-        so_far: the result of the previous look.
-        compared: cells whose differences decide whether the knob matters. A baseline is not compared; until that is
-            decided it neither leads nor settles the others.
+        so_far: the state after the previous look.
+        compared: cells whose differences decide whether the knob matters; a baseline is not among them. Until the knob
+            matters, cells that are not compared neither lead nor settle others.
         resolution: the step of the values.
 
     Raises:
@@ -169,19 +170,19 @@ def standing(
     if so_far is not None:
         running = running & so_far.runs
         sharing = running | (so_far.tied & ~so_far.matters[..., None])
-    low, high, ahead, known = _limits(values, level, sharing, resolution)
+    low, high, ahead, estimates = _limits(values, level, sharing, resolution)
     m = values.shape[-2]
     if so_far is not None:
         low, high = np.maximum(low, so_far.low), np.minimum(high, so_far.high)
         ahead = np.minimum(ahead, so_far.ahead)
     counts = np.ones(m, dtype=bool) if compared is None else compared
     matters = np.asarray(((low > margin) & counts[:, None] & counts).any((-2, -1)))
-    asked = matters[..., None, None] | counts[:, None] | ~counts  # a baseline far ahead must not end the question
-    worse = ((low > np.where(matters, 0.0, margin)[..., None, None]) & asked).any(-2)
-    alive = running & ~worse & (matters[..., None] | counts)
-    merit = np.where(np.where(alive.any(-1, keepdims=True), alive, ~worse), known.mean(-1), -np.inf)
+    may_settle = matters[..., None, None] | counts[:, None] | ~counts  # a baseline far ahead must not settle the knob
+    worse = ((low > np.where(matters, 0.0, margin)[..., None, None]) & may_settle).any(-2)
+    may_lead = running & ~worse & (matters[..., None] | counts)
+    merit = np.where(np.where(may_lead.any(-1, keepdims=True), may_lead, ~worse), estimates.mean(-1), -np.inf)
     if so_far is not None:
-        merit += np.where(np.arange(m) == so_far.leader[..., None], _HELD_LEAD * margin, 0.0)
+        merit += np.where(np.arange(m) == so_far.leader[..., None], _LEAD_BONUS * margin, 0.0)
     leader = merit.argmax(-1)
     to_leader = leader[..., None, None]
     leads_by = np.take_along_axis(ahead, to_leader, -2)[..., 0, :]
@@ -193,16 +194,16 @@ def standing(
 
 
 def _limits(values: Array, level: float, sharing: Mask, resolution: float) -> tuple[Array, Array, Array, Array]:
-    """Return `low`, `high` and `ahead` of this look alone, for the cells that share it, and the estimates."""
+    """Return `low`, `high` and `ahead` of this look alone, for the cells that share its level, and the estimates."""
     noise = fit_pairs(values, resolution)
     bounds = all_pairs(values, level, noise, among=sharing)
-    known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
+    estimates = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
     reach = half_widths(noise, level, sharing.sum(-1) - 1, sides=1, beside=True)
     reach = np.where(
         sharing[..., :, None] & sharing[..., None, :], np.maximum(reach, np.swapaxes(reach, -1, -2)), np.inf
     )
-    ahead = np.where(np.eye(values.shape[-2], dtype=bool), 0.0, known + reach)
-    return bounds.low, bounds.high, np.minimum(ahead, bounds.high), known
+    ahead = np.where(np.eye(values.shape[-2], dtype=bool), 0.0, estimates + reach)
+    return bounds.low, bounds.high, np.minimum(ahead, bounds.high), estimates
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,20 +217,20 @@ class Outcomes:
     """Trials that ended without a value and did not diverge."""
 
     def first(self, seeds: int) -> Outcomes:
-        """Return the outcomes of the first seeds."""
+        """Return the outcomes of the first `seeds` seeds."""
         return Outcomes(self.values[..., :seeds], self.diverged[..., :seeds], self.failed[..., :seeds])
 
     def diverged_since(self, seed: int) -> Mask:
-        """Return the cells with a diverged trial and no value since a seed, (..., cells)."""
-        numbers = np.isfinite(self.values[..., seed:]).any(-1)
-        return np.asarray(self.diverged[..., seed:].any(-1) & ~numbers)
+        """Return whether each cell has a diverged trial and no value since a seed, (..., cells)."""
+        has_value = np.isfinite(self.values[..., seed:]).any(-1)
+        return np.asarray(self.diverged[..., seed:].any(-1) & ~has_value)
 
     @property
     def failed_in_succession(self) -> NDArray[np.intp]:
-        """Number of each cell's last trials that failed consecutively, (..., cells)."""
-        place = np.arange(1, self.values.shape[-1] + 1)
-        last = np.where(np.isfinite(self.values) | self.diverged, place, 0).max(-1, keepdims=True)
-        return np.asarray((self.failed & (place > last)).sum(-1))
+        """Number of consecutive failures at the end of each cell's trials, (..., cells)."""
+        position = np.arange(1, self.values.shape[-1] + 1)
+        last_result = np.where(np.isfinite(self.values) | self.diverged, position, 0).max(-1, keepdims=True)
+        return np.asarray((self.failed & (position > last_result)).sum(-1))
 
 
 def judge_block(
@@ -242,15 +243,15 @@ def judge_block(
     compared: Mask | None = None,
     resolution: float = 0.0,
 ) -> RaceState:
-    """Judge a table after another block of seeds, the first of which is number `since`; see `standing`.
+    """Judge a race after another block of seeds, which begins at seed number `since`; see `judge_race`.
 
     Values of cells that left the race, because they diverged or failed repeatedly, are ignored from then on.
     """
-    diverged, failed = outcomes.diverged_since(since), outcomes.failed_in_succession >= MOST_FAILED
+    diverged, failed = outcomes.diverged_since(since), outcomes.failed_in_succession >= MAX_FAILURES
     if so_far is not None:
         diverged = diverged | so_far.diverged
-    seen = np.where((diverged | failed)[..., None], np.nan, outcomes.values)
-    race = standing(seen, margin, level, so_far, compared=compared, resolution=resolution)
+    values = np.where((diverged | failed)[..., None], np.nan, outcomes.values)
+    race = judge_race(values, margin, level, so_far, compared=compared, resolution=resolution)
     return replace(race, diverged=diverged, failed=failed)
 
 
@@ -262,20 +263,20 @@ def replay(
     compared: Mask,
     resolution: float = 0.0,
 ) -> RaceState:
-    """Judge every look of one table's race again, in order, up to the end of the race.
+    """Judge every look of a single race again, in order, up to the end of the race.
 
     Args:
         outcomes: results of its trials.
-        margin: see `standing`.
+        margin: see `judge_race`.
         judged: (seeds, level) of every look.
-        compared: see `standing`.
-        resolution: see `standing`.
+        compared: see `judge_race`.
+        resolution: see `judge_race`.
 
     Raises:
         ValueError: without a look.
     """
     if not judged:
-        raise ValueError("`judged` must name at least one look")
+        raise ValueError("`judged` must contain at least one look")
     race, since = None, 0
     for seeds, level in judged:
         block = outcomes.first(seeds)
@@ -288,5 +289,5 @@ def replay(
 
 
 def next_look(seeds: int) -> int:
-    """Return the seeds at the next look; blocks grow by a quarter, so that late looks spend little error."""
+    """Return the number of seeds at the next look; it grows by a quarter, so that late looks spend little error."""
     return max(FIRST_LOOK, round(1.25 * seeds))

@@ -1,18 +1,20 @@
 """Verdict on which cell is the best, and whether it lies inside the tested range of a knob.
 
-    candidates   Hsu's (1984) multiple comparisons with the best: a cell is out if another one is significantly better, at
-                 one-sided alpha / (m - 1). A cell is out too if an interval of all pairs says that another one is better,
-                 so that no value is called both best and significantly worse. Those intervals are nearly always the wider
-                 ones: the true best stays in with probability 1 - alpha (benchmarks/verdict_contrasts.py)
-    edge         an outermost value is significantly better than every other one. That is an intersection-union test, not
-                 corrected for the other values, because all comparisons must succeed. Each end has alpha / 2, because both
-                 may be equal and best, and its pairs' own paired t tests must agree. Such a value is the only candidate, and
-                 an edge that is the only candidate is claimed too
+    candidates   Hsu's (1984) multiple comparisons with the best: a cell is excluded if another cell is significantly
+                 better, at one-sided alpha / (m - 1). A cell is also excluded if an interval of all pairs shows another
+                 cell to be better, so that no value is called both best and significantly worse. Those intervals are
+                 nearly always the wider ones: the true best remains with probability 1 - alpha
+                 (benchmarks/verdict_contrasts.py)
+    edge         an outermost value is significantly better than every other value. That is an intersection-union test,
+                 not corrected for the other values, because all comparisons must succeed. Each end has alpha / 2,
+                 because both ends may be equal and best, and its pairs' own paired t tests must agree. Such a value is
+                 the only candidate. An edge is also claimed if the outermost value is the only candidate for another
+                 reason
     interior     neither outermost value is a candidate; for equal cells this happens with probability alpha at most
     within       cells whose distance to the best is significantly below the margin (Edwards and Hsu 1983)
 
-All statements are about the values that trained. `judge_best` takes a cells x seeds array with larger numbers better. If its
-rows are averages over a grid, `crossed` has the cells, and all statements about a knob use the noise of the cells.
+All statements are about the values that trained. `judge_best` takes a cells x seeds array in which larger is better. If
+its rows are averages over a grid, `crossed` has the cells of the grid, whose noise is used.
 
 `extension` gives the next values to try beyond an edge.
 """
@@ -48,7 +50,7 @@ class BestBounds:
     candidates: Mask
     """Cells that may be the best."""
     alone: Mask
-    """The cell that is significantly better than every other, each cell tested at half the level."""
+    """The cell, if any, that is significantly better than every other; each cell is tested at half the level."""
     behind: Array
     """Upper bound of the distance to the best (0 or more), infinite if unknown."""
 
@@ -64,7 +66,7 @@ class Best:
     within: tuple[int, ...]
     """Adjacent rows that are significantly within the margin of the best, in the knob's order."""
     behind: tuple[float, ...] = ()
-    """Upper bound of each row's distance to the best, infinite if unknown; empty without noise estimate."""
+    """Upper bound of each row's distance to the best, infinite if unknown; empty without a noise estimate."""
 
 
 def compare_with_best(
@@ -82,9 +84,9 @@ def compare_with_best(
         values: cells x seeds, of one or many tables.
         alpha: the error that this look may spend.
         noise: noise of the values, if known already.
-        pairs: reported intervals of all pairs, with which the bounds agree; computed if not given.
-        crossed: the cells behind the rows of one table, if these are averages; needs `pairs`.
-        tuned: the settings of which each row is the best, if rows are tuned.
+        pairs: reported intervals of all pairs, with which the bounds must agree; computed if not given.
+        crossed: the cells behind the rows of one table, if the rows are averages; needs `pairs`.
+        tuned: the settings of each row, if a row is the best of its settings.
     """
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
@@ -97,17 +99,17 @@ def compare_with_best(
         single = _reach_of_averages(crossed, m, alpha / 2, 1)
     else:
         family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
-        # half the level for each edge; by the pair's own noise too, because that of the two edges may be the largest of all
+        # each edge has half the level; the pair's own noise counts too, because it may be largest between the two edges
         single = np.fmax(half_widths(noise, alpha, 1, sides=2), own_half_widths(noise, alpha / 2))
     diagonal = np.eye(m, dtype=bool)
     beaten = ((lead - family > 0) | (pairs.low > 0)) & ~diagonal
     candidates = np.asarray(~beaten.any(-2))
     alone = np.asarray(((lead - single > 0) | diagonal).all(-1) & (m > 1)) & candidates
     candidates = np.where(alone.any(-1, keepdims=True), alone, candidates)
-    # lead_il - family_il bounds y_i - y_l from below; the best is one of the candidates
-    lag = np.where(candidates[..., None, :] & ~diagonal, family - lead, -np.inf).max(-1)
-    behind = np.maximum(lag, 0.0) if m > 1 else np.zeros(lag.shape)
-    return BestBounds(candidates, alone, _no_nearer(behind, candidates, pairs))
+    # lead_il - family_il is a lower bound of y_i - y_l, and the best is one of the candidates
+    distance = np.where(candidates[..., None, :] & ~diagonal, family - lead, -np.inf).max(-1)
+    behind = np.maximum(distance, 0.0) if m > 1 else np.zeros(distance.shape)
+    return BestBounds(candidates, alone, _consistent(behind, candidates, pairs))
 
 
 def _reach_of_averages(crossed: FullGrid, levels: int, alpha: float, comparisons: int) -> Array:
@@ -136,15 +138,23 @@ def judge_best(
     crossed: FullGrid | None = None,
     tuned: TunedLevels | None = None,
 ) -> Best:
-    """Judge where the best of the cells lies; `knob` is the value of each cell, in any order.
+    """Judge whether the best value of a knob lies at an edge or in the interior of the values that trained.
 
-    `matters` is whether the sensitivity verdict is "sensitive"; no place is claimed otherwise. Cells without numbers are left
-    out, so edges are those of the values that trained. `raced` has the findings of a race about the cells. Values move in
-    steps of `resolution`. `noise`, `pairs`, `crossed`, `tuned`: see `compare_with_best`, for the rows that trained, in their
-    order; `pairs` are the intervals of the sensitivity verdict.
+    Args:
+        values: cells x seeds; larger is better, and cells without values are left out.
+        knob: value of each cell, in any order.
+        margin: the smallest difference that matters.
+        matters: whether the sensitivity verdict is "sensitive"; otherwise no position is claimed.
+        alpha: the error that this look may spend.
+        raced: findings of a race about the cells.
+        resolution: the step of the values.
+        noise: see `compare_with_best`; here for the rows that trained, in their order, as the following arguments.
+        pairs: the intervals of the sensitivity verdict.
+        crossed: see `compare_with_best`.
+        tuned: see `compare_with_best`.
     """
-    every = crossed is not None or tuned is not None
-    trained = np.arange(len(values)) if every else np.flatnonzero(np.isfinite(values).any(-1))
+    all_trained = crossed is not None or tuned is not None
+    trained = np.arange(len(values)) if all_trained else np.flatnonzero(np.isfinite(values).any(-1))
     if len(trained) < 2:
         return Best("undecided", "fewer than two values trained", tuple(trained.tolist()), ())
     if noise is None or len(trained) < len(values):
@@ -153,44 +163,44 @@ def judge_best(
         pairs = all_pairs(values[trained], alpha, noise) if tuned is None else tuned.pairs(alpha)
     bounds = compare_with_best(values[trained], alpha, noise, pairs=pairs, crossed=crossed, tuned=tuned)
     if raced is not None:
-        bounds = _after_race(bounds, raced, pairs, trained, margin)
+        bounds = _narrow_by_race(bounds, raced, pairs, trained, margin)
     ordered = np.argsort(np.asarray(knob)[trained], kind="stable")
     bounds = BestBounds(bounds.candidates[ordered], bounds.alone[ordered], bounds.behind[ordered])
     order = trained[ordered]
     lead = np.nan_to_num(pairs.estimate).mean(-1)[ordered]
     best = int(np.argmax(np.where(bounds.candidates, lead, -np.inf)))
-    within = tuple(order[_run(bounds.behind < margin, best)].tolist()) if bounds.candidates.any() else ()
+    within = tuple(order[_run_around(best, bounds.behind < margin)].tolist()) if bounds.candidates.any() else ()
     place, reason = _place(bounds, matters, len(order))
     behind = np.full(len(values), np.inf)
     behind[order] = bounds.behind
     return Best(place, reason, tuple(order[bounds.candidates].tolist()), within, tuple(behind.tolist()))
 
 
-def _after_race(
+def _narrow_by_race(
     bounds: BestBounds, raced: RaceStanding, pairs: Bounds, order: NDArray[np.intp], margin: float
 ) -> BestBounds:
-    """Combine the bounds of this look with those of the race; the narrower ones hold."""
+    """Return the narrower of the bounds of this look and those of the race."""
     candidates = bounds.candidates & ~raced.worse[order]
-    known = raced.tied[order] & (raced.margin <= margin)
-    behind = np.where(known, np.minimum(bounds.behind, np.maximum(raced.behind[order], 0.0)), bounds.behind)
-    return BestBounds(candidates, bounds.alone & candidates, _no_nearer(behind, candidates, pairs))
+    tied = raced.tied[order] & (raced.margin <= margin)
+    behind = np.where(tied, np.minimum(bounds.behind, np.maximum(raced.behind[order], 0.0)), bounds.behind)
+    return BestBounds(candidates, bounds.alone & candidates, _consistent(behind, candidates, pairs))
 
 
-def _no_nearer(behind: Array, candidates: Mask, pairs: Bounds) -> Array:
-    """Make the bounds consistent with the intervals of all pairs; a sole candidate has distance 0."""
+def _consistent(behind: Array, candidates: Mask, pairs: Bounds) -> Array:
+    """Raise upper bounds of distances to the lower bounds that all pairs imply; a sole candidate has distance 0."""
     only = candidates & (candidates.sum(-1, keepdims=True) == 1)
-    nearest = np.where(np.eye(behind.shape[-1], dtype=bool), 0.0, pairs.low).max(-2)
-    return np.where(only, 0.0, np.maximum(behind, nearest))
+    lower = np.where(np.eye(behind.shape[-1], dtype=bool), 0.0, pairs.low).max(-2)
+    return np.where(only, 0.0, np.maximum(behind, lower))
 
 
-def _run(sure: Mask, best: int) -> NDArray[np.intp]:
-    """Return the unbroken run of sure cells around `best`; empty if `best` is not sure."""
-    if not sure[best]:
+def _run_around(best: int, within: Mask) -> NDArray[np.intp]:
+    """Return the unbroken run of cells of `within` around the cell `best`; empty if `best` is not in it."""
+    if not within[best]:
         return np.array([], dtype=np.intp)
     low = high = best
-    while low > 0 and sure[low - 1]:
+    while low > 0 and within[low - 1]:
         low -= 1
-    while high + 1 < len(sure) and sure[high + 1]:
+    while high + 1 < len(within) and within[high + 1]:
         high += 1
     return np.arange(low, high + 1)
 
@@ -199,7 +209,7 @@ def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
     if not matters:
         return "undecided", "whether the knob matters at all is not established"
     if cells < 3:
-        return "undecided", "with fewer than three values there is nothing between the edges"
+        return "undecided", "fewer than three values have no interior"
     low, *_, high = bounds.candidates.tolist()
     count = int(bounds.candidates.sum())
     if low and count == 1:
@@ -209,8 +219,8 @@ def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
     if count and not low and not high:
         return "interior", "a value inside the range is better than both outermost ones"
     open_edge = "the noise leaves open whether the best value lies at an edge"
-    wrong = "each value is significantly worse than another one, so one of these statements is wrong"
-    return "undecided", open_edge if count else wrong
+    contradiction = "each value is significantly worse than another one, so one of these statements is wrong"
+    return "undecided", open_edge if count else contradiction
 
 
 def extension(
@@ -218,8 +228,8 @@ def extension(
 ) -> tuple[float, ...]:
     """Return the next two values beyond an edge, by the step (linear) or ratio (log) of the two outermost values.
 
-    A step out of the domain is clipped to the bound if the bound is allowed. Otherwise it halves the distance to the bound
-    (rho > 0: from 0.01 to 0.005). Nothing is added if the edge is the bound.
+    A step out of the domain is clipped to the bound if the bound is allowed. Otherwise it halves the distance to the
+    bound (rho > 0: from 0.01 to 0.005). The result is empty if the edge is the bound.
     """
     edge, inner = (values[0], values[1]) if side == "low" else (values[-1], values[-2])
     bound = domain.low if side == "low" else domain.high
@@ -237,7 +247,7 @@ def extension(
 
 
 def _rounded(value: float, domain: KnobDomain) -> float:
-    """Return a value of two digits, of a whole-number knob the nearest that its rules allow between its bounds."""
+    """Round a value to two digits; for a knob of whole numbers, to the nearest allowed multiple."""
     if domain.integer:
         return float(domain.multiple_of * round(value / domain.multiple_of))
     return float(f"{value:.2g}")

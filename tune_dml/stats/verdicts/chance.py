@@ -1,13 +1,13 @@
 """Posterior probability that each cell is the best, shown beside the verdict.
 
-The posterior of the cells' means, up to what all of them share, under a flat prior and the noise of their differences as
-`noise` has it (unequal, correlated, moderated):
+The prior is flat, and the noise of differences is that of `noise` (unequal, correlated, moderated). The posterior of
+the cells' means, up to a common shift, is then
 
     theta ~ t_df(mean, S),    S = -1/2 J V J,    V_ik = moderated variance of y_i - y_k / shared seeds
 
-J removes the common shift (Gower). df is that of the typical pair. A cell's probability is the share of draws in which it is
-the largest. A flat prior ignores how alike cells are, so large probabilities are a little too large if cells are nearly equal
-(docs/log.md has the calibration).
+J removes the common shift (Gower). df is that of the typical pair. A cell's probability is the share of draws in which
+it is the largest. A flat prior ignores how similar cells are, so large probabilities are slightly too large if cells
+are nearly equal (docs/log.md has the calibration).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
 
 _DRAWS = 4000
 """Number of draws; a probability is then accurate to about one point."""
-_FEW = 200
+_MAX_EIGEN_CELLS = 200
 """Maximum number of cells for which eigenvectors are computed."""
 
 
 def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0, noise: PairNoise | None = None) -> Array:
-    """Return the probability that each row of a table (m, n) is the best; larger is better, and the random draws are fixed.
+    """Return the probability that each row of a table (m, n) is the best; larger is better.
 
-    Rows without values get 0. All are NaN if no two rows share two seeds. `noise` is the table's, if known already.
+    Rows without values get 0. All probabilities are NaN if no two rows share two seeds. `noise` is the noise of the
+    table, if known already. Repeated calls give the same result, because the random draws are fixed.
     """
     rows = np.flatnonzero(np.isfinite(values).any(1))
     chances = np.zeros(len(values))
@@ -51,14 +52,15 @@ def _variances(variance: Array, shared: Array, testable: Mask) -> Array:
 
 
 def _largest(estimate: Array, variances: Array, df: Array, draws: int) -> Array:
+    """Return the share of draws from the posterior in which each cell is the largest."""
     m = len(estimate)
-    root = _root(variances) if m <= _FEW else _root_of_many(variances)
-    degrees = float(np.median(df[~np.eye(m, dtype=bool)]))
-    random = np.random.default_rng(0)
-    heavy = np.sqrt(degrees / random.chisquare(max(degrees, 1.0), size=(draws, 1)))
-    drawn = np.nanmean(np.where(np.eye(m, dtype=bool), 0.0, estimate), axis=1) + heavy * (
-        random.standard_normal((draws, m)) @ root.T
-    )
+    root = _root(variances) if m <= _MAX_EIGEN_CELLS else _fast_root(variances)
+    diagonal = np.eye(m, dtype=bool)
+    typical_df = float(np.median(df[~diagonal]))
+    rng = np.random.default_rng(0)
+    scale = np.sqrt(typical_df / rng.chisquare(max(typical_df, 1.0), size=(draws, 1)))
+    means = np.nanmean(np.where(diagonal, 0.0, estimate), axis=1)
+    drawn = means + scale * (rng.standard_normal((draws, m)) @ root.T)
     return np.bincount(drawn.argmax(1), minlength=m) / draws
 
 
@@ -69,8 +71,8 @@ def _root(variances: Array) -> Array:
     return np.asarray(directions * np.sqrt(np.maximum(size, 0.0)))
 
 
-def _root_of_many(variances: Array) -> Array:
-    """Return R with R R' = S + a common shift, which changes no rank; by Cholesky, ten times faster."""
+def _fast_root(variances: Array) -> Array:
+    """Return R with R R' = S plus a common shift, which changes no rank; Cholesky's method is ten times faster."""
     means = variances.mean(0)
     spread = (means[:, None] + means - means.mean() - variances) / 2
     try:

@@ -1,8 +1,8 @@
 """Generalization of a difference between two cells to other classes and other seeds.
 
-A trial's R@1 is a mean over queries, and queries of one class succeed together, so a result on C classes varies with the
-classes as it varies with the seeds. Let d_cs be the hits of one cell minus those of the other in class c under seed s, n_cs
-the number of queries there and N_s their sum:
+A trial's R@1 is a mean over queries, and queries of one class are correlated. So a result on C classes varies with the
+classes as well as with the seeds. Let d_cs be the hits of one cell minus those of the other in class c under seed s,
+n_cs the number of queries, and N_s the sum of n_cs over the classes:
 
     D = mean_s D_s,  D_s = sum_c d_cs / N_s          the difference of the means over seeds
     w_cs = (d_cs - D n_cs) / (N_s S)                 contribution of a class under a seed to D - E D
@@ -11,13 +11,15 @@ the number of queries there and N_s their sum:
     V_class = (C - 1) / C sum_c (sum_s w_cs / (1 - h_c))^2
     V_seed = S / (S - 1) sum_s (sum_c w_cs)^2,       V_both likewise, from w_cs
 
-V is the variance of a mean over two crossed factors (Cameron, Gelbach and Miller, Robust Inference with Multiway Clustering,
-Journal of Business and Economic Statistics 2011; Obuchowski's paired test of clustered proportions is V_class with one
-seed), and at least either factor's own. It also holds if seeds draw different classes. V_class leaves out each class in turn
-(Bell and McCaffrey 2002), because few or unequal classes pull D towards themselves. The quantile is the average of Student's
-t with 1 / sum h_c^2 - 1 degrees of freedom (C - 1 for equal classes) and with S - 1, weighted by V_class and V_seed (Cochran
-and Cox). The interval contains those over classes alone and over seeds alone: with two or three seeds Satterthwaite's
-degrees of freedom claimed too much (docs/log.md).
+V is the variance of a mean over two crossed factors (Cameron, Gelbach and Miller, Robust Inference with Multiway
+Clustering, Journal of Business and Economic Statistics 2011), and at least each factor's own variance. With one seed,
+V_class is that of Obuchowski's paired test of clustered proportions. V also holds if seeds draw different classes.
+V_class leaves out each class in turn (Bell and McCaffrey 2002), because few or unequal classes pull D towards
+themselves.
+
+The quantile is a weighted average (Cochran and Cox) of Student's t with 1 / sum h_c^2 - 1 degrees of freedom (C - 1 for
+equal classes) and with S - 1; the weights are V_class and V_seed. The interval contains those over classes alone and
+over seeds alone. Satterthwaite's degrees of freedom claimed too much with two or three seeds (docs/log.md).
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from scipy.special import bdtr
 
 from tune_dml.stats.distributions import root, student_isf
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.resolution import variance_floor
 
-_LEAST = 1e-12
+_MIN_P = 1e-12
 """Smallest p-value distinguished from 0."""
 
 
 @dataclass(frozen=True)
-class Reach:
+class Generalization:
     """Difference in R@1 (percentage points) and its uncertainty over queries, classes and seeds."""
 
     estimate: float
@@ -56,40 +58,40 @@ class Reach:
     """p-value over classes and seeds; NaN for one seed."""
 
 
-def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha: float) -> Reach:
-    """Judge the difference of one pair of cells.
+def judge_generalization(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha: float) -> Generalization:
+    """Judge whether the difference of two cells generalizes to other queries, classes and seeds.
 
     Args:
         hits: (C, S) hits of the first cell minus those of the second; 0 where a seed does not have a class.
-        queries: (C, S) numbers of queries; 0 likewise.
-        discordant: queries, over all seeds, that only the first cell answers, and only the second.
+        queries: (C, S) numbers of queries; 0 where a seed does not have a class.
+        discordant: over all seeds, the number of queries that only the first cell answers, and only the second.
         alpha: error of the interval.
     """
     count, seeds = int((queries.sum(1) > 0).sum()), hits.shape[1]
     estimate, parts = _variance_parts(hits[None], queries[None])
-    hidden = 2 * float(least_variance(1 / queries.sum(0).mean())) / seeds  # by what one query moves R@1
-    mean, variances = float(estimate[0]), (float(parts[0][0]), max(float(parts[1][0]), hidden), float(parts[2][0]))
-    alike = float(_equal_classes(queries))
-    reach = half_widths(variances, alike, seeds)
-    half = reach(alpha)
-    these = _p(mean, half_widths(variances, alike, 1)) if count > 1 else math.nan
-    anew = _p(mean, reach) if seeds > 1 else math.nan
+    floor = 2 * float(variance_floor(1 / queries.sum(0).mean())) / seeds  # one query changes R@1 by one step
+    mean, variances = float(estimate[0]), (float(parts[0][0]), max(float(parts[1][0]), floor), float(parts[2][0]))
+    classes = float(_effective_classes(queries))
+    half_width = half_widths(variances, classes, seeds)
+    half = half_width(alpha)
+    p_networks = _p_value(mean, half_widths(variances, classes, 1)) if count > 1 else math.nan
+    p_trained = _p_value(mean, half_width) if seeds > 1 else math.nan
     ends = 100 * (mean - half), 100 * (mean + half)
-    return Reach(100 * mean, *ends, count, seeds, _mcnemar(*discordant), these, anew)
+    return Generalization(100 * mean, *ends, count, seeds, _mcnemar(*discordant), p_networks, p_trained)
 
 
-def _equal_classes(queries: Array) -> Array:
+def _effective_classes(queries: Array) -> Array:
     """Return 1 / sum h_c^2, the effective number of classes; queries (..., C, S)."""
     return np.asarray(1 / (_shares(queries) ** 2).sum(-1))
 
 
 def _shares(queries: Array) -> Array:
-    """Return h_c, (..., C)."""
+    """Return the weight h_c of each class, (..., C)."""
     return np.asarray((queries / queries.sum(-2, keepdims=True)).mean(-1))
 
 
 def _variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-    """Return D and V_class, V_seed, V_both of many pairs, (B,) each; hits and queries are (B, C, S)."""
+    """Return D and (V_class, V_seed, V_both) of many pairs, each (B,); hits and queries are (B, C, S)."""
     seeds = hits.shape[-1]
     present = queries > 0
     total = queries.sum(-2, keepdims=True)
@@ -105,9 +107,9 @@ def _variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Ar
 
 
 def half_widths(variances: tuple[float, float, float], classes: float, seeds: int) -> Callable[[float], float]:
-    """Return a function from error level to half the interval of D; over classes alone for one seed.
+    """Return a function from error level to half the interval of D; with one seed, over classes alone.
 
-    `variances` are V_class, V_seed and V_both; `classes` comes from `_equal_classes`.
+    `variances` are V_class, V_seed and V_both; `classes` is the effective number of classes.
     """
     of_classes, of_seeds, of_both = variances
     if classes <= 1:
@@ -132,7 +134,7 @@ def _mcnemar(first: int, second: int) -> float:
 
 
 def _corrected(sums: Array, count: NDArray[np.int64]) -> Array:
-    """Return count / (count - 1) times the sum of squares; of no use for a count of one."""
+    """Return count / (count - 1) times the sum of squares; meaningless for a count of one."""
     return np.asarray((sums**2).sum(-1) * count / np.maximum(count - 1, 1))
 
 
@@ -140,11 +142,11 @@ def _quantile(alpha: float, df: float) -> float:
     return float(student_isf(alpha / 2, df))
 
 
-def _p(mean: float, half: Callable[[float], float]) -> float:
-    """Return the error level at which the interval just reaches 0."""
+def _p_value(mean: float, half: Callable[[float], float]) -> float:
+    """Return the error level at which the end of the interval is 0."""
     size = abs(mean)
     if size <= half(1.0):
         return 1.0
-    if size >= half(_LEAST):
+    if size >= half(_MIN_P):
         return 0.0
-    return math.exp(root(lambda log: half(math.exp(log)) - size, math.log(_LEAST), 0.0))
+    return math.exp(root(lambda log: half(math.exp(log)) - size, math.log(_MIN_P), 0.0))

@@ -1,16 +1,17 @@
-"""Parabola through an ordered knob, fitted per seed, to locate an optimum that single differences cannot.
+"""Parabola through the values of a knob, fitted per seed, to locate an optimum that single differences cannot locate.
 
-Each seed's numbers get their own least-squares parabola on the knob's scale. The spread of the n parabolas then contains all
-noise (unequal, correlated, a slope that differs by seed), and every statement is a t test on n - 1 degrees of freedom. The
-derivative b + 2 c x is linear in the coefficients, hence
+Each seed's values get their own least-squares parabola on the knob's scale. The spread of the n parabolas then contains
+all noise (unequal, correlated, a slope that differs by seed), and every statement is a t test on n - 1 degrees of
+freedom. The derivative b + 2 c x is linear in the coefficients, hence
 
     interior     the derivative at the second value is significantly positive, at the second-last significantly negative
     top          all x at which zero is inside the derivative's interval (Fieller 1954)
 
-A parabola may be the wrong curve. Its fit is checked out of sample: every cell is predicted from the other ones, and
-nothing is claimed below R^2 = 0.5, if a cubic predicts better, or if the parabola misses some cell significantly. That is
-not enough for a verdict: on a curve that rises and saturates, where differences are small, it still says "interior" in up
-to one sweep of six. Print it as a suggestion beside `best`, never instead of it.
+A parabola may be the wrong curve, so its fit is checked: every cell is predicted from the other cells. No statement is
+made below R^2 = 0.5, if a cubic predicts better, or if the parabola misses a cell significantly. That is not enough for
+a
+verdict: on a curve that rises and saturates, with small differences, the result is still "interior" in up to one sweep
+of six. Report it as a suggestion in addition to `best`, never instead.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import numpy as np
 
 from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.resolution import variance_floor
 
-_LEAST_R2 = 0.5
+_MIN_R2 = 0.5
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,10 @@ def fit_parabola(
     alpha: float = 0.05,
     resolution: float = 0.0,
 ) -> Parabola:
-    """Fit cells x seeds (larger is better) over at least five values of the knob, at least three complete seeds.
+    """Fit parabolas to cells x seeds (larger is better) and locate the top.
 
-    Values move in steps of `resolution`.
+    The verdict is "no parabola" with fewer than five values of the knob or three complete seeds. `resolution` is the
+    step of the values.
     """
     x = np.log(knob) if scale == "log" else np.asarray(knob, dtype=float)
     order = np.argsort(x)
@@ -62,45 +64,45 @@ def fit_parabola(
     design = np.stack([np.ones(m), u, u**2], axis=1)
     solve = np.linalg.pinv(design)
     r2, misfit = _check(u, complete, alpha)
-    if r2 < _LEAST_R2 or misfit:
+    if r2 < _MIN_R2 or misfit:
         return Parabola("no parabola", r2, np.nan, np.nan)
     grid = np.linspace(-1, 1, 401)
     derivatives = solve[1] + 2 * np.concatenate([u[[1, -2]], grid])[:, None] * solve[2]
-    slopes, least = derivatives @ complete, least_variance(resolution, derivatives)
-    rising = _bound(slopes[0], alpha, least[0])[0] > 0
-    falling = _bound(slopes[1], alpha, least[1])[1] < 0
-    low, high = _bound(slopes[2:], alpha / 2, least[2:])
+    slopes, floor = derivatives @ complete, variance_floor(resolution, derivatives)
+    rising = _bounds(slopes[0], alpha, floor[0])[0] > 0
+    falling = _bounds(slopes[1], alpha, floor[1])[1] < 0
+    low, high = _bounds(slopes[2:], alpha / 2, floor[2:])
     possible = grid[(low <= 0) & (high >= 0)]
     ends = centre + half * np.array([possible.min(), possible.max()]) if len(possible) else np.full(2, np.nan)
     ends = np.exp(ends) if scale == "log" else ends
     return Parabola("interior" if rising and falling else "undecided", r2, float(ends[0]), float(ends[1]))
 
 
-def _bound(draws: Array, tail: float, least: Array | float = 0.0) -> tuple[Array, Array]:
-    """Return one-sided t bounds of the mean over seeds (last axis); variances are at least `least`."""
-    n = draws.shape[-1]
-    variance = np.maximum(draws.var(-1, ddof=1), least)
-    mean, reach = draws.mean(-1), student_isf(tail, n - 1) * np.sqrt(variance / n)
+def _bounds(values: Array, tail: float, floor: Array | float = 0.0) -> tuple[Array, Array]:
+    """Return one-sided t bounds of the mean over seeds (last axis); variances are at least `floor`."""
+    n = values.shape[-1]
+    variance = np.maximum(values.var(-1, ddof=1), floor)
+    mean, reach = values.mean(-1), student_isf(tail, n - 1) * np.sqrt(variance / n)
     return mean - reach, mean + reach
 
 
 def _check(u: Array, values: Array, alpha: float) -> tuple[float, bool]:
-    """Return the leave-one-out R^2, and whether a cubic predicts better or the parabola misses some cell."""
+    """Return the leave-one-out R^2, and whether a cubic predicts better or the parabola misses a cell."""
     means = values.mean(1)
-    hat, cubic = _hat(u, 2), _hat(u, 3)
-    error, other = _left_out(hat, means), _left_out(cubic, means)
+    hat = _hat_matrix(u, 2)
+    error, cubic_error = _leave_one_out_error(hat, means), _leave_one_out_error(_hat_matrix(u, 3), means)
     spread = ((means - means.mean()) ** 2).sum()
-    low, high = _bound(values - hat @ values, alpha / (2 * len(means)))
-    noise = 1e-9 * max(1.0, float(np.abs(means).max()))
-    misses = bool(((low > noise) | (high < -noise)).any()) or bool(other < error)
-    return (float(1 - error / spread) if spread > 0 else -np.inf), misses
+    low, high = _bounds(values - hat @ values, alpha / (2 * len(means)))
+    rounding = 1e-9 * max(1.0, float(np.abs(means).max()))
+    misfit = bool(((low > rounding) | (high < -rounding)).any()) or bool(cubic_error < error)
+    return (float(1 - error / spread) if spread > 0 else -np.inf), misfit
 
 
-def _hat(u: Array, degree: int) -> Array:
+def _hat_matrix(u: Array, degree: int) -> Array:
     design = u[:, None] ** np.arange(degree + 1)
     return np.asarray(design @ np.linalg.pinv(design))
 
 
-def _left_out(hat: Array, means: Array) -> float:
+def _leave_one_out_error(hat: Array, means: Array) -> float:
     """Return the squared error of predicting each mean from the others."""
     return float((((means - hat @ means) / np.maximum(1 - np.diag(hat), 1e-9)) ** 2).sum())

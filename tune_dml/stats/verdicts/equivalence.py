@@ -1,25 +1,26 @@
 """Agreement of results with a published curve within a margin, and the best value of a published curve.
 
-A gap is our mean over n seeds minus the mean of the paper's runs, at one value. Its standard error is, with our own
-run-to-run standard deviation s at that value, seed effect included:
+A gap is our mean over n seeds minus the mean of the paper's runs, at one value. Let s be our run-to-run standard
+deviation at that value, seed effect included, and sd that of the paper (equal to ours if it is not given). The standard
+error is
 
-    se^2 = s^2 / n + sd^2 / runs        sd: the paper's run-to-run standard deviation; ours if it is not given
+    se^2 = s^2 / n + sd^2 / runs
 
-    matches      every gap is significantly inside (-margin, margin): two one-sided tests at alpha each (Schuirmann 1987);
-                 all must succeed, so nothing is corrected
-    higher       some gap is significantly above 0, none below (Bonferroni over the values); lower, mixed likewise
-    compatible   neither: no gap is significant, and none of the size of the margin is ruled out
+    matches      every gap is significantly inside (-margin, margin): two one-sided tests at alpha each, not corrected,
+                 because all of them must succeed (Schuirmann 1987)
+    higher       some gap is significantly above 0 and none below (Bonferroni over the values); lower, mixed likewise
+    compatible   no gap is significant, and gaps of the size of the margin are not ruled out
 
 `holds_up_to` is the paper's standard deviation up to which the verdict holds; a single printed run does not show it.
 
-Orders are compared pair by pair (`judge_order`). Printed numbers vary from run to run as ours do, so a pair counts as ordered
-as published, or the other way, only if both orders are significant.
+Orders are compared pair by pair (`judge_order`). Printed numbers vary from run to run as ours do. So a pair agrees with
+the published order, or contradicts it, only if both orders are significant.
 
-`judge_published` locates the best value of a published curve of single runs. It assumes normal noise with a given run-to-run
-standard deviation, or half a point. Each verdict states the largest standard deviation for which it holds:
+`judge_published` locates the best value of a published curve of single runs. It assumes normal noise with a given
+run-to-run standard deviation, or half a point. Each verdict states the largest standard deviation for which it holds:
 
-    edge       gap to the second / (z(1 - alpha) sqrt(2 / runs))                    (intersection-union test)
-    interior   the smaller edge's gap to the best / (z(1 - alpha / (m - 1)) sqrt(2 / runs))
+    edge       gap of the best to the second best / (z(1 - alpha) sqrt(2 / runs))   (intersection-union test)
+    interior   gap of the best to the better edge / (z(1 - alpha / (m - 1)) sqrt(2 / runs))
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.distributions import normal_isf, student_isf
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.resolution import variance_floor
 
 Verdict = Literal["matches", "higher", "lower", "mixed", "compatible", "undecided"]
 
@@ -52,7 +53,7 @@ class Equivalence:
     """Simultaneous lower bounds of the gaps; NaN without a noise estimate."""
     high: tuple[float, ...]
     assumed_sd: float | None
-    """Given run-to-run standard deviation of the paper; None means equal to ours."""
+    """Given run-to-run standard deviation of the paper; None if it is taken as equal to ours."""
     holds_up_to: float
     """Largest standard deviation of the paper for which the verdict holds; NaN if there is none."""
 
@@ -80,42 +81,41 @@ def judge_equivalence(
     if len(printed) == 0 or (counts < 2).any():
         unknown = (math.nan,) * len(printed)
         rows = zip(values, printed, counts, strict=True)
-        gaps = tuple(float(np.nanmean(row) - y) if count else math.nan for row, y, count in rows)
-        return Equivalence("undecided", margin, gaps, unknown, unknown, run_sd, math.nan)
-    means = np.nanmean(values, axis=1)
-    sds = np.sqrt(np.maximum(np.nanvar(values, axis=1, ddof=1), least_variance(resolution)))
-    gaps_ = means - printed
+        known_gaps = tuple(float(np.nanmean(row) - y) if count else math.nan for row, y, count in rows)
+        return Equivalence("undecided", margin, known_gaps, unknown, unknown, run_sd, math.nan)
+    gaps = np.nanmean(values, axis=1) - printed
+    sds = np.sqrt(np.maximum(np.nanvar(values, axis=1, ddof=1), variance_floor(resolution)))
 
     def judge(sd: float | None) -> tuple[Verdict, Array]:
         theirs = sds**2 / runs if sd is None else np.full(len(sds), sd**2 / runs)
         error = np.sqrt(sds**2 / counts + theirs)
-        df = _satterthwaite(sds**2 / counts, theirs, counts - 1, known=sd is not None)
+        df = _satterthwaite(sds**2 / counts, theirs, counts - 1, is_given=sd is not None)
         reach = student_isf(alpha / (2 * len(printed)), df) * error
-        inside = np.abs(gaps_) + student_isf(alpha, df) * error < margin
-        return _word(gaps_, reach, bool(inside.all())), reach
+        inside = np.abs(gaps) + student_isf(alpha, df) * error < margin
+        return _verdict(gaps, reach, bool(inside.all())), reach
 
     verdict, reach = judge(run_sd)
     start = next((sd for sd in (run_sd, 0.0) if sd is not None and judge(sd)[0] == verdict), float(sds.max()))
-    limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, start, float(np.abs(gaps_).max() + margin))
+    limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, start, float(np.abs(gaps).max() + margin))
     return Equivalence(
         verdict,
         margin,
-        tuple(gaps_.tolist()),
-        tuple((gaps_ - reach).tolist()),
-        tuple((gaps_ + reach).tolist()),
+        tuple(gaps.tolist()),
+        tuple((gaps - reach).tolist()),
+        tuple((gaps + reach).tolist()),
         run_sd,
         limit if verdict != "compatible" else math.nan,
     )
 
 
-def _satterthwaite(ours: Array, theirs: Array, nu: NDArray[np.int64], *, known: bool) -> Array:
-    """Return the degrees of freedom of the gap's variance; a given standard deviation counts as exact."""
-    if not known:
+def _satterthwaite(ours: Array, theirs: Array, nu: NDArray[np.int64], *, is_given: bool) -> Array:
+    """Return the degrees of freedom of the gap's variance; a given standard deviation of the paper counts as exact."""
+    if not is_given:
         return nu.astype(float)
     return np.asarray(np.divide((ours + theirs) ** 2 * nu, ours**2, out=np.full(len(ours), 1e6), where=ours > 0))
 
 
-def _word(gaps: Array, reach: Array, inside: bool) -> Verdict:
+def _verdict(gaps: Array, reach: Array, inside: bool) -> Verdict:
     if inside:
         return "matches"
     above, below = bool((gaps > reach).any()), bool((gaps < -reach).any())
@@ -124,16 +124,16 @@ def _word(gaps: Array, reach: Array, inside: bool) -> Verdict:
     return "higher" if above else "lower" if below else "compatible"
 
 
-def _largest_sd(stays: Callable[[float], bool], start: float, top: float) -> float:
+def _largest_sd(holds: Callable[[float], bool], start: float, top: float) -> float:
     """Return the largest standard deviation at which the verdict holds, by bisection from `start`."""
-    if not stays(start):
+    if not holds(start):
         return math.nan
     low, high = start, max(top, 2 * start)
-    while stays(high) and high < 1e6 * max(top, 1e-9):
+    while holds(high) and high < 1e6 * max(top, 1e-9):
         low, high = high, 2 * high
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (middle, high) if stays(middle) else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 
@@ -144,13 +144,13 @@ class OrderAgreement:
     tau: float
     """Kendall's tau of the means: (same - opposite) / pairs that the paper orders."""
     same: int
-    """Pairs of which both orders are significant and equal."""
+    """Pairs whose two orders are significant and equal."""
     opposite: int
-    """Pairs of which both orders are significant and opposite."""
+    """Pairs whose two orders are significant and opposite."""
     open: int
     """All other pairs."""
     paper_certain: int
-    """Pairs of which the published order is significant."""
+    """Pairs whose published order is significant."""
     paper_sd: float
     """Assumed run-to-run standard deviation of published numbers."""
     holds_up_to: float
@@ -187,11 +187,13 @@ def judge_order(
 ) -> OrderAgreement:
     """Count the pairs whose order is significant in both studies, by whether the two orders agree.
 
-    Our order is significant by simultaneous intervals of all differences (m, m), from `simultaneous.all_pairs` at `alpha`.
-    The paper's is if two printed numbers differ by more than z(1 - alpha / (2 pairs)) run_sd sqrt(2 / runs). A claim about a
-    pair needs both (intersection-union test), so neither level is split: whatever the truth, the chance of any false claim
-    is at most `alpha`. The bounds of tau hold with the same confidence. No interval of exactly 95 % exists, because tau
-    takes few values and noise pulls its draws towards 0. Raises ValueError unless run_sd > 0.
+    The significance of our orders comes from simultaneous intervals of all differences (m, m), from
+    `simultaneous.all_pairs` at `alpha`. A published order is significant if two printed numbers differ by more than z(1
+    - alpha / (2 pairs)) run_sd sqrt(2 / runs). A claim about a pair needs both (intersection-union test), so both use
+    the whole `alpha`: the chance of any false claim is at most `alpha`.
+
+    The bounds of tau hold with the same confidence. No interval of exactly 95 % exists, because tau takes few values
+    and noise pulls its draws towards 0. Raises ValueError unless run_sd > 0.
     """
     if not run_sd > 0:
         raise ValueError(f"`run_sd > 0` must hold, but got {run_sd=}")
@@ -203,7 +205,7 @@ def judge_order(
     ours = np.where(low[first, second] > 0, 1, np.where(high[first, second] < 0, -1, 0))
     product, ordered = ours * theirs, gaps != 0
     claimed = np.abs(gaps[product != 0])
-    total, same, opposite = (int(each.sum()) for each in (ordered, product > 0, product < 0))
+    total, same, opposite = (int(mask.sum()) for mask in (ordered, product > 0, product < 0))
     net = (np.sign(estimate[first, second]) * np.sign(gaps))[ordered]
     return OrderAgreement(
         float(net.sum() / total) if total else math.nan,
@@ -217,7 +219,7 @@ def judge_order(
 
 
 ASSUMED_SD = 0.5
-"""Run-to-run standard deviation in points, when none is given."""
+"""Run-to-run standard deviation in points, if none is given."""
 
 
 @dataclass(frozen=True)
@@ -233,8 +235,8 @@ class PublishedOptimum:
 
     @property
     def sentence(self) -> str:
-        """Verdict as a sentence."""
-        where = {
+        """The verdict in words, with the run-to-run standard deviation for which it holds."""
+        positions = {
             "low edge": "best at the lowest tested",
             "high edge": "best at the highest tested",
             "interior": "best inside",
@@ -243,7 +245,7 @@ class PublishedOptimum:
             return (
                 f"undecided (it would take a run s.d. of at most {self.holds_up_to:.2g}; assumed {self.assumed_sd:.2g})"
             )
-        return f"{where[self.verdict]}, if the run s.d. is at most {self.holds_up_to:.2g}"
+        return f"{positions[self.verdict]}, if the run s.d. is at most {self.holds_up_to:.2g}"
 
 
 def judge_published(
@@ -269,9 +271,9 @@ def judge_published(
         limit = (y[best] - np.delete(y, best).max()) / (normal_isf(alpha) * unit)
     else:
         limit = (y[best] - max(y[0], y[-1])) / (normal_isf(alpha / (len(y) - 1)) * unit)
-    place: Literal["low edge", "high edge", "interior"] = (
+    position: Literal["low edge", "high edge", "interior"] = (
         "interior" if not at_edge else "low edge" if best == 0 else "high edge"
     )
     return PublishedOptimum(
-        place if run_sd < limit else "undecided", float(np.asarray(knob)[order[best]]), run_sd, float(limit)
+        position if run_sd < limit else "undecided", float(np.asarray(knob)[order[best]]), run_sd, float(limit)
     )

@@ -1,18 +1,20 @@
 """Importance of knobs: Shapley effects and pair effects of a full grid or of a searched space.
 
-With f's ANOVA parts over independent knobs, each level equally likely, V_u = Var f_u, knob i's effect is
+Let f be the result as a function of independent knobs whose levels are equally likely, f_u its ANOVA parts for sets u
+of knobs, and V_u = Var f_u. The effect of knob i is
 
-    Sh_i = sum of V_u / |u| over the sets u of knobs that hold i,        sum_i Sh_i = Var f        (Owen 2014)
+    Sh_i = sum of V_u / |u| over the sets u that contain i,        sum_i Sh_i = Var f        (Owen 2014)
 
-so joint effects are shared equally between the knobs; V_ij is the effect that only the pair has. Shares are Sh_i / Var f.
+so joint effects are divided equally among their knobs. V_ij is the effect of the pair alone. Shares are Sh_i / Var f.
 
-A full grid has f at every cell, with noise. Multiplying different seeds only (a U statistic) leaves out squares of noise. The
-interval of a share is that of its gradient, a contrast of cells, within seeds (`contrasts`). That is a first-order interval,
-so nothing is claimed unless some main effect is significant at the same level and most of the means' variance is signal.
+A full grid has f at every cell, with noise. Products of different seeds only (a U statistic) contain no squares of
+noise. The interval of a share is that of its gradient, a contrast of cells, within seeds (`contrasts`). That is a
+first-order interval. So shares are reported only if a main effect is significant at the same level and most of the
+variance of the means is signal.
 
-A search has f at some cells. A Gaussian process (scikit-learn's) is fitted to the cells' means, and to resamples of the cells.
-Shares are taken over draws from all of them, so the interval reflects regions without cells and uncertain length scales.
-Nothing is claimed if the process does not predict cells that it was not fitted to.
+A search has f at some cells. A Gaussian process (scikit-learn's) is fitted to resamples of the cells' means. Shares are
+computed for draws from all processes, so the interval reflects regions without cells and uncertain length scales.
+Shares are reported only if the process predicts held-out cells.
 """
 
 from __future__ import annotations
@@ -29,19 +31,18 @@ import numpy as np
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, main_effect
 
-_LEAST_PREDICTED = 0.3
+_MIN_PREDICTED = 0.3
 """Share of the variance of held-out cells that a surrogate must predict; 2 / sqrt(cells) for fewer than 44 cells.
 
-With pure noise, five folds of ten cells predict up to 0.6 in one search of a hundred, so few cells must be predicted better.
+With pure noise, five folds of ten cells predict up to 0.6 in one search of a hundred, so few cells need a higher share.
 """
-_LEAST_SIGNAL = 0.5
-"""Share of the variance of a full grid's means that must not be noise, beside a significant main effect."""
+_MIN_SIGNAL = 0.5
+"""Share of the variance of a full grid's means that must be signal, in addition to a significant main effect."""
 _NEGLIGIBLE = 0.1
 """Limits this close to 0 or 1 become 0 or 1, which a surrogate never reaches."""
-_LEAST_CELLS = 10
-_MOST_CELLS = 200
-"""Maximum number of cells for the surrogate; more are sampled."""
-_FOLDS, _RESAMPLES, _DRAWS, _MOST_POINTS = 5, 12, 25, 800
+_MIN_CELLS, _MAX_CELLS = 10, 200
+"""Range of the number of cells for the surrogate; of more cells a sample is used."""
+_FOLDS, _RESAMPLES, _DRAWS, _MAX_POINTS = 5, 12, 25, 800
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +57,14 @@ class Importance:
     predicted: float
     """For a search, R2 of held-out cells; for a grid, the share of the means' variance that is not noise."""
     problem: str = ""
-    """Reason why no importance is claimed, with NaN shares; else empty."""
+    """Reason why no importance is reported; the shares are then NaN. Empty otherwise."""
 
 
 def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
     """Return effects (..., knobs) and pair effects (..., knobs, knobs) of tables without noise."""
     axes = tuple(range(-knobs, 0))
-    parts = {held: (part**2).mean(axes) for held, part in _anova(values, knobs).items()}
-    return _shared(parts, knobs)
+    variances = {subset: (part**2).mean(axes) for subset, part in _anova(values, knobs).items()}
+    return _divide_among_knobs(variances, knobs)
 
 
 def importance_of_grid(values: Array, alpha: float = 0.05, *, resolution: float = 0.0) -> Importance:
@@ -71,77 +72,81 @@ def importance_of_grid(values: Array, alpha: float = 0.05, *, resolution: float 
     *shape, seeds = values.shape
     knobs = len(shape)
     if seeds < 2:
-        return _refused(knobs, math.nan, "one seed gives no noise estimate")
-    filled = fill_holes(values.reshape(-1, seeds))[0]
-    parts = _anova(np.moveaxis(filled.reshape(*shape, seeds), -1, 0), knobs)
-    means = {held: part.mean(0) for held, part in parts.items()}
-    noisy = {held: (mean**2).mean() for held, mean in means.items()}
-    squares = {held: (part**2).sum(0).mean() for held, part in parts.items()}
-    true = {held: (seeds**2 * noisy[held] - squares[held]) / (seeds * (seeds - 1)) for held in parts}
-    total, seen = sum(true.values()), sum(noisy.values())
-    signal = float(total / seen) if seen > 0 else 0.0
-    if signal < _LEAST_SIGNAL:
-        reason = f"only {max(signal, 0):.0%} of the variance of the cells' means is not noise"
-        return _refused(knobs, signal, reason)
+        return _without_shares(knobs, math.nan, "one seed gives no noise estimate")
     cells = values.reshape(-1, seeds)
-    if not _any_main_effect(cells, tuple(shape), alpha, resolution):
-        return _refused(knobs, signal, "no knob has a significant effect, averaged over the others")
-    effects, pairs = _shared(true, knobs)
+    filled = fill_holes(cells)[0]
+    parts = _anova(np.moveaxis(filled.reshape(*shape, seeds), -1, 0), knobs)
+    means = {subset: part.mean(0) for subset, part in parts.items()}
+    noisy = {subset: (mean**2).mean() for subset, mean in means.items()}
+    squares = {subset: (part**2).sum(0).mean() for subset, part in parts.items()}
+    unbiased = {subset: (seeds**2 * noisy[subset] - squares[subset]) / (seeds * (seeds - 1)) for subset in parts}
+    total, noisy_total = sum(unbiased.values()), sum(noisy.values())
+    signal = float(total / noisy_total) if noisy_total > 0 else 0.0
+    if signal < _MIN_SIGNAL:
+        reason = f"only {max(signal, 0):.0%} of the variance of the cells' means is not noise"
+        return _without_shares(knobs, signal, reason)
+    if not _has_main_effect(cells, tuple(shape), alpha, resolution):
+        return _without_shares(knobs, signal, "no knob has a significant effect, averaged over the others")
+    effects, pairs = _divide_among_knobs(unbiased, knobs)
     share = effects / total
     gradients = []
     for knob in range(knobs):
-        own = sum(mean / len(held) for held, mean in means.items() if knob in held)
+        own = sum(mean / len(subset) for subset, mean in means.items() if knob in subset)
         gradients.append(np.ravel(own - share[knob] * sum(means.values())) * 2 / total / math.prod(shape))
-    reach = estimate_contrasts(cells, np.array(gradients), alpha, resolution=resolution)
-    half = np.maximum(reach.high - reach.estimate, 0)
-    return _limited(share, share - half, share + half, pairs / total, signal)
+    contrasts = estimate_contrasts(cells, np.array(gradients), alpha, resolution=resolution)
+    half = np.maximum(contrasts.high - contrasts.estimate, 0)
+    return _clip_shares(share, share - half, share + half, pairs / total, signal)
 
 
 def importance_of_search(
-    tried: Sequence[Array], levels: Sequence[Array], values: Array, alpha: float = 0.05
+    positions: Sequence[Array], levels: Sequence[Array], values: Array, alpha: float = 0.05
 ) -> Importance:
-    """Estimate importance from searched cells, `values` (cells, seeds), NaN for lost seeds; intervals are simultaneous.
+    """Estimate importance from the cells of a search; intervals are simultaneous.
 
-    `tried[i]` (cells, c_i) is the position of knob i in each cell, in columns from 0 to 1 (one for numbers, one per name for
-    names). `levels[i]` (q_i, c_i) are the positions over which its effect is taken, each equally likely.
+    Args:
+        positions: for each knob i, its position in each cell, (cells, c_i): one column from 0 to 1 for numbers, one
+        column
+            per name for names.
+        levels: for each knob i, the equally likely positions over which its effect is taken, (q_i, c_i).
+        values: (cells, seeds), NaN for lost seeds.
+        alpha: the error of all intervals together.
     """
-    knobs = len(tried)
+    knobs = len(positions)
     kept = np.flatnonzero(np.isfinite(values).any(1))
-    if len(kept) > _MOST_CELLS:
-        kept = np.random.default_rng(0).permutation(kept)[:_MOST_CELLS]
-    points = np.hstack([column[kept] for column in tried])
+    if len(kept) > _MAX_CELLS:
+        kept = np.random.default_rng(0).permutation(kept)[:_MAX_CELLS]
+    points = np.hstack([column[kept] for column in positions])
     means = fill_holes(values[kept])[0].mean(1)
-    if len(means) < _LEAST_CELLS:
-        return _refused(
-            knobs, math.nan, f"{len(means)} configurations with a number are too few, {_LEAST_CELLS} are needed"
-        )
-    predicted = _predicted(points, means)
-    needed = max(_LEAST_PREDICTED, 2 / math.sqrt(len(means)))
+    if len(means) < _MIN_CELLS:
+        reason = f"{len(means)} configurations with a number are too few, {_MIN_CELLS} are needed"
+        return _without_shares(knobs, math.nan, reason)
+    predicted = _predictive_r2(points, means)
+    needed = max(_MIN_PREDICTED, 2 / math.sqrt(len(means)))
     if predicted < needed:
         reason = (
             f"a model of the configurations predicts {max(predicted, 0):.0%} of the variance of held-out ones, "
             f"and {needed:.0%} are needed"
         )
-        return _refused(knobs, predicted, reason)
+        return _without_shares(knobs, predicted, reason)
     shape = tuple(map(len, levels))
     grid = np.hstack([level[index.ravel()] for level, index in zip(levels, np.indices(shape), strict=True)])
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(_RESAMPLES):
         rows = rng.integers(0, len(means), len(means))
-        drawn.append(_drawn(points[rows], means[rows], grid, rng))
+        drawn.append(_draw_functions(points[rows], means[rows], grid, rng))
     effects, pairs = _shapley_effects(np.concatenate(drawn).reshape(-1, *shape), knobs)
     total = effects.sum(-1, keepdims=True)
     shares = effects / total
     low, high = np.quantile(shares, [alpha / 2 / knobs, 1 - alpha / 2 / knobs], axis=0)
-    return _limited(shares.mean(0), low, high, (pairs / total[..., None]).mean(0), predicted)
+    return _clip_shares(shares.mean(0), low, high, (pairs / total[..., None]).mean(0), predicted)
 
 
-def _any_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolution: float) -> bool:
-    """Return whether some levels of some knob differ significantly; knobs share the error."""
-    for places in np.indices(shape).reshape(len(shape), -1):
-        if places.max() > 0:
-            weights = main_effect(places.tolist())
+def _has_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolution: float) -> bool:
+    """Return whether any two levels of a knob differ significantly; the knobs share the error."""
+    for levels in np.indices(shape).reshape(len(shape), -1):
+        if levels.max() > 0:
+            weights = main_effect(levels.tolist())
             contrasts = estimate_contrasts(cells, weights, alpha / len(shape), resolution=resolution)
             if ((contrasts.low > 0) | (contrasts.high < 0)).any():
                 return True
@@ -152,41 +157,41 @@ def _anova(values: Array, knobs: int) -> dict[tuple[int, ...], Array]:
     """Return the ANOVA parts f_u of tables (..., q_1, .., q_knobs) for every non-empty set u of knobs."""
     parts: dict[tuple[int, ...], Array] = {}
     for size in range(1, knobs + 1):
-        for held in combinations(range(knobs), size):
+        for subset in combinations(range(knobs), size):
 
-            def apart(part: Array, knob: int, held: tuple[int, ...] = held) -> Array:
+            def project(part: Array, knob: int, subset: tuple[int, ...] = subset) -> Array:
                 average = part.mean(knob - knobs, keepdims=True)
-                return part - average if knob in held else np.broadcast_to(average, part.shape)
+                return part - average if knob in subset else np.broadcast_to(average, part.shape)
 
-            parts[held] = reduce(apart, range(knobs), values)
+            parts[subset] = reduce(project, range(knobs), values)
     return parts
 
 
-def _shared(parts: dict[tuple[int, ...], Array], knobs: int) -> tuple[Array, Array]:
-    """Share each part's variance equally among its knobs; return knob and pair effects."""
-    some = next(iter(parts.values()))
-    effects, pairs = np.zeros((*some.shape, knobs)), np.zeros((*some.shape, knobs, knobs))
-    for held, variance in parts.items():
-        for knob in held:
-            effects[..., knob] += variance / len(held)
-        if len(held) == 2:
-            pairs[..., held[0], held[1]] = pairs[..., held[1], held[0]] = variance
+def _divide_among_knobs(variances: dict[tuple[int, ...], Array], knobs: int) -> tuple[Array, Array]:
+    """Divide each part's variance equally among its knobs; return knob effects and pair effects."""
+    shape = next(iter(variances.values())).shape
+    effects, pairs = np.zeros((*shape, knobs)), np.zeros((*shape, knobs, knobs))
+    for subset, variance in variances.items():
+        for knob in subset:
+            effects[..., knob] += variance / len(subset)
+        if len(subset) == 2:
+            pairs[..., subset[0], subset[1]] = pairs[..., subset[1], subset[0]] = variance
     return effects, pairs
 
 
-def _limited(share: Array, low: Array, high: Array, pairs: Array, predicted: float) -> Importance:
+def _clip_shares(share: Array, low: Array, high: Array, pairs: Array, predicted: float) -> Importance:
     share = np.clip(share, 0, 1)
     low = np.where(low < _NEGLIGIBLE, 0.0, np.minimum(low, share))
     high = np.where(high > 1 - _NEGLIGIBLE, 1.0, np.clip(high, share, 1))
     return Importance(share, low, high, np.clip(pairs, 0, 1), predicted)
 
 
-def _refused(knobs: int, predicted: float, problem: str) -> Importance:
+def _without_shares(knobs: int, predicted: float, problem: str) -> Importance:
     none = np.full(knobs, math.nan)
     return Importance(none, none, none, np.full((knobs, knobs), math.nan), predicted, problem)
 
 
-def _fitted(points: Array, values: Array):  # type: ignore[no-untyped-def]  # scikit-learn has no types
+def _fit_process(points: Array, values: Array):  # type: ignore[no-untyped-def]  # scikit-learn has no types
     """Fit a Gaussian process with noise and one length scale per column."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
@@ -195,25 +200,25 @@ def _fitted(points: Array, values: Array):  # type: ignore[no-untyped-def]  # sc
     scales = Matern(np.full(points.shape[1], 0.5), (0.05, 20), nu=2.5)
     kernel = ConstantKernel(1.0, (1e-3, 1e3)) * scales + WhiteKernel(0.1, (1e-4, 10))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound: the knob does nothing
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the scale of a knob without effect is at its bound
         return GaussianProcessRegressor(kernel, normalize_y=True).fit(points, values)
 
 
-def _predicted(points: Array, values: Array) -> float:
+def _predictive_r2(points: Array, values: Array) -> float:
     """Return R2 of held-out cells in five folds."""
-    guess = np.empty_like(values)
+    predictions = np.empty_like(values)
     order = np.random.default_rng(0).permutation(len(values))
     for fold in range(_FOLDS):
-        out = order[fold::_FOLDS]
-        kept = np.setdiff1d(order, out)
-        guess[out] = _fitted(points[kept], values[kept]).predict(points[out])
+        held_out = order[fold::_FOLDS]
+        kept = np.setdiff1d(order, held_out)
+        predictions[held_out] = _fit_process(points[kept], values[kept]).predict(points[held_out])
     spread = ((values - values.mean()) ** 2).sum()
-    return float(1 - ((values - guess) ** 2).sum() / spread) if spread > 0 else 0.0
+    return float(1 - ((values - predictions) ** 2).sum() / spread) if spread > 0 else 0.0
 
 
-def _drawn(points: Array, values: Array, grid: Array, rng: np.random.Generator) -> Array:
+def _draw_functions(points: Array, values: Array, grid: Array, rng: np.random.Generator) -> Array:
     """Draw functions (draws, grid) from the process, without measurement noise."""
-    process = _fitted(points, values)
+    process = _fit_process(points, values)
     mean, spread = process.predict(grid, return_cov=True)
     sizes, axes = np.linalg.eigh(spread)
     noise = process.kernel_.k2.noise_level * values.var()  # part of the prediction's variance at each point
@@ -221,6 +226,6 @@ def _drawn(points: Array, values: Array, grid: Array, rng: np.random.Generator) 
     return np.asarray(mean + rng.standard_normal((_DRAWS, len(grid))) @ root.T)
 
 
-def levels_a_knob(knobs: int) -> int:
-    """Return the number of levels of each knob with a range; it keeps the surrogate's grid small."""
-    return max(2, min(12, int(_MOST_POINTS ** (1 / knobs))))
+def levels_per_knob(knobs: int) -> int:
+    """Return the number of levels for each knob with a range, such that the surrogate's grid stays small."""
+    return max(2, min(12, int(_MAX_POINTS ** (1 / knobs))))

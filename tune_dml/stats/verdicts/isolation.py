@@ -1,9 +1,10 @@
 """Isolation of one knob from the others: a table of the knob's values x seeds.
 
-Only settings of the other knobs that were tried with every value count. Without any (a search proposes each combination
-once) the values cannot be compared. Other scientific knobs are averaged over (the knob's main effect). Nuisance knobs are
-tuned for each value: its row is that of the best setting, and verdicts use all of them (`tuned`). With both, cells are
-averaged over the other scientific knobs first, so that a value has one best nuisance setting.
+Only settings of the other knobs that were tried with every value are used. If there are none, as in a search that
+proposes each combination once, the values cannot be compared. Cells are averaged over the other scientific knobs, which
+gives the knob's main effect. Nuisance knobs are tuned for each value: its row is that of the best setting, and verdicts
+use all settings (`tuned`). With both kinds of knobs, cells are first averaged over the scientific ones, so that a value
+has one best nuisance setting.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class IsolatedKnob:
     means: Mapping[str, float]
     """Mean of each row; lost seeds of an average are filled in from the other cells."""
     how: str
-    """Clause that describes the isolation; empty if there was one knob."""
+    """Clause that describes the isolation; empty if the knob was the only one."""
     problem: str = ""
     """Reason why the values cannot be compared; empty if they can."""
     crossed: FullGrid | None = None
@@ -60,11 +61,11 @@ class IsolatedKnob:
 
     @property
     def average(self) -> str:
-        """Suffix of a verdict, such as `, averaged over the other knobs`: it may differ at single settings."""
+        """Suffix of a verdict, such as `, averaged over the other knobs`; empty if there is one setting."""
         return f", {self.over}" if self.over else ""
 
     @property
-    def part(self) -> str:
+    def partial_average(self) -> str:
         """`average` if some settings of the other knobs could not be used; else empty."""
         return "" if self.over == _AVERAGED else self.average
 
@@ -78,11 +79,15 @@ def isolate(
 ) -> IsolatedKnob:
     """Fold cells into a table of levels x seeds.
 
-    `labels` names the levels in row order, `sign` is -1 if smaller is better, `resolution` is the step of the values.
+    `labels` gives the name of each level, in row order; `sign` is -1 if smaller is better; `resolution` is the step of
+    the values.
     """
     with_numbers = {point.level for point in points if point.values}
     trained = [level for level in labels if level in with_numbers]
-    cells = {(p.level, p.others, p.nuisance): [p.values.get(seed, np.nan) for seed in seeds] for p in points}
+    cells = {
+        (point.level, point.others, point.nuisance): [point.values.get(seed, np.nan) for seed in seeds]
+        for point in points
+    }
     groups = _shared_settings(points, trained)
     names = tuple(labels[level] for level in trained)
     if trained and not groups:
@@ -103,19 +108,19 @@ def isolate(
         rows = flat[0] if len(flat) else np.zeros((0, len(seeds)))
         table = SeedTable(names, tuple(seeds), rows, resolution=resolution)
         return IsolatedKnob(table, _means(names, rows), over, over=over)
-    everything = flat.reshape(-1, len(seeds))
-    whole = fill_holes(everything)[0].reshape(flat.shape).mean(0)
-    crossed = FullGrid(everything, tuple(range(len(trained))) * len(stacks), resolution)
+    all_cells = flat.reshape(-1, len(seeds))
+    filled = fill_holes(all_cells)[0].reshape(flat.shape).mean(0)
+    crossed = FullGrid(all_cells, tuple(range(len(trained))) * len(stacks), resolution)
     table = SeedTable(names, tuple(seeds), flat.mean(0), resolution=resolution / math.sqrt(len(stacks)))
-    return IsolatedKnob(table, _means(names, whole), over, crossed=crossed, over=over)
+    return IsolatedKnob(table, _means(names, filled), over, crossed=crossed, over=over)
 
 
 def _over(used: int, tried: int) -> str:
     """Return a clause that says at how many settings of the other scientific knobs values are compared."""
     if used == tried or not used:
         return _AVERAGED if used > 1 else ""
-    have = f"of {tried} settings of the other knobs where every value has a number"
-    return f"averaged over the {used} {have}" if used > 1 else f"at the one {have}"
+    settings = f"of {tried} settings of the other knobs where every value has a number"
+    return f"averaged over the {used} {settings}" if used > 1 else f"at the one {settings}"
 
 
 def _shared_settings(points: Sequence[KnobPoint], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:

@@ -1,4 +1,4 @@
-"""Agreement of two sweeps on the order of a knob's values: Kendall's tau-b, with bounds from the pairs told apart."""
+"""Agreement of two sweeps on the order of a knob's values: Kendall's tau-b, with bounds from significant pairs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RankAgreement:
     """Kendall's tau-b of the values' means; NaN for fewer than three values or equal means."""
     low: float
     high: float
-    """Bounds that hold with at least 95 %; NaN for one seed. A resampled interval missed a tau of 1 in up to 90 %."""
+    """Bounds that hold with at least 95 %; NaN for one seed. Resampled intervals missed a tau of 1 in up to 90 %."""
 
 
 def agree_in_rank(first: Table, second: Table, *, resolutions: tuple[float, float] = (0.0, 0.0)) -> RankAgreement:
@@ -44,17 +44,17 @@ def agree_in_rank(first: Table, second: Table, *, resolutions: tuple[float, floa
     tau = _tau(first.mean(axis=1), second.mean(axis=1))
     low = high = math.nan
     if min(first.shape[1], second.shape[1]) >= 2 and math.isfinite(tau):
-        # Each sweep has half of the error: a pair's agreement is wrong if either order is.
-        one, two = (
+        # Each sweep has half of the error, because a pair's agreement is wrong if either order is wrong.
+        orders = [
             significant_order(all_pairs(table, 0.025, fit_pairs(table, step)), range(len(table)))
             for table, step in zip((first, second), resolutions, strict=True)
-        )
-        low, high = tau_bounds(one, two)
+        ]
+        low, high = tau_bounds(*orders)
     return RankAgreement(len(first), tau, low, high)
 
 
 def significant_order(bounds: Bounds, rows: Sequence[int]) -> NDArray[np.int_]:
-    """Return, for each pair of these rows, 1 or -1 if their order is significant, else 0."""
+    """Return the order of each pair of these rows: 1 or -1 if it is significant, else 0."""
     pairs = np.triu_indices(len(rows), 1)
     low, high = (part[np.ix_(rows, rows)][pairs] for part in (bounds.low, bounds.high))
     order: NDArray[np.int_] = (low > 0).astype(int) - (high < 0)
@@ -62,16 +62,16 @@ def significant_order(bounds: Bounds, rows: Sequence[int]) -> NDArray[np.int_]:
 
 
 def tau_bounds(first: NDArray[np.int_], second: NDArray[np.int_]) -> tuple[float, float]:
-    """Return the least and the largest tau that the significant orders of two sweeps leave."""
+    """Return the smallest and the largest tau that agree with the significant orders of two sweeps."""
     products = first * second
     pairs = len(products)
     return (2 * int((products > 0).sum()) - pairs) / pairs, (pairs - 2 * int((products < 0).sum())) / pairs
 
 
 def _tau(first: Table, second: Table) -> float:
-    """Return tau-b; NaN for fewer than three values, and where one has equal values only."""
+    """Return tau-b; NaN for fewer than three values, or if all values of one sweep are equal."""
     if len(first) < 3:
         return math.nan
-    one, two = (np.sign(row[:, None] - row) for row in (first, second))
-    norm = math.sqrt((one * one).sum() * (two * two).sum())
-    return float((one * two).sum()) / norm if norm else math.nan
+    first_signs, second_signs = (np.sign(row[:, None] - row) for row in (first, second))
+    norm = math.sqrt((first_signs**2).sum() * (second_signs**2).sum())
+    return float((first_signs * second_signs).sum()) / norm if norm else math.nan

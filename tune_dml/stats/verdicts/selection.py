@@ -1,20 +1,21 @@
 """Score of the best configuration on seeds that did not choose it.
 
-The mean of the best of many cells is too high by the luck of its seeds (the winner's curse: 1.05 points for 18 equal cells,
-3 seeds, noise 1). Here every seed is scored with the cell that other seeds chose, so luck in choosing and luck in judging
-are independent:
+The mean of the best of many cells is too high, because its seeds were lucky (the winner's curse: 1.05 points for 18
+equal cells, 3 seeds, noise 1). Here every seed is scored with the cell that other seeds chose, so the noise of the
+choice and the noise of the score are independent:
 
     score_j = y[c_j, j],  c_j the best cell on the seeds of the other folds       gain_j = score_j - y[default, j]
 
-Up to three seeds every seed is a fold; from four on there are two folds, every other seed. With more, smaller folds the
-choices share most of their seeds, and the scores' spread no longer shows their error: at ten seeds such an interval covers
-83 %. The mean is unbiased for a choice on the other folds' seeds, which is worth a little less than a choice on all.
+With up to three seeds, every seed is a fold; with more, even and odd seeds are two folds. If there were more folds, the
+choices would share most of their seeds, and the spread of the scores would not show their error: at ten seeds such an
+interval covers 83 %. The mean is unbiased for a choice on the seeds of the other folds, which is slightly worse than a
+choice on all seeds.
 
-The interval joins two limits that each err on the safe side. The lower one is Student's t on the cross-fitted scores, which
-selection does not bias. The upper one is Student's t on the chosen cell's own seeds, which selection can only raise. The
-coverage is 93 to 97 % over 2 to 50 cells, 3 to 10 seeds, with and without differences (benchmarks/verdicts.py).
+The two limits of the interval are both conservative. The lower limit is Student's t on the cross-fitted scores, which
+selection does not bias. The upper limit is Student's t on the chosen cell's own seeds, which selection can only raise.
+The coverage is 93 to 97 % over 2 to 50 cells, 3 to 10 seeds, with and without differences (benchmarks/verdicts.py).
 
-`at_best` takes the best cell of each arm for drawing. Verdicts compare all cells of the arms (`tuned`).
+`choose_best_cells` chooses the best cell of each arm for drawing. Verdicts compare all cells of the arms (`tuned`).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array, Mask
-from tune_dml.stats.intervals.resolution import least_variance
+from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 
-_SWEEPS = 200
-"""Maximum number of sweeps; a table with holes needs about ten."""
+_MAX_ITERATIONS = 200
+"""Maximum number of iterations of the additive model; a table with holes needs about ten."""
 
 ALGORITHM = "lower limit from seeds that did not choose the cell, upper limit from all seeds; Student's t"
 
@@ -44,7 +45,7 @@ class SelectedBest:
     best: NDArray[np.intp]
     """The cell with the best mean over all seeds."""
     naive: Array
-    """Its mean (or gain over the default) on all seeds, biased by the selection."""
+    """Mean (or gain over the default) of that cell on all seeds, biased by the selection."""
     mean: Array
     """The cross-fitted mean or gain; NaN with one seed."""
     low: Array
@@ -55,23 +56,23 @@ def score_of_best(
     values: Array, default: int | None = None, alpha: float = 0.05, *, resolution: float = 0.0
 ) -> SelectedBest:
     """Estimate the best cell's mean, or its gain over the cell `default`, of tables (..., m, n); larger is better."""
-    least = float(least_variance(resolution)) * (1 if default is None else 2)
+    floor = float(variance_floor(resolution)) * (1 if default is None else 2)
     n = values.shape[-1]
-    held = np.isfinite(values)
-    within_seed = _within_seed(values, held)
+    finite = np.isfinite(values)
+    within_seed = _subtract_seed_means(values, finite)
     folds = np.arange(n) if n <= 3 else np.arange(n) % 2
     reference = np.zeros_like(values[..., 0, :]) if default is None else values[..., default, :]
     score = np.full((*values.shape[:-2], n), np.nan)
     for fold in range(folds.max() + 1):
-        chosen = _best(within_seed, held & (folds != fold))
+        chosen = _best(within_seed, finite & (folds != fold))
         score[..., folds == fold] = (_row(values, chosen) - reference)[..., folds == fold]
-    best = _best(within_seed, held)
+    best = _best(within_seed, finite)
     if n < 2:
         score = np.full_like(score, np.nan)
     own = _row(values, best) - reference
     one_group = np.zeros(n, dtype=int)
-    mean, below = _interval(score, folds if n > 3 else one_group, alpha, least)
-    naive, above = _interval(own, one_group, alpha, least)
+    mean, below = _interval(score, folds if n > 3 else one_group, alpha, floor)
+    naive, above = _interval(own, one_group, alpha, floor)
     return SelectedBest(best, naive, mean, mean - below, np.maximum(naive + above, mean))
 
 
@@ -81,19 +82,18 @@ def best_first(values: Array) -> list[int]:
     Rows are ranked by their effect in an additive model of cells and seeds (alternating least squares), so that
     lost seeds and cells that stopped early do not change ranks.
     """
-    held = np.isfinite(values)
     shift = np.zeros(values.shape[-1])
-    for _ in range(_SWEEPS):
+    for _ in range(_MAX_ITERATIONS):
         effect = _mean(values - shift)
         before, shift = shift, np.nan_to_num(_mean((values - effect[:, None]).T))
         if np.allclose(before, shift, rtol=0, atol=1e-12):
             break
     order = np.argsort(-np.nan_to_num(effect, nan=-np.inf), kind="stable")
-    return [int(row) for row in order if held[row].any()]
+    return [int(row) for row in order if np.isfinite(values[row]).any()]
 
 
-def _interval(score: Array, folds: NDArray[np.intp], alpha: float, least: float) -> tuple[Array, Array]:
-    """Return the mean score and half its interval from the spread within folds, at least `least`."""
+def _interval(score: Array, folds: NDArray[np.intp], alpha: float, floor: float) -> tuple[Array, Array]:
+    """Return the mean score and half its interval, from the variance within folds, which is at least `floor`."""
     counts, squares = np.zeros(score.shape[:-1]), np.zeros(score.shape[:-1])
     groups = np.unique(folds)
     for fold in groups:
@@ -101,14 +101,14 @@ def _interval(score: Array, folds: NDArray[np.intp], alpha: float, least: float)
         squares += np.where(np.isfinite(part), (part - _mean(part)[..., None]) ** 2, 0.0).sum(-1)
         counts += np.isfinite(part).sum(-1)
     df = counts - len(groups)
-    spread = np.sqrt(np.maximum(squares / np.maximum(df, 1), least) / np.maximum(counts, 1))
+    spread = np.sqrt(np.maximum(squares / np.maximum(df, 1), floor) / np.maximum(counts, 1))
     return _mean(score), np.where(df > 0, student_isf(alpha / 2, np.maximum(df, 1)) * spread, np.inf)
 
 
-def _within_seed(values: Array, held: Mask) -> Array:
-    """Subtract each seed's average, so that lost seeds do not change ranks."""
-    seeds = np.where(held, values, 0.0).sum(-2, keepdims=True) / np.maximum(held.sum(-2, keepdims=True), 1)
-    return np.where(held, values - seeds, 0.0)
+def _subtract_seed_means(values: Array, finite: Mask) -> Array:
+    """Subtract each seed's average, so that lost seeds do not change ranks; holes become 0."""
+    seeds = np.where(finite, values, 0.0).sum(-2, keepdims=True) / np.maximum(finite.sum(-2, keepdims=True), 1)
+    return np.where(finite, values - seeds, 0.0)
 
 
 def _best(within_seed: Array, counted: Mask) -> NDArray[np.intp]:
@@ -123,9 +123,9 @@ def _row(values: Array, cell: NDArray[np.intp]) -> Array:
 
 
 def _mean(numbers: Array) -> Array:
-    held = np.isfinite(numbers)
-    count = held.sum(-1)
-    return np.where(count > 0, np.where(held, numbers, 0.0).sum(-1) / np.maximum(count, 1), np.nan)
+    finite = np.isfinite(numbers)
+    count = finite.sum(-1)
+    return np.where(count > 0, np.where(finite, numbers, 0.0).sum(-1) / np.maximum(count, 1), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,27 +141,26 @@ class BestOfArms:
 
 
 def expected_best(table: Array, count: int) -> float:
-    """Return the mean score of the best of `count` cells, over all choices of `count` of the cells (cells, n).
+    """Return the mean score of the best of `count` cells, over all subsets of `count` rows of a table (cells, n).
 
-    The first third of the seeds chooses, the others judge. Of all C(m, c) choices, C(i - 1, c - 1) have the cell of rank i,
-    counted from the worst, as their best (expected validation performance, Dodge et al. 2019, without replacement).
-    Raises ValueError unless 1 <= count <= cells, or with fewer than two seeds.
+    The first third of the seeds ranks the cells, the others score them. Of all C(m, c) subsets, C(i - 1, c - 1) have
+    the cell of rank i, counted from the worst, as their best (expected validation performance, Dodge et al. 2019,
+    without replacement). Raises ValueError unless 1 <= count <= cells, or with fewer than two seeds.
     """
     cells, seeds = table.shape
     if not 1 <= count <= cells or seeds < 2:
         raise ValueError(f"`1 <= count <= cells` and two seeds must hold, but got {count=}, {cells=}, {seeds=}")
-    choosing = max(1, seeds // 3)
-    judged = table[:, choosing:]
-    order = best_first(table[:, :choosing])
-    held = [row for row in order if np.isfinite(judged[row]).any()]
-    chances = [math.comb(len(held) - 1 - place, count - 1) for place in range(len(held))]
-    scores = [float(np.nanmean(judged[row])) for row in held]
-    return float(np.average(scores, weights=chances)) if any(chances) else math.nan
+    ranking_seeds = max(1, seeds // 3)
+    judged = table[:, ranking_seeds:]
+    rows = [row for row in best_first(table[:, :ranking_seeds]) if np.isfinite(judged[row]).any()]
+    subsets = [math.comb(len(rows) - 1 - rank, count - 1) for rank in range(len(rows))]
+    scores = [float(np.nanmean(judged[row])) for row in rows]
+    return float(np.average(scores, weights=subsets)) if any(subsets) else math.nan
 
 
-def at_best(arms: Sequence[Array], resolution: float = 0.0) -> BestOfArms:
+def choose_best_cells(arms: Sequence[Array], resolution: float = 0.0) -> BestOfArms:
     """Choose the best cell of each arm from its table (cells, n); larger is better, and every cell has a value."""
     chosen = tuple(best_first(table)[0] for table in arms)
     values = np.array([table[row] for table, row in zip(arms, chosen, strict=True)])
-    several = any(len(table) > 1 for table in arms)
-    return BestOfArms(values, chosen, tuned_levels(arms, resolution) if several else None)
+    is_tuned = any(len(table) > 1 for table in arms)
+    return BestOfArms(values, chosen, tuned_levels(arms, resolution) if is_tuned else None)

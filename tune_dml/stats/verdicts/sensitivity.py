@@ -1,15 +1,16 @@
 """Verdict on whether a knob matters, and differences of its values to the baseline.
 
-    sensitive     some interval lies wholly beyond the margin on one side; the intervals of all pairs hold at once
-                  (`simultaneous`; `contrasts` where values are averages over a grid; `tuned` where each is its best setting)
-    insensitive   every difference is significantly inside (-margin, margin), and every value has a result. Each is judged by
-                  itself at one-sided alpha: all must succeed, and the claim is wrong only if the largest true difference is
-                  judged wrongly, so none is corrected (intersection-union test)
-    undecided     neither; the reason says whether some difference is significant
+    sensitive     an interval lies wholly beyond the margin on one side. The intervals of all pairs are simultaneous
+                  (`simultaneous`; `contrasts` if values are averages over a grid; `tuned` if a value is as good as its
+                  best setting)
+    insensitive   every difference is significantly inside (-margin, margin), and every value has a result. Each is judged
+                  at one-sided alpha, not corrected, because the claim is wrong only if the largest true difference is
+                  judged wrongly (intersection-union test)
+    undecided     neither; the reason says whether any difference is significant
 
-"Sensitive" can be wrong only for a knob that does not matter and "insensitive" only for one that does, so each has the whole
-error. `alpha` is what this look may spend (`looks`). Verdicts are about the values that trained. After a race (`racing`) its
-intervals are intersected with these, and the race may decide "insensitive".
+"Sensitive" can be wrong only for a knob that does not matter and "insensitive" only for one that does, so each has the
+whole error. `alpha` is the error that this look may spend (`looks`). Verdicts are about the values that trained. After
+a race (`racing`), its intervals are intersected with these, and the race may decide "insensitive".
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
-from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, some_pair_is_testable
+from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, has_testable_pair
 from tune_dml.stats.intervals.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
@@ -31,7 +32,7 @@ from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 from tune_dml.stats.sequential.racing import RaceStanding
 
 _LISTED_CELLS = 40
-"""Maximum number of values of which all pairwise differences are listed; with more, only the largest is."""
+"""Maximum number of values for which all pairwise differences are listed; with more, only the largest is listed."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class FullGrid:
-    """Cells of a full grid whose averages form a table."""
+    """Cells of a full grid; averages of the cells are the rows of a table."""
 
     values: Array
     """Cells x seeds."""
@@ -84,7 +85,7 @@ class SensitivityVerdict:
     largest: Difference | None
     """Pair that decides the verdict."""
     differences: tuple[Difference, ...]
-    """Differences of all pairs, or of the deciding pair alone with many values."""
+    """Differences of all pairs; with many values, only that of the deciding pair."""
     epsilon: float
     """Box's epsilon: 1 for equal noise, 1 / (cells - 1) for noise in one direction; NaN with two seeds."""
     prior_df: float
@@ -119,9 +120,9 @@ def judge_sensitivity(
         diverged: labels of values that diverged under some seed.
         stopped: labels of values that were stopped early.
         failed: labels of values that a race left unsettled because their trials failed.
-        crossed: the cells behind the table, if its rows are averages: the noise is then that of the cells.
+        crossed: the cells behind the table, if its rows are averages; their noise is used.
         tuned: the settings behind the table, if each row is the best of several; larger is better.
-        sign: -1 if smaller is better in the table; needed for `tuned` only.
+        sign: -1 if smaller is better in the table; needed only with `tuned`.
         raced: findings of a race about the table's rows, all of which have values.
 
     Raises:
@@ -132,9 +133,8 @@ def judge_sensitivity(
     table = table.with_numbers() if crossed is None else table
     labels, values = table.labels, table.values
     cells = crossed.values if crossed is not None else tuned.values if tuned is not None else values
-    lacking = _lacking(cells, len(labels))
-    if lacking:
-        return SensitivityVerdict("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
+    if reason := _untestable_reason(cells, len(labels)):
+        return SensitivityVerdict("undecided", reason, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
     noise = table.noise
     if crossed is not None:
         cell_noise = fit_pairs(crossed.values, crossed.resolution)
@@ -148,16 +148,16 @@ def judge_sensitivity(
         bounds = raced.narrow(bounds)
         limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
-    verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped, failed))
+    verdict, reason, pair = _decide(bounds, margin, flat, _missing_clause(diverged, stopped, failed))
     if failed and verdict == "undecided" and not flat:
-        reason += f", and {_unknown((), (), failed)}"
-    shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
+        reason += f", and {_missing_clause((), (), failed)}"
+    pairs = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
     effect = bool(np.maximum(bounds.low, -bounds.high).max() > 0)
-    differences = tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in shown)
-    known = noise if noise.testable.any() else None  # averages with holes may share no two seeds although cells do
+    differences = tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in pairs)
+    has_noise = noise.testable.any()  # averages with holes may share no two seeds although cells do
     return SensitivityVerdict(
         verdict, reason, margin, alpha, effect, flat, _difference(labels, bounds, limits, *pair), differences,
-        float(cell_noise.epsilon), float(cell_noise.prior_df), labels, bounds, known,
+        float(cell_noise.epsilon), float(cell_noise.prior_df), labels, bounds, noise if has_noise else None,
         ALGORITHM if tuned is None else TUNED,
     )  # fmt: skip
 
@@ -167,27 +167,29 @@ def _averages(crossed: FullGrid, levels: int, alpha: float) -> tuple[Bounds, Arr
     weights = main_effect(crossed.rows)
     step = crossed.resolution
     effects = estimate_contrasts(crossed.values, weights, alpha, resolution=step)
-    alone = estimate_contrasts(crossed.values, weights, 2 * alpha, comparisons=1, resolution=step)
+    single = estimate_contrasts(crossed.values, weights, 2 * alpha, comparisons=1, resolution=step)
     first, second = np.triu_indices(levels, 1)
-    square = [np.zeros((levels, levels)) for _ in range(3)]
-    for matrix, there, back in zip(
-        square,
-        (effects.estimate, effects.low, effects.high),
-        (effects.estimate, effects.high, effects.low),
-        strict=True,
-    ):
-        matrix[first, second], matrix[second, first] = there, -back
-    limits = np.zeros((levels, levels))
-    limits[first, second] = limits[second, first] = np.maximum(alone.high, -alone.low)
-    return Bounds(*square), limits
+
+    def square(upper: Array, lower: Array) -> Array:
+        matrix = np.zeros((levels, levels))
+        matrix[first, second], matrix[second, first] = upper, lower
+        return matrix
+
+    bounds = Bounds(
+        square(effects.estimate, -effects.estimate),
+        square(effects.low, -effects.high),
+        square(effects.high, -effects.low),
+    )
+    limits = np.maximum(single.high, -single.low)
+    return bounds, square(limits, limits)
 
 
 def compare_all_with(
     table: SeedTable, baseline: str, *, alpha: float = 0.05, raced: RaceStanding | None = None
 ) -> tuple[Difference, ...]:
-    """Return every other cell minus the baseline with simultaneous intervals; empty without baseline results.
+    """Return the differences of all other cells to the baseline, with simultaneous intervals.
 
-    `raced`: findings of a race about the table's rows.
+    The result is empty if the baseline has no results. `raced` has the findings of a race about the table's rows.
     """
     if baseline not in table.labels or not np.isfinite(table.values[table.labels.index(baseline)]).any():
         return ()
@@ -214,7 +216,7 @@ def compare_all_with_best_of(
     alpha: float = 0.05,
     raced: RaceStanding | None = None,
 ) -> tuple[Difference, ...]:
-    """Return every other cell minus the truly best of several baseline cells, with simultaneous intervals (`tuned`).
+    """Return the differences of all other cells to the best of several baseline cells, with intervals of `tuned`.
 
     Args:
         table: every row has a number.
@@ -223,75 +225,72 @@ def compare_all_with_best_of(
         alpha: the error that this look may spend.
         raced: findings of a race about the table's rows, on the metric's own scale.
     """
-    own = [row for row, label in enumerate(table.labels) if label in set(baselines)]
-    rows = [row for row in range(len(table.labels)) if row not in own]
+    baseline_rows = [row for row, label in enumerate(table.labels) if label in set(baselines)]
+    rows = [row for row in range(len(table.labels)) if row not in baseline_rows]
     if not rows:
         return ()
-    levels = [*([row] for row in rows), own]
+    levels = [*([row] for row in rows), baseline_rows]
     tuned = tuned_levels([sign * table.values[level] for level in levels], table.resolution)
-    last, values = len(rows), table.values
-    best = max(own, key=lambda row: sign * float(np.nanmean(values[row])))
+    last = len(rows)
+    best = max(baseline_rows, key=lambda row: sign * float(np.nanmean(table.values[row])))
     if len(table.seeds) == 1 and raced is None:
-        whole = _without_noise(table, best)
-        return tuple(d for d in whole if d.first not in baselines)
+        return tuple(row for row in _without_noise(table, best) if row.first not in baselines)
     bounds, limits = tuned.against(last, alpha).times(sign), tuned.at_most(alpha)[:, last]
     low, high = bounds.low[:-1], bounds.high[:-1]
-    if raced is not None:  # its intervals hold for every baseline cell at once
-        pairs = raced.low[np.ix_(rows, own)], raced.high[np.ix_(rows, own)]
-        ends = (pairs[0].min(1), pairs[1].min(1)) if sign == 1 else (pairs[0].max(1), pairs[1].max(1))
-        low, high = np.maximum(low, ends[0]), np.minimum(high, ends[1])
+    if raced is not None:  # the intervals of a race hold for all baseline cells simultaneously
+        raced_low, raced_high = raced.low[np.ix_(rows, baseline_rows)], raced.high[np.ix_(rows, baseline_rows)]
+        best_of = np.min if sign == 1 else np.max
+        low, high = np.maximum(low, best_of(raced_low, axis=1)), np.minimum(high, best_of(raced_high, axis=1))
     parts = zip(rows, bounds.estimate.tolist(), low.tolist(), high.tolist(), limits.tolist(), strict=False)
     return tuple(Difference(table.labels[row], table.labels[best], *numbers) for row, *numbers in parts)
 
 
 def _without_noise(table: SeedTable, row: int) -> tuple[Difference, ...]:
     """Return the differences to a row under the only seed, with infinite intervals."""
-    gaps, blind = (table.values - table.values[row])[:, 0].tolist(), (-math.inf, math.inf, math.inf)
+    gaps, unbounded = (table.values - table.values[row])[:, 0].tolist(), (-math.inf, math.inf, math.inf)
     named = list(zip(table.labels, gaps, strict=True))
-    return tuple(Difference(label, named[row][0], gap, *blind) for label, gap in named[:row] + named[row + 1 :])
+    return tuple(Difference(label, named[row][0], gap, *unbounded) for label, gap in named[:row] + named[row + 1 :])
 
 
-def _lacking(values: Array, levels: int) -> str:
+def _untestable_reason(values: Array, levels: int) -> str:
     """Return why the cells cannot be tested; empty if they can."""
     if levels < 2:
         return "only one value has results" if levels else "no value has results"
     if np.isfinite(values).any(0).sum() < 2:
         return "one seed gives no noise estimate"
-    return "" if some_pair_is_testable(values) else "no two values share two seeds"
+    return "" if has_testable_pair(values) else "no two values share two seeds"
 
 
 def _decide(
-    bounds: Bounds, margin: float, flat: bool, unknown: str
+    bounds: Bounds, margin: float, flat: bool, missing: str
 ) -> tuple[Literal["sensitive", "insensitive", "undecided"], str, tuple[int, int]]:
-    surest = np.unravel_index(int(bounds.low.argmax()), bounds.low.shape)
-    apart = np.nan_to_num(bounds.estimate)
-    np.fill_diagonal(apart, -np.inf)  # two different values, even if all means are equal
-    widest = np.unravel_index(int(apart.argmax()), bounds.low.shape)
-    sure, wide = (int(surest[0]), int(surest[1])), (int(widest[0]), int(widest[1]))
+    """Return the verdict, its reason, and the pair of cells that decides it."""
+    estimates = np.nan_to_num(bounds.estimate)
+    np.fill_diagonal(estimates, -np.inf)  # two different values, even if all means are equal
+    surest, widest = _largest_pair(bounds.low), _largest_pair(estimates)
     if bounds.low.max() > margin:
-        return "sensitive", "some difference is significantly larger than the smallest that matters", sure
+        return "sensitive", "some difference is significantly larger than the smallest that matters", surest
+    if flat and missing:
+        reason = "among the values that trained every difference is smaller than the smallest that matters"
+        return "undecided", f"{reason}, but {missing}", widest
     if flat:
-        if unknown:
-            return (
-                "undecided",
-                f"among the values that trained every difference is smaller than the smallest that matters, but {unknown}",
-                wide,
-            )
-        return "insensitive", "every difference is significantly smaller than the smallest that matters", wide
+        return "insensitive", "every difference is significantly smaller than the smallest that matters", widest
     if bounds.low.max() > 0:
-        return (
-            "undecided",
-            "some difference is significant, but it may be larger or smaller than the smallest that matters",
-            sure,
-        )
-    return "undecided", "the noise could hide a difference that matters", wide
+        reason = "some difference is significant, but it may be larger or smaller than the smallest that matters"
+        return "undecided", reason, surest
+    return "undecided", "the noise could hide a difference that matters", widest
 
 
-def _unknown(diverged: Sequence[str], stopped: Sequence[str], failed: Sequence[str]) -> str:
+def _largest_pair(matrix: Array) -> tuple[int, int]:
+    row, column = np.unravel_index(int(matrix.argmax()), matrix.shape)
+    return int(row), int(column)
+
+
+def _missing_clause(diverged: Sequence[str], stopped: Sequence[str], failed: Sequence[str]) -> str:
     """Return a clause that names the values without final results; empty if there are none."""
     parts = [f"{', '.join(diverged)} diverged"] if diverged else []
     parts += [f"{', '.join(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped early"] if stopped else []
-    parts += [f"trials of {', '.join(failed)} failed again and again"] if failed else []
+    parts += [f"trials of {', '.join(failed)} failed repeatedly"] if failed else []
     return " and ".join(parts)
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
-from tune_dml.report.naming import spaced, symbol_of, value_label
+from tune_dml.report.naming import prose_label, symbol_of, value_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.knobs.optimum import locate_optimum
 from tune_dml.report.section import Block, Card, Section, Table, Text, delta_cell, text_cell
-from tune_dml.report.steps import Step, extend, more_seeds, not_worth_it
+from tune_dml.report.steps import Step, add_seeds, explain_no_extension, extend
 from tune_dml.space import Knob
 from tune_dml.stats.forecast import Forecast, best_is_known, forecast_seeds
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
@@ -28,7 +28,7 @@ from tune_dml.stats.verdicts.selection import ALGORITHM, score_of_best
 from tune_dml.text import joined
 
 _QUESTION = "which configuration is the best"
-_MOST_CONTRASTS = 2000
+_MAX_CONTRASTS = 2000
 """Maximum number of double differences of a pair of knobs; with more, no interaction is estimated."""
 
 
@@ -48,11 +48,11 @@ class Configuration:
     label: str
     score: Score
     gain: Score | None
-    """Gain over the baseline; None without one."""
+    """Gain over the baseline; None without a baseline."""
     table_mean: float
-    """Its mean over all seeds, including those that selected it, as in the table of cells."""
+    """Mean over all seeds, including those that selected it, as in the table of cells."""
     candidates: tuple[str, ...]
-    """The configurations that cannot be ruled out as the best."""
+    """Configurations that cannot be ruled out as the best."""
     cells: int
     """Number of configurations with a result."""
     alpha: float
@@ -66,7 +66,7 @@ class _Interaction:
     first: str
     second: str
     levels: tuple[str, str, str, str]
-    """a, b, c, d."""
+    """Labels of a, b, c and d."""
     estimate: float
     low: float
     high: float
@@ -75,7 +75,7 @@ class _Interaction:
 
 @question(order=301, unanswered={"configuration": None, "interactions": ()})
 def configuration(analysis: Analysis) -> Section | None:
-    """Answer for several knobs, or for a search; None if no cell has a result."""
+    """Answer for several knobs, or for a search; None for a single listed knob, or if no cell has a result."""
     plan = analysis.results.plan
     if max(len(arm.knobs) for arm in analysis.arms) < 2 and not plan.search.num_samples:
         return None
@@ -83,7 +83,7 @@ def configuration(analysis: Analysis) -> Section | None:
     if best is None:
         return None
     sentence, pairs = _sentence(analysis, best), _interactions(analysis)
-    importance = [_importance(analysis.knobs), *([_together(pairs)] if pairs else [])]
+    importance = [_importance(analysis.knobs), *([_interaction_sentence(pairs)] if pairs else [])]
     ahead = _ahead(analysis, best)
     steps = _steps(analysis, best, ahead)
     body: list[Block] = [Text(sentence), Text(" ".join(importance))]
@@ -96,7 +96,7 @@ def configuration(analysis: Analysis) -> Section | None:
         (sentence, *importance),
         headline=f"{_headline(analysis, best)}{_interaction_headline(pairs)}",
         steps=steps,
-        hint=not_worth_it(ahead, _QUESTION, "Confirming the best few on fresh seeds"),
+        hint=explain_no_extension(ahead, _QUESTION, "Confirming the best few on fresh seeds"),
         data={
             "configuration": {**vars(best), "sentence": sentence, "command": steps[0].command if steps else ""},
             "interactions": pairs,
@@ -106,13 +106,13 @@ def configuration(analysis: Analysis) -> Section | None:
 
 def _headline(analysis: Analysis, best: Configuration) -> str:
     if analysis.stopped:
-        return f"The best configuration found is {spaced(best.label)}, of the {best.cells} that finished training."
+        return f"The best configuration found is {prose_label(best.label)}, of the {best.cells} that finished training."
     if len(best.candidates) == 1:
-        return f"The best configuration is {spaced(best.label)}."
-    open_ = f"{len(best.candidates)} of {best.cells} cannot be ruled out"
+        return f"The best configuration is {prose_label(best.label)}."
+    clause = f"{len(best.candidates)} of {best.cells} cannot be ruled out"
     if len(best.candidates) == best.cells:
-        open_ = f"none of the {best.cells} can be ruled out"
-    return f"The best configuration found is {spaced(best.label)}, but {open_}."
+        clause = f"none of the {best.cells} can be ruled out"
+    return f"The best configuration found is {prose_label(best.label)}, but {clause}."
 
 
 def _steps(analysis: Analysis, best: Configuration, ahead: Forecast | None) -> tuple[Step, ...]:
@@ -122,13 +122,13 @@ def _steps(analysis: Analysis, best: Configuration, ahead: Forecast | None) -> t
     if len(best.candidates) == best.cells > 2:  # confirming the best few costs less
         return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
-        return more_seeds(analysis.results, _QUESTION, 30, ahead)
+        return add_seeds(analysis.results, _QUESTION, 30, ahead)
     settles = "whether there is a better configuration"
     return extend(analysis.results, settles, 20, num_samples=search.num_samples)
 
 
 def _ahead(analysis: Analysis, best: Configuration) -> Forecast | None:
-    """Forecast what further seeds would show of a search with several candidates."""
+    """Forecast what further seeds would show; None unless a search has several candidates."""
     if not analysis.results.plan.search.num_samples or analysis.stopped or len(best.candidates) < 2:
         return None
     table = analysis.table.times(analysis.sign)
@@ -144,16 +144,16 @@ def _best(analysis: Analysis) -> Configuration | None:
         return None
     values, step = sign * table.values, table.resolution
     candidates = _candidates(analysis)
-    chosen = score_of_best(values, alpha=level, resolution=step)
+    selected = score_of_best(values, alpha=level, resolution=step)
     # lost seeds may raise the mean of a configuration that is significantly worse
-    if candidates and table.labels[int(chosen.best)] not in candidates:
+    if candidates and table.labels[int(selected.best)] not in candidates:
         kept = [
             label in candidates or label == (analysis.baseline and analysis.baseline.label) for label in table.labels
         ]
         values = np.where(np.array(kept)[:, None], values, np.nan)
-        chosen = score_of_best(values, alpha=level, resolution=step)
-    if analysis.stopped:  # all seeds took part in the selection
-        mean, label = float(chosen.naive), table.labels[int(chosen.best)]
+        selected = score_of_best(values, alpha=level, resolution=step)
+    if analysis.stopped:  # all seeds selected the configuration
+        mean, label = float(selected.naive), table.labels[int(selected.best)]
         return Configuration(
             label, Score(sign * mean, math.nan, math.nan), None, sign * mean, (), len(table.labels), level
         )
@@ -163,10 +163,10 @@ def _best(analysis: Analysis) -> Configuration | None:
         best = score_of_best(values, table.labels.index(baseline), alpha=level, resolution=step)
         gain = _score(float(best.mean), float(best.low), float(best.high), 1.0)
     return Configuration(
-        table.labels[int(chosen.best)],
-        _score(float(chosen.mean), float(chosen.low), float(chosen.high), sign),
+        table.labels[int(selected.best)],
+        _score(float(selected.mean), float(selected.low), float(selected.high), sign),
         gain,
-        sign * float(chosen.naive),
+        sign * float(selected.naive),
         candidates,
         len(table.labels),
         level,
@@ -174,22 +174,23 @@ def _best(analysis: Analysis) -> Configuration | None:
 
 
 def _candidates(analysis: Analysis) -> tuple[str, ...]:
-    """Return the configurations that may be the best, without those that other sections call worse."""
+    """Return the configurations that may be the best, except those that other sections call worse."""
     table, sign = analysis.table, analysis.sign
     if analysis.pairs is None:
         return table.labels
     pairs = analysis.pairs.times(sign)
-    maybe = compare_with_best(sign * table.values, analysis.looks.level, table.noise, pairs=pairs).candidates
+    candidates = compare_with_best(sign * table.values, analysis.looks.level, table.noise, pairs=pairs).candidates
     against = analysis.against_baseline or ()
     worse = {row.label for row in against if row.verdict == "worse"}
     if analysis.baseline is not None and any(row.verdict == "better" for row in against):
         worse.add(analysis.baseline.label)
-    worse.update(*(_not_the_best(analysis, knob) for knob in analysis.knobs if knob.cells))
-    return tuple(label for label, kept in zip(table.labels, maybe.tolist(), strict=True) if kept and label not in worse)
+    worse.update(*(_beaten_cells(analysis, knob) for knob in analysis.knobs if knob.cells))
+    rows = zip(table.labels, candidates.tolist(), strict=True)
+    return tuple(label for label, is_candidate in rows if is_candidate and label not in worse)
 
 
-def _not_the_best(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
-    """Return the cells of a knob, one a value, that its section calls worse than another value."""
+def _beaten_cells(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
+    """Return the cells of a knob with one cell per value that the knob's section calls worse than another value."""
     cells, bounds = dict(zip(knob.labels, knob.cells, strict=True)), knob.sensitivity.bounds
     if bounds is None:
         return set()
@@ -202,14 +203,14 @@ def _not_the_best(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
 
 
 def _score(mean: float, low: float, high: float, sign: float) -> Score:
-    """Return a score on the metric's own scale; NaN for an interval without bounds."""
+    """Return a score with the metric's own sign; the interval is NaN unless both ends are finite."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return Score(sign * mean, math.nan, math.nan)
     return Score(sign * mean, *sorted((sign * low, sign * high)))
 
 
 def _sentence(analysis: Analysis, best: Configuration) -> str:
-    metric, sure = analysis.metric, f"{100 * (1 - best.alpha):.3g}% interval"
+    metric, confidence = analysis.metric, f"{100 * (1 - best.alpha):.3g}% interval"
     baseline = analysis.baseline.label if analysis.baseline else ""
     text = f"The best configuration found is {best.label}"
     if analysis.stopped:
@@ -222,35 +223,35 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
         return f"{text}, but one seed does not show how certain that is."
     spread = metric.interval(*metric.level_ends(best.score.low, best.score.high))
     text += f": {metric.label} {metric.number(best.table_mean)} on all seeds, and"
-    text += f" {metric.number(best.score.mean)} ({sure} {spread}) on seeds that did not select it"
+    text += f" {metric.number(best.score.mean)} ({confidence} {spread}) on seeds that did not select it"
     if best.gain is not None and best.label != baseline:
         ends = metric.interval(*metric.change_ends(best.gain.low, best.gain.high))
         better = f"{metric.amount(abs(best.gain.mean))} {'better' if best.gain.mean > 0 else 'worse'} than {baseline}"
         if metric.rough(best.gain.mean) == metric.rough(0.0):
             better = f"no better than {baseline}"
         text += f", {better} (gain {ends})"
-    tied = len(best.candidates)
-    if tied == 1:
+    candidates = len(best.candidates)
+    if candidates == 1:
         text += ". It is significantly the best"
-    elif tied == best.cells:
-        text += f". None of the {tied} configurations can be ruled out as the best"
+    elif candidates == best.cells:
+        text += f". None of the {candidates} configurations can be ruled out as the best"
     else:
-        text += f". {tied} of {best.cells} configurations cannot be ruled out as the best"
+        text += f". {candidates} of {best.cells} configurations cannot be ruled out as the best"
     diverged = sum(cell.diverged for cell in analysis.cells)
     return f"{text}. {diverged} of {len(analysis.cells)} configurations diverged." if diverged else f"{text}."
 
 
 def _importance(knobs: Sequence[KnobAnalysis]) -> str:
     uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem and not knob.sensitivity.effect]
-    acting = [knob.symbol for knob in knobs if knob.isolated.problem and knob.sensitivity.effect]
+    with_effect = [knob.symbol for knob in knobs if knob.isolated.problem and knob.sensitivity.effect]
     verdicts = {
         word: [knob.symbol for knob in knobs if knob.sensitivity.verdict == verdict and not knob.isolated.problem]
         for word, verdict in (("yes", "sensitive"), ("no", "insensitive"), ("undecided", "undecided"))
     }
     parts = [f"{joined(names)}: {word}" for word, names in verdicts.items() if names]
     average = ", averaged over the others" if any(knob.isolated.average for knob in knobs) else ""
-    if acting:
-        parts.append(f"{joined(acting)}: an effect is significant over all configurations, its size is undecided")
+    if with_effect:
+        parts.append(f"{joined(with_effect)}: an effect is significant over all configurations, its size is undecided")
     if uncrossed:
         parts.append(
             f"{joined(uncrossed)}: undecided, since not all values were tried with the same settings of the other knobs (a "
@@ -260,25 +261,28 @@ def _importance(knobs: Sequence[KnobAnalysis]) -> str:
 
 
 def _interactions(analysis: Analysis) -> tuple[_Interaction, ...]:
-    """Judge each pair of knobs of every arm that is a full grid with results; the pairs share the error."""
+    """Judge each pair of knobs in every arm that is a full grid with results; the pairs share the error."""
     by_arm = [_interactions_in(analysis, arm) for arm in analysis.arms if not arm.baseline]
     pairs = sum(map(len, by_arm))
     return tuple(judge(pairs) for judges in by_arm for judge in judges)
 
 
 def _interactions_in(analysis: Analysis, arm: ArmAnalysis) -> list[Callable[[int], _Interaction]]:
-    """Return, for each pair of an arm's knobs, a function of the number of pairs that share the error."""
+    """Return a function for each pair of an arm's knobs that judges their interaction.
+
+    The argument of the functions is the number of pairs that share the error, which all arms determine together.
+    """
     knobs, cells = arm.knobs, arm.cells
-    combinations_tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
-    levels = [sorted({row[index] for row in combinations_tried}) for index in range(len(knobs))]
-    full = len(combinations_tried) == math.prod(map(len, levels)) == len(cells) and all(cell.values for cell in cells)
+    tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
+    levels = [sorted({row[index] for row in tried}) for index in range(len(knobs))]
+    is_full = len(tried) == math.prod(map(len, levels)) == len(cells) and all(cell.values for cell in cells)
     pairs = [(i, k) for i, k in combinations(range(len(knobs)), 2) if min(len(levels[i]), len(levels[k])) > 1]
-    if not full or len(analysis.seeds) < 2:
+    if not is_full or len(analysis.seeds) < 2:
         return []
     judges: list[Callable[[int], _Interaction]] = []
     for i, k in pairs:
         count = math.comb(len(levels[i]), 2) * math.comb(len(levels[k]), 2)
-        if count <= _MOST_CONTRASTS:
+        if count <= _MAX_CONTRASTS:
             rows = [
                 [levels[index].index(level_key(cell.cell.knobs[knobs[index].path])) for cell in cells]
                 for index in (i, k)
@@ -294,10 +298,10 @@ def _interaction(
     values = seed_values(cells, analysis.seeds)
     weights, level, step = interaction(*rows), analysis.looks.level / pairs, analysis.resolution
     effects = estimate_contrasts(values, weights, level, resolution=step)
-    # "do not interact" needs all contrasts to be small, so none is corrected
-    alone = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
-    least = np.maximum(effects.low, -effects.high)
-    at = int(least.argmax())
+    # "do not interact" needs all contrasts to be small, so their level is not corrected
+    single = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
+    lower = np.maximum(effects.low, -effects.high)
+    index = int(lower.argmax())
     quadruples = [
         (a, b, c, d) for a, b in combinations(sorted(set(rows[0])), 2) for c, d in combinations(sorted(set(rows[1])), 2)
     ]
@@ -306,19 +310,19 @@ def _interaction(
         cell = cells[rows[side].index(row)]
         return value_label(knobs[side], cell.cell.knobs[knobs[side].path])
 
-    a, b, c, d = quadruples[at]
-    flat = bool((np.maximum(-alone.low, alone.high) < analysis.margin).all())
+    a, b, c, d = quadruples[index]
+    flat = bool((np.maximum(-single.low, single.high) < analysis.margin).all())
     verdict: Literal["interact", "do not interact", "undecided"] = "do not interact" if flat else "undecided"
-    if least[at] > 0 and not flat:
+    if lower[index] > 0 and not flat:
         verdict = "interact"
     names = [f"{symbol_of(knob)} of {arm.name}" if arm.name else symbol_of(knob) for knob in knobs]
     return _Interaction(
         names[0], names[1], (label(0, a), label(0, b), label(1, c), label(1, d)),
-        float(effects.estimate[at]), float(effects.low[at]), float(effects.high[at]), verdict,
+        float(effects.estimate[index]), float(effects.low[index]), float(effects.high[index]), verdict,
     )  # fmt: skip
 
 
-def _together(pairs: Sequence[_Interaction]) -> str:
+def _interaction_sentence(pairs: Sequence[_Interaction]) -> str:
     wordings = {
         "interact": "{} and {} interact",
         "do not interact": "{} and {} do not interact",
@@ -329,11 +333,11 @@ def _together(pairs: Sequence[_Interaction]) -> str:
 
 
 def _interaction_headline(pairs: Sequence[_Interaction]) -> str:
-    sure = [f"{pair.first} and {pair.second}" for pair in pairs if pair.verdict == "interact"]
-    if not sure:
+    interacting = [f"{pair.first} and {pair.second}" for pair in pairs if pair.verdict == "interact"]
+    if not interacting:
         return ""
-    named = sure[0] if len(sure) == 1 else f"{len(sure)} pairs of knobs"
-    others = "the other" if len(sure) == 1 else "the others"
+    named = interacting[0] if len(interacting) == 1 else f"{len(interacting)} pairs of knobs"
+    others = "the other" if len(interacting) == 1 else "the others"
     return f" {named} interact: statements about one of them are averages over {others}."
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.alike import alike
+from tune_dml.report.analysis.alike import identical_cells
 from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.analysis.comparisons import better_or_worse
-from tune_dml.report.naming import spaced
+from tune_dml.report.naming import prose_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.validity.caveats import unbeaten_floor
 from tune_dml.report.section import (
@@ -27,7 +27,7 @@ from tune_dml.report.section import (
     text_cell,
     value_cell,
 )
-from tune_dml.report.steps import Step, go_on
+from tune_dml.report.steps import Step, continue_sweep
 from tune_dml.stats import SeedTable
 from tune_dml.stats.forecast import Forecast, forecast_fresh_seeds
 from tune_dml.stats.intervals.paired import Interval, cell_interval, paired_difference
@@ -40,7 +40,7 @@ _FRESH = (5, 8, 12)
 
 @dataclass(frozen=True)
 class ConfirmedCell:
-    """Results of a cell on the seeds that selected it and on fresh ones."""
+    """Results of a cell on the seeds that selected it, and on fresh seeds."""
 
     label: str
     baseline: bool
@@ -49,15 +49,15 @@ class ConfirmedCell:
     fresh: Interval
     """Mean on the fresh seeds."""
     optimism: float
-    """Selection score minus fresh score, larger is better."""
+    """Selection score minus fresh score; a positive number means that the selection score was too good."""
     gain: Interval | None
-    """Gain over the baseline, within fresh seeds; None for the baseline or without one."""
+    """Gain over the baseline, within fresh seeds; None for the baseline itself, or without a baseline."""
     gain_optimism: float
     """Gain on the seeds that selected the cell minus the gain on fresh seeds."""
     planned: int
     """Number of planned fresh seeds."""
     lost: tuple[str, ...]
-    """Its fresh trials without a result, each with the reason."""
+    """Fresh trials without a result, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,10 @@ class _Confirmation:
 def confirmation(analysis: Analysis) -> Section | None:
     """Compare selection and fresh scores; advise a confirmation if there is none."""
     if not analysis.results.confirmed:
-        nothing: dict[str, object] = {"confirmation": None}
         steps, hint = _advice(analysis)
-        return Section("", "", "", steps=steps, hint=hint, data=nothing)
+        return Section("", "", "", steps=steps, hint=hint, data={"confirmation": None})
     cells = _cells(analysis)
-    outcome = _judged(analysis, cells)
+    outcome = _judge(analysis, cells)
     body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(analysis, cells)]
     if any(cell.gain for cell in cells):
         body.append(_gains(analysis, cells))
@@ -94,7 +93,7 @@ def confirmation(analysis: Analysis) -> Section | None:
         card=Card(outcome.verdict, style, title, first),
         verdicts=(first,),
         headline=_headline(analysis, outcome),
-        steps=go_on(
+        steps=continue_sweep(
             analysis.results,
             "resume",
             "",
@@ -107,13 +106,19 @@ def confirmation(analysis: Analysis) -> Section | None:
 
 
 def _advice(analysis: Analysis) -> tuple[tuple[Step, ...], str]:
-    """Return the first confirmation, or why none is advised; neither if there is no choice to confirm."""
+    """Return a step that confirms the best cell, or the reason why none is advised.
+
+    Both are empty if there is no choice to confirm.
+    """
     best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
     if not best or analysis.results.is_incomplete or len(analysis.cells) < 2 or unbeaten_floor(analysis):
         return (), ""
     values = analysis.table.values
-    if any(len(group) == len(analysis.cells) for group in alike(analysis.cells)) or (values == values[0]).all():
-        return (), ""  # there is nothing to choose
+    if (
+        any(len(group) == len(analysis.cells) for group in identical_cells(analysis.cells))
+        or (values == values[0]).all()
+    ):
+        return (), ""  # the cells do not differ
     winner, baseline = best[0].label, analysis.baseline
     ahead = _ahead(analysis, winner)
     gain = f"that {winner} beats {baseline.label if baseline else ''}"
@@ -123,12 +128,17 @@ def _advice(analysis: Analysis) -> tuple[tuple[Step, ...], str]:
     settles = f"whether {winner} holds up on fresh seeds" if chance is None else f"{gain} on fresh seeds"
     trials = seeds * (1 + (baseline is not None))
     change = f"--top 1 --seeds {seeds}"
-    steps = go_on(analysis.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance)
+    steps = continue_sweep(
+        analysis.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance
+    )
     return steps, ""
 
 
 def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
-    """Forecast how many fresh seeds would show that the winner beats the baseline; None without a baseline or noise."""
+    """Forecast how many fresh seeds would show that the winner beats the baseline.
+
+    Return None without a baseline or a noise estimate.
+    """
     baseline, table = analysis.baseline, analysis.table.times(analysis.sign)
     if baseline is None or winner not in table.labels or baseline.label not in table.labels:
         return None
@@ -140,36 +150,36 @@ def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
 
 
 def _cells(analysis: Analysis) -> tuple[ConfirmedCell, ...]:
-    """Return the confirmed cells: the baseline, then the others, the best by validation first."""
+    """Return the confirmed cells: the baseline first, then the others by their rank on validation."""
     trials: dict[str, list[TrialResult]] = {}
     for trial in analysis.results.confirmed:
         trials.setdefault(trial.cell.digest, []).append(trial)
-    own = {cell.cell.digest: cell for cell in analysis.cells}
+    by_digest = {cell.cell.digest: cell for cell in analysis.cells}
     ranked = [cell.digest for cell in best_cells(analysis.results)]
-    behind = [digest for digest in trials if digest not in ranked]
-    order = sorted((d for d in (*ranked, *behind) if d in trials), key=lambda digest: not own[digest].cell.baseline)
-    chosen = [own[digest] for digest in order]
+    order = [digest for digest in dict.fromkeys((*ranked, *trials)) if digest in trials]
+    chosen = sorted((by_digest[digest] for digest in order), key=lambda cell: not cell.cell.baseline)
     seeds = list(dict.fromkeys(trial.seed for trial in analysis.results.confirmed))
     metric = analysis.metric.key
     numbers = {cell.label: _values(trials[cell.cell.digest], metric) for cell in chosen}
-    step = resolution_in(metric, [[trial.metrics for trial in of_cell] for of_cell in trials.values()])
+    step = resolution_in(metric, [[trial.metrics for trial in cell_trials] for cell_trials in trials.values()])
     fresh = SeedTable.of(numbers, seeds, resolution=step)
     before = SeedTable.of({cell.label: cell.values for cell in chosen}, analysis.seeds, resolution=analysis.resolution)
     sign, alpha = analysis.sign, analysis.confirmation_looks.level
     confirmed = []
     for row, cell in enumerate(chosen):
-        selection, again = (cell_interval(table, row, alpha) for table in (before, fresh))
+        selection, confirmation_score = (cell_interval(table, row, alpha) for table in (before, fresh))
         gain, gain_optimism = None, math.nan
         if chosen[0].cell.baseline and row:
             gain = paired_difference(fresh, row, 0, alpha)
             gain_optimism = sign * (paired_difference(before, row, 0).mean - gain.mean)
-        again_run = trials[cell.cell.digest]
-        unfinished = [trial for trial in again_run if trial.status != "finished"]
+        fresh_trials = trials[cell.cell.digest]
+        unfinished = [trial for trial in fresh_trials if trial.status != "finished"]
         lost = tuple(f"seed {t.seed} {t.status}{': ' if t.reason else ''}{t.reason}" for t in unfinished)
-        optimism = sign * (selection.mean - again.mean)
+        optimism = sign * (selection.mean - confirmation_score.mean)
         confirmed.append(
             ConfirmedCell(
-                cell.label, cell.cell.baseline, selection, again, optimism, gain, gain_optimism, len(again_run), lost,
+                cell.label, cell.cell.baseline, selection, confirmation_score, optimism, gain, gain_optimism,
+                len(fresh_trials), lost,
             )
         )  # fmt: skip
     return tuple(confirmed)
@@ -180,52 +190,52 @@ def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
     return {seed: float(number) for seed, number in numbers.items() if math.isfinite(number)}
 
 
-def _judged(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
-    """Judge the confirmed cell that validation selects: by its gain over the baseline, else by its score."""
-    others = [cell for cell in cells if not cell.baseline]
-    winner = others[0]
+def _judge(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
+    """Judge the confirmed cell that validation selects, by its gain over the baseline, or else by its score."""
+    winner, *runners_up = [cell for cell in cells if not cell.baseline]
     verdict, baseline = _verdict(winner, analysis.sign), next((cell for cell in cells if cell.baseline), None)
     against = baseline.label if baseline else ""
-    sentences = [_leading(analysis, winner, verdict, against), *_before(analysis, winner, baseline)]
-    ahead = [cell.label for cell in others[1:] if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0]
-    if ahead:
-        sentences.append(f"On fresh seeds, {joined(ahead)} did better.")
+    sentences = [_verdict_sentence(analysis, winner, verdict, against)]
+    sentences += _selection_sentences(analysis, winner, baseline)
+    better = [cell.label for cell in runners_up if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0]
+    if better:
+        sentences.append(f"On fresh seeds, {joined(better)} did better.")
     sentences += [f"No result: {cell.label}, {lost}." for cell in cells for lost in cell.lost]
     return _Confirmation(winner.label, verdict, tuple(sentences), cells)
 
 
 def _headline(analysis: Analysis, outcome: _Confirmation) -> str:
-    """State the verdict, or the winner's mean without a baseline; empty if fresh seeds give none."""
+    """Return the verdict in a sentence, or the winner's mean without a baseline; empty without results."""
     baseline, winner = outcome.cells[0].label, outcome.winner
-    found = next(cell for cell in outcome.cells if cell.label == winner)
-    gain, metric = found.gain, analysis.metric
-    if outcome.verdict == "measured again" and found.fresh.n:
-        now, before = metric.number(found.fresh.mean), metric.number(found.selection.mean)
-        seeds = counted(found.fresh.n, "fresh seed")
-        return f"On {seeds}, {spaced(winner)} reaches {now} ({before} on those that selected it)."
+    cell = next(cell for cell in outcome.cells if cell.label == winner)
+    gain, metric = cell.gain, analysis.metric
+    if outcome.verdict == "measured again" and cell.fresh.n:
+        score, selection_score = metric.number(cell.fresh.mean), metric.number(cell.selection.mean)
+        seeds = counted(cell.fresh.n, "fresh seed")
+        return f"On {seeds}, {prose_label(winner)} reaches {score} ({selection_score} on those that selected it)."
     if gain is None or not math.isfinite(gain.low):
         return ""
     if outcome.verdict == "undecided":
-        return f"It is undecided whether {spaced(winner)} beats {baseline} on fresh seeds."
+        return f"It is undecided whether {prose_label(winner)} beats {baseline} on fresh seeds."
     how = (
         f"{analysis.metric.rough(abs(gain.mean))} {'better' if outcome.verdict == 'holds' else 'worse'} than {baseline}"
     )
-    return f"On {gain.n} fresh seeds, {spaced(winner)} is {how}."
+    return f"On {gain.n} fresh seeds, {prose_label(winner)} is {how}."
 
 
-def _before(analysis: Analysis, winner: ConfirmedCell, baseline: ConfirmedCell | None) -> list[str]:
+def _selection_sentences(analysis: Analysis, winner: ConfirmedCell, baseline: ConfirmedCell | None) -> list[str]:
     """Return sentences about the winner's score and gain on the seeds that selected it."""
     metric, sentences = analysis.metric, []
     if winner.gain is not None and math.isfinite(winner.gain_optimism):
         before = winner.gain.mean + analysis.sign * winner.gain_optimism
         sentences.append(f"On the seeds that selected it, the difference was {metric.signed(before)}.")
-    shown = [cell for cell in (winner, baseline) if cell is not None and math.isfinite(cell.optimism)]
-    scores = [f"{c.label} {metric.number(c.selection.mean)} and {metric.number(c.fresh.mean)}" for c in shown]
+    cells = [cell for cell in (winner, baseline) if cell is not None and math.isfinite(cell.optimism)]
+    scores = [f"{c.label} {metric.number(c.selection.mean)} and {metric.number(c.fresh.mean)}" for c in cells]
     return [*sentences, f"{metric.label} on selection and fresh seeds: {', '.join(scores)}."] if scores else sentences
 
 
 def _verdict(winner: ConfirmedCell, sign: float) -> str:
-    """Judge by the paired interval of the gain over the baseline on fresh seeds."""
+    """Return the verdict by the paired interval of the gain over the baseline on fresh seeds."""
     gain = winner.gain
     if gain is None or not math.isfinite(gain.low):
         return "undecided" if gain is not None else "measured again"
@@ -233,7 +243,7 @@ def _verdict(winner: ConfirmedCell, sign: float) -> str:
     return "holds" if verdict == "better" else verdict
 
 
-def _leading(analysis: Analysis, winner: ConfirmedCell, verdict: str, baseline: str) -> str:
+def _verdict_sentence(analysis: Analysis, winner: ConfirmedCell, verdict: str, baseline: str) -> str:
     metric, fresh, gain = analysis.metric, winner.fresh, winner.gain
     seeds = counted(fresh.n, "fresh seed")
     if not fresh.n:

@@ -1,4 +1,4 @@
-"""Several knobs: how much of the variance does each explain, alone and with another one?"""
+"""Several knobs: how much of the variance does each knob explain, and each pair of knobs together?"""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
-from tune_dml.report.analysis.knob import level_key, places_of
-from tune_dml.report.drawing.charts import Whisker, whiskers
+from tune_dml.report.analysis.knob import level_key, positions_of
+from tune_dml.report.drawing.charts import Whisker, draw_whiskers
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, TableCell, Text, text_cell
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Grid, Knob
-from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
+from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_per_knob
 
-_MOST_CELLS_OF_A_GRID = 2000
+_MAX_GRID_CELLS = 2000
 """Maximum number of cells of a grid whose importance is computed, because each share uses all cells."""
 
 
@@ -45,7 +45,7 @@ class PairShare:
 
 @dataclass(frozen=True)
 class ImportanceOfArm:
-    """The importance of one method's knobs, largest first; without shares if none is claimed."""
+    """The importance of one method's knobs, largest first; without shares if none is reported."""
 
     arm: str
     searched: bool
@@ -64,15 +64,15 @@ def importance(analysis: Analysis) -> Section | None:
         return None
     level = analysis.looks.level
     arms = [arm for arm in analysis.arms if not arm.baseline and len(arm.knobs) > 1]
-    importances = [one for arm in arms if (one := _importance_of(analysis, arm, level / len(arms))) is not None]
+    importances = [item for arm in arms if (item := _importance_of(analysis, arm, level / len(arms))) is not None]
     if not importances:
         return None
-    first, sentences = importances[0], tuple(one.sentence for one in importances)
+    first, sentences = importances[0], tuple(item.sentence for item in importances)
     body: list[Block] = []
-    for one in importances:
-        body += [Heading(one.arm)] if one.arm else []
-        body.append(Text(one.sentence, badge="undecided" if one.problem else ""))
-        body += [_figure(analysis, one), _table(analysis, one, level / len(arms))] if one.shares else []
+    for item in importances:
+        body += [Heading(item.arm)] if item.arm else []
+        body.append(Text(item.sentence, badge="undecided" if item.problem else ""))
+        body += [_figure(analysis, item), _table(analysis, item, level / len(arms))] if item.shares else []
     return Section(
         "importance-of-knobs",
         f"What each knob explains of {analysis.metric.label}",
@@ -97,17 +97,17 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
         where = f" in {arm.name}" if arm.name else ""
         sentence = f"The importance of the knobs{where} is unknown: {problem}."
         return ImportanceOfArm(arm.name, searched, len(trained), (), (), math.nan, problem, sentence)
-    if not trained or (not searched and len(trained) > _MOST_CELLS_OF_A_GRID):
+    if not trained or (not searched and len(trained) > _MAX_GRID_CELLS):
         return None
     values = seed_values(trained, analysis.seeds)
     if searched:
-        places = [_places(knob, trained, len(arm.knobs)) for knob in arm.knobs]
-        judged = importance_of_search([tried for tried, _ in places], [all_ for _, all_ in places], values, level)
+        positions, levels = zip(*(_positions(knob, trained, len(arm.knobs)) for knob in arm.knobs), strict=True)
+        judged = importance_of_search(positions, levels, values, level)
     else:
-        shape = _full_grid(arm)
-        if shape is None:
+        grid = _full_grid(arm)
+        if grid is None:
             return None
-        order, sizes = shape
+        order, sizes = grid
         judged = importance_of_grid(values[order].reshape(*sizes, -1), level, resolution=analysis.resolution)
     names = [symbol_of(knob) for knob in arm.knobs]
     shares = sorted(
@@ -124,7 +124,10 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
 
 
 def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
-    """Return the order of cells, last knob fastest, and each knob's number of levels; None unless all combinations trained."""
+    """Return the order of the cells in the grid (the last knob varies fastest) and each knob's number of levels.
+
+    Return None unless all combinations of levels trained.
+    """
     keys = [tuple(level_key(cell.cell.knobs[knob.path]) for knob in arm.knobs) for cell in arm.cells]
     levels = [sorted({key[index] for key in keys}) for index in range(len(arm.knobs))]
     sizes = [len(level) for level in levels]
@@ -134,14 +137,14 @@ def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
     return sorted(range(len(keys)), key=lambda row: ranks[row]), sizes
 
 
-def _places(knob: Knob, cells: Sequence[CellAnalysis], knobs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a knob's position in each cell, and the positions to average over, as columns from 0 to 1."""
+def _positions(knob: Knob, cells: Sequence[CellAnalysis], knobs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a knob's position in each cell, and the positions of its levels, as columns from 0 to 1."""
     domain = knob.domain
-    count = len(domain.values) if isinstance(domain, Grid) else levels_a_knob(knobs)
-    every = ((np.arange(count) + 0.5) / count)[:, None]
+    count = len(domain.values) if isinstance(domain, Grid) else levels_per_knob(knobs)
+    levels = ((np.arange(count) + 0.5) / count)[:, None]
     if isinstance(domain, Grid):
-        every = np.eye(count) if domain.scale == "category" else np.linspace(0, 1, count)[:, None]
-    return places_of(knob, cells), every
+        levels = np.eye(count) if domain.scale == "category" else np.linspace(0, 1, count)[:, None]
+    return positions_of(knob, cells), levels
 
 
 def _sentence(
@@ -173,43 +176,42 @@ def _sentence(
 
 
 def _leads(shares: Sequence[KnobShare]) -> bool:
-    """Return whether the first knob significantly explains more than each other one; the largest share comes first."""
-    return len(shares) > 1 and shares[0].low > max(other.high for other in shares[1:])
+    """Return whether the first knob, which has the largest share, explains significantly more than every other."""
+    return len(shares) > 1 and shares[0].low > max(row.high for row in shares[1:])
 
 
 def _steps(analysis: Analysis, importances: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
-    if not any(one.searched and one.problem for one in importances):
+    if not any(item.searched and item.problem for item in importances):
         return ()
-    more = max(10, analysis.results.plan.search.num_samples)
-    return extend(
-        analysis.results, "which knob matters, if a model of the configurations can tell", 25, num_samples=more
-    )
+    samples = max(10, analysis.results.plan.search.num_samples)
+    settles = "which knob matters, if a model of the configurations can tell"
+    return extend(analysis.results, settles, 25, num_samples=samples)
 
 
-def _figure(analysis: Analysis, one: ImportanceOfArm) -> Figure:
+def _figure(analysis: Analysis, item: ImportanceOfArm) -> Figure:
     items = [
         Whisker(row.knob, 100 * row.share, 100 * row.low, 100 * row.high, tip=f"{row.knob}: {row.share:.0%}")
-        for row in one.shares
+        for row in item.shares
     ]
     return Figure(
-        f"shares-{slug(one.arm)}" if one.arm else "shares",
-        lambda narrow: whiskers(items, "share of what the knobs explain, %", narrow=narrow, zero=True),
-        one.sentence,
+        f"shares-{slug(item.arm)}" if item.arm else "shares",
+        lambda narrow: draw_whiskers(items, "share of what the knobs explain, %", narrow=narrow, zero=True),
+        item.sentence,
         f"Shapley effects on {analysis.metric.label}: joint effects are shared equally between their knobs.",
     )
 
 
-def _table(analysis: Analysis, one: ImportanceOfArm, level: float) -> Table:
-    rows = [(text_cell(row.knob), _share(row.share), _share(row.low), _share(row.high)) for row in one.shares]
+def _table(analysis: Analysis, item: ImportanceOfArm, level: float) -> Table:
+    rows = [(text_cell(row.knob), _share(row.share), _share(row.low), _share(row.high)) for row in item.shares]
     rows += [
         (text_cell(f"{pair.first} with {pair.second} only"), _share(pair.share), _share(math.nan), _share(math.nan))
-        for pair in one.pairs
+        for pair in item.pairs
     ]
     caption = (
         f"Shares of what the knobs explain of {analysis.metric.label} (Shapley effects), with {100 * (1 - level):.3g}% "
         "simultaneous intervals. The knobs' shares include the pairs."
     )
-    name = f"importance-{slug(one.arm)}" if one.arm else "importance-of-knobs"
+    name = f"importance-{slug(item.arm)}" if item.arm else "importance-of-knobs"
     return Table(name, caption, ("knob", "share", "low", "high"), tuple(rows), folded="Shares in numbers")
 
 

@@ -7,35 +7,42 @@ from collections.abc import Sequence
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
-from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
-from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel, plane
+from tune_dml.report.drawing.charts import HeatCell, Whisker, draw_heat_map, draw_whiskers
+from tune_dml.report.drawing.configurations import (
+    SearchedKnob,
+    TriedConfiguration,
+    draw_best_so_far,
+    draw_each_knob,
+    draw_parallel_coordinates,
+    draw_plane,
+)
 from tune_dml.report.naming import symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, FigureView, Section
 from tune_dml.text import value_text
 
-_MOST_LINES = 300
+_MAX_LINES = 300
 """Maximum number of configurations in one figure; the best are shown."""
 
 
 @question(order=302)
 def knobs_together(analysis: Analysis) -> Section | None:
-    """Show all configurations; None for one listed knob, fewer than two results, or several methods."""
+    """Show all configurations; None for a single listed knob, fewer than two results, or several methods."""
     plan = analysis.results.plan
     if sum(not arm.baseline for arm in analysis.arms) > 1:  # methods have different knobs, so no axis is common
         return None
-    cells = _configured(analysis)
+    cells = _configurations(analysis)
     if (len(plan.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
         return None
-    best = f" The best {_MOST_LINES} of {len(cells)}." if len(cells) > _MOST_LINES else ""
+    best = f" The best {_MAX_LINES} of {len(cells)}." if len(cells) > _MAX_LINES else ""
     body: list[Block] = [Figure.of("together", _views(analysis, cells), f"Means over seeds.{best}")]
-    moved = [knob for knob in analysis.knobs if knob.sensitivity.largest is not None]
-    if len(moved) > 1:
-        body.append(_importance(analysis, moved))
+    judged = [knob for knob in analysis.knobs if knob.sensitivity.largest is not None]
+    if len(judged) > 1:
+        body.append(_importance(analysis, judged))
     return Section("together", "How do the knobs work together?", "All configurations", tuple(body))
 
 
-def _configured(analysis: Analysis) -> list[TriedConfiguration]:
+def _configurations(analysis: Analysis) -> list[TriedConfiguration]:
     paths = [knob.path for knob in analysis.results.plan.knobs]
     return [
         TriedConfiguration(
@@ -47,59 +54,59 @@ def _configured(analysis: Analysis) -> list[TriedConfiguration]:
     ]  # fmt: skip
 
 
-def _searched(analysis: Analysis, cells: Sequence[TriedConfiguration]) -> list[SearchedKnob]:
-    """Return every knob of the space, nuisance ones too, with its tried values."""
-    known = {knob.path: knob for knob in analysis.knobs}
+def _searched_knobs(analysis: Analysis, cells: Sequence[TriedConfiguration]) -> list[SearchedKnob]:
+    """Return every knob of the space, including nuisance knobs, with its tried values."""
+    analyses = {knob.path: knob for knob in analysis.knobs}
     axes = []
-    for place, knob in enumerate(analysis.results.plan.knobs):
-        tried = {level_key(cell.values[place]): cell.values[place] for cell in cells}
-        if measured := known.get(knob.path):
-            axes.append(SearchedKnob(measured.symbol, measured.axis, measured.levels))
+    for index, knob in enumerate(analysis.results.plan.knobs):
+        tried = {level_key(cell.values[index]): cell.values[index] for cell in cells}
+        if analysed := analyses.get(knob.path):
+            axes.append(SearchedKnob(analysed.symbol, analysed.axis, analysed.levels))
         else:
             axes.append(SearchedKnob(symbol_of(knob), "ordered", tuple(sorted(tried.values(), key=str))))
     return axes
 
 
 def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[FigureView]:
-    knobs, sign, score = _searched(analysis, cells), analysis.sign, analysis.metric.axis
-    kept = sorted(cells, key=lambda cell: -sign * cell.score)[:_MOST_LINES]
+    knobs, sign, score = _searched_knobs(analysis, cells), analysis.sign, analysis.metric.axis
+    kept = sorted(cells, key=lambda cell: -sign * cell.score)[:_MAX_LINES]
     best = kept[0]
-    seen = f"The best mean is at {best.label} ({analysis.metric.number(best.score)})."
+    finding = f"The best mean is at {best.label} ({analysis.metric.number(best.score)})."
     views = []
     if len(analysis.knobs) == len(knobs) == 2 and len(cells) > max(map(len, (k.levels for k in knobs))):
-        views.append(_map(analysis, cells, analysis.knobs[0], analysis.knobs[1], seen))
+        views.append(_map(analysis, cells, analysis.knobs[0], analysis.knobs[1], finding))
     elif len(knobs) == 2:
         views.append(
             FigureView(
-                "map", lambda narrow: plane(knobs, kept, score, narrow=narrow),
-                f"{seen} Every configuration by {knobs[0].name} and {knobs[1].name}.",
-                f"{seen} Colours run from the lowest mean (blue) to the highest (red).",
+                "map", lambda narrow: draw_plane(knobs, kept, score, narrow=narrow),
+                f"{finding} Every configuration by {knobs[0].name} and {knobs[1].name}.",
+                f"{finding} Colours run from the lowest mean (blue) to the highest (red).",
             )
         )  # fmt: skip
     views.append(
         FigureView(
-            "parallel coordinates", lambda narrow: parallel(knobs, kept, score, narrow=narrow),
-            f"{seen} A line for each configuration across {', '.join(knob.name for knob in knobs)}.", seen,
+            "parallel coordinates", lambda narrow: draw_parallel_coordinates(knobs, kept, score, narrow=narrow),
+            f"{finding} A line for each configuration across {', '.join(knob.name for knob in knobs)}.", finding,
         )
     )  # fmt: skip
     views.append(
         FigureView(
-            "each knob alone", lambda narrow: alone(knobs, kept, sign, score, narrow=narrow),
-            f"{seen} Every configuration at its value of each knob, and the best of each value.",
+            "each knob alone", lambda narrow: draw_each_knob(knobs, kept, sign, score, narrow=narrow),
+            f"{finding} Every configuration at its value of each knob, and the best of each value.",
             "Every configuration at its value of each knob; the line joins the best of each value.",
         )
     )  # fmt: skip
     if analysis.results.plan.search.num_samples:
-        place = next(index for index, cell in enumerate(cells, 1) if cell is best)
-        when = f"The best of {len(cells)} configurations was number {place}."
+        number = next(index for index, cell in enumerate(cells, 1) if cell is best)
+        when = f"The best of {len(cells)} configurations was number {number}."
         views.append(
-            FigureView("best so far", lambda narrow: best_so_far(cells, sign, score, narrow=narrow), when, when)
+            FigureView("best so far", lambda narrow: draw_best_so_far(cells, sign, score, narrow=narrow), when, when)
         )
     return views
 
 
 def _map(
-    analysis: Analysis, cells: list[TriedConfiguration], down: KnobAnalysis, across: KnobAnalysis, seen: str
+    analysis: Analysis, cells: list[TriedConfiguration], down: KnobAnalysis, across: KnobAnalysis, finding: str
 ) -> FigureView:
     by_values = {(level_key(cell.values[0]), level_key(cell.values[1])): cell for cell in cells}
 
@@ -112,8 +119,8 @@ def _map(
     fields = [[field(row, column) for column in across.levels] for row in down.levels]
     rows, columns = [value_text(level) for level in down.levels], [value_text(level) for level in across.levels]
     return FigureView(
-        "map", lambda narrow: heat(rows, columns, fields, (down.symbol, across.symbol), narrow=narrow),
-        f"{seen} Means of {analysis.metric.label} by {down.symbol} and {across.symbol}.", seen,
+        "map", lambda narrow: draw_heat_map(rows, columns, fields, (down.symbol, across.symbol), narrow=narrow),
+        f"{finding} Means of {analysis.metric.label} by {down.symbol} and {across.symbol}.", finding,
     )  # fmt: skip
 
 
@@ -129,7 +136,7 @@ def _importance(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure:
     items.sort(key=lambda item: -item.middle)
     return Figure(
         "importance",
-        lambda narrow: whiskers(items, f"largest difference between two values{metric.unit_after}", narrow=narrow),
+        lambda narrow: draw_whiskers(items, f"largest difference between two values{metric.unit_after}", narrow=narrow),
         f"{items[0].label} moves {metric.label} most: " + "; ".join(item.tip for item in items) + ".",
         "The largest effect of each knob, averaged over the others, with simultaneous intervals.",
     )

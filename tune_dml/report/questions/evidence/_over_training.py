@@ -8,7 +8,7 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Panel
 from tune_dml.report.drawing.canvas import Canvas
-from tune_dml.report.drawing.charts import Series, lines
+from tune_dml.report.drawing.charts import Series, draw_lines
 from tune_dml.report.drawing.colours import series_colours
 from tune_dml.report.section import Figure, FigureView
 
@@ -17,9 +17,9 @@ _WIDE = 20.0
 
 
 def means_and_ranges(analysis: Analysis, knob: KnobAnalysis) -> str:
-    """Return the caption's first words: whether the trials of one value differ only in the seed or also in knobs."""
-    several = any(len(point.trials) > len(analysis.seeds) for point in knob.points)
-    over = "seeds and the other knobs" if several else "seeds"
+    """Return the first words of the caption, which say whether trials of one value differ in other knobs as well."""
+    has_other_knobs = any(len(point.trials) > len(analysis.seeds) for point in knob.points)
+    over = "seeds and the other knobs" if has_other_knobs else "seeds"
     return f"Mean (lines) and range (bands) over {over}"
 
 
@@ -29,7 +29,8 @@ def figure_of(
 ) -> Figure:  # fmt: skip
     """Return a figure with a view for each panel; `sentences` maps metric keys to descriptions.
 
-    Each line of `labels` has its own colour, in an ordered palette if `numeric`; others have the baseline's colour.
+    Each line of `labels` has its own colour, from an ordered palette if `numeric`. Other lines have the baseline's
+    colour.
     """
     if omitted:
         caption += f" {len(omitted)} more values are omitted."
@@ -49,7 +50,7 @@ def _view(coloured: Sequence[str], numeric: bool, panel: Panel, sentence: str) -
     log = not panel.metric.percent and min(means) > 0 and max(means) > _WIDE * min(means)
 
     def draw(narrow: bool) -> Canvas:
-        return lines(series, panel.metric.axis + (", log" if log else ""), "training step", narrow=narrow, log=log)
+        return draw_lines(series, panel.metric.axis + (", log" if log else ""), "training step", narrow=narrow, log=log)
 
     description = f"{sentence} {panel.metric.label} over training, for each value: {', '.join(labels)}.".strip()
     return FigureView(panel.metric.name, draw, description, sentence)

@@ -1,4 +1,4 @@
-"""Why? Logged quantities over training for each value of the knob: norms, mu, and those of the loss."""
+"""Why? Logged quantities over training for each value of the knob: norms, mu, and quantities of the loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tune_dml.report.questions.evidence._over_training import figure_of, means_a
 from tune_dml.report.section import Block, Figure, Fold, Section, Table, Text, metric_cell, text_cell, value_cell
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
-_NOT_A_MECHANISM = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}
+_EXCLUDED = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}
 _DIRECTIONS = ("train/direction_variance", "train/direction_mean")
 """How evenly the embeddings turn between snapshots (Zhang et al., Spherical Embedding, supplement C.2 and Figure 2)."""
 _NO_DIRECTIONS = (
@@ -28,12 +28,12 @@ _PUBLISHED = {
     "train/norm_mean": ("final_norm_mean", "norm_mean"),
     "train/norm_variance": ("final_norm_var", "norm_var", "train_norm_var"),
 }
-_MOST_PANELS = 8
+_MAX_PANELS = 8
 
 
 @dataclass(frozen=True)
 class FinalFigure:
-    """A logged quantity at the last evaluation, and the published one."""
+    """A logged quantity at the last evaluation, and the published number."""
 
     label: str
     metric: MetricName
@@ -41,14 +41,14 @@ class FinalFigure:
     mean: float
     sd: float
     published: float
-    """NaN if the paper printed none."""
+    """The published number; NaN if the paper prints none."""
 
 
 @knob_question(order=410, reads_traces=True, unanswered={"mechanism": ()})
 def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """Show means over seeds for each value and the baseline.
+    """Show the means over seeds for each value and the baseline.
 
-    Return None if no such quantity was logged, or if the other knobs changed with each value.
+    Return None if no such quantity was logged, or if the knob's values cannot be compared.
     """
     if knob.isolated.problem:
         return None
@@ -74,10 +74,10 @@ def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
 
 
 def _keys(histories: Histories) -> list[str]:
-    keys = {key for key in histories.keys if key.startswith("train/")} - _NOT_A_MECHANISM
+    keys = {key for key in histories.keys if key.startswith("train/")} - _EXCLUDED
     directions = [key for key in _DIRECTIONS if key in keys]
-    others = [*(key for key in _FIRST if key in keys), *sorted(keys - {*_FIRST, *directions})]
-    return [*others[: _MOST_PANELS - len(directions)], *directions]
+    ordered = [*(key for key in _FIRST if key in keys), *sorted(keys - {*_FIRST, *directions})]
+    return [*ordered[: _MAX_PANELS - len(directions)], *directions]
 
 
 def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Sequence[PublishedCurve]) -> FinalFigure:
@@ -89,7 +89,7 @@ def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Seque
 
 
 def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None:
-    """Return the published number at a value of the knob, or of the baseline."""
+    """Return the published number at a value of the knob, or for the baseline; None if there is none."""
     for name in _PUBLISHED.get(key, ()):
         if point.value is None and name in curve.baseline_others:
             return curve.baseline_others[name]
@@ -122,7 +122,8 @@ def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
 
 def _figure(analysis: Analysis, knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Figure:
     sentences = {
-        key: _directions(knob, histories) if key in _DIRECTIONS else _at_the_end(histories, key) for key in keys
+        key: _directions_sentence(knob, histories) if key in _DIRECTIONS else _final_sentence(histories, key)
+        for key in keys
     }
     caption = (
         f"{means_and_ranges(analysis, knob)}, on training batches. Directions: how far the unit embeddings of "
@@ -141,32 +142,32 @@ def _figure(analysis: Analysis, knob: KnobAnalysis, histories: Histories, keys: 
     )
 
 
-def _at_the_end(histories: Histories, key: str) -> str:
+def _final_sentence(histories: Histories, key: str) -> str:
     last = {label: line.mean[-1] for label, line in histories.lines(key).items()}
-    least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
+    low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
     name = metric_name(key).label
-    if least == most:
-        return f"At the end, {name} is {last[least]:.3g} for {least}."
-    return f"At the end, {name} is lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
+    if low == high:
+        return f"At the end, {name} is {last[low]:.3g} for {low}."
+    return f"At the end, {name} is lowest for {low} ({last[low]:.3g}) and highest for {high} ({last[high]:.3g})."
 
 
-def _directions(knob: KnobAnalysis, histories: Histories) -> str:
+def _directions_sentence(knob: KnobAnalysis, histories: Histories) -> str:
     variances, means = histories.lines(_DIRECTIONS[0]), histories.lines(_DIRECTIONS[1])
     if not variances:
         return ""
-    every = min(line.steps[0] for line in variances.values())
+    period = min(line.steps[0] for line in variances.values())
     last = {label: line.mean[-1] for label, line in variances.items()}
-    least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
+    low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
 
     def numbers(label: str) -> str:
         return f"{last[label]:.2g}{f', mean turn {means[label].mean[-1]:.2g}' if label in means else ''}"
 
     text = (
-        f"At step {variances[most].steps[-1]}, the turns over the last {every} steps had the smallest "
-        f"variance for {least} ({numbers(least)}) and the largest for {most} ({numbers(most)})."
+        f"At step {variances[high].steps[-1]}, the turns over the last {period} steps had the smallest "
+        f"variance for {low} ({numbers(low)}) and the largest for {high} ({numbers(high)})."
     )
     baseline = knob.baseline.label if knob.baseline else None
-    if baseline in last and baseline not in {least, most}:
+    if baseline in last and baseline not in {low, high}:
         text += f" The baseline {baseline} had {numbers(baseline)}."
     return (
         f"{text} A smaller variance means that embeddings turned more equally; with a small mean, they hardly turned."

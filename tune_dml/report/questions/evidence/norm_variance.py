@@ -1,7 +1,7 @@
 """Do larger gains come with larger reductions of the norms' variance?
 
-After Zhang, Li, Zhang, Deep Metric Learning with Spherical Embedding, rebuttal: each configuration with a penalty on norms
-is compared with the same loss and knobs without it.
+As in the rebuttal of Zhang, Li, Zhang, Deep Metric Learning with Spherical Embedding, each configuration with a penalty
+on norms is compared with the same loss and knobs without the penalty.
 """
 
 from __future__ import annotations
@@ -15,34 +15,36 @@ from trainables.config import canonical
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.drawing.canvas import Canvas, Pen, text_width
-from tune_dml.report.drawing.charts import width_of
+from tune_dml.report.drawing.charts import figure_width
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.drawing.frame import AxisRange, Frame, number_text
 from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, Section, Table, Text, delta_cell, text_cell, value_cell
 
 _VARIANCE = "train/norm_variance"
-_LEAST = 4  # configurations for a rank correlation
-_LINE = 17.0  # pixels between a dot and its name, and between two names
+_MIN_CONFIGURATIONS = 4
+"""Minimum number of configurations for a rank correlation."""
+_LINE_HEIGHT = 17.0
+"""Pixels between a dot and its name, and between two names."""
 
 
 @dataclass(frozen=True)
-class _Gain:
-    """A configuration with a penalty on norms, compared with the one without."""
+class _PenaltyEffect:
+    """A configuration with a penalty on norms, compared with the same configuration without it."""
 
     cell: CellAnalysis
     without: str
     left: float
-    """Ratio of the final norm variances, with over without the penalty, over shared seeds."""
+    """Final norm variance with the penalty, as a share of that without it, over shared seeds."""
     gain: float
     """Mean improvement of the sweep's metric over the same seeds."""
 
 
 @question(order=432, reads_traces=True, unanswered={"norm_variance": ()})
 def norm_variance(analysis: Analysis) -> Section | None:
-    """Relate gain to variance; None with fewer than two losses or four configurations."""
+    """Relate gains to norm variances; None with fewer than two losses or four configurations."""
     gains = _gains(analysis)
-    if len(gains) < _LEAST or len({gain.without for gain in gains}) < 2:
+    if len(gains) < _MIN_CONFIGURATIONS or len({gain.without for gain in gains}) < 2:
         return None
     sentence = _sentence(gains)
     figure = Figure(
@@ -60,18 +62,19 @@ def norm_variance(analysis: Analysis) -> Section | None:
     )
 
 
-def _gains(analysis: Analysis) -> list[_Gain]:
-    plain_ones = {_loss_of(cell): cell for cell in analysis.cells if _penalty(cell) == "none"}
+def _gains(analysis: Analysis) -> list[_PenaltyEffect]:
+    references = {_loss_of(cell): cell for cell in analysis.cells if _penalty(cell) == "none"}
     gains = []
     for cell in analysis.cells:
-        other = plain_ones.get(_loss_of(cell))
-        if other is not None and _penalty(cell) not in {None, "none"}:
-            kept, known = _variances(cell), _variances(other)
-            seeds = kept.keys() & known.keys() & cell.values.keys() & other.values.keys()
-            if seeds and sum(known[seed] for seed in seeds) > 0 and sum(kept[seed] for seed in seeds) > 0:
-                left = sum(kept[seed] for seed in seeds) / sum(known[seed] for seed in seeds)
-                gain = analysis.sign * float(np.mean([cell.values[seed] - other.values[seed] for seed in seeds]))
-                gains.append(_Gain(cell, other.label, left, gain))
+        reference = references.get(_loss_of(cell))
+        if reference is None or _penalty(cell) in {None, "none"}:
+            continue
+        variances, reference_variances = _variances(cell), _variances(reference)
+        seeds = variances.keys() & reference_variances.keys() & cell.values.keys() & reference.values.keys()
+        total, reference_total = (sum(by_seed[s] for s in seeds) for by_seed in (variances, reference_variances))
+        if total > 0 and reference_total > 0:
+            gain = analysis.sign * float(np.mean([cell.values[seed] - reference.values[seed] for seed in seeds]))
+            gains.append(_PenaltyEffect(cell, reference.label, total / reference_total, gain))
     return gains
 
 
@@ -87,22 +90,23 @@ def _variances(cell: CellAnalysis) -> Mapping[int, float]:
     return {trial.seed: trial.metrics[_VARIANCE] for trial in cell.trials if _VARIANCE in trial.metrics}
 
 
-def _sentence(gains: list[_Gain]) -> str:
-    cuts, won = [1 - gain.left for gain in gains], [gain.gain for gain in gains]
-    most, best = max(gains, key=lambda gain: 1 - gain.left), max(gains, key=lambda gain: gain.gain)
+def _sentence(gains: list[_PenaltyEffect]) -> str:
+    reductions, improvements = [1 - gain.left for gain in gains], [gain.gain for gain in gains]
+    lowest, best = min(gains, key=lambda gain: gain.left), max(gains, key=lambda gain: gain.gain)
     from scipy.stats import spearmanr  # takes a second
 
-    rank = spearmanr(cuts, won).statistic if np.ptp(cuts) and np.ptp(won) else 0.0
+    varies = np.ptp(reductions) and np.ptp(improvements)
+    correlation = spearmanr(reductions, improvements).statistic if varies else 0.0
     return (
         f"Over {len(gains)} configurations of {len({gain.without for gain in gains})} losses, reduction and gain have a "
-        f"Spearman correlation of {rank:.2f} (untested: configurations of one loss share a reference). "
-        f"{most.cell.label} reduces the variance most, to {100 * most.left:.2g}% of that of {most.without}; "
+        f"Spearman correlation of {correlation:.2f} (untested: configurations of one loss share a reference). "
+        f"{lowest.cell.label} reduces the variance most, to {100 * lowest.left:.2g}% of that of {lowest.without}; "
         f"{best.cell.label} gains most."
     )
 
 
-def _draw(analysis: Analysis, gains: list[_Gain], narrow: bool) -> Canvas:
-    width, names = width_of(narrow), [arm.name for arm in analysis.arms]
+def _draw(analysis: Analysis, gains: list[_PenaltyEffect], narrow: bool) -> Canvas:
+    width, names = figure_width(narrow), [arm.name for arm in analysis.arms]
     canvas = Canvas(width, 290)
     across = AxisRange.of([gain.left for gain in gains] + [1.0], scale="log", pad=0.05)
     frame = Frame(canvas, 56, 34, width - 14, 240, AxisRange.of([gain.gain for gain in gains] + [0.0]))
@@ -110,22 +114,22 @@ def _draw(analysis: Analysis, gains: list[_Gain], narrow: bool) -> Canvas:
     frame.name_y(f"gain in {analysis.metric.axis}")
     ticks = [(across.share(tick), number_text(tick)) for tick in across.ticks(5)]
     frame.draw_x(ticks, "variance of norms, as a share of that without the penalty (log)")
-    frame.across(0.0, Pen("ink", 1.0, "5 3"))
+    frame.horizontal_line(0.0, Pen("ink", 1.0, "5 3"))
     named: list[tuple[float, float]] = []
     for gain in sorted(gains, key=lambda gain: gain.left):
-        place = names.index(gain.cell.cell.arm)
+        arm = names.index(gain.cell.cell.arm)
         tip = f"{gain.cell.label}: {analysis.metric.signed(gain.gain)} at {100 * gain.left:.2g}% of the variance"
-        x, y = frame.at(across.share(gain.left)), frame.up(gain.gain)
-        canvas.dot(x, y, Pen(arm_colour(place)), SHAPES[place % len(SHAPES)], size=4.0, text=tip)
+        x, y = frame.x_at(across.share(gain.left)), frame.y_at(gain.gain)
+        canvas.dot(x, y, Pen(arm_colour(arm)), SHAPES[arm % len(SHAPES)], size=4.0, text=tip)
         reach = text_width(gain.cell.label) / 2 + 4
-        free = all(abs(x - other) > 2 * reach or abs(y - height) > _LINE for other, height in named)
-        if free and frame.left + reach < x < frame.right - reach:  # tooltips and the table name the others
-            canvas.text(x, y + _LINE, gain.cell.label, arm_colour(place), anchor="middle")
+        is_free = all(abs(x - named_x) > 2 * reach or abs(y - named_y) > _LINE_HEIGHT for named_x, named_y in named)
+        if is_free and frame.left + reach < x < frame.right - reach:  # tooltips and the table name the other dots
+            canvas.text(x, y + _LINE_HEIGHT, gain.cell.label, arm_colour(arm), anchor="middle")
             named.append((x, y))
     return canvas
 
 
-def _table(analysis: Analysis, gains: list[_Gain]) -> Table:
+def _table(analysis: Analysis, gains: list[_PenaltyEffect]) -> Table:
     rows = tuple(
         (
             text_cell(gain.cell.label),

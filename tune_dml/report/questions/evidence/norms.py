@@ -7,14 +7,14 @@ from statistics import pstdev
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.traces import Pair, ShownCell
-from tune_dml.report.drawing.embeddings import NormTrace, histograms, norms_over_training
+from tune_dml.report.drawing.embeddings import NormTrace, draw_histograms, draw_norms_over_training
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, FigureView, Fold, Section, Text
 
 
 @question(order=430, reads_traces=True)
 def norms(analysis: Analysis) -> Section | None:
-    """Show the norms of both cells at the end and over training, and how far directions turned; None if not stored."""
+    """Show the norms of both cells at the end and over training, and the turns of directions; None without evidence."""
     pair = analysis.pair
     if not pair.sides:
         return None
@@ -28,7 +28,7 @@ def _figure(pair: Pair) -> Figure:
     others = (_over_training(pair), _turns(pair))
     return Figure(
         "norms",
-        lambda narrow: histograms(shown, "norm of the raw embedding", narrow=narrow),
+        lambda narrow: draw_histograms(shown, "norm of the raw embedding", narrow=narrow),
         sentence,
         "Share of the images per unit; each histogram has its own vertical axis. Over training: the same training "
         "images, recorded during the trial (Zhang et al., rebuttal, Figure 1; turns: supplement C.2).",
@@ -69,7 +69,9 @@ def _over_training(pair: Pair) -> FigureView | None:
         f"Standard deviation of the norms of {len(snapshots[0].norms)} training images, from step "
         f"{snapshots[0].step} to {snapshots[-1].step}, seed {pair.seed}: {spreads}."
     )
-    return FigureView("over training", lambda narrow: norms_over_training(shown, narrow=narrow), sentence, sentence)
+    return FigureView(
+        "over training", lambda narrow: draw_norms_over_training(shown, narrow=narrow), sentence, sentence
+    )
 
 
 def _turns(pair: Pair) -> FigureView | None:
@@ -84,7 +86,7 @@ def _turns(pair: Pair) -> FigureView | None:
     )
     return FigureView(
         "turns of directions",
-        lambda narrow: histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),
+        lambda narrow: draw_histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),
         sentence,
         sentence,
     )

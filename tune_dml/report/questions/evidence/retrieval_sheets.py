@@ -1,4 +1,4 @@
-"""What do the networks retrieve? Show the sheets of two cells, for the same queries."""
+"""What do the networks retrieve? Show the retrieval sheets of two cells for the same queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Photograph, Photographs, Section, Text
 
 _LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' MLflow runs."
-_MOST_ROWS = 3
+_MAX_ROWS = 3
 """Maximum number of queries that the page shows of a sheet."""
 _Row = tuple[Tile | None, ...]
 
@@ -29,7 +29,7 @@ def retrieval_sheets(analysis: Analysis) -> Section | None:
     arms = analysis.results.plan.arms
     if not pair.sides or all(arm.base_settings.get("evaluation.sheet_queries") == 0 for arm in arms):
         return None
-    chosen = _chosen(pair)
+    chosen = _choose_rows(pair)
     photographs = tuple(_photograph(side, chosen) for side in pair.sides if side.evidence.drawn)
     missing = [
         f"{side.title}, seed {pair.seed}, has no sheet: it was switched off (evaluation.sheet_queries=0), or it would "
@@ -49,57 +49,58 @@ def retrieval_sheets(analysis: Analysis) -> Section | None:
     return Section("sheets", "What do the networks find?", "Pictures", tuple(body))
 
 
-def _chosen(pair: Pair) -> list[int]:
-    """Return the rows to show. If both sheets have the same queries: those that differ most, in favour of each in turn."""
+def _choose_rows(pair: Pair) -> list[int]:
+    """Return the rows of the sheets to show: all rows, unless both sheets have the same queries.
+
+    With the same queries, the rows that differ most are chosen, alternately in favour of either cell.
+    """
     sheets = [side.evidence.rows for side in pair.sides if side.evidence.drawn]
-    every = list(range(len(sheets[0]))) if sheets else []
-    if len(sheets) < 2 or _of_pairs(sheets[0]) or _asked(sheets[0]) != _asked(sheets[1]):
-        return every
-    ranked = sorted(every, key=lambda row: _alike(sheets[0][row], sheets[1][row]))
-    first = [row for row in ranked if _right(sheets[0][row]) > _right(sheets[1][row])]
-    second = [row for row in ranked if _right(sheets[0][row]) < _right(sheets[1][row])]
-    in_turn = [row for pair in itertools.zip_longest(second, first) for row in pair if row is not None]
-    return sorted([*in_turn, *(row for row in ranked if row not in in_turn)][:_MOST_ROWS])
+    rows = list(range(len(sheets[0]))) if sheets else []
+    if len(sheets) < 2 or _shows_pairs(sheets[0]) or _queries(sheets[0]) != _queries(sheets[1]):
+        return rows
+    ranked = sorted(rows, key=lambda row: _agreement(sheets[0][row], sheets[1][row]))
+    first = [row for row in ranked if _count_right(sheets[0][row]) > _count_right(sheets[1][row])]
+    second = [row for row in ranked if _count_right(sheets[0][row]) < _count_right(sheets[1][row])]
+    alternating = [row for pair in itertools.zip_longest(second, first) for row in pair if row is not None]
+    return sorted([*alternating, *(row for row in ranked if row not in alternating)][:_MAX_ROWS])
 
 
-def _asked(rows: Sequence[_Row]) -> list[int | None]:
+def _queries(rows: Sequence[_Row]) -> list[int | None]:
     return [row[0].picture if row[0] else None for row in rows]
 
 
-def _right(row: _Row) -> int:
+def _count_right(row: _Row) -> int:
     return sum(bool(tile and tile.right) for tile in row[1:])
 
 
-def _alike(one: _Row, other: _Row) -> tuple[bool, int]:
-    """Return a sort key: whether both nearest images agree, then the difference in right images."""
-    right = [[bool(tile and tile.right) for tile in row[1:]] for row in (one, other)]
-    return right[0][:1] == right[1][:1], -abs(sum(right[0]) - sum(right[1]))
+def _agreement(*rows: _Row) -> tuple[bool, int]:
+    """Return a sort key of two rows: whether both nearest images agree, then the difference in right images."""
+    first, second = ([bool(tile and tile.right) for tile in row[1:]] for row in rows)
+    return first[:1] == second[:1], -abs(sum(first) - sum(second))
 
 
 def _sentence(analysis: Analysis, pair: Pair, chosen: Sequence[int]) -> str:
     first, side = pair.sides[0].evidence, next(side for side in pair.sides if side.evidence.drawn)
-    if _of_pairs(side.evidence.rows):
+    if _shows_pairs(side.evidence.rows):
         shown = f"The most confident wrong pairs of {first.part}, seed {pair.seed}."
     else:
-        of = len(side.evidence.rows)
-        those = f"{len(chosen)} of {of} queries" if len(chosen) < of else f"The same {of} queries"
-        more = ", those on which the two differ most" if len(chosen) < of else ""
-        shown = f"{those} of {first.part}, seed {pair.seed}{more}, each with its nearest images by cosine."
-        shown += _apart(analysis, pair)
+        count = len(side.evidence.rows)
+        queries = f"{len(chosen)} of {count} queries" if len(chosen) < count else f"The same {count} queries"
+        choice = ", those on which the two differ most" if len(chosen) < count else ""
+        shown = f"{queries} of {first.part}, seed {pair.seed}{choice}, each with its nearest images by cosine."
+        shown += _hits_sentence(analysis, pair)
     return f"{shown} This illustrates; the verdicts above use all images and seeds."
 
 
-def _apart(analysis: Analysis, pair: Pair) -> str:
-    """Count the queries that only one of the two answers correctly; empty if not recorded."""
-    kept = [analysis.results.hits(side.key, "val") for side in pair.sides]
-    if len(kept) < 2 or any(hits is None for hits in kept):
+def _hits_sentence(analysis: Analysis, pair: Pair) -> str:
+    """Return how many queries only one of the two cells answers correctly; empty if hits were not recorded."""
+    both = [hits for side in pair.sides if (hits := analysis.results.hits(side.key, "val")) is not None]
+    if len(both) < 2 or not np.array_equal(both[0].pictures, both[1].pictures):
         return ""
-    one, other = (hits for hits in kept if hits is not None)
-    if not np.array_equal(one.pictures, other.pictures):
-        return ""
-    alone = [int((a.hit & ~b.hit).sum()) for a, b in ((one, other), (other, one))]
-    counts = " and ".join(f"{count} only with {side.label}" for side, count in zip(pair.sides, alone, strict=True))
-    return f" The nearest image is right for {counts}, of {len(one.hit)} queries in all."
+    first, second = both
+    only = [int((a.hit & ~b.hit).sum()) for a, b in ((first, second), (second, first))]
+    counts = " and ".join(f"{count} only with {side.label}" for side, count in zip(pair.sides, only, strict=True))
+    return f" The nearest image is right for {counts}, of {len(first.hit)} queries in all."
 
 
 def _photograph(side: ShownCell, chosen: Sequence[int]) -> Photograph:
@@ -108,32 +109,33 @@ def _photograph(side: ShownCell, chosen: Sequence[int]) -> Photograph:
     if len(chosen) < len(rows):
         data = crop_rows(data, chosen, of=len(rows), columns=max(map(len, rows)))
     shown = [row for index, row in enumerate(rows) if index in chosen] if len(chosen) < len(rows) else rows
-    return Photograph(_address(data), f"{side.title}: {_count(shown)}", _description(side, shown))
+    return Photograph(_data_url(data), f"{side.title}: {_count(shown)}", _description(side, shown))
 
 
 def _maps(side: ShownCell, drawn: Path) -> Photograph:
-    asked = ", ".join(row[0].name for row in side.evidence.rows if row[0])
-    return Photograph(_address(drawn.read_bytes()), side.title, f"{side.title}: most active feature maps of {asked}.")
+    queries = ", ".join(row[0].name for row in side.evidence.rows if row[0])
+    description = f"{side.title}: most active feature maps of {queries}."
+    return Photograph(_data_url(drawn.read_bytes()), side.title, description)
 
 
-def _address(jpeg: bytes) -> str:
+def _data_url(jpeg: bytes) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
 
 
-def _of_pairs(rows: Sequence[_Row]) -> bool:
-    """Return whether the sheet shows pairs; in a row of neighbours only the query has no verdict."""
+def _shows_pairs(rows: Sequence[_Row]) -> bool:
+    """Return whether the sheet shows pairs, whose tiles have no verdict; a row of neighbours has only its query so."""
     return any(sum(tile is None or tile.right is None for tile in row) > 1 for row in rows)
 
 
 def _count(rows: Sequence[_Row]) -> str:
     verdicts = [tile.right for row in rows for tile in row if tile and tile.right is not None]
-    if _of_pairs(rows):
+    if _shows_pairs(rows):
         return f"{len(verdicts)} pairs judged wrong with most confidence"
     return f"{sum(verdicts)} of the {len(verdicts)} nearest images of {len(rows)} queries are of the query's class"
 
 
 def _description(side: ShownCell, rows: Sequence[_Row]) -> str:
-    if _of_pairs(rows):
+    if _shows_pairs(rows):
         pairs = [
             f"{first.name} and {second.name}"
             for row in rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.analysis.traces import Change, Histories, histories_of
+from tune_dml.report.analysis.traces import Change, Histories, group_histories
 from tune_dml.report.questions import knob_question, question, rank_of
 from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
 from tune_dml.report.questions.validity.caveats import LAST, short_protocols, twice_the_steps
@@ -32,9 +32,9 @@ class _Rule:
 def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     """Show the curves of each value and the baseline, as means and ranges; only once for the knobs of a search.
 
-    The curves of the knob that moves the metric most are open; those of the others are folded.
+    The section of the most influential knob is open; those of other knobs are folded.
     """
-    if knob.isolated.problem and knob is not next(other for other in analysis.knobs if other.arm == knob.arm):
+    if knob.isolated.problem and knob is not next(item for item in analysis.knobs if item.arm == knob.arm):
         return None
     histories, finished = analysis.histories[knob.key], analysis.finished_histories[knob.key]
     if not (histories.keys or analysis.counts.get("finished")):
@@ -48,7 +48,7 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     if analysis.metric.key not in {panel.metric.key for panel in panels}:
         body.append(Text(sentence))
     if panels:
-        sentences = {analysis.metric.key: sentence, _LOSS: _of_loss(histories)}
+        sentences = {analysis.metric.key: sentence, _LOSS: _loss_sentence(histories)}
         caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
         body.append(
             figure_of(
@@ -62,7 +62,7 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
             )
         )
     if rules:
-        body += [Text(_of_rules(rules)), _table(analysis, knob, rules)]
+        body += [Text(_rules_sentence(rules)), _table(analysis, knob, rules)]
     if rank_of(analysis, knob):
         body = [Fold("The metric over training, for each value", tuple(body))]
     return Section(
@@ -80,8 +80,8 @@ def training_of_methods(analysis: Analysis) -> Section | None:
     best = [max(arm.trained, key=lambda cell: analysis.sign * cell.mean) for arm in analysis.arms if arm.trained]
     if analysis.knobs or len(best) < 2:
         return None
-    rows = analysis.logged.of([trial.key for cell in best for trial in cell.trials])
-    histories = histories_of(rows, {cell.label: [trial.key for trial in cell.trials] for cell in best}, None)
+    rows = analysis.logged.read([trial.key for cell in best for trial in cell.trials])
+    histories = group_histories(rows, {cell.label: [trial.key for trial in cell.trials] for cell in best}, None)
     panels = histories.panels((analysis.metric.key, _LOSS))
     if not panels:
         return None
@@ -108,8 +108,8 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
     gaining = _gaining(analysis, changes)
     if not gaining:
         gains, _ = short_protocols(analysis)
-        lost = [change for change in changes if -analysis.sign * change.size > analysis.margin]
-        worst = max(lost, key=lambda change: abs(change.size), default=None)
+        losses = [change for change in changes if -analysis.sign * change.size > analysis.margin]
+        worst = max(losses, key=lambda change: abs(change.size), default=None)
         longer = ": longer training would hardly change the answer"
         if gains:
             longer = f", but {twice_the_steps(gains)}"
@@ -119,33 +119,33 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
             f"Over {period} of training, no value gained more than {metric.amount(analysis.margin)}, the smallest difference "
             f"that matters{longer}."
         )
-    most = max(gaining, key=lambda label: analysis.sign * gaining[label])
+    label = max(gaining, key=lambda label: analysis.sign * gaining[label])
     others = len(gaining) - 1
     more = f"; {counted(others, 'other value')} changed by more than {metric.amount(analysis.margin)}" if others else ""
     return (
-        f"Training had not converged: over {period}, {metric.label} of {most} changed by "
-        f"{metric.signed_amount(gaining[most])}{more}. Longer training may change the order."
+        f"Training had not converged: over {period}, {metric.label} of {label} changed by "
+        f"{metric.signed_amount(gaining[label])}{more}. Longer training may change the order."
     )
 
 
 def _period(changes: Sequence[Change]) -> str:
-    """Return `the last quarter`, or the steps if evaluations were rarer; empty without a change."""
+    """Return the period of the changes: `the last quarter`, or its steps if it was longer; empty without changes."""
     if not changes:
         return ""
     first, last = min((change.first, change.last) for change in changes)
     return "the last quarter" if first >= (1 - 1.2 * LAST) * last else f"steps {first} to {last}"
 
 
-def _of_loss(histories: Histories) -> str:
+def _loss_sentence(histories: Histories) -> str:
     last = {label: line.mean[-1] for label, line in histories.lines(_LOSS).items()}
     if not last:
         return ""
-    least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
-    return f"The training loss ends lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
+    low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
+    return f"The training loss ends lowest for {low} ({last[low]:.3g}) and highest for {high} ({last[high]:.3g})."
 
 
 def _rules(analysis: Analysis, knob: KnobAnalysis, histories: Histories) -> tuple[_Rule, ...]:
-    """Score the last evaluation, each seed's best, and the best of the mean; empty with one evaluation."""
+    """Score each value by its last evaluation, each seed's best, and the best of the mean; empty for one evaluation."""
     key, sign = analysis.metric.key, analysis.sign
     by_rule: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
     for point in knob.points:
@@ -167,7 +167,7 @@ def _rules(analysis: Analysis, knob: KnobAnalysis, histories: Histories) -> tupl
     )
 
 
-def _of_rules(rules: Sequence[_Rule]) -> str:
+def _rules_sentence(rules: Sequence[_Rule]) -> str:
     best = {rule.best for rule in rules}
     if len(best) == 1:
         return (

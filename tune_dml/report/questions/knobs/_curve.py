@@ -22,13 +22,13 @@ from tune_dml.report.drawing.curve import (
     SeedDot,
     draw_absolute,
     draw_differences,
-    thinned,
+    thin_dots,
 )
 from tune_dml.report.naming import MetricName, floor_name, floors_of
 from tune_dml.report.published.comparable import published_at, reasons_against
 from tune_dml.report.published.metrics import by_published_metrics
 from tune_dml.report.section import Figure, FigureView, Toggle
-from tune_dml.space import Published, Value
+from tune_dml.space import CurveReference, Value
 from tune_dml.stats.intervals.contrasts import against_last, estimate_contrasts, fill_holes
 from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.intervals.tuned import tuned_levels
@@ -36,51 +36,54 @@ from tune_dml.text import is_number, value_text
 
 
 def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure:
-    """Draw differences to the baseline, with a toggle for each published curve; other views show values and other metrics."""
-    places = [curve.published for curve in _drawable(knob)]
-    shown = _picture(analysis, knob, places)
+    """Return Figure 1 of a knob: differences to the baseline, with a toggle for each published curve.
+
+    Further views show values, and other metrics that were published and logged.
+    """
+    sources = [curve.published for curve in _drawable_curves(knob)]
+    picture = _picture(analysis, knob, sources)
     toggles = tuple(
         Toggle(
-            f"printed-{curve.place}",
-            f"{'abcdefgh'[curve.place % 8]}: {source.paper}, Table {source.table} ({source.dataset})",
-            f"printed{curve.place % 4}",
+            f"printed-{curve.index}",
+            f"{'abcdefgh'[curve.index % 8]}: {source.paper}, Table {source.table} ({source.dataset})",
+            f"printed{curve.index % 4}",
         )
-        for source, curve in zip(places, shown.printed, strict=True)
+        for source, curve in zip(sources, picture.printed, strict=True)
     )
     absolute = FigureView(
-        "values", lambda narrow: draw_absolute(shown, narrow=narrow), _described(analysis.metric, knob),
-        "Values as measured." + " Each printed curve has a vertical axis of its own." * bool(shown.printed),
+        "values", lambda narrow: draw_absolute(picture, narrow=narrow), _description(analysis.metric, knob),
+        "Values as measured." + " Each printed curve has a vertical axis of its own." * bool(picture.printed),
     )  # fmt: skip
     return Figure(
         f"curve-{knob.slug}",
-        lambda narrow: draw_differences(shown, narrow=narrow),
-        f"{finding} {_described(analysis.metric, knob)}",
-        _caption(analysis, knob, shown),
+        lambda narrow: draw_differences(picture, narrow=narrow),
+        f"{finding} {_description(analysis.metric, knob)}",
+        _caption(analysis, knob, picture),
         "difference",
-        (absolute, *(_view(*by_metric, places) for by_metric in by_published_metrics(analysis, knob))),
+        (absolute, *(_view(*by_metric, sources) for by_metric in by_published_metrics(analysis, knob))),
         toggles,
     )
 
 
-def _view(name: str, analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> FigureView:
-    shown = _picture(analysis, knob, places)
+def _view(name: str, analysis: Analysis, knob: KnobAnalysis, sources: Sequence[CurveReference]) -> FigureView:
+    picture = _picture(analysis, knob, sources)
     text = f"{analysis.metric.label} as difference to the baseline. Intervals hold for this metric alone."
     return FigureView(
-        name, lambda narrow: draw_differences(shown, narrow=narrow), _described(analysis.metric, knob), text
+        name, lambda narrow: draw_differences(picture, narrow=narrow), _description(analysis.metric, knob), text
     )
 
 
-def _drawable(knob: KnobAnalysis) -> list[PublishedCurve]:
-    """Return the published curves that fit our axis: both numeric, or both names."""
+def _drawable_curves(knob: KnobAnalysis) -> list[PublishedCurve]:
+    """Return the published curves that can be drawn on our axis: both have numbers, or both have names."""
     return [
         curve for curve in knob.published
         if curve.points and knob.numeric == all(is_number(point.x) for point in curve.points)
     ]  # fmt: skip
 
 
-def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]) -> CurvePicture:
-    """Return the content of Figure 1 for a knob; `places` are the published curves in the order of their toggles."""
-    printed = [_printed(analysis, knob, curve, places) for curve in _drawable(knob)]
+def _picture(analysis: Analysis, knob: KnobAnalysis, sources: Sequence[CurveReference]) -> CurvePicture:
+    """Return the content of Figure 1 for a knob; `sources` are the published curves in the order of their toggles."""
+    printed = [_published_line(analysis, knob, curve, sources) for curve in _drawable_curves(knob)]
     baseline = analysis.baseline if analysis.baseline and analysis.baseline.values else None
     return CurvePicture(
         analysis.metric,
@@ -98,33 +101,33 @@ def _picture(analysis: Analysis, knob: KnobAnalysis, places: Sequence[Published]
 
 
 def _arms(analysis: Analysis, knob: KnobAnalysis) -> tuple[CurveArm, ...]:
-    """Return the knob's curve and those of other methods with the same knob."""
+    """Return the knob's curve, and the curves of other methods with the same knob."""
     names = [arm.name for arm in analysis.arms]
-    others = [other for other in analysis.knobs if knob.arm and other is not knob and other.path == knob.path]
+    other_knobs = [item for item in analysis.knobs if knob.arm and item is not knob and item.path == knob.path]
     return tuple(
         CurveArm(
-            shown.arm, arm_colour(names.index(shown.arm)) if shown.arm else "mean",
-            thinned(_levels(analysis, shown), analysis.seeds),
+            item.arm, arm_colour(names.index(item.arm)) if item.arm else "mean",
+            thin_dots(_levels(analysis, item), analysis.seeds),
         )
-        for shown in (knob, *others)
+        for item in (knob, *other_knobs)
     )  # fmt: skip
 
 
-def _printed(
-    analysis: Analysis, knob: KnobAnalysis, curve: PublishedCurve, places: Sequence[Published]
+def _published_line(
+    analysis: Analysis, knob: KnobAnalysis, curve: PublishedCurve, sources: Sequence[CurveReference]
 ) -> PublishedLine:
     source = curve.published
-    place = [replace(other, metric=source.metric) for other in places].index(source)
+    index = [replace(item, metric=source.metric) for item in sources].index(source)
     selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
     title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
     points = tuple((point.x, point.y) for point in curve.points)
     comparable = not reasons_against(analysis, knob, curve, published_at(knob, curve))
-    return PublishedLine(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable, place)
+    return PublishedLine(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable, index)
 
 
 def _levels(analysis: Analysis, knob: KnobAnalysis) -> tuple[Level, ...]:
-    zero = _zero(analysis, knob)
-    against = _against(analysis, knob)
+    references = _references(analysis, knob)
+    differences = _differences(analysis, knob)
     seeds = {trial.key: trial.seed for trial in analysis.results.trials}
     levels = []
     for point in knob.points:
@@ -134,9 +137,10 @@ def _levels(analysis: Analysis, knob: KnobAnalysis) -> tuple[Level, ...]:
             else {}
         )
         dots = tuple(
-            SeedDot(seed, number - zero.get(seed, math.nan), number, keys.get(seed, "")) for seed, number in point.seeds
+            SeedDot(seed, number - references.get(seed, math.nan), number, keys.get(seed, ""))
+            for seed, number in point.seeds
         )
-        difference, low, high = against.get(point.label, (math.nan,) * 3)
+        difference, low, high = differences.get(point.label, (math.nan,) * 3)
         lost = Counter({**Counter(status for _, status, _ in point.failures), "stopped": point.stopped})
         levels.append(
             Level(
@@ -147,38 +151,38 @@ def _levels(analysis: Analysis, knob: KnobAnalysis) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def _zero(analysis: Analysis, knob: KnobAnalysis) -> dict[int, float]:
+def _references(analysis: Analysis, knob: KnobAnalysis) -> dict[int, float]:
     """Return the reference of each seed: the baseline's value, or the mean over the knob's values."""
     if analysis.baseline is not None and analysis.baseline.values:
         return dict(analysis.baseline.values)
     table = knob.isolated.table
     if not table.labels:
-        everything = [number for point in knob.points for _, number in point.seeds]
-        return dict.fromkeys(analysis.seeds, float(np.mean(everything)) if everything else math.nan)
+        numbers = [number for point in knob.points for _, number in point.seeds]
+        return dict.fromkeys(analysis.seeds, float(np.mean(numbers)) if numbers else math.nan)
     return dict(zip(table.seeds, fill_holes(table.values)[0].mean(0).tolist(), strict=True))
 
 
-def _against(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
-    """Return each value's difference to the baseline with its interval, or to the mean with its comparison bar."""
-    baseline, nothing = analysis.baseline, math.nan
+def _differences(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
+    """Return (difference, low, high) of each value: to the baseline with its interval, or to the mean with its bar."""
+    baseline = analysis.baseline
     if baseline is not None and baseline.values:
-        found = _of_its_cells(analysis, knob) or _of_averages(analysis, knob)
-        if found is None:
-            found = _of_levels(analysis, knob)
+        rows = _differences_of_cells(analysis, knob) or _differences_of_averages(analysis, knob)
+        if rows is None:
+            rows = _differences_of_levels(analysis, knob)
         return {
             label: (
                 estimate,
-                *(analysis.metric.change_ends(low, high) if math.isfinite(high - low) else (nothing,) * 2),
+                *(analysis.metric.change_ends(low, high) if math.isfinite(high - low) else (math.nan,) * 2),
             )
-            for label, (estimate, low, high) in found.items()
+            for label, (estimate, low, high) in rows.items()
         }
     means = [point.mean for point in knob.points if math.isfinite(point.mean)]
-    middle = float(np.mean(means)) if means else nothing
+    middle = float(np.mean(means)) if means else math.nan
     return {p.label: (p.mean - middle, p.mean - middle - p.half_bar, p.mean - middle + p.half_bar) for p in knob.points}
 
 
-def _of_its_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
-    """Return each cell's difference to the baseline; None unless the knob's table is that of all cells."""
+def _differences_of_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
+    """Return each cell's difference to the baseline; None unless each value is one cell, and all cells are values."""
     cells = {tuple(trial.key for trial in cell.trials): cell for cell in analysis.cells if not cell.cell.baseline}
     if analysis.race is not None or len(analysis.knobs) > 1 or cells.keys() != {point.trials for point in knob.points}:
         return None
@@ -186,11 +190,12 @@ def _of_its_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[flo
     return {label: (row.difference, row.low, row.high) for label, row in rows.items() if row is not None}
 
 
-def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
-    """Return each value's average over the other knobs against the baseline; None unless the table is an average.
+def _differences_of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
+    """Return the difference to the baseline of each value's average over the other knobs; None for other tables.
 
-    The values are judged as by `verdicts.sensitivity`: a seed that lost one trial of an average keeps the others. Of several
-    baseline cells the best counts (`stats.intervals.tuned`): limits are those of the smallest gain; upper ones share the error.
+    As in `verdicts.sensitivity`, a seed that lost one trial of an average keeps its other trials. With several baseline
+    cells, values are compared with the best one (`stats.intervals.tuned`): the limits are those of the smallest gain,
+    and the upper limits share the error.
     """
     table, crossed, sign = knob.isolated.table, knob.isolated.crossed, analysis.sign
     if crossed is None:
@@ -203,20 +208,20 @@ def _of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[floa
             for cell in cells
         ]
         ends.append(Bounds(*(np.min([getattr(e, end) for e in effects], 0) for end in ("estimate", "low", "high"))))
-    both = Bounds(ends[0].estimate, ends[0].low, ends[1].high).times(sign)
-    rows = zip(both.estimate.tolist(), both.low.tolist(), both.high.tolist(), strict=True)
+    bounds = Bounds(ends[0].estimate, ends[0].low, ends[1].high).times(sign)
+    rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
     return dict(zip(table.labels, rows, strict=True))
 
 
-def _of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
-    """Return each value, at its best setting if tuned, against the best baseline cell."""
+def _differences_of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
+    """Return the difference of each value, at its best setting if tuned, to the best baseline cell."""
     table, tuned, sign = knob.isolated.table, knob.isolated.tuned, analysis.sign
     if tuned is None:
         levels = [sign * row[None] for row in table.values]
     else:
         levels = [tuned.values[np.array(tuned.rows) == level] for level in range(tuned.levels)]
-    together = tuned_levels([*levels, sign * seed_values(analysis.baselines, table.seeds)], analysis.resolution)
-    bounds = together.against(len(levels), knob.sensitivity.alpha).times(sign)
+    compared = tuned_levels([*levels, sign * seed_values(analysis.baselines, table.seeds)], analysis.resolution)
+    bounds = compared.against(len(levels), knob.sensitivity.alpha).times(sign)
     rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
     return dict(zip(table.labels, rows, strict=False))
 
@@ -224,17 +229,16 @@ def _of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float,
 def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[PublishedLine]) -> list[Value]:
     """Return our values, those of other methods with this knob, and the published ones, each once."""
     values = {level_key(level): level for level in knob.levels}
-    elsewhere = [level for other in analysis.knobs if other.path == knob.path for level in other.levels]
-    for x in (*elsewhere, *(x for curve in printed for x, _ in curve.points)):
-        drawable = not is_number(x) or x > 0 or knob.axis != "log"
-        if drawable:
+    of_methods = [level for item in analysis.knobs if item.path == knob.path for level in item.levels]
+    for x in (*of_methods, *(x for curve in printed for x, _ in curve.points)):
+        if not is_number(x) or x > 0 or knob.axis != "log":
             values.setdefault(level_key(x), x)
     if not all(is_number(value) for value in values.values()):
         return list(values.values())
     return sorted(values.values(), key=lambda value: float(value) if is_number(value) else 0.0)
 
 
-def _described(metric: MetricName, knob: KnobAnalysis) -> str:
+def _description(metric: MetricName, knob: KnobAnalysis) -> str:
     means = [
         f"{value_text(p.value)}: {metric.number(p.mean) if math.isfinite(p.mean) else 'no result'}" for p in knob.points
     ]
@@ -249,27 +253,30 @@ def _described(metric: MetricName, knob: KnobAnalysis) -> str:
     return text
 
 
-def _caption(analysis: Analysis, knob: KnobAnalysis, shown: CurvePicture) -> str:
+def _caption(analysis: Analysis, knob: KnobAnalysis, picture: CurvePicture) -> str:
     level = f"{100 * (1 - knob.sensitivity.alpha):.3g}%"
     parts = []
-    if any(math.isfinite(item.low) for arm in shown.arms for item in arm.levels):
-        what = "simultaneous interval" if shown.baseline else "comparison bar: values whose bars do not overlap differ"
-        small, large = ("Thin lines", "Thick") if shown.connected else ("Dots", "Diamonds")
-        parts.append(f"{small}: one seed each. {large}: mean with {level} {what}.")
+    if any(math.isfinite(item.low) for arm in picture.arms for item in arm.levels):
+        what = (
+            "simultaneous interval" if picture.baseline else "comparison bar: values whose bars do not overlap differ"
+        )
+        thin, thick = ("Thin lines", "Thick") if picture.connected else ("Dots", "Diamonds")
+        parts.append(f"{thin}: one seed each. {thick}: mean with {level} {what}.")
     elif knob.isolated.problem:
         parts.append("Each point is one seed of one cell; the other knobs vary.")
     elif any(point.seeds for point in knob.points):
-        alone = max(len(point.seeds) for point in knob.points) == 1
-        parts.append(f"{'One seed gives' if alone else 'No two values share two seeds, so there is'} no interval.")
-    drawn = {dot.seed for arm in shown.arms for level in arm.levels for dot in level.dots}
+        has_one_seed = max(len(point.seeds) for point in knob.points) == 1
+        reason = "One seed gives" if has_one_seed else "No two values share two seeds, so there is"
+        parts.append(f"{reason} no interval.")
+    drawn = {dot.seed for arm in picture.arms for level in arm.levels for dot in level.dots}
     if len(drawn) < knob.seeds:
         parts.append(f"{len(drawn)} of {knob.seeds} seeds are drawn; means and intervals are of all.")
     parts.append(f"Shaded: differences below {analysis.metric.amount(analysis.margin)}, the smallest that matters.")
     if knob.isolated.how:
         parts.append(f"Means and seeds are {knob.isolated.how}.")
-    if shown.printed:
+    if picture.printed:
         parts.append("Dashed: printed curves, each as difference to its own baseline.")
-    if shown.floors:
-        floors = ", ".join(f"{name} {analysis.metric.number(value)}" for name, value in shown.floors)
+    if picture.floors:
+        floors = ", ".join(f"{name} {analysis.metric.number(value)}" for name, value in picture.floors)
         parts.append(f"Dotted, in the view of values: reached without training ({floors}).")
     return " ".join(parts)

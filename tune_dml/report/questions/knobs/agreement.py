@@ -1,4 +1,4 @@
-"""Does the sweep agree with the published curve? Levels if they are comparable, orders always."""
+"""Does the sweep agree with the published curve? Compare orders, and levels if the conditions are equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.naming import MetricName
-from tune_dml.report.published.comparable import differing, published_at, reasons_against, unknown_conditions
+from tune_dml.report.published.comparable import published_at, reasons_against, summarize_reasons, unknown_conditions
 from tune_dml.report.published.order import (
     PaperDeviation,
     compare_orders,
@@ -40,27 +40,27 @@ from tune_dml.text import counted, is_number
 
 @dataclass(frozen=True)
 class PointGap:
-    """Ours minus published at one value."""
+    """Our mean minus the published number, at one value."""
 
     value: float | str
     ours: float
     published: float
     gap: float
     low: float
-    """NaN when not comparable or without a noise estimate."""
+    """Lower end of the gap's interval; NaN if levels are not comparable, or without a noise estimate."""
     high: float
 
 
 @dataclass(frozen=True)
 class CurveAgreement:
-    """Comparison of one knob's curve with a published one."""
+    """Comparison of a knob's curve with a published curve."""
 
     published: PublishedCurve
     verdict: Literal["matches", "higher", "lower", "mixed", "compatible", "not comparable", "undecided"]
     reasons: tuple[str, ...]
-    """Why levels are not comparable; empty if they are."""
+    """Reasons why levels are not comparable; empty if they are."""
     not_printed: tuple[str, ...]
-    """Conditions that the paper does not print; assumed to equal ours."""
+    """Conditions that the paper does not print, and that are assumed to equal ours."""
     caveats: tuple[str, ...]
     """Reasons that weaken the comparison."""
     points: tuple[PointGap, ...]
@@ -69,7 +69,7 @@ class CurveAgreement:
     order: OrderAgreement | None
     """None with fewer than three shared values, or without intervals."""
     deviation: PaperDeviation
-    """The run-to-run deviation assumed for the printed numbers."""
+    """Run-to-run deviation that is assumed for the printed numbers."""
     alpha: float
 
     @property
@@ -79,11 +79,13 @@ class CurveAgreement:
 
     @property
     def brief(self) -> str:
-        """Level and order in one sentence."""
+        """The comparison of level and order in one sentence."""
         source = self.published.source
         if not self.points:
             return f"Against {source}: no shared values."
-        level = f"level not comparable ({differing(self.reasons)})" if self.reasons else f"level: {self.verdict}"
+        level = (
+            f"level not comparable ({summarize_reasons(self.reasons)})" if self.reasons else f"level: {self.verdict}"
+        )
         if self.not_printed and not self.reasons:
             level += f" ({counted(len(self.not_printed), 'condition')} not printed)"
         return f"Against {source}: {level}; {self._order}."
@@ -99,7 +101,7 @@ class CurveAgreement:
 
 @knob_question(order=220, unanswered={"agreement": ()})
 def agreement(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
-    """Compare with each published curve of this knob; None if values were stopped early."""
+    """Compare with each published curve of the knob; None without any, or if values were stopped early."""
     if knob.stopped:
         return None
     comparisons = [_compare(analysis, knob, published) for published in knob.published]
@@ -135,24 +137,21 @@ def agreement(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
 
 
 def _headline(comparisons: Sequence[CurveAgreement]) -> str:
-    """State the outcome for the papers' orders, once for curves with the same outcome."""
-    told: dict[str, list[str]] = {}
+    """Return the outcomes for the papers' orders; curves with the same outcome share a sentence."""
+    by_outcome: dict[str, list[str]] = {}
     for comparison in comparisons:
         if comparison.order is not None:
-            told.setdefault(order_in_plain_words(comparison.order), []).append(_where(comparison))
-    return " ".join(f"{outcome} ({'; '.join(where)})." for outcome, where in told.items())
+            by_outcome.setdefault(order_in_plain_words(comparison.order), []).append(_conditions(comparison))
+    return " ".join(f"{outcome} ({'; '.join(conditions)})." for outcome, conditions in by_outcome.items())
 
 
-def _where(comparison: CurveAgreement) -> str:
+def _conditions(comparison: CurveAgreement) -> str:
+    """Return the data set, and the first difference in conditions, such as `another backbone`."""
     dataset = comparison.published.published.dataset
-    return f"{dataset}, {_differs(comparison.reasons)}" if comparison.reasons else dataset
-
-
-def _differs(reasons: Sequence[str]) -> str:
-    """Return the first difference, such as `another backbone`."""
-    others = [reason.partition(":")[0].removeprefix("other ") for reason in reasons]
-    named = [name for name in others if name != "data set"]
-    return f"another {named[0]}" if named else "another data set"
+    if not comparison.reasons:
+        return dataset
+    names = [reason.partition(":")[0].removeprefix("other ") for reason in comparison.reasons]
+    return f"{dataset}, another {next((name for name in names if name != 'data set'), 'data set')}"
 
 
 def _compare(analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve) -> CurveAgreement:
@@ -211,11 +210,11 @@ def _number_or_text(knob: KnobAnalysis, label: str) -> float | str:
 def _caveats(published: PublishedCurve, level: Equivalence | None, not_printed: tuple[str, ...]) -> tuple[str, ...]:
     theirs = published.published
     runs = "one run" if theirs.runs == 1 else f"the mean of {theirs.runs} runs"
-    held = (
+    limit = (
         f", and the verdict holds up to {level.holds_up_to:.2g}" if level and math.isfinite(level.holds_up_to) else ""
     )
     sd = "equal to ours" if level is None or level.assumed_sd is None else f"{level.assumed_sd:g}, as given"
-    caveats = [f"the paper prints {runs} and no standard deviation: assumed {sd}{held}"]
+    caveats = [f"the paper prints {runs} and no standard deviation: assumed {sd}{limit}"]
     if theirs.selection == "unknown":
         caveats.append("the paper does not say how it selected")
     if not_printed:
@@ -226,7 +225,7 @@ def _caveats(published: PublishedCurve, level: Equivalence | None, not_printed: 
 def _sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
     source = comparison.published.source
     if comparison.level is None:
-        level = [f"Not comparable in level with {source}: {differing(comparison.reasons)}."]
+        level = [f"Not comparable in level with {source}: {summarize_reasons(comparison.reasons)}."]
     elif comparison.verdict == "undecided":
         level = [f"It is undecided whether the level agrees with {source}: a value has fewer than two seeds."]
     else:
@@ -267,7 +266,7 @@ def _order_sentence(comparison: CurveAgreement) -> str:
 
 
 def _printed_sentence(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
-    """Judge the published curve by itself; state the run-to-run deviation up to which the verdict holds."""
+    """Return the verdict on the published curve alone, and the run-to-run deviation up to which it holds."""
     published = comparison.published
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
@@ -286,7 +285,7 @@ def _why_unusable(comparison: CurveAgreement) -> str:
     if not comparison.points:
         return "no shared values"
     shared = counted(len(comparison.points), "shared value")
-    return f"{shared}, and levels differ in conditions ({differing(comparison.reasons)})"
+    return f"{shared}, and levels differ in conditions ({summarize_reasons(comparison.reasons)})"
 
 
 def _table(metric: MetricName, comparison: CurveAgreement, name: str) -> Table:

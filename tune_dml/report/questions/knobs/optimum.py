@@ -1,4 +1,4 @@
-"""Is the best value inside the tested range, or at its edge? Which one is it, if the values are names?"""
+"""Is the best value inside the tested range, or at its edge? If the values are names, which one is the best?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from trainables.registries import domain_of
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.drawing.charts import Bar, bars
+from tune_dml.report.drawing.charts import Bar, draw_bars
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Figure, Fold, Section, Table, Text, delta_cell, text_cell
 from tune_dml.report.steps import Step, extend
@@ -24,24 +24,24 @@ from tune_dml.stats.verdicts.curve import Parabola, fit_parabola
 from tune_dml.text import is_number, value_text
 
 Side = Literal["low", "high", ""]
-"""An end of the range, or neither."""
-_MOST_BARS = 20
+"""An end of the range; empty for neither."""
+_MAX_BARS = 20
 """Maximum number of bars; with more values, the least probable ones have none."""
 
 
 @dataclass(frozen=True)
 class BestValue:
-    """Position of the best value, and the values to add."""
+    """Position of a knob's best value, and the values to add."""
 
     verdict: Literal["interior", "edge", "found", "undecided", "none"]
     """`found`: one value of an unordered knob is significantly better than every other."""
     reason: str
     best: str
-    """The value with the best mean; empty if there is none."""
+    """Value with the best mean; empty if there is none."""
     side: Side = ""
-    """The side of the edge, for the verdict "edge"."""
+    """Side of the edge, for the verdict `edge`."""
     candidates: tuple[str, ...] = ()
-    """The values that may be the best; empty while nothing is claimed."""
+    """Values that may be the best; empty if the knob is not sensitive."""
     within: tuple[str, ...] = ()
     """Adjacent values that are equivalent to the best."""
     behind: tuple[tuple[str, float], ...] = ()
@@ -51,22 +51,22 @@ class BestValue:
     ends_in_divergence: bool = False
     """Whether values beyond the edge diverged."""
     extend: tuple[float, ...] = ()
-    """Values to add: the next two steps on the knob's scale."""
+    """Values to add: the next two beyond the edge, on the knob's scale."""
     alpha: float = field(kw_only=True)
     algorithm: str = HSU
 
 
 @knob_question(order=210)
 def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
-    """Locate the best value. An edge that can be extended is a finding.
+    """Locate the best value; an optimum at an edge that can be extended is a finding.
 
     If the values cannot be compared, the section has no title and the page omits it.
     """
     verdict = locate_optimum(analysis, knob)
-    asked = f"Where is the best {knob.symbol}?" if _is_ordered(knob) else f"Which {knob.symbol} is the best?"
+    title = f"Where is the best {knob.symbol}?" if _is_ordered(knob) else f"Which {knob.symbol} is the best?"
     sentence, steps = _sentence(verdict, knob), _steps(analysis, knob, verdict)
-    chances = _best_probabilities(analysis, knob)
-    figures = (_figure(knob, verdict, chances),) if chances else ()
+    probabilities = _best_probabilities(analysis, knob)
+    figures = (_figure(knob, verdict, probabilities),) if probabilities else ()
     body: list[Block] = [*figures] if verdict.candidates else []
     body.append(Text(sentence, badge=_verdict_badge(verdict)))
     if figures and not verdict.candidates:
@@ -80,17 +80,17 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
     open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
     return Section(
         "optimum",
-        "" if knob.isolated.problem else asked,
+        "" if knob.isolated.problem else title,
         "Optimum",
         (*body, _table(analysis, knob, verdict)),
-        Card(_verdict_badge(verdict), verdict.verdict, asked, sentence),
+        Card(_verdict_badge(verdict), verdict.verdict, title, sentence),
         (sentence,),
         findings=(sentence,) if open_edge else (),
         headline=_headline(knob, verdict),
         steps=steps,
         data={
             "optimum": {
-                **vars(verdict), "parabola": curve, "p_best": chances, "sentence": sentence,
+                **vars(verdict), "parabola": curve, "p_best": probabilities, "sentence": sentence,
                 "command": steps[0].command if steps else "",
             }
         },
@@ -120,8 +120,8 @@ def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
 def _steps(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> tuple[Step, ...]:
     if not verdict.extend:
         return ()
-    if 0 in verdict.extend and min(_numbers(knob, knob.isolated.table.labels)) > 0:  # 0 switches off, or collapses
-        return ()
+    if 0 in verdict.extend and min(_numbers(knob, knob.isolated.table.labels)) > 0:
+        return ()  # a value of 0 switches a method off, or makes it collapse
     settles = f"whether the best {knob.symbol} lies beyond the tested range"
     urgency = 50 if verdict.verdict == "edge" else 35
     return extend(analysis.results, settles, urgency, values={knob.path: _as_tried(knob, verdict.extend)})
@@ -135,15 +135,16 @@ def _best_probabilities(analysis: Analysis, knob: KnobAnalysis) -> dict[str, flo
     tuned = knob.isolated.tuned
     if tuned is None:
         shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
-    else:  # a value is the best where any of its settings is
+    else:  # a value is the best if any of its settings is
         settings = p_best(tuned.values, resolution=tuned.resolution, noise=tuned.noise)
         shares = np.array([settings[np.array(tuned.rows) == level].sum() for level in range(tuned.levels)])
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
 def _figure(knob: KnobAnalysis, verdict: BestValue, chances: Mapping[str, float]) -> Figure:
-    edges = {next(iter(chances)), list(chances)[-1]} if _is_ordered(knob) else set()
-    shown = [label for label in chances if chances[label] >= 0.005] if len(chances) > _MOST_BARS else list(chances)
+    labels = list(chances)
+    edges = {labels[0], labels[-1]} if _is_ordered(knob) else set()
+    shown = [label for label in labels if chances[label] >= 0.005] if len(labels) > _MAX_BARS else labels
     items = []
     for label in shown:
         notes = ["edge of the range"] if label in edges else []
@@ -153,7 +154,7 @@ def _figure(knob: KnobAnalysis, verdict: BestValue, chances: Mapping[str, float]
     likely = max(chances, key=lambda label: chances[label])
     return Figure(
         f"best-{knob.slug}",
-        lambda narrow: bars(items, "Probability of being the best", narrow=narrow),
+        lambda narrow: draw_bars(items, "Probability of being the best", narrow=narrow),
         f"{likely} is the best with probability {100 * chances[likely]:.0f}%. "
         + "; ".join(f"{label}: {100 * chance:.0f}%" for label, chance in chances.items()) + ".",
         "Bayesian probability with a flat prior and the noise of the paired differences. The verdict below is a test instead."
@@ -166,7 +167,7 @@ def _is_ordered(knob: KnobAnalysis) -> bool:
 
 
 def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
-    """Judge which value of a knob is the best, and where it lies in the tested range if the values have an order."""
+    """Judge which value of a knob is the best; if the values have an order, judge its position in the range as well."""
     table, sensitivity = knob.isolated.table, knob.sensitivity
     trained = [label for label in table.labels if math.isfinite(knob.isolated.means[label])]
     best = max(trained, key=lambda label: analysis.sign * knob.isolated.means[label], default="")
@@ -176,12 +177,13 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
     if sensitivity.verdict == "insensitive":
         return BestValue("none", "no two values differ by an amount that matters", best, alpha=sensitivity.alpha)
     if sensitivity.verdict == "undecided":
-        unknown = f"it is undecided whether {knob.symbol} matters"
-        reason = "the size of its effect is undecided" if sensitivity.effect else unknown
+        reason = f"it is undecided whether {knob.symbol} matters"
+        if sensitivity.effect:
+            reason = "the size of its effect is undecided"
         return BestValue("undecided", reason, best, alpha=sensitivity.alpha)
-    places = _numbers(knob, table.labels) if _is_ordered(knob) else range(len(table.labels))
+    values = _numbers(knob, table.labels) if _is_ordered(knob) else range(len(table.labels))
     judged = judge_best(
-        knob.better.values, places, analysis.margin, alpha=sensitivity.alpha,
+        knob.better.values, values, analysis.margin, alpha=sensitivity.alpha,
         raced=knob.raced, resolution=table.resolution, noise=knob.better.noise, pairs=_pairs(analysis, knob),
         crossed=knob.isolated.crossed, tuned=knob.isolated.tuned,
     )  # fmt: skip
@@ -189,16 +191,16 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
     best = max(candidates or trained, key=lambda label: analysis.sign * knob.isolated.means[label])
     behind = tuple((label, judged.behind[row]) for row, label in enumerate(table.labels) if label in trained)
     if not _is_ordered(knob):
-        found = len(candidates) == 1
-        several = f"{len(candidates)} values may be the best" if candidates else judged.reason
+        is_found = len(candidates) == 1
+        reason = f"{len(candidates)} values may be the best" if candidates else judged.reason
         return BestValue(
-            "found" if found else "undecided", "every other value is significantly worse" if found else several, best,
-            candidates=tuple(candidates), behind=behind, alpha=sensitivity.alpha,
+            "found" if is_found else "undecided", "every other value is significantly worse" if is_found else reason,
+            best, candidates=tuple(candidates), behind=behind, alpha=sensitivity.alpha,
         )  # fmt: skip
     side: Side = "low" if judged.place == "low edge" else "high" if judged.place == "high edge" else ""
-    beyond = side or _edge_of_the_best(knob, best, candidates)
-    diverges = _diverged_beyond(knob, trained, beyond)
-    extend = () if diverges else _values_beyond(analysis, knob, beyond, trained)
+    nearest_side = side or _side_of_best(knob, best, candidates)
+    diverges = _diverges_beyond(knob, trained, nearest_side)
+    extend = () if diverges else _values_beyond(analysis, knob, nearest_side, trained)
     return BestValue(
         "edge" if side else "interior" if judged.place == "interior" else "undecided",
         judged.reason, best, side, tuple(candidates), tuple(within),
@@ -209,9 +211,9 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
 
 
 def _pairs(analysis: Analysis, knob: KnobAnalysis) -> Bounds | None:
-    """Return the intervals of the sensitivity verdict, tightened by those against the baseline; larger is better.
+    """Return the intervals of the sensitivity verdict, tightened by the intervals against the baseline.
 
-    A value above the baseline is better than a value below it.
+    Larger is better. The tightening ensures that a value above the baseline is better than a value below it.
     """
     if knob.sensitivity.bounds is None:
         return None
@@ -222,19 +224,19 @@ def _pairs(analysis: Analysis, knob: KnobAnalysis) -> Bounds | None:
     ends = [sorted((analysis.sign * row.low, analysis.sign * row.high)) for row in rows if row and knob.cells]
     if len(ends) == len(labels):
         low, high = np.array(ends).T
-        apart = low[:, None] - high[None, :]
-        np.fill_diagonal(apart, 0.0)
-        bounds = Bounds(bounds.estimate, np.maximum(bounds.low, apart), np.minimum(bounds.high, -apart.T))
-    return bounds.implied()
+        lower = low[:, None] - high[None, :]
+        np.fill_diagonal(lower, 0.0)
+        bounds = Bounds(bounds.estimate, np.maximum(bounds.low, lower), np.minimum(bounds.high, -lower.T))
+    return bounds.tightened()
 
 
 def _numbers(knob: KnobAnalysis, labels: Iterable[str]) -> list[float]:
-    """Return the numeric values of a knob behind labels."""
+    """Return the numeric values of labels."""
     return [float(value) for label in labels if is_number(value := knob.level(label))]
 
 
 def _values_beyond(analysis: Analysis, knob: KnobAnalysis, side: Side, trained: Sequence[str]) -> tuple[float, ...]:
-    """Return the next values beyond the outermost one that trained; none at the domain's bound or without an order."""
+    """Return the next values beyond the outermost trained value; empty at the domain's bound, or without a side."""
     numbers = sorted(_numbers(knob, trained))
     if not side or len(numbers) < 2:
         return ()
@@ -246,22 +248,22 @@ def _values_beyond(analysis: Analysis, knob: KnobAnalysis, side: Side, trained: 
 def _as_tried(knob: KnobAnalysis, values: Sequence[float]) -> list[Value]:
     """Return the values to add, as integers if all tried values are integers."""
     tried = _numbers(knob, knob.isolated.table.labels)
-    whole = all(float(value).is_integer() for value in [*tried, *values])
-    return [int(value) if whole else value for value in values]
+    are_whole = all(float(value).is_integer() for value in [*tried, *values])
+    return [int(value) if are_whole else value for value in values]
 
 
 def _scale(knob: KnobAnalysis) -> Literal["linear", "log"]:
     return "log" if knob.axis == "log" else "linear"
 
 
-def _edge_of_the_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) -> Side:
+def _side_of_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) -> Side:
     if len(knob.isolated.table.labels) < 3 or best not in candidates:
         return ""
     labels = knob.isolated.table.labels
     return "low" if best == labels[0] else "high" if best == labels[-1] else ""
 
 
-def _diverged_beyond(knob: KnobAnalysis, trained: Sequence[str], side: Side) -> bool:
+def _diverges_beyond(knob: KnobAnalysis, trained: Sequence[str], side: Side) -> bool:
     if not side:
         return False
     edge = knob.labels.index(trained[0] if side == "low" else trained[-1])
@@ -285,23 +287,22 @@ def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
     named = f" {_named(verdict)}" if verdict.candidates else ""
     if verdict.verdict == "interior":
         return f"The optimum of {symbol} is inside the tested range: {verdict.reason}.{named}"
-    ends = f" {beyond}" if verdict.ends_in_divergence and named else ""
-    asked = f"where the optimum of {symbol} lies" if _is_ordered(knob) else f"which {symbol} is the best"
-    return f"It is undecided {asked}: {verdict.reason}.{named}{ends}"
+    end = f" {beyond}" if verdict.ends_in_divergence and named else ""
+    clause = f"where the optimum of {symbol} lies" if _is_ordered(knob) else f"which {symbol} is the best"
+    return f"It is undecided {clause}: {verdict.reason}.{named}{end}"
 
 
 def _named(verdict: BestValue) -> str:
-    few = len(verdict.candidates) <= 6
-    named = ", ".join(verdict.candidates) if few else f"{len(verdict.candidates)} values"
-    only = len(verdict.candidates) == 1
-    text = f"The best is {named}." if only else f"The best is one of {named}; the best mean is at {verdict.best}."
+    count = len(verdict.candidates)
+    named = ", ".join(verdict.candidates) if count <= 6 else f"{count} values"
+    text = f"The best is {named}." if count == 1 else f"The best is one of {named}; the best mean is at {verdict.best}."
     if len(verdict.within) > 1:
         text += f" All values from {verdict.within[0]} to {verdict.within[-1]} are equivalent to the best."
     return text
 
 
 def _parabola(analysis: Analysis, knob: KnobAnalysis) -> Parabola | None:
-    """Fit a parabola through the values that trained; None if they are too few."""
+    """Fit a parabola through the values that trained; None for fewer than five, or without a numeric axis."""
     rows = np.flatnonzero(np.isfinite(knob.isolated.table.values).any(1))
     if len(rows) < 5 or knob.axis == "ordered" or knob.stopped:
         return None

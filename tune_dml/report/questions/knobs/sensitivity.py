@@ -21,7 +21,7 @@ from tune_dml.report.section import (
     metric_cell,
     text_cell,
 )
-from tune_dml.report.steps import Step, chance_text, extend, more_seeds, not_worth_it
+from tune_dml.report.steps import Step, add_seeds, chance_text, explain_no_extension, extend
 from tune_dml.stats import Difference, SensitivityVerdict
 from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
 from tune_dml.text import counted, duration, joined, value_text
@@ -31,12 +31,12 @@ _INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
 
 @knob_question(order=200)
 def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
-    """State the verdict and the chance that more seeds decide it; show the curve and every pairwise difference."""
+    """Show the curve, the verdict, the chance that more seeds decide it, and every pairwise difference."""
     verdict, ahead = knob.sensitivity, _ahead(analysis, knob)
     sentences = _sentences(analysis, knob, ahead)
     badge = "effect" if knob.search_effect and verdict.effect else verdict.verdict
     body: list[Block] = []
-    drawn = next(other for other in analysis.knobs if other is knob or (knob.arm and other.path == knob.path))
+    drawn = next(item for item in analysis.knobs if item is knob or (knob.arm and item.path == knob.path))
     if drawn is not knob:
         body.append(Text(f"The figure of {drawn.symbol} above shows all methods with this knob."))
     elif knob.published or any(point.seeds for point in knob.points):
@@ -49,8 +49,8 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
         Card(badge, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
         (sentences[0],) if knob.unused else (),
-        headline=_in_the_answer(analysis, knob),
-        hint=not_worth_it(ahead, _question(knob), _INSTEAD),
+        headline=_answer_sentence(analysis, knob),
+        hint=explain_no_extension(ahead, _question(knob), _INSTEAD),
         steps=_steps(analysis, knob, ahead),
         data={
             "path": knob.path,
@@ -73,25 +73,27 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
     )
 
 
-def _in_the_answer(analysis: Analysis, knob: KnobAnalysis) -> str:
-    """Return the headline; several undecided knobs share one sentence."""
-    unsure = [
-        other
-        for other in analysis.knobs
-        if other.sensitivity.largest and other.sensitivity.verdict == "undecided" and not other.unused
+def _answer_sentence(analysis: Analysis, knob: KnobAnalysis) -> str:
+    """Return the knob's headline; if there are many knobs, the undecided ones share one sentence."""
+    undecided = [
+        item
+        for item in analysis.knobs
+        if item.sensitivity.largest and item.sensitivity.verdict == "undecided" and not item.unused
     ]
-    few = 2 if knob.arm else 3
-    if len(analysis.knobs) < few or len(unsure) < 2 or knob not in unsure:
+    min_knobs = 2 if knob.arm else 3
+    if len(analysis.knobs) < min_knobs or len(undecided) < 2 or knob not in undecided:
         return knob_headline(analysis, knob)
-    named = joined([other.symbol for other in unsure]) if len(unsure) <= 4 else f"{len(unsure)} knobs"
-    return f"It is undecided whether {named} matter on {analysis.results.plan.dataset}." if knob is unsure[0] else ""
+    if knob is not undecided[0]:
+        return ""
+    named = joined([item.symbol for item in undecided]) if len(undecided) <= 4 else f"{len(undecided)} knobs"
+    return f"It is undecided whether {named} matter on {analysis.results.plan.dataset}."
 
 
 def knob_headline(analysis: Analysis, knob: KnobAnalysis) -> str:
-    """State in one sentence whether the knob matters."""
+    """Return one sentence on whether the knob matters."""
     verdict = knob.sensitivity
     if knob.unused:
-        same = f"its {len(_trained(knob))} values gave exactly the same results"
+        same = f"its {len(_trained_points(knob))} values gave exactly the same results"
         return f"{knob.symbol} changes nothing on {analysis.results.plan.dataset}: {same}. Check that it is used."
     if verdict.largest is None:
         return _headline_without_noise(analysis, knob)
@@ -100,29 +102,29 @@ def knob_headline(analysis: Analysis, knob: KnobAnalysis) -> str:
 
 def _headline_with_noise(analysis: Analysis, knob: KnobAnalysis, largest: Difference) -> str:
     verdict, metric, symbol = knob.sensitivity, analysis.metric, knob.symbol
-    where = analysis.results.plan.dataset + knob.isolated.part
-    moved = _moved(analysis, knob, largest.first, largest.second, largest.estimate)
+    where = analysis.results.plan.dataset + knob.isolated.partial_average
+    change = _change(analysis, knob, largest.first, largest.second, largest.estimate)
     if verdict.verdict == "sensitive":
-        return f"{symbol} matters on {where}: {moved}."
+        return f"{symbol} matters on {where}: {change}."
     margin = metric.rough(verdict.margin)
     if verdict.verdict == "insensitive":
         where = analysis.results.plan.dataset + knob.isolated.average
-        if equal := _equal(metric, knob):
+        if equal := _equal_results(metric, knob):
             return f"{symbol} does not matter on {where}: {equal}{_but_unknown(knob)}. Check that it is used."
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more{_but_unknown(knob)}."
     if verdict.flat:
         diverged = any(point.diverged for point in knob.points)
         lost = "were stopped early" if knob.stopped else "failed" if knob.failed and not diverged else "diverged"
         return f"{symbol} does not matter on {where} among the values that trained, but other values {lost}."
-    most = largest.reach
-    if most < verdict.margin:  # another pair, with fewer seeds, leaves it undecided
-        most = max(most, *(difference.reach for difference in verdict.differences))
-    telling = 10 * max(verdict.margin, abs(largest.estimate))
+    limit = largest.reach
+    if limit < verdict.margin:  # another pair, with fewer seeds, leaves it undecided
+        limit = max(limit, *(difference.reach for difference in verdict.differences))
+    max_limit = 10 * max(verdict.margin, abs(largest.estimate))
     if metric.percent:  # two percentages differ by at most 100
-        telling = min(telling, 100.0)
-    reach = f"up to {metric.rough(most)}" if most < telling else "much larger"
+        max_limit = min(max_limit, 100.0)
+    reach = f"up to {metric.rough(limit)}" if limit < max_limit else "much larger"
     return (
-        f"It is undecided whether {symbol} matters on {where}: {moved}, and with {counted(knob.seeds, 'seed')} the true "
+        f"It is undecided whether {symbol} matters on {where}: {change}, and with {counted(knob.seeds, 'seed')} the true "
         f"difference may be {reach} (smallest that matters: {margin})."
     )
 
@@ -136,27 +138,27 @@ def _headline_without_noise(analysis: Analysis, knob: KnobAnalysis) -> str:
     trained = [point for point in knob.points if math.isfinite(point.mean)]
     if len(trained) < 2:
         return f"Nothing can be said about {symbol} on {where}: {knob.sensitivity.reason}."
-    widest = _widest_within_a_seed(trained)
-    moved = f"{_moved(analysis, knob, *widest)}, but " if widest else ""
-    return f"{knob.among}It is undecided whether {symbol} matters on {where}: {moved}{knob.sensitivity.reason}."
+    widest = _widest_gap_within_seed(trained)
+    change = f"{_change(analysis, knob, *widest)}, but " if widest else ""
+    return f"{knob.among}It is undecided whether {symbol} matters on {where}: {change}{knob.sensitivity.reason}."
 
 
-def _widest_within_a_seed(points: Sequence[CurvePoint]) -> tuple[str, str, float] | None:
-    """Return the values that differ most within one seed, the higher one first; None if no two values share a seed.
+def _widest_gap_within_seed(points: Sequence[CurvePoint]) -> tuple[str, str, float] | None:
+    """Return (higher value, lower value, gap) of the widest gap within one seed; None if no two values share a seed.
 
-    Their means may be of different seeds, so they cannot be compared.
+    Means of different seeds cannot be compared.
     """
     by_seed: dict[int, list[tuple[float, str]]] = {}
     for point in points:
-        for seed, height in point.seeds:
-            by_seed.setdefault(seed, []).append((height, point.label))
-    ends = [(max(heights), min(heights)) for heights in by_seed.values() if len(heights) > 1]
+        for seed, number in point.seeds:
+            by_seed.setdefault(seed, []).append((number, point.label))
+    ends = [(max(numbers), min(numbers)) for numbers in by_seed.values() if len(numbers) > 1]
     gaps = [(high[1], low[1], high[0] - low[0]) for high, low in ends]
     return max(gaps, key=lambda gap: gap[2], default=None)
 
 
-def _moved(analysis: Analysis, knob: KnobAnalysis, first: str, second: str, size: float) -> str:
-    """Return `R@1 falls 19 points from rho = 1 to 0.1`: from the better value to the worse."""
+def _change(analysis: Analysis, knob: KnobAnalysis, first: str, second: str, size: float) -> str:
+    """Describe a difference, from the better value to the worse: `R@1 falls 19 points from rho = 1 to 0.1`."""
     if analysis.sign * size < 0:
         first, second = second, first
     if analysis.metric.rough(abs(size)) == analysis.metric.rough(0.0):
@@ -167,22 +169,22 @@ def _moved(analysis: Analysis, knob: KnobAnalysis, first: str, second: str, size
 
 
 def _steps(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> tuple[Step, ...]:
-    """Return more seeds where they are likely to decide; three instead of one."""
+    """Return a step that adds seeds if they are likely to decide; a sweep of one seed is extended to three."""
     if len(analysis.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
         settles = "how much of each difference is noise"
         return extend(analysis.results, settles, 45, seeds=3)
     if ahead is None:
         return ()
-    return more_seeds(analysis.results, f"{_question(knob)}{knob.isolated.average}", 40, ahead)
+    return add_seeds(analysis.results, f"{_question(knob)}{knob.isolated.average}", 40, ahead)
 
 
 def _question(knob: KnobAnalysis) -> str:
-    """Return the question that more seeds may decide; if values were lost, only that the knob matters."""
-    return f"{'that' if _some_lost(knob) else 'whether'} {knob.symbol} matters"
+    """Return the question that more seeds may decide; if values were lost, it can only be that the knob matters."""
+    return f"{'that' if _has_lost_values(knob) else 'whether'} {knob.symbol} matters"
 
 
-def _some_lost(knob: KnobAnalysis) -> bool:
-    """Return whether a value diverged or was stopped, which excludes "does not matter"."""
+def _has_lost_values(knob: KnobAnalysis) -> bool:
+    """Return whether a value diverged or was stopped, which excludes the verdict "does not matter"."""
     return any(point.diverged or point.stopped for point in knob.points)
 
 
@@ -191,7 +193,7 @@ def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
     verdict, crossed = knob.sensitivity, knob.isolated.crossed
     if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped or knob.unused:
         return None
-    if _flat_for_those_that_trained(knob):
+    if _is_flat_but_diverged(knob):
         return None
     share, tuned = verdict.alpha / analysis.looks.level, knob.isolated.tuned
     table = knob.isolated.table.with_numbers()
@@ -202,7 +204,7 @@ def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
     elif crossed is not None:
         values, rows, step = crossed.values, crossed.rows, crossed.resolution
     decided = sensitivity_is_decided(
-        verdict.margin, rows=rows, tuned=tuned is not None, resolution=step, flat_decides=not _some_lost(knob)
+        verdict.margin, rows=rows, tuned=tuned is not None, resolution=step, flat_decides=not _has_lost_values(knob)
     )
     return forecast_seeds(
         values, len(analysis.seeds), lambda seeds: share * analysis.looks.level_at(seeds), decided,
@@ -211,37 +213,42 @@ def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
 
 
 def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> list[str]:
-    sentences = [_unused(knob) if knob.unused else knob.among + _verdict(analysis.metric, knob)]
+    sentences = [_unused_sentence(knob) if knob.unused else knob.among + _verdict(analysis.metric, knob)]
     if ahead is not None:
         sentences.append(
-            _more_seeds(analysis, ahead) if ahead.worth_it else not_worth_it(ahead, _question(knob), _INSTEAD)
+            _seeds_sentence(analysis, ahead)
+            if ahead.worth_it
+            else explain_no_extension(ahead, _question(knob), _INSTEAD)
         )
-    lost = _lost(knob)
+    lost = _lost_sentence(knob)
     return [*sentences, lost] if lost else sentences
 
 
-def _unused(knob: KnobAnalysis) -> str:
+def _unused_sentence(knob: KnobAnalysis) -> str:
+    same = f"its {len(_trained_points(knob))} values gave exactly the same results under every seed"
     return (
-        f"{knob.symbol} changed nothing: its {len(_trained(knob))} values gave exactly the same results under every seed. Either "
-        f"the method does not read it, or other settings switch it off; this says nothing about {knob.symbol}."
+        f"{knob.symbol} changed nothing: {same}. Either the method does not read it, or other settings switch it off; "
+        f"this says nothing about {knob.symbol}."
     )
 
 
-def _equal(metric: MetricName, knob: KnobAnalysis) -> str:
-    """Return that each seed gave one result at all values; empty if not. Equal counts do not prove an unused knob."""
+def _equal_results(metric: MetricName, knob: KnobAnalysis) -> str:
+    """Return a clause if all values gave the same result under every seed; else empty."""
     by_seed: dict[int, set[float]] = {}
     for seed, value in (item for point in knob.points for item in point.seeds):
         by_seed.setdefault(seed, set()).add(value)
     same = all(len(values) == 1 for values in by_seed.values())
-    return f"its {len(_trained(knob))} values gave exactly the same {metric.label} under every seed" if same else ""
+    return (
+        f"its {len(_trained_points(knob))} values gave exactly the same {metric.label} under every seed" if same else ""
+    )
 
 
-def _trained(knob: KnobAnalysis) -> list[CurvePoint]:
+def _trained_points(knob: KnobAnalysis) -> list[CurvePoint]:
     return [point for point in knob.points if point.seeds]
 
 
-def _flat_for_those_that_trained(knob: KnobAnalysis) -> bool:
-    """Return whether more seeds could only show that the trained values do not differ, while others diverged."""
+def _is_flat_but_diverged(knob: KnobAnalysis) -> bool:
+    """Return whether values diverged and the trained ones hardly differ: more seeds could then not decide."""
     largest = knob.sensitivity.largest
     below = largest is not None and abs(largest.estimate) < knob.sensitivity.margin
     return below and any(point.diverged for point in knob.points)
@@ -251,16 +258,18 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
     verdict, symbol, average = knob.sensitivity, knob.symbol, knob.isolated.average
     diverged = [point.label for point in knob.points if point.diverged]
     counts = [f"{p.label} ({p.diverged} of {len(p.trials)} trials)" for p in knob.points if p.diverged]
-    beside = f" Diverged: {_listed(counts)}." if diverged else ""
+    divergence = f" Diverged: {_listed(counts)}." if diverged else ""
     if knob.search_effect is not None:
-        return _of_search(metric, knob, knob.search_effect) + beside
+        return _search_sentence(metric, knob, knob.search_effect) + divergence
     if verdict.largest is None:
-        return f"It is undecided whether {symbol} matters: {verdict.reason}.{beside}"
+        return f"It is undecided whether {symbol} matters: {verdict.reason}.{divergence}"
     margin, gap = metric.amount(verdict.margin), _gap(metric, knob, verdict.largest)
     if verdict.verdict == "sensitive":
-        return f"{symbol} matters{average}: {gap}, more than {margin}, the smallest difference that matters.{beside}"
+        return (
+            f"{symbol} matters{average}: {gap}, more than {margin}, the smallest difference that matters.{divergence}"
+        )
     if verdict.verdict == "insensitive":
-        equal = _equal(metric, knob)
+        equal = _equal_results(metric, knob)
         check = f" But {equal}. Check that it is used." if equal else ""
         return (
             f"{symbol} does not matter{average}: every difference is significantly below {margin}, the smallest that matters. "
@@ -277,12 +286,12 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
         )
     return (
         f"It is undecided whether {symbol} matters{average}: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the smallest "
-        f"difference that matters is {margin}.{beside}"
+        f"difference that matters is {margin}.{divergence}"
     )
 
 
-def _of_search(metric: MetricName, knob: KnobAnalysis, tested: SearchedEffect) -> str:
-    """State the test of an effect over the configurations of a search."""
+def _search_sentence(metric: MetricName, knob: KnobAnalysis, tested: SearchedEffect) -> str:
+    """Describe the test of an effect over the configurations of a search."""
     test = f"permutation test over {len(tested.test.inside)} configurations, p = {tested.test.p_value:.2g}"
     if not knob.sensitivity.effect:
         return (
@@ -298,9 +307,9 @@ def _of_search(metric: MetricName, knob: KnobAnalysis, tested: SearchedEffect) -
 
 def _difference_in_search(metric: MetricName, tested: SearchedEffect, *, rough: bool = False) -> str:
     size = tested.test.difference
-    way = "higher" if size > 0 else "lower"
+    direction = "higher" if size > 0 else "lower"
     amount = metric.rough(abs(size)) if rough else metric.amount(abs(size))
-    return f"{metric.label} is {amount} {way} at {tested.where} than elsewhere"
+    return f"{metric.label} is {amount} {direction} at {tested.where} than elsewhere"
 
 
 def _but_unknown(knob: KnobAnalysis) -> str:
@@ -313,27 +322,27 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _gap(metric: MetricName, knob: KnobAnalysis, largest: Difference) -> str:
-    high, low, size = largest.first, largest.second, largest.estimate
-    near, far = largest.low, largest.high
+    higher, lower, size = largest.first, largest.second, largest.estimate
+    low, high = largest.low, largest.high
     if size < 0:
-        high, low, near, far, size = low, high, -far, -near, -size
-    sure = (
+        higher, lower, low, high, size = lower, higher, -high, -low, -size
+    interval = (
         f"{100 * (1 - knob.sensitivity.alpha):.3g}% simultaneous interval "
-        f"{metric.number(metric.change(near))} to {metric.number(metric.change(far))}"
+        f"{metric.number(metric.change(low))} to {metric.number(metric.change(high))}"
     )
-    if not (math.isfinite(near) and math.isfinite(far)):
-        sure = "too few shared seeds for an interval"
-    moved = f"is {metric.amount(size)} higher at {high} than at {low}"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        interval = "too few shared seeds for an interval"
+    gap = f"is {metric.amount(size)} higher at {higher} than at {lower}"
     if metric.rough(size) == metric.rough(0.0):
-        moved = "has the same mean at every value"
-    return f"{metric.label} {moved} ({sure}; {len(knob.sensitivity.labels)} values x {knob.seeds} paired seeds)"
+        gap = "has the same mean at every value"
+    return f"{metric.label} {gap} ({interval}; {len(knob.sensitivity.labels)} values x {knob.seeds} paired seeds)"
 
 
 def _limit(metric: MetricName, largest: Difference) -> str:
     return f", and taken alone at most {metric.amount(largest.at_most)}" if largest.at_most < math.inf else ""
 
 
-def _lost(knob: KnobAnalysis) -> str:
+def _lost_sentence(knob: KnobAnalysis) -> str:
     labels: dict[str, list[str]] = {}
     for point in knob.points:
         seeds: dict[str, dict[str, None]] = {}
@@ -352,13 +361,13 @@ def _lost(knob: KnobAnalysis) -> str:
     return f"Without a result: {'; '.join(parts)}.{widened}"
 
 
-def _more_seeds(analysis: Analysis, ahead: Forecast) -> str:
-    more = ahead.seeds - len(analysis.seeds)
+def _seeds_sentence(analysis: Analysis, ahead: Forecast) -> str:
+    added = ahead.seeds - len(analysis.seeds)
     seconds = [trial.seconds for trial in analysis.results.trials if trial.status == "finished" and trial.seconds > 0]
-    trials = more * len(analysis.cells)
+    trials = added * len(analysis.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
     return (
-        f"{counted(more, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance_text(ahead.chance)}."
+        f"{counted(added, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance_text(ahead.chance)}."
     )
 
 

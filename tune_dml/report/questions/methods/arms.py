@@ -11,25 +11,25 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.comparisons import better_or_worse
-from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
+from tune_dml.report.drawing.charts import Whisker, draw_critical_differences, draw_whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, FigureView, Section, Table, Text
 
 from tune_dml.report.section import interval_cells, metric_cell, value_cell, delta_cell, text_cell  # isort: skip
-from tune_dml.report.steps import more_seeds, not_worth_it
+from tune_dml.report.steps import add_seeds, explain_no_extension
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.forecast import Forecast, forecast_seeds, pairs_are_decided
 from tune_dml.stats.intervals.paired import Interval, cell_interval
 from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.intervals.tuned import TunedLevels
-from tune_dml.stats.verdicts.selection import at_best, expected_best, score_of_best
+from tune_dml.stats.verdicts.selection import choose_best_cells, expected_best, score_of_best
 from tune_dml.stats.verdicts.sensitivity import SensitivityVerdict, judge_sensitivity
 from tune_dml.text import joined
 
-_MOST_NAMED = 6
-"""Maximum number of methods that a sentence names; of more it gives the number."""
+_MAX_NAMED = 6
+"""Maximum number of methods that a sentence names; for more methods it gives their number."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class ArmAtBest:
 
     arm: str
     configuration: str
-    """Label of its best cell."""
+    """Label of the arm's best cell."""
     score: Interval
-    """The mean of that cell; the interval allows for the choice."""
+    """Mean of that cell, with an interval that allows for the selection of the cell."""
     bar: float
-    """Half its comparison bar."""
+    """Half the comparison bar."""
     against_baseline: Difference | None
-    """None for the baseline itself, and without one."""
+    """Difference to the baseline; None for the baseline itself, or without a baseline."""
     tried: int
     """Number of configurations that trained."""
     of_equal_cells: float
@@ -63,33 +63,36 @@ class _Budget:
 
 
 @dataclass(frozen=True)
-class _ComparedArms:
+class _ArmComparison:
+    """Comparison of all arms at their best configurations."""
+
     arms: tuple[ArmAtBest, ...]
+    """Arms, the best first."""
     lost: tuple[str, ...]
-    """Arms of which no configuration trained."""
+    """Arms without a trained configuration."""
     matters: SensitivityVerdict
+    """Verdict on whether the arms differ."""
     tuned: TunedLevels | None
     """Every trained configuration of every method; None if each method has only one."""
     table: SeedTable
     budget: _Budget | None
-    """The budget that all tuned methods share; None if fewer than two were tuned."""
+    """Smallest budget of the tuned methods; None if fewer than two were tuned."""
 
     @property
-    def first(self) -> tuple[str, ...]:
-        """The best arm, and those with the same mean."""
+    def leaders(self) -> tuple[str, ...]:
+        """The best arm, and the arms with the same mean."""
         return tuple(arm.arm for arm in self.arms if arm is self.arms[0] or arm.score.mean == self.arms[0].score.mean)
 
     def differences(self, best: str) -> list[Difference]:
-        """Return one arm minus every other."""
-        return [_from(best, d) for d in self.matters.differences if best in {d.first, d.second}]
+        """Return the differences of the arm `best` to every other arm."""
+        return [_oriented(best, d) for d in self.matters.differences if best in {d.first, d.second}]
 
 
 @question(order=150, unanswered={"arms": None})
 def arms(analysis: Analysis) -> Section | None:
-    """Compare the arms; None for a space without arms whose baseline is one cell."""
-    plan = analysis.results.plan
-    chosen = [arm for arm in analysis.arms if len(arm.cells) > 1 and arm.baseline]
-    if len(analysis.arms) < 2 or not (plan.space.arms or chosen):
+    """Compare the arms; None for a space without arms, unless its baseline was tuned."""
+    tuned_baselines = [arm for arm in analysis.arms if len(arm.cells) > 1 and arm.baseline]
+    if len(analysis.arms) < 2 or not (analysis.results.plan.space.arms or tuned_baselines):
         return None
     compared = _compare(analysis)
     if compared is None:
@@ -106,8 +109,8 @@ def arms(analysis: Analysis) -> Section | None:
         Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
         (sentences[0],),
         headline=_headline(analysis, compared),
-        steps=more_seeds(analysis.results, question, 42, ahead) if _is_open(analysis, compared) else (),
-        hint=not_worth_it(ahead, question, "Comparing fewer methods, or a larger `--margin`,"),
+        steps=add_seeds(analysis.results, question, 42, ahead) if _is_open(analysis, compared) else (),
+        hint=explain_no_extension(ahead, question, "Comparing fewer methods, or a larger `--margin`,"),
         data={
             "arms": {
                 "rows": compared.arms,
@@ -121,13 +124,16 @@ def arms(analysis: Analysis) -> Section | None:
     )
 
 
-def _compare(analysis: Analysis) -> _ComparedArms | None:
-    """Compare every arm at its best configuration; None with fewer than two arms, or with one seed to choose by."""
+def _compare(analysis: Analysis) -> _ArmComparison | None:
+    """Compare every arm at its best configuration.
+
+    Return None with fewer than two trained arms, or if a single seed would have to select configurations.
+    """
     trained = [arm for arm in analysis.arms if arm.trained]
     if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(analysis.seeds) < 2):
         return None
     tables = [seed_values(arm.trained, analysis.seeds) for arm in trained]
-    best = at_best([analysis.sign * table for table in tables], analysis.resolution)
+    best = choose_best_cells([analysis.sign * table for table in tables], analysis.resolution)
     names = tuple(_name(analysis, arm) for arm in trained)
     table = SeedTable(names, analysis.seeds, analysis.sign * best.values, resolution=analysis.resolution)
     lost = tuple(_name(analysis, arm) for arm in analysis.arms if not arm.trained)
@@ -142,29 +148,31 @@ def _compare(analysis: Analysis) -> _ComparedArms | None:
     rows = []
     for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
         score = _score(analysis, cell_interval(table, row), tables[row])
-        against = next((_from(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None)
+        against = next(
+            (_oriented(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None
+        )
         equal = [analysis.sign * value for value in _at_equal_budgets(analysis.sign * tables[row], arm.hours, budget)]
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
     beaten = {(d.second if analysis.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
     rows.sort(key=lambda arm: -analysis.sign * np.nan_to_num(arm.score.mean, nan=-analysis.sign * np.inf))
-    rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may flatter a method that another beats
-    return _ComparedArms(tuple(rows), lost, matters, best.tuned, table, budget)
+    rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may raise the mean of a significantly worse method
+    return _ArmComparison(tuple(rows), lost, matters, best.tuned, table, budget)
 
 
 def _score(analysis: Analysis, own: Interval, table: np.ndarray) -> Interval:
-    """Return the chosen cell's mean, with an interval that allows for the choice."""
+    """Return the chosen cell's mean, with an interval that allows for the selection."""
     if len(table) == 1:
         return own
-    found = score_of_best(analysis.sign * table, resolution=analysis.resolution)
-    low, high = sorted((analysis.sign * float(found.low), analysis.sign * float(found.high)))
+    selected = score_of_best(analysis.sign * table, resolution=analysis.resolution)
+    low, high = sorted((analysis.sign * float(selected.low), analysis.sign * float(selected.high)))
     return replace(own, low=low, high=high)
 
 
 def _budget(arms: Sequence[ArmAnalysis]) -> _Budget | None:
-    several = [arm for arm in arms if len(arm.trained) > 1]
-    if len(several) < 2:
+    tuned = [arm for arm in arms if len(arm.trained) > 1]
+    if len(tuned) < 2:
         return None
-    return _Budget(min(len(arm.trained) for arm in several), min(arm.hours for arm in several))
+    return _Budget(min(len(arm.trained) for arm in tuned), min(arm.hours for arm in tuned))
 
 
 def _at_equal_budgets(table: np.ndarray, hours: float, budget: _Budget | None) -> tuple[float, float]:
@@ -172,18 +180,19 @@ def _at_equal_budgets(table: np.ndarray, hours: float, budget: _Budget | None) -
     if budget is None:
         return math.nan, math.nan
     cells = len(table)
-    alike = expected_best(table, min(cells, budget.cells))
+    of_equal_cells = expected_best(table, min(cells, budget.cells))
     if not budget.hours:
-        return alike, math.nan
-    fitting = int(cells * budget.hours / hours + 1e-9) if hours else cells
-    return alike, expected_best(table, max(1, min(cells, fitting)))
+        return of_equal_cells, math.nan
+    affordable = int(cells * budget.hours / hours + 1e-9) if hours else cells
+    return of_equal_cells, expected_best(table, max(1, min(cells, affordable)))
 
 
 def _name(analysis: Analysis, arm: ArmAnalysis) -> str:
     return arm.name or analysis.results.plan.space.name
 
 
-def _from(first: str, difference: Difference) -> Difference:
+def _oriented(first: str, difference: Difference) -> Difference:
+    """Return the difference with the arm `first` as its first arm."""
     if difference.first == first:
         return difference
     return Difference(
@@ -197,7 +206,7 @@ def _verdict(analysis: Analysis, difference: Difference) -> str:
     return better_or_worse(difference.low, difference.high, analysis.sign)
 
 
-def _verdict_badge(analysis: Analysis, compared: _ComparedArms) -> str:
+def _verdict_badge(analysis: Analysis, compared: _ArmComparison) -> str:
     best = compared.arms[0].arm
     verdicts = {_verdict(analysis, d) for d in compared.differences(best)}
     if verdicts == {"better"}:
@@ -205,8 +214,8 @@ def _verdict_badge(analysis: Analysis, compared: _ComparedArms) -> str:
     return "no difference" if verdicts == {"equivalent"} else "undecided"
 
 
-def _sentences(analysis: Analysis, compared: _ComparedArms) -> list[str]:
-    """Return sentences: the best arm compared with each other one, how arms were tuned, and which were lost."""
+def _sentences(analysis: Analysis, compared: _ArmComparison) -> list[str]:
+    """Return sentences: the best arm against every other arm, how arms were tuned, and which arms were lost."""
     metric, best = analysis.metric, compared.arms[0]
     by_verdict: dict[str, list[tuple[str, float]]] = {}
     for difference in compared.differences(best.arm):
@@ -222,18 +231,18 @@ def _sentences(analysis: Analysis, compared: _ComparedArms) -> list[str]:
         wordings[verdict].format(_named(metric, by_verdict[verdict])) for verdict in wordings if verdict in by_verdict
     ]
     level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
-    first = (best.arm,) if parts else compared.first
-    leads = f"{joined(first)} {'has' if len(first) == 1 else 'have'} the best"
-    text = f"Of {len(compared.arms)} methods {leads} {metric.label}, {metric.number(best.score.mean)}"
+    leaders = (best.arm,) if parts else compared.leaders
+    subject = f"{joined(leaders)} {'has' if len(leaders) == 1 else 'have'} the best"
+    text = f"Of {len(compared.arms)} methods {subject} {metric.label}, {metric.number(best.score.mean)}"
     sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
     if compared.tuned is not None:
         choice = "The same seeds select and judge it: means are optimistic, intervals allow for the selection."
         sentences.append(f"Each method is at its best configuration. {choice}")
     if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
         ranked = sorted(compared.arms, key=lambda arm: -analysis.sign * arm.of_equal_cells)
-        alike = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
+        scores = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
         sentences.append(
-            f"They tried unequal numbers of configurations. Expected best of {compared.budget.cells} each: {alike}."
+            f"They tried unequal numbers of configurations. Expected best of {compared.budget.cells} each: {scores}."
         )
     if compared.lost:
         sentences.append(f"Every configuration of {joined(compared.lost)} diverged or failed.")
@@ -241,13 +250,13 @@ def _sentences(analysis: Analysis, compared: _ComparedArms) -> list[str]:
 
 
 def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
-    if len(rivals) <= _MOST_NAMED:
+    if len(rivals) <= _MAX_NAMED:
         return ", ".join(name for name, _ in rivals)
     sizes = [size for _, size in rivals]
     return f"{len(rivals)} others ({metric.signed(min(sizes))} to {metric.signed(max(sizes))})"
 
 
-def _headline(analysis: Analysis, compared: _ComparedArms) -> str:
+def _headline(analysis: Analysis, compared: _ArmComparison) -> str:
     word, best = _verdict_badge(analysis, compared), compared.arms[0]
     dataset, margin = analysis.results.plan.dataset, analysis.metric.rough(analysis.margin)
     if word == best.arm:
@@ -255,19 +264,19 @@ def _headline(analysis: Analysis, compared: _ComparedArms) -> str:
     if word == "no difference":
         return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best configuration."
     if not compared.matters.differences:
-        verb = "leads" if len(compared.first) == 1 else "lead"
-        return f"{joined(compared.first)} {verb} on {dataset}; {compared.matters.reason}."
+        verb = "leads" if len(compared.leaders) == 1 else "lead"
+        return f"{joined(compared.leaders)} {verb} on {dataset}; {compared.matters.reason}."
     rivals = [d.second for d in compared.differences(best.arm) if _verdict(analysis, d) != "better"]
     named = joined(rivals) if len(rivals) < 4 else f"{len(rivals)} others"
     return f"{best.arm} leads on {dataset}, but cannot yet be told apart from {named}."
 
 
-def _is_open(analysis: Analysis, compared: _ComparedArms) -> bool:
+def _is_open(analysis: Analysis, compared: _ArmComparison) -> bool:
     verdicts = {_verdict(analysis, difference) for difference in compared.differences(compared.arms[0].arm)}
     return not verdicts or "undecided" in verdicts
 
 
-def _ahead(analysis: Analysis, compared: _ComparedArms) -> Forecast | None:
+def _ahead(analysis: Analysis, compared: _ArmComparison) -> Forecast | None:
     """Forecast whether further seeds would decide how the leading arm compares with the others."""
     if not _is_open(analysis, compared) or compared.matters.noise is None:
         return None
@@ -278,7 +287,7 @@ def _ahead(analysis: Analysis, compared: _ComparedArms) -> Forecast | None:
     return forecast_seeds(values, seeds, level, decided, scale=analysis.margin, resolution=step)
 
 
-def _table(analysis: Analysis, compared: _ComparedArms) -> Table:
+def _table(analysis: Analysis, compared: _ArmComparison) -> Table:
     metric = analysis.metric
     baseline = next((a.arm for a in _baselines(analysis, compared.arms)), "")
     rows = []
@@ -289,14 +298,14 @@ def _table(analysis: Analysis, compared: _ComparedArms) -> Table:
             *(metric_cell(metric, metric.level(arm.score.mean + side * arm.bar)) for side in (-1, 1)),
         ]  # fmt: skip
         if compared.budget is not None:
-            alike = [arm.of_equal_cells, arm.of_equal_hours][: len(_equal_columns(compared.budget))]
-            entries += [value_cell(arm.tried), *(metric_cell(metric, value) for value in alike)]
+            scores = [arm.of_equal_cells, arm.of_equal_hours][: len(_equal_columns(compared.budget))]
+            entries += [value_cell(arm.tried), *(metric_cell(metric, value) for value in scores)]
         if baseline:
-            nothing = (math.nan, math.nan, math.nan)
-            ends = (metric.change(against.low), metric.change(against.high)) if against else ()
-            sides = (against.estimate, *ends) if against else nothing
-            verdict = _verdict(analysis, against) if against else "baseline" if arm.arm == baseline else "-"
-            entries += [*(delta_cell(metric, value) for value in sides), text_cell(verdict, mark=verdict)]
+            numbers, verdict = (math.nan, math.nan, math.nan), "baseline" if arm.arm == baseline else "-"
+            if against:
+                numbers = (against.estimate, metric.change(against.low), metric.change(against.high))
+                verdict = _verdict(analysis, against)
+            entries += [*(delta_cell(metric, value) for value in numbers), text_cell(verdict, mark=verdict)]
         rows.append(tuple(entries))
     columns = ["method", "configuration", "seeds", "mean", "low", "high"]
     if compared.budget is not None:
@@ -323,7 +332,7 @@ def _baselines(analysis: Analysis, compared: Sequence[ArmAtBest]) -> list[ArmAtB
     return [arm for arm in compared if arm.arm in names]
 
 
-def _pairs(analysis: Analysis, compared: _ComparedArms) -> Table:
+def _pairs(analysis: Analysis, compared: _ArmComparison) -> Table:
     metric = analysis.metric
     rows = tuple(
         (text_cell(d.first), text_cell(d.second), delta_cell(metric, d.estimate), *interval_cells(metric, d.low, d.high),
@@ -338,40 +347,40 @@ def _pairs(analysis: Analysis, compared: _ComparedArms) -> Table:
     return Table("arm-pairs", caption, columns, rows, folded="Every pair of methods")
 
 
-def _figure(analysis: Analysis, compared: _ComparedArms) -> Figure:
-    """Draw the methods by rank; a second view joins by bars those that cannot be told apart."""
+def _figure(analysis: Analysis, compared: _ArmComparison) -> Figure:
+    """Draw the methods by rank; in a second view, bars join the methods that do not differ significantly."""
     metric = analysis.metric
     means = "; ".join(f"{arm.arm}: {metric.number(arm.score.mean)}" for arm in compared.arms)
     names = [_name(analysis, arm) for arm in analysis.arms]
     items = []
     for arm in compared.arms:
-        place, mean = names.index(arm.arm), arm.score.mean
+        index, mean = names.index(arm.arm), arm.score.mean
         tip = f"{arm.arm} at {arm.configuration}: {metric.number(mean)}"
         items.append(
             Whisker(
-                arm.arm, mean, metric.level(mean - arm.bar), metric.level(mean + arm.bar), arm_colour(place),
-                SHAPES[place % len(SHAPES)], tip,
+                arm.arm, mean, metric.level(mean - arm.bar), metric.level(mean + arm.bar), arm_colour(index),
+                SHAPES[index % len(SHAPES)], tip,
             )
         )  # fmt: skip
-    groups = _not_told_apart(analysis, compared)
-    groups_ = "; ".join(joined([compared.arms[i].arm for i in group]) for group in groups) or "none"
-    line = FigureView(
-        "groups", lambda narrow: critical_differences(items, groups, metric.axis, narrow=narrow),
-        f"{_headline(analysis, compared)} Methods that cannot be told apart: {groups_}.",
-        f"Each bar joins methods of which no two differ significantly: {groups_}.",
+    groups = _indistinguishable_groups(compared)
+    listed = "; ".join(joined([compared.arms[i].arm for i in group]) for group in groups) or "none"
+    group_view = FigureView(
+        "groups", lambda narrow: draw_critical_differences(items, groups, metric.axis, narrow=narrow),
+        f"{_headline(analysis, compared)} Methods that cannot be told apart: {listed}.",
+        f"Each bar joins methods of which no two differ significantly: {listed}.",
     )  # fmt: skip
     return Figure(
         "arms",
-        lambda narrow: whiskers(items, metric.axis, narrow=narrow, zero=False),
+        lambda narrow: draw_whiskers(items, metric.axis, narrow=narrow, zero=False),
         f"{_headline(analysis, compared)} {metric.label} of each method. Means: {means}.",
         "Each method at its best configuration. Methods whose comparison bars do not overlap differ.",
         "ranking",
-        (line,),
+        (group_view,),
     )
 
 
-def _not_told_apart(analysis: Analysis, compared: _ComparedArms) -> list[list[int]]:
-    """Return the largest runs, by rank, in which no two methods differ significantly."""
+def _indistinguishable_groups(compared: _ArmComparison) -> list[list[int]]:
+    """Return the longest runs of ranks in which no two methods differ significantly."""
     names = [arm.arm for arm in compared.arms]
     differ = {
         frozenset((names.index(d.first), names.index(d.second)))
@@ -381,7 +390,7 @@ def _not_told_apart(analysis: Analysis, compared: _ComparedArms) -> list[list[in
     runs: list[list[int]] = []
     for first in range(len(names)):
         last = first
-        while last + 1 < len(names) and all(frozenset((one, last + 1)) not in differ for one in range(first, last + 1)):
+        while last + 1 < len(names) and all(frozenset((i, last + 1)) not in differ for i in range(first, last + 1)):
             last += 1
         if last > first and not (runs and runs[-1][-1] >= last):
             runs.append(list(range(first, last + 1)))

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from tune_dml.report.analysis import Analysis, BaselineDifference
-from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.naming import spaced
+from tune_dml.report.drawing.charts import Whisker, draw_whiskers
+from tune_dml.report.naming import prose_label
 from tune_dml.report.questions import question
 from tune_dml.report.section import (
     Block,
@@ -26,9 +26,9 @@ from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
 from tune_dml.text import joined, value_text
 
-_WORDS = ("better", "worse", "undecided")
-_MOST_WHISKERS = 30
-"""Maximum number of cells in the figure, which shows the best; the table has all."""
+_VERDICTS = ("better", "worse", "undecided")
+_MAX_WHISKERS = 30
+"""Maximum number of cells in the figure, which shows the best cells; the table has all cells."""
 
 
 @question(order=300, unanswered={"baseline": None})
@@ -40,7 +40,7 @@ def baseline(analysis: Analysis) -> Section | None:
     name = _name(analysis)
     sentence, word = _sentence(analysis, name, rows), _verdict_badge(rows)
     body: list[Block] = [Text(sentence, badge=word)]
-    if rows and len(analysis.knobs) != 1:  # of one knob Figure 1 shows the same
+    if rows and len(analysis.knobs) != 1:  # for a single knob, Figure 1 shows the same
         body.append(_figure(analysis, name, rows, sentence))
     level, algorithm = analysis.looks.level, _algorithm(analysis)
     return Section(
@@ -56,7 +56,7 @@ def baseline(analysis: Analysis) -> Section | None:
 
 
 def _name(analysis: Analysis) -> str:
-    """Return `no SEC`, or `the best of 10 cells of no SEC` if the baseline was tuned too."""
+    """Return the baseline's name: `no SEC`, or `the best of 10 cells of no SEC` if the baseline was tuned."""
     baselines = analysis.baselines
     if len(baselines) > 1:
         return f"the best of {len(baselines)} cells of {baselines[0].cell.arm}"
@@ -69,19 +69,19 @@ def _algorithm(analysis: Analysis) -> str:
 
 def _verdict_badge(rows: Sequence[BaselineDifference]) -> str:
     verdicts: list[str] = [row.verdict for row in rows]
-    unanimous = next((word for word in _WORDS if verdicts and verdicts.count(word) == len(verdicts)), "")
+    unanimous = next((word for word in _VERDICTS if verdicts and verdicts.count(word) == len(verdicts)), "")
     better = verdicts.count("better")
     return unanimous or (f"better at {better} of {len(verdicts)}" if better else "mixed" if verdicts else "undecided")
 
 
 def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
-    what = _compared(analysis)
+    what = _cell_noun(analysis)
     if not rows:
         return f"Nothing can be compared with {name}: no other {what} has results."
     if max(row.n for row in rows) < 2:
         why = "one seed gives no noise estimate" if len(analysis.seeds) < 2 else f"no {what} shares two seeds with it"
         return f"Undecided against {name}: {why}."
-    labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
+    labels = {word: [row.label for row in rows if row.verdict == word] for word in _VERDICTS}
     parts = [f"{word} {_listed(named, len(rows), what)}" for word, named in labels.items() if named]
     diverged = [cell.label for cell in analysis.cells if cell.diverged and not cell.values]
     parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
@@ -89,14 +89,14 @@ def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
     return f"Against {name} ({analysis.looks.confidence} simultaneous intervals): {'; '.join(parts)}."
 
 
-def _listed(labels: Sequence[str], every: int, what: str) -> str:
-    if len(labels) == every > 1:
-        return f"at every {what}" if every < 3 else f"at all {every} {what}s"
-    return f"at {joined(labels)}" if len(labels) < 5 else f"at {len(labels)} of {every} {what}s"
+def _listed(labels: Sequence[str], total: int, what: str) -> str:
+    if len(labels) == total > 1:
+        return f"at every {what}" if total < 3 else f"at all {total} {what}s"
+    return f"at {joined(labels)}" if len(labels) < 5 else f"at {len(labels)} of {total} {what}s"
 
 
-def _compared(analysis: Analysis) -> str:
-    """Return the noun for what is compared: values of one knob, configurations of several, methods without any."""
+def _cell_noun(analysis: Analysis) -> str:
+    """Return the noun for the compared cells: `value` of one knob, `configuration` of several, else `method`."""
     if not analysis.knobs:
         return "method"
     return "value" if len(analysis.knobs) == 1 and analysis.knobs[0].cells else "configuration"
@@ -115,15 +115,15 @@ def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) ->
 
 
 def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> str:
-    """Return a sentence on whether anything beats the baseline; empty with one seed."""
+    """Return a sentence on whether any cell beats the baseline; empty with one seed."""
     if max((row.n for row in rows), default=0) < 2:
         return ""
     knobs, than = analysis.knobs, re.sub("^no ", "training without ", name)
-    what = f"value of {knobs[0].symbol}" if len(knobs) == 1 else _compared(analysis)
-    labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
+    what = f"value of {knobs[0].symbol}" if len(knobs) == 1 else _cell_noun(analysis)
+    labels = {word: [row.label for row in rows if row.verdict == word] for word in _VERDICTS}
     better, worse, undecided = labels.values()
-    without = any(not (cell.values or cell is analysis.baseline) for cell in analysis.cells)
-    finished = " that finished training" if analysis.stopped or without else ""
+    has_lost_cells = any(not (cell.values or cell is analysis.baseline) for cell in analysis.cells)
+    finished = " that finished training" if analysis.stopped or has_lost_cells else ""
     if len(better) == len(rows):
         return f"Every {what}{finished} is significantly better than {than}."
     if len(worse) == len(rows):
@@ -131,29 +131,30 @@ def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
     if better:
         parts = [f"{_listed_in_prose(analysis, better, len(rows), name_knob=True)} significantly better than {than}"]
     else:
-        chosen = "On the selection seeds, no" if analysis.results.confirmed else "No"
-        parts = [f"{chosen} {what}{finished} is significantly better than {than}"]
-        parts += _highest_below(analysis, rows)
+        none = "On the selection seeds, no" if analysis.results.confirmed else "No"
+        parts = [f"{none} {what}{finished} is significantly better than {than}"]
+        parts += _best_mean_below(analysis, rows)
     parts += [f"{_listed_in_prose(analysis, worse, len(rows))} significantly worse"] if worse else []
     parts += [f"the others{finished} are undecided"] if better and undecided else []
     return "; ".join(parts) + "."
 
 
-def _highest_below(analysis: Analysis, rows: Sequence[BaselineDifference]) -> list[str]:
+def _best_mean_below(analysis: Analysis, rows: Sequence[BaselineDifference]) -> list[str]:
+    """Return a clause if even the best mean is worse than the baseline; else empty."""
     best = max(rows, key=lambda row: analysis.sign * row.difference if math.isfinite(row.difference) else -math.inf)
     size = analysis.metric.rough(abs(best.difference))
     if not analysis.sign * best.difference < 0 or size == analysis.metric.rough(0.0):
         return []
-    return [f"even the best mean ({spaced(best.label)}) is {size} {'lower' if best.difference < 0 else 'higher'}"]
+    return [f"even the best mean ({prose_label(best.label)}) is {size} {'lower' if best.difference < 0 else 'higher'}"]
 
 
-def _listed_in_prose(analysis: Analysis, labels: Sequence[str], every: int, *, name_knob: bool = False) -> str:
-    """Return `0.01 and 0.1 are` for values of the only knob, `5 of 12 are` for many."""
+def _listed_in_prose(analysis: Analysis, labels: Sequence[str], total: int, *, name_knob: bool = False) -> str:
+    """Return subject and verb: `0.01 and 0.1 are` for values of the only knob, `5 of 12 values are` for many."""
     verb = "is" if len(labels) == 1 else "are"
     if len(labels) > 4:
-        return f"{len(labels)} of {every} {_compared(analysis)}s {verb}"
+        return f"{len(labels)} of {total} {_cell_noun(analysis)}s {verb}"
     if len(analysis.knobs) != 1 or not set(labels) <= set(analysis.knobs[0].labels):
-        return f"{joined(list(map(spaced, labels)))} {verb}"
+        return f"{joined(list(map(prose_label, labels)))} {verb}"
     knob = analysis.knobs[0]
     values = joined([value_text(knob.level(label)) for label in labels])
     return f"{knob.symbol} = {values} {verb}" if name_knob else f"{values} {verb}"
@@ -171,13 +172,13 @@ def _figure(analysis: Analysis, name: str, rows: Sequence[BaselineDifference], s
             f"{row.label}: {metric.signed(row.difference)} ({metric.signed(row.low)} to {metric.signed(row.high)}), "
             f"{row.verdict}",
         )
-        for row in ranked[:_MOST_WHISKERS]
+        for row in ranked[:_MAX_WHISKERS]
     ]  # fmt: skip
     title = f"{metric.label} minus {name}{metric.unit_after}"
-    left_out = "" if len(ranked) <= _MOST_WHISKERS else f" The best {_MOST_WHISKERS} of {len(ranked)}."
+    left_out = "" if len(ranked) <= _MAX_WHISKERS else f" The best {_MAX_WHISKERS} of {len(ranked)}."
     return Figure(
         "baseline",
-        lambda narrow: whiskers(shown, title, narrow=narrow, band=analysis.margin),
+        lambda narrow: draw_whiskers(shown, title, narrow=narrow, band=analysis.margin),
         sentence,
         "Paired differences to the baseline with simultaneous intervals. Shaded: differences too small to matter."
         f"{left_out}",

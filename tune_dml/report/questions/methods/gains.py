@@ -1,4 +1,4 @@
-"""What does each method gain over its own baseline? Judge the contrasts that the study declares, corrected among themselves."""
+"""What does each method gain over its own baseline? Judge the contrasts that the study declares."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import seed_values
 from tune_dml.report.analysis.comparisons import better_or_worse
-from tune_dml.report.drawing.charts import Whisker, whiskers
+from tune_dml.report.drawing.charts import Whisker, draw_whiskers
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, interval_cells, text_cell
 from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
-from tune_dml.stats.verdicts.selection import at_best
+from tune_dml.stats.verdicts.selection import choose_best_cells
 from tune_dml.text import joined
 
 Verdict = Literal["gains", "loses", "within the margin", "open"]
 _MARKS = {"gains": "better", "loses": "worse", "within the margin": "insensitive", "open": "undecided"}
 _BADGES = {"gains": "better", "loses": "worse", "within the margin": "no difference", "open": "undecided"}
 _SHAPES = {"gains": ("circle", "good"), "loses": ("cross", "bad")}
-_MOST_NAMED = 6
-"""Maximum number of methods that a sentence names; of more it gives the number."""
+_MAX_NAMED = 6
+"""Maximum number of methods that a sentence names; for more methods it gives their number."""
 
 
 @dataclass(frozen=True)
 class ArmGain:
-    """An arm minus another, or one such gain minus another, with its simultaneous interval."""
+    """A gain of one arm over another, or a difference of two gains, with its simultaneous interval."""
 
     arm: str
     against: str
-    """The other arm, or the arm with the other gain."""
+    """The other arm, or the arm whose gain is subtracted."""
     estimate: float
     low: float
     high: float
@@ -43,69 +43,69 @@ class ArmGain:
 
     @property
     def added(self) -> str:
-        """What the arm adds, by its name: `SEC` of `Triplet+SEC` over `Triplet`; else empty."""
+        """The added method by the arm's name: `SEC` for `Triplet+SEC` over `Triplet`; empty for other names."""
         return self.arm.removeprefix(f"{self.against}+") if self.arm.startswith(f"{self.against}+") else ""
 
 
 @dataclass(frozen=True)
-class _Gains:
-    """The judged contrasts."""
+class _Contrasts:
+    """The declared contrasts, judged together; the error is divided among them."""
 
     gains: tuple[ArmGain, ...]
     differences: tuple[ArmGain, ...]
     lost: tuple[str, ...]
-    """Arms of which no configuration trained."""
+    """Arms without a trained configuration."""
     algorithm: str
     alpha: float
 
     @property
-    def known(self) -> bool:
+    def has_intervals(self) -> bool:
         return any(math.isfinite(gain.low) for gain in self.gains)
 
 
 @question(order=149, unanswered={"gains": None})
 def gains(analysis: Analysis) -> Section | None:
     """Judge the declared contrasts; None if the space declares none between arms that trained."""
-    found = _judge(analysis)
-    if found is None:
+    contrasts = _judge(analysis)
+    if contrasts is None:
         return None
-    sentences = _sentences(analysis, found)
-    word = _verdict_badge(found)
-    body: list[Block] = [_figure(analysis, found, sentences), Text(" ".join(sentences))]
+    sentences = _sentences(analysis, contrasts)
+    word = _verdict_badge(contrasts)
+    body: list[Block] = [_figure(analysis, contrasts, sentences), Text(" ".join(sentences))]
     return Section(
         "gains",
         "What does each method gain over its own baseline?",
         "Gains",
-        (*body, _table(analysis, found)),
-        Card(word, _style(found), "What does each method gain?", sentences[0]),
+        (*body, _table(analysis, contrasts)),
+        Card(word, _style(contrasts), "What does each method gain?", sentences[0]),
         tuple(sentences),
-        headline=" ".join(_headline(analysis, found)) if found.known else "",
+        headline=" ".join(_headline(analysis, contrasts)) if contrasts.has_intervals else "",
         data={
             "gains": {
-                "rows": found.gains,
-                "differences": found.differences,
-                "lost": found.lost,
+                "rows": contrasts.gains,
+                "differences": contrasts.differences,
+                "lost": contrasts.lost,
                 "margin": analysis.margin,
-                "alpha": found.alpha,
-                "algorithm": found.algorithm,
+                "alpha": contrasts.alpha,
+                "algorithm": contrasts.algorithm,
                 "sentences": sentences,
             }
         },
     )
 
 
-def _judge(analysis: Analysis) -> _Gains | None:
+def _judge(analysis: Analysis) -> _Contrasts | None:
     space, arms = analysis.results.plan.space, {arm.name: arm for arm in analysis.arms}
     declared, _ = space.contrasts_among(arms.keys())
     trained = {name: arm for name, arm in arms.items() if arm.trained}
-    judged, larger = space.contrasts_among(trained.keys())
-    if not judged or (len(analysis.seeds) < 2 and any(len(arm.trained) > 1 for arm in trained.values())):
+    gained, compared = space.contrasts_among(trained.keys())
+    if not gained or (len(analysis.seeds) < 2 and any(len(arm.trained) > 1 for arm in trained.values())):
         return None
     tables = [analysis.sign * seed_values(arm.trained, analysis.seeds) for arm in trained.values()]
-    best, row = at_best(tables, analysis.resolution), {name: place for place, name in enumerate(trained)}
-    over = {arm: place for place, (arm, _) in enumerate(judged)}
-    pairs = [(row[arm], row[other]) for arm, other in judged]
-    differences = [(over[first], over[second]) for first, second in larger]
+    best, row_of = choose_best_cells(tables, analysis.resolution), {name: row for row, name in enumerate(trained)}
+    gain_of = {arm: index for index, (arm, _) in enumerate(gained)}
+    pairs = [(row_of[arm], row_of[reference]) for arm, reference in gained]
+    differences = [(gain_of[first], gain_of[second]) for first, second in compared]
     level = analysis.looks.level
     if best.tuned is None:
         effects = estimate_gains(best.values, pairs, differences, level, resolution=analysis.resolution)
@@ -115,12 +115,12 @@ def _judge(analysis: Analysis) -> _Gains | None:
     low, high = np.minimum(low, high), np.maximum(low, high)
     numbers = zip(estimate.tolist(), low.tolist(), high.tolist(), strict=True)
     rows = [
-        ArmGain(arm, other, *found, _verdict(analysis, *found[1:]))
-        for (arm, other), found in zip([*judged, *larger], numbers, strict=True)
+        ArmGain(arm, reference, *ends, _verdict(analysis, *ends[1:]))
+        for (arm, reference), ends in zip([*gained, *compared], numbers, strict=True)
     ]
     lost = tuple(dict.fromkeys(name for pair in declared for name in pair if name not in trained))
     algorithm = ALGORITHM if best.tuned is None else TUNED
-    return _Gains(tuple(rows[: len(judged)]), tuple(rows[len(judged) :]), lost, algorithm, level)
+    return _Contrasts(tuple(rows[: len(gained)]), tuple(rows[len(gained) :]), lost, algorithm, level)
 
 
 def _verdict(analysis: Analysis, low: float, high: float) -> Verdict:
@@ -130,20 +130,20 @@ def _verdict(analysis: Analysis, low: float, high: float) -> Verdict:
     return words[better_or_worse(low, high, analysis.sign)]
 
 
-def _of(rows: Sequence[ArmGain], verdict: Verdict) -> list[ArmGain]:
+def _with_verdict(rows: Sequence[ArmGain], verdict: Verdict) -> list[ArmGain]:
     return [row for row in rows if row.verdict == verdict]
 
 
-def _verdict_badge(found: _Gains) -> str:
-    verdicts = {gain.verdict for gain in found.gains}
+def _verdict_badge(contrasts: _Contrasts) -> str:
+    verdicts = {gain.verdict for gain in contrasts.gains}
     if len(verdicts) == 1:
         (only,) = verdicts
         return _BADGES[only]
-    return f"{len(_of(found.gains, 'gains'))} of {len(found.gains)} gain"
+    return f"{len(_with_verdict(contrasts.gains, 'gains'))} of {len(contrasts.gains)} gain"
 
 
-def _style(found: _Gains) -> str:
-    gain, lose = _of(found.gains, "gains"), _of(found.gains, "loses")
+def _style(contrasts: _Contrasts) -> str:
+    gain, lose = _with_verdict(contrasts.gains, "gains"), _with_verdict(contrasts.gains, "loses")
     return "better" if gain else "worse" if lose else "undecided"
 
 
@@ -155,20 +155,20 @@ def _groups(rows: Sequence[ArmGain]) -> dict[tuple[str, str], list[ArmGain]]:
     return groups
 
 
-def _headline(analysis: Analysis, found: _Gains) -> list[str]:
-    """State the differences of gains, then each group of gains."""
-    said = [_difference(analysis, row) for row in found.differences]
-    for (added, against), rows in _groups(found.gains).items():
-        said.append(_single(analysis, rows[0]) if len(rows) == 1 else _group(analysis, added, against, rows))
-    return said
+def _headline(analysis: Analysis, contrasts: _Contrasts) -> list[str]:
+    """Return a sentence for each difference of gains, then one for each group of gains."""
+    sentences = [_difference(analysis, row) for row in contrasts.differences]
+    for (added, against), rows in _groups(contrasts.gains).items():
+        sentences.append(_single(analysis, rows[0]) if len(rows) == 1 else _group(analysis, added, against, rows))
+    return sentences
 
 
 def _group(analysis: Analysis, added: str, against: str, rows: Sequence[ArmGain]) -> str:
-    """Return `SEC improves 2 of 5 methods (Triplet +1.20, TML +1.00); it worsens none; 3 are undecided`."""
-    up, down = _of(rows, "gains"), _of(rows, "loses")
-    within, unsure = _of(rows, "within the margin"), _of(rows, "open")
-    every = "both methods" if len(rows) == 2 else f"all {len(rows)} methods"
-    share = every if len(up) == len(rows) else f"{len(up) or 'none'} of {len(rows)} methods"
+    """Describe a group: `SEC improves 2 of 5 methods (Triplet +1.20, TML +1.00); it worsens none; 3 are undecided.`."""
+    up, down = _with_verdict(rows, "gains"), _with_verdict(rows, "loses")
+    within, undecided = _with_verdict(rows, "within the margin"), _with_verdict(rows, "open")
+    everything = "both methods" if len(rows) == 2 else f"all {len(rows)} methods"
+    share = everything if len(up) == len(rows) else f"{len(up) or 'none'} of {len(rows)} methods"
     head = f"{added} improves {share}" if added else f"{share.capitalize()} {_are(up)} better than {against}"
     parts = [head + _listed(analysis, up, added)]
     if len(up) < len(rows):
@@ -177,8 +177,9 @@ def _group(analysis: Analysis, added: str, against: str, rows: Sequence[ArmGain]
     if within:
         differ = "differs" if len(within) == 1 else "differ"
         parts.append(f"{len(within)} {differ} by less than {analysis.metric.rough(analysis.margin)}")
-    if unsure:
-        parts.append(f"{'all ' if 1 < len(unsure) == len(rows) else ''}{len(unsure)} {_are(unsure)} undecided")
+    if undecided:
+        prefix = "all " if 1 < len(undecided) == len(rows) else ""
+        parts.append(f"{prefix}{len(undecided)} {_are(undecided)} undecided")
     return "; ".join(parts) + "."
 
 
@@ -187,7 +188,7 @@ def _are(rows: Sequence[ArmGain]) -> str:
 
 
 def _listed(analysis: Analysis, rows: Sequence[ArmGain], added: str) -> str:
-    if not rows or len(rows) > _MOST_NAMED:
+    if not rows or len(rows) > _MAX_NAMED:
         return ""
     named = ((row.against if added else row.arm, analysis.metric.signed(row.estimate)) for row in rows)
     return f" ({', '.join(f'{name} {amount}' for name, amount in named)})"
@@ -214,18 +215,18 @@ def _difference(analysis: Analysis, row: ArmGain) -> str:
     }[row.verdict]
 
 
-def _sentences(analysis: Analysis, found: _Gains) -> list[str]:
-    count = len(found.gains) + len(found.differences)
-    if not found.known:
+def _sentences(analysis: Analysis, contrasts: _Contrasts) -> list[str]:
+    count = len(contrasts.gains) + len(contrasts.differences)
+    if not contrasts.has_intervals:
         why = "one seed gives no noise estimate" if len(analysis.seeds) == 1 else "no two arms share two seeds"
         return [f"It is undecided what the methods gain: {why}."]
-    level = f"{100 * (1 - found.alpha):.3g}% simultaneous intervals of the {count} declared comparisons alone"
-    sentences = [*_headline(analysis, found)]
+    level = f"{100 * (1 - contrasts.alpha):.3g}% simultaneous intervals of the {count} declared comparisons alone"
+    sentences = [*_headline(analysis, contrasts)]
     sentences[0] = f"{sentences[0][:-1]} ({level})."
-    if found.algorithm == TUNED:
+    if contrasts.algorithm == TUNED:
         sentences.append("Each method is at its best configuration; the intervals allow for the choice.")
-    if found.lost:
-        sentences.append(f"Every configuration of {joined(found.lost)} diverged or failed.")
+    if contrasts.lost:
+        sentences.append(f"Every configuration of {joined(contrasts.lost)} diverged or failed.")
     return sentences
 
 
@@ -233,43 +234,43 @@ def _label(row: ArmGain, *, difference: bool) -> str:
     return f"{row.arm} rather than {row.against}" if difference else f"{row.arm} over {row.against}"
 
 
-def _rows(found: _Gains) -> list[tuple[str, ArmGain]]:
-    grouped = [row for rows in _groups(found.gains).values() for row in rows]
-    pairs = [(_label(row, difference=True), row) for row in found.differences]
+def _rows(contrasts: _Contrasts) -> list[tuple[str, ArmGain]]:
+    grouped = [row for rows in _groups(contrasts.gains).values() for row in rows]
+    pairs = [(_label(row, difference=True), row) for row in contrasts.differences]
     return pairs + [(_label(row, difference=False), row) for row in grouped]
 
 
-def _table(analysis: Analysis, found: _Gains) -> Table:
+def _table(analysis: Analysis, contrasts: _Contrasts) -> Table:
     metric = analysis.metric
     rows = tuple(
-        (text_cell(row.arm), text_cell(row.against), text_cell("difference of gains" if row in found.differences else "gain"),
+        (text_cell(row.arm), text_cell(row.against), text_cell("difference of gains" if row in contrasts.differences else "gain"),
          delta_cell(metric, row.estimate), *interval_cells(metric, row.low, row.high),
          text_cell(_BADGES[row.verdict], mark=_MARKS[row.verdict]))
-        for _, row in _rows(found)
+        for _, row in _rows(contrasts)
     )  # fmt: skip
     caption = (
         f"The contrasts that the study declares, {metric.label}: the first arm minus the second, or the gain of the first "
-        f"minus that of the second, with simultaneous {100 * (1 - found.alpha):.3g}% intervals of these alone. The smallest "
+        f"minus that of the second, with simultaneous {100 * (1 - contrasts.alpha):.3g}% intervals of these alone. The smallest "
         f"difference that matters is {metric.amount(analysis.margin)}."
     )
     columns = ("first", "second", "what", "difference", "low", "high", "verdict")
     return Table("gains", caption, columns, rows, folded="The gains in numbers")
 
 
-def _figure(analysis: Analysis, found: _Gains, sentences: Sequence[str]) -> Figure:
+def _figure(analysis: Analysis, contrasts: _Contrasts, sentences: Sequence[str]) -> Figure:
     metric = analysis.metric
-    items, rows = [], _rows(found)
+    items, rows = [], _rows(contrasts)
     for label, row in rows:
         shape, colour = _SHAPES.get(row.verdict, ("diamond", "base"))
         spread = f"{metric.signed(row.low)} to {metric.signed(row.high)}"
         tip = f"{label}: {metric.signed(row.estimate)} ({spread}), {_BADGES[row.verdict]}"
         items.append(Whisker(label, row.estimate, row.low, row.high, colour, shape, tip))
     arms = [row.arm for _, row in rows]  # on a phone labels omit the baseline, unless that makes labels equal
-    distinct = len(set(arms)) == len(arms) and not found.differences
+    distinct = len(set(arms)) == len(arms) and not contrasts.differences
     short = [replace(item, label=arm) for arm, item in zip(arms, items, strict=True)] if distinct else items
     return Figure(
         "gains",
-        lambda narrow: whiskers(
+        lambda narrow: draw_whiskers(
             short if narrow else items,
             f"gain in {metric.label}{metric.unit_after}",
             narrow=narrow,

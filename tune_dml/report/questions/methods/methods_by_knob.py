@@ -1,7 +1,7 @@
 """What else does a shared knob change? Draw one line per method.
 
-The figures follow the DRO paper's Figure 1 (result against the ratio of positive to negative pairs) and Figure 3 (seconds
-per iteration against the batch size), from the trials of the sweep.
+The figures are like the DRO paper's Figure 1 (result against the ratio of positive to negative pairs) and Figure 3
+(seconds per iteration against the batch size). Their numbers come from the trials of the sweep.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
 from tune_dml.report.analysis.traces import Rows
-from tune_dml.report.drawing.charts import Series, lines
+from tune_dml.report.drawing.charts import Series, draw_lines
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, FigureView, Section
 from tune_dml.text import value_text
 
-_OF_BATCHES = {"batch.batch_size", "batch.instances_per_class"}
+_BATCH_KNOBS = {"batch.batch_size", "batch.instances_per_class"}
 """Knobs that change the share of positive pairs in a batch."""
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _MethodSeries:
     """One quantity of one method at each value of the knob."""
 
     arm: str
@@ -44,7 +44,7 @@ class _Answer:
 
 @question(order=155, reads_traces=True)
 def methods_by_knob(analysis: Analysis) -> Section | None:
-    """Compare methods that share a numeric knob; None if there are none."""
+    """Compare methods that share a numeric knob; None if no two methods do."""
     by_path: dict[str, list[KnobAnalysis]] = {}
     for knob in analysis.knobs:
         if knob.numeric and len(knob.levels) > 1:
@@ -58,10 +58,10 @@ def methods_by_knob(analysis: Analysis) -> Section | None:
 
 def _figure(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure | None:
     symbol, path, views = symbol_of(knobs[0].knob), knobs[0].path, []
-    if path in _OF_BATCHES:
-        results = _answers(knobs, lambda point: [number for _, number in point.seeds])
-        views += _by_ratio(analysis, results, _answers(knobs, _of_trials(analysis, knobs, _ratio_of_pairs)))
-    seconds = _answers(knobs, _of_trials(analysis, knobs, _seconds_a_step))
+    if path in _BATCH_KNOBS:
+        results = _series(knobs, lambda point: [number for _, number in point.seeds])
+        views += _by_ratio(analysis, results, _series(knobs, _trial_medians(analysis, knobs, _pair_ratios)))
+    seconds = _series(knobs, _trial_medians(analysis, knobs, _seconds_per_step))
     if len(seconds) > 1:
         views.append(_view(analysis, seconds, (symbol, "seconds a step"), "time of a step", _fastest(symbol, seconds)))
     if not views:
@@ -69,23 +69,23 @@ def _figure(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure | None:
     return Figure.of(f"methods-by-{slug(path)}", views, "Means over seeds (lines) and their range (bands).")
 
 
-def _answers(knobs: Sequence[KnobAnalysis], numbers_of: Callable[[CurvePoint], Sequence[float]]) -> list[_Answer]:
-    """Return one series for each method with the quantity at two or more values."""
-    answers = []
+def _series(knobs: Sequence[KnobAnalysis], numbers_of: Callable[[CurvePoint], Sequence[float]]) -> list[_MethodSeries]:
+    """Return a series for each method that has the quantity at two or more values."""
+    series = []
     for knob in knobs:
         points = sorted((p for p in knob.points if numbers_of(p)), key=lambda point: float(point.value or 0))
         if len(points) > 1:
             values = tuple(float(point.value or 0) for point in points)
-            answers.append(_Answer(knob.arm, values, tuple(tuple(numbers_of(point)) for point in points)))
-    return answers
+            series.append(_MethodSeries(knob.arm, values, tuple(tuple(numbers_of(point)) for point in points)))
+    return series
 
 
-def _of_trials(
+def _trial_medians(
     analysis: Analysis, knobs: Sequence[KnobAnalysis], figures: Callable[[Rows], list[float]]
 ) -> Callable[[CurvePoint], list[float]]:
     """Return a function that gives the median quantity of each trial behind a point."""
     trials = {key: rows for knob in knobs for key, rows in _rows(analysis, knob)}
-    return lambda point: [float(np.median(found)) for key in point.trials if (found := figures(trials[key]))]
+    return lambda point: [float(np.median(numbers)) for key in point.trials if (numbers := figures(trials[key]))]
 
 
 def _rows(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tuple[str, Rows]]:
@@ -94,8 +94,8 @@ def _rows(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tuple[str, Rows]]:
         yield from zip(point.trials, by_label[point.label], strict=True)
 
 
-def _seconds_a_step(rows: Rows) -> list[float]:
-    """Return the seconds per step between training rows, without evaluations."""
+def _seconds_per_step(rows: Rows) -> list[float]:
+    """Return the seconds per step between consecutive training rows, without evaluations."""
     return [
         (row["time/seconds"] - before["time/seconds"]) / (row["step"] - before["step"])
         for before, row in pairwise(rows)
@@ -103,28 +103,29 @@ def _seconds_a_step(rows: Rows) -> list[float]:
     ]
 
 
-def _ratio_of_pairs(rows: Rows) -> list[float]:
+def _pair_ratios(rows: Rows) -> list[float]:
     shares = [row["train/positive_pairs"] for row in rows if "train/positive_pairs" in row]
     return [share / (1 - share) for share in shares if share < 1]
 
 
-def _by_ratio(analysis: Analysis, results: Sequence[_Answer], ratios: Sequence[_Answer]) -> list[FigureView]:
-    measured_at = {answer.arm: dict(zip(answer.values, answer.means, strict=True)) for answer in ratios}
-    moved = []
-    for answer in results:
-        at = measured_at.get(answer.arm, {})
-        placed = sorted(
-            (at[value], numbers) for value, numbers in zip(answer.values, answer.numbers, strict=True) if value in at
-        )
-        if len(placed) > 1:
-            moved.append(_Answer(answer.arm, tuple(x for x, _ in placed), tuple(numbers for _, numbers in placed)))
+def _by_ratio(
+    analysis: Analysis, results: Sequence[_MethodSeries], ratios: Sequence[_MethodSeries]
+) -> list[FigureView]:
+    ratios_by_arm = {item.arm: dict(zip(item.values, item.means, strict=True)) for item in ratios}
+    series = []
+    for item in results:
+        ratio_at = ratios_by_arm.get(item.arm, {})
+        rows = zip(item.values, item.numbers, strict=True)
+        points = sorted((ratio_at[value], numbers) for value, numbers in rows if value in ratio_at)
+        if len(points) > 1:
+            series.append(_MethodSeries(item.arm, tuple(x for x, _ in points), tuple(numbers for _, numbers in points)))
     axes = ("positive to negative pairs in the batches", analysis.metric.axis)
     sentence = "The ratio is measured in logged batches."
-    return [_view(analysis, moved, axes, "by ratio of pairs", sentence)] if moved else []
+    return [_view(analysis, series, axes, "by ratio of pairs", sentence)] if series else []
 
 
 def _view(
-    analysis: Analysis, answers: Sequence[_Answer], axes: tuple[str, str], title: str, sentence: str
+    analysis: Analysis, answers: Sequence[_MethodSeries], axes: tuple[str, str], title: str, sentence: str
 ) -> FigureView:
     names, (x_title, y_title) = [arm.name for arm in analysis.arms], axes
     series = [
@@ -135,14 +136,14 @@ def _view(
         for answer in answers
     ]  # fmt: skip
     described = f"{sentence} {y_title} against {x_title}, a line for each of {', '.join(a.arm for a in answers)}."
-    return FigureView(title, lambda narrow: lines(series, y_title, x_title, narrow=narrow), described, sentence)
+    return FigureView(title, lambda narrow: draw_lines(series, y_title, x_title, narrow=narrow), described, sentence)
 
 
-def _fastest(symbol: str, answers: Sequence[_Answer]) -> str:
+def _fastest(symbol: str, answers: Sequence[_MethodSeries]) -> str:
     last = max(answer.values[-1] for answer in answers)
     at_last = sorted((answer.means[-1], answer.arm) for answer in answers if answer.values[-1] == last)
-    (least, quickest), (most, slowest) = at_last[0], at_last[-1]
+    (shortest, fastest), (longest, slowest) = at_last[0], at_last[-1]
     return (
-        f"At {symbol} {value_text(last)} {quickest} is fastest ({least:.3g} s per step) and {slowest} slowest "
-        f"({most:.3g} s), without evaluation."
+        f"At {symbol} {value_text(last)} {fastest} is fastest ({shortest:.3g} s per step) and {slowest} slowest "
+        f"({longest:.3g} s), without evaluation."
     )

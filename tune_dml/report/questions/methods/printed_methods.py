@@ -13,7 +13,12 @@ from tune_dml.planning.checks.conditions import our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
-from tune_dml.report.published.comparable import differing, other_conditions, other_data, other_selection
+from tune_dml.report.published.comparable import (
+    condition_differences,
+    data_difference,
+    selection_difference,
+    summarize_reasons,
+)
 from tune_dml.report.published.metrics import our_metric
 from tune_dml.report.published.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
 from tune_dml.report.questions import question
@@ -36,37 +41,39 @@ from tune_dml.stats.verdicts.equivalence import OrderAgreement
 
 @dataclass(frozen=True)
 class _PrintedArms:
-    """Arms whose methods are in a published table."""
+    """Arms of the sweep whose methods are in a published table."""
 
     published: PublishedCurve
     cells: tuple[CellAnalysis, ...]
     """Best cell of each arm."""
     printed: tuple[float, ...]
     reasons: tuple[str, ...]
-    """Conditions that differ in some arm; empty if levels may be compared."""
+    """Conditions that differ in any arm; empty if levels may be compared."""
     order: OrderAgreement | None
     """None with fewer than three arms, or without a noise estimate."""
     deviation: PaperDeviation
-    """The run-to-run deviation assumed for the published numbers."""
+    """Run-to-run deviation that is assumed for the published numbers."""
 
 
 @question(order=330, unanswered={"printed_methods": ()})
 def printed_methods(analysis: Analysis) -> Section | None:
-    """Compare with each published table, those on the same data set first."""
+    """Compare with each published table; tables on the same data set come first."""
     declared = [item for item in analysis.results.plan.space.published if item.hyperparameter == METHOD]
-    same_first = sorted(declared, key=lambda item: our_name(item.dataset) != our_name(analysis.results.plan.dataset))
-    tables = [arms for item in same_first if (arms := _arms(analysis, published_curve(item))).cells]
+    same_data_first = sorted(
+        declared, key=lambda item: our_name(item.dataset) != our_name(analysis.results.plan.dataset)
+    )
+    tables = [arms for item in same_data_first if (arms := _arms(analysis, published_curve(item))).cells]
     if not tables:
         return None
-    apart: list[Block] = []
+    notes: list[Block] = []
     for arms in tables:
-        apart += [Heading(arms.published.source), Notes((*arms.published.notes, *arms.reasons))]
+        notes += [Heading(arms.published.source), Notes((*arms.published.notes, *arms.reasons))]
     differs = [arms for arms in tables if arms.reasons]
     level = f"Levels: not comparable with {len(differs)} of {len(tables)} printed tables ({{}})." if differs else ""
     body: list[Block] = [_table(analysis, tables), _orders(tables)]
-    body += [Text(level.format(differing(differs[0].reasons)))] if differs else []
+    body += [Text(level.format(summarize_reasons(differs[0].reasons)))] if differs else []
     body += _other_metrics(tables)
-    body.append(Fold("What differs, and notes on the printed numbers", tuple(apart)))
+    body.append(Fold("What differs, and notes on the printed numbers", tuple(notes)))
     return Section(
         "printed-methods",
         "Do the arms agree with the paper's methods?",
@@ -77,16 +84,16 @@ def printed_methods(analysis: Analysis) -> Section | None:
 
 
 def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
-    """Return the arms with results whose methods the table has, in its order."""
+    """Return the arms with results whose methods are in the table, in the order of the table."""
     best = _best_cells(analysis)
     points = [point for point in published.points if str(point.x) in best]
     cells = tuple(best[str(point.x)] for point in points)
-    reasons = other_data(analysis.results.plan.dataset, published.published.dataset)
+    reasons = data_difference(analysis.results.plan.dataset, published.published.dataset)
     for point, cell in zip(points, cells, strict=True):
-        reasons += other_conditions(point.row, cell.cell.settings)
+        reasons += condition_differences(point.row, cell.cell.settings)
     if cells:
         split = str(cells[0].cell.settings.get("data.split", "class_disjoint"))
-        reasons += other_selection(split, published.published.selection)
+        reasons += selection_difference(split, published.published.selection)
     printed = tuple(point.y for point in points)
     deviation = paper_deviation(analysis, published)
     labels = [cell.label for cell in cells]
@@ -97,8 +104,8 @@ def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
 def _best_cells(analysis: Analysis) -> dict[str, CellAnalysis]:
     best: dict[str, CellAnalysis] = {}
     for cell in analysis.cells:
-        held = best.get(cell.cell.arm)
-        if cell.values and (held is None or analysis.sign * (cell.mean - held.mean) > 0):
+        leader = best.get(cell.cell.arm)
+        if cell.values and (leader is None or analysis.sign * (cell.mean - leader.mean) > 0):
             best[cell.cell.arm] = cell
     return best
 
@@ -119,7 +126,7 @@ def _order(
 def _sentences(arms: _PrintedArms) -> list[str]:
     source, order = arms.published.source, arms.order
     if arms.reasons:
-        level = f"Not comparable in level with {source}: {differing(arms.reasons)}."
+        level = f"Not comparable in level with {source}: {summarize_reasons(arms.reasons)}."
     else:
         level = f"All printed conditions of {source} are met, so levels can be compared."
     if order is None:

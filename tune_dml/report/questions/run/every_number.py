@@ -15,13 +15,13 @@ from tune_dml.text import duration
 
 @question(order=620)
 def every_number(analysis: Analysis) -> Section:
-    """List all trials, to which other tables link."""
+    """List all trials; other tables link to its rows."""
     results, first = analysis.results, analysis.metric.key
     keys = {key for trial in results.trials for key in trial.metrics}
     ordered = sorted(keys, key=lambda key: (key != first, not key.startswith("val/"), key))
     metrics = [metric_name(key) for key in ordered]
-    columns = ("cell", "seed", metrics[0].axis if metrics else "result", "status", "reason")
-    behind = ("trial", "MLflow run", "step", "attempts", "seconds")
+    first_columns = ("cell", "seed", metrics[0].axis if metrics else "result", "status", "reason")
+    last_columns = ("trial", "MLflow run", "step", "attempts", "seconds")
     store = results.store
     run = f" The sweep's own MLflow run is {results.parent_run_id}." if results.parent_run_id else ""
     if run and store is not None and not store.page(results.parent_run_id):
@@ -30,7 +30,7 @@ def every_number(analysis: Analysis) -> Section:
     table = Table(
         "trials",
         f"Every trial, the source of all numbers above.{run}{opened}",
-        (*columns, *(metric.axis for metric in metrics[1:]), *behind),
+        (*first_columns, *(metric.axis for metric in metrics[1:]), *last_columns),
         tuple(_row(trial, metrics, store) for trial in results.trials),
         for_paper=False,
         searchable=True,

@@ -1,4 +1,4 @@
-"""What was run, on which data, and what failed? Includes a table of all cells."""
+"""What was run, on which data, and what failed? Includes a table of all cells, and the cost."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tune_dml.report.section import (
     text_cell,
     value_cell,
 )
-from tune_dml.report.steps import Step, go_on
+from tune_dml.report.steps import Step, continue_sweep
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import counted, duration, value_text
 
-_LONGEST = 300
-"""Maximum number of characters of a provenance text on the page."""
+_MAX_CHARACTERS = 300
+"""Maximum number of characters of a provenance entry on the page."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _LostTrial:
 
 @question(order=600)
 def run_summary(analysis: Analysis) -> Section:
-    """List the facts of the sweep; failures are findings."""
+    """List the facts of the sweep, its failures, cells and settings; failures are findings."""
     results, plan = analysis.results, analysis.results.plan
     failures = [
         _LostTrial(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
@@ -61,7 +61,7 @@ def run_summary(analysis: Analysis) -> Section:
         for t, why in cell.failures
     ]
     notes = results.notes + plan.space.notes
-    provenance = tuple(_flat(results.provenance))
+    provenance = tuple(_flatten(results.provenance))
     body: list[Block] = [Facts(_facts(analysis)), Text(_progress(analysis)), _table_of_failures(failures)]
     body += [Heading("Notes"), Notes(notes)] if notes else []
     body += [_table_of_cells(analysis), *_settings(analysis)]
@@ -71,7 +71,7 @@ def run_summary(analysis: Analysis) -> Section:
         "What was run, and what failed",
         "What was run",
         tuple(body),
-        headline=" ".join(filter(None, (_provisional(analysis), _stopped_early(analysis)))),
+        headline=" ".join(filter(None, (_provisional_sentence(analysis), _stopped_sentence(analysis)))),
         steps=_steps(analysis),
         findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
         data={
@@ -104,17 +104,17 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Smallest difference that matters", _margins(analysis)),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
         ("Stopped early", f"{plan.search.stopping}: the best third continues" if plan.search.stopping else ""),
-        ("Gradient caching", _parts(results)),
+        ("Gradient caching", _gradient_caching(results)),
         ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: every cell uses the same seeds)"),
     ]
     return tuple((name, text) for name, text in facts if text)
 
 
 def _margins(analysis: Analysis) -> str:
-    """Return the margin, and the planned one if another was given later."""
+    """Return the margin, with the planned margin if it is another one."""
     planned, used = analysis.results.plan.margin, analysis.margin
-    later = "" if used == planned else f" (given later; planned: {analysis.metric.amount(planned)})"
-    return analysis.metric.amount(used) + later
+    note = "" if used == planned else f" (given later; planned: {analysis.metric.amount(planned)})"
+    return analysis.metric.amount(used) + note
 
 
 def _domain(knob: Knob) -> str:
@@ -132,33 +132,33 @@ def _network(settings: Mapping[str, Value]) -> str:
 def _selection(settings: Mapping[str, Value]) -> str:
     if settings.get("data.split") == "paper_test_selection":
         return "selected on the TEST classes, as in the papers: every number here is optimistic"
-    which = {"last": "the last evaluation", "best_validation": "the best evaluation on validation"}
-    return which.get(str(settings.get("evaluation.epoch")), "the selected evaluation")
+    evaluations = {"last": "the last evaluation", "best_validation": "the best evaluation on validation"}
+    return evaluations.get(str(settings.get("evaluation.epoch")), "the selected evaluation")
 
 
 def _settings(analysis: Analysis) -> list[Block]:
     plan = analysis.results.plan
     rows = [(key, _text(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items()]
-    by_hand = tuple(row for row in rows if row[2] != "default" and not row[2].startswith("protocol "))
+    sweep = tuple(row for row in rows if row[2] != "default" and not row[2].startswith("protocol "))
     protocol = tuple(row for row in rows if row[2].startswith("protocol "))
-    rest = tuple(row for row in rows if row[2] == "default")
+    default = tuple(row for row in rows if row[2] == "default")
     columns = ("setting", "value", "from")
-    named = (
-        (f"Settings of this sweep beyond the protocol ({len(by_hand)})", by_hand),
+    tables = (
+        (f"Settings of this sweep beyond the protocol ({len(sweep)})", sweep),
         (f"Settings of the protocol ({len(protocol)})", protocol),
-        (f"Default settings ({len(rest)})", rest),
+        (f"Default settings ({len(default)})", default),
     )
-    return [WordTable(title, "Settings", columns, listed) for title, listed in named if listed]
+    return [WordTable(title, "Settings", columns, listed) for title, listed in tables if listed]
 
 
-def _provisional(analysis: Analysis) -> str:
+def _provisional_sentence(analysis: Analysis) -> str:
     waiting = sum(analysis.counts.get(status, 0) for status in ("running", "missing"))
     if not waiting:
         return ""
     return f"Provisional: {waiting} of {analysis.results.planned_trials} trials have not finished."
 
 
-def _stopped_early(analysis: Analysis) -> str:
+def _stopped_sentence(analysis: Analysis) -> str:
     stopped = Counter(cell.stopped for cell in analysis.stopped)
     if not stopped:
         return ""
@@ -170,35 +170,38 @@ def _stopped_early(analysis: Analysis) -> str:
 
 
 def _steps(analysis: Analysis) -> tuple[Step, ...]:
-    """Return a step that resumes missing trials, confirms the winner of a stopped search, or retries failed trials.
+    """Return a step that runs missing trials, confirms the winner of a stopped search, or repeats failed trials.
 
-    Diverged trials are retried only together with failed ones.
+    Diverged trials are repeated only together with failed ones.
     """
     results, counts = analysis.results, analysis.counts
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if waiting:
-        return go_on(results, "resume", "", settles="the results of the missing trials", trials=waiting, urgency=90)
+        return continue_sweep(
+            results, "resume", "", settles="the results of the missing trials", trials=waiting, urgency=90
+        )
     if analysis.stopped and counts.get("finished") and not results.confirmed:
         settles = "whether the winner holds up on fresh seeds"
         best = min(3, sum(bool(cell.values) and not cell.cell.baseline for cell in analysis.cells))
         cells = best + (analysis.baseline is not None)
-        return go_on(results, "confirm", "", settles=settles, trials=5 * cells, urgency=60)
+        return continue_sweep(results, "confirm", "", settles=settles, trials=5 * cells, urgency=60)
     failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
     settles = "whether they fail again after you fix the cause (see the appendix)"
     if (fewer := smaller_micro_batch(results)) is not None:
         settles = f"whether they fit into memory with {fewer} images at a time; batches and results stay the same"
     if failed and not counts.get("finished"):
-        return go_on(results, "resume", retry_arguments(results), settles=settles, trials=failed + diverged, urgency=95)
-    again = failed + diverged if failed else 0
-    return go_on(results, "resume", retry_arguments(results), settles=settles, trials=again, urgency=15)
+        return continue_sweep(
+            results, "resume", retry_arguments(results), settles=settles, trials=failed + diverged, urgency=95
+        )
+    repeated = failed + diverged if failed else 0
+    return continue_sweep(results, "resume", retry_arguments(results), settles=settles, trials=repeated, urgency=15)
 
 
-def _parts(results: Results) -> str:
-    held = Counter(trial.micro_batch for trial in results.trials if trial.micro_batch)
-    parts = [
-        f"{counted(trials, 'trial')} used {pictures} images at a time" for pictures, trials in sorted(held.items())
-    ]
-    return "; ".join(parts)
+def _gradient_caching(results: Results) -> str:
+    sizes = Counter(trial.micro_batch for trial in results.trials if trial.micro_batch)
+    return "; ".join(
+        f"{counted(trials, 'trial')} used {size} images at a time" for size, trials in sorted(sizes.items())
+    )
 
 
 def _progress(analysis: Analysis) -> str:
@@ -211,8 +214,8 @@ def _progress(analysis: Analysis) -> str:
     if counts.get("stopped"):
         text += f" {counts['stopped']} were stopped early by the scheduler."
     lost = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts.get(status)]
-    without = sum(trial.status == "finished" for cell in analysis.cells for trial, _ in cell.failures)
-    lost += [f"{without} finished without the metric"] if without else []
+    without_metric = sum(trial.status == "finished" for cell in analysis.cells for trial, _ in cell.failures)
+    lost += [f"{without_metric} finished without the metric"] if without_metric else []
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if lost:
         text += f" {' and '.join(lost)}: listed below and drawn in the figures."
@@ -305,14 +308,14 @@ def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def _flatten(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for key, value in record.items():
         if isinstance(value, Mapping):
-            rows += _flat(value, f"{prefix}{key}.")
+            rows += _flatten(value, f"{prefix}{key}.")
             continue
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text)} characters)"
+        cut = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} ... ({len(text)} characters)"
         rows.append((f"{prefix}{key}", cut))
     return rows
 

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.alike import alike as groups_of
+from tune_dml.report.analysis.alike import identical_cells
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 from tune_dml.text import joined
 
 
 @question(order=341, unanswered={"alike": ()})
-def alike(analysis: Analysis) -> Section | None:
-    """Group identical configurations; None if all differ, or for imported results, which have too few numbers to tell."""
+def identical_configurations(analysis: Analysis) -> Section | None:
+    """Group the configurations with identical results; None if all differ.
+
+    Return None for imported results as well, which have too few numbers to tell.
+    """
     if analysis.results.imported is not None:
         return None
-    groups = [[cell.label for cell in group] for group in groups_of(analysis.cells)]
+    groups = [[cell.label for cell in group] for group in identical_cells(analysis.cells)]
     if not groups:
         return None
     same = "gave exactly the same results under every seed"
-    sentence, listed = f"{len(groups)} groups of configurations {same}.", groups
+    sentence = f"{len(groups)} groups of configurations {same}."
+    notes = [Notes(tuple(map(joined, groups)))]
     if len(groups) == 1:
-        sentence, listed = f"{joined(groups[0])} {same}.", []
+        sentence, notes = f"{joined(groups[0])} {same}.", []
     advice = (
-        "The setting in which they differ was not used: the method does not read it, other settings switch it off, or no "
-        "batch reached it. If the two are equal by definition, this confirms it."
+        "The setting in which they differ had no effect: the method does not read it, other settings switch it off, or no "
+        "batch reached it. If the configurations are equal by definition, this confirms it."
     )
-    notes = [Notes(tuple(map(joined, listed)))] if listed else []
-    unused = any(knob.unused for knob in analysis.knobs)  # the knob's own headline then says it
+    unused = any(knob.unused for knob in analysis.knobs)  # the knob's own headline then states it
     return Section(
         "alike",
         "Which configurations are identical?",

@@ -11,29 +11,29 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.analysis.knob import level_key
-from tune_dml.report.analysis.traces import Change, histories_of
-from tune_dml.report.naming import floor_name, floors_of, spaced, symbol_of
+from tune_dml.report.analysis.traces import Change, group_histories
+from tune_dml.report.naming import floor_name, floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
 from tune_dml.report.steps import train_longer
 from tune_dml.text import counted, joined, shortened, value_text
 
 LAST = 0.25
-"""Share of training, at its end, in which a metric should no longer improve."""
-_MOST_READ = 24
-"""Maximum number of trials whose histories are read, the baseline and the best cells first: the terminal waits for it."""
-_MOST_NAMED = 4
-_LONGEST = 100
+"""Share of training at its end, over which a converged metric does not improve."""
+_MAX_READ = 24
+"""Maximum number of trials whose histories are read, the baseline and the best cells first; reading is slow."""
+_MAX_NAMED = 4
+_MAX_CHARACTERS = 100
 """Maximum number of characters of a reason in the answer."""
-_BEFORE_MORE_OF_THE_SAME = 55
-"""Urgency of longer training: before wider ranges and more seeds, which would repeat unconverged training."""
+_TRAIN_LONGER = 55
+"""Urgency of longer training: above wider ranges and more seeds, which would repeat unconverged training."""
 _COLLAPSED = "collapsed"
 _R_AT_1 = "val/recall_at_1"
 _STEPS = "training.steps"
 
 
 def unbeaten_floor(analysis: Analysis) -> tuple[str, float] | None:
-    """Return the score reached without training that no cell beats, with its name; None if one does."""
+    """Return (name, score) of the best floor if no cell beats it; else None. A floor is a score without training."""
     scored = [analysis.sign * cell.mean for cell in analysis.cells if cell.values]
     floors = floors_of(analysis.results)
     if not scored or not floors:
@@ -45,23 +45,23 @@ def unbeaten_floor(analysis: Analysis) -> tuple[str, float] | None:
 @question(order=94)
 def below_floors(analysis: Analysis) -> Section | None:
     """Warn if no cell beats the scores that are reached without training; advise longer training."""
-    found = unbeaten_floor(analysis)
-    if found is None:
+    floor = unbeaten_floor(analysis)
+    if floor is None:
         return None
     best = max((cell for cell in analysis.cells if cell.values), key=lambda cell: analysis.sign * cell.mean)
-    (name, highest), number = found, analysis.metric.number
+    (name, highest), number = floor, analysis.metric.number
     untrained = "" if "untrained" in name else " without training"
     sentence = (
         f"No configuration beats {name}{untrained} ({number(highest)}): "
-        f"the best, {spaced(best.label)}, reaches {number(best.mean)}."
+        f"the best, {prose_label(best.label)}, reaches {number(best.mean)}."
     )
     settles = f"whether longer training beats {name}"
-    return replace(_said(sentence), steps=train_longer(analysis.results, settles, _BEFORE_MORE_OF_THE_SAME))
+    return replace(_warning(sentence), steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
 
 
 @question(order=93)
 def at_one_value(analysis: Analysis) -> Section | None:
-    """Warn if every trial has the same result, such as 100%: the metric is too coarse, or at its limit."""
+    """Warn if every trial has the same result, such as 100%, because the metric is too coarse or at its limit."""
     values = {number for cell in analysis.cells for number in cell.values.values()}
     if (
         len(values) != 1
@@ -70,48 +70,52 @@ def at_one_value(analysis: Analysis) -> Section | None:
     ):
         return None
     same = f"Every trial has the same {analysis.metric.name}, {analysis.metric.number(*values)}"
-    return _said(f"{same}: it cannot tell the configurations apart. A finer metric or harder data may.")
+    return _warning(f"{same}: it cannot tell the configurations apart. A finer metric or harder data may.")
 
 
 @question(order=97)
 def unused_seed(analysis: Analysis) -> Section | None:
-    """Warn if no cell of a user's program differs between seeds, while cells differ: the program may ignore its seed."""
-    found = [set(cell.values.values()) for cell in analysis.cells if len(cell.values) > 1]
-    constant = all(len(values) == 1 for values in found) and len(set().union(*found)) > 1
-    if analysis.results.plan.space.program is None or not constant:
+    """Warn if a user's program may ignore its seed: results differ between cells, but not between seeds."""
+    results = [set(cell.values.values()) for cell in analysis.cells if len(cell.values) > 1]
+    is_constant = all(len(values) == 1 for values in results) and len(set().union(*results)) > 1
+    if analysis.results.plan.space.program is None or not is_constant:
         return None
-    return _said(
+    return _warning(
         f"Seeds changed nothing: every configuration has the same {analysis.metric.name} under all of its seeds. "
         "If your program ignores its seed, more seeds add no evidence."
     )
 
 
 @question(order=95)
-def unfinished(analysis: Analysis) -> Section | None:
-    """Warn if a cell still gained at the end of training, or its protocol is known to be short."""
+def unconverged(analysis: Analysis) -> Section | None:
+    """Warn if a cell still gained at the end of training, or if its protocol is known to be too short."""
     gaining = [change for change in _changes(analysis) if analysis.sign * change.size > analysis.margin]
     if not gaining:
         return _short_protocol(analysis)
-    most = max(gaining, key=lambda change: analysis.sign * change.size)
+    largest = max(gaining, key=lambda change: analysis.sign * change.size)
+    gain = analysis.metric.rough(abs(largest.size))
     sentence = (
-        f"Training had not converged: {spaced(most.label)} gained another {analysis.metric.rough(abs(most.size))} "
-        f"between steps {most.first} and {most.last}."
+        f"Training had not converged: {prose_label(largest.label)} gained another {gain} "
+        f"between steps {largest.first} and {largest.last}."
     )
     settles = "whether the answer is the same once training has converged"
-    return replace(_said(sentence), steps=train_longer(analysis.results, settles, _BEFORE_MORE_OF_THE_SAME))
+    return replace(_warning(sentence), steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
 
 
 def _short_protocol(analysis: Analysis) -> Section | None:
-    """Warn if twice the steps are known to add more than the smallest difference that matters: a decayed rate hides it."""
+    """Warn if twice the steps are known to add more than the margin, which a decayed learning rate would hide."""
     gains, short = short_protocols(analysis)
     if not gains:
         return None
     whose = f" of {joined(short)}" if len(short) < len(analysis.results.plan.arms) else ""
-    return _said(f"Training{whose} had not converged: {twice_the_steps(gains)}.")
+    return _warning(f"Training{whose} had not converged: {twice_the_steps(gains)}.")
 
 
 def short_protocols(analysis: Analysis) -> tuple[dict[str, float], list[str]]:
-    """Return what twice the steps of each short protocol add to R@1, and the arms that train no longer than it says."""
+    """Return the gain in R@1 from twice the steps, by short protocol, and the arms that do not train longer.
+
+    A protocol is short if that gain is known to exceed the margin.
+    """
     gains: dict[str, float] = {}
     short: list[str] = []
     for arm in analysis.results.plan.arms:
@@ -119,7 +123,7 @@ def short_protocols(analysis: Analysis) -> tuple[dict[str, float], list[str]]:
         gain = 0.0 if protocol is None else protocol.still_gains.get(str(settings.get("loss.name")), 0.0)
         if protocol is None or gain <= analysis.margin or analysis.results.plan.metric != _R_AT_1:
             continue
-        if any(knob.path == _STEPS for knob in arm.knobs):  # the sweep itself says what more steps add
+        if any(knob.path == _STEPS for knob in arm.knobs):  # the sweep itself shows the gain from more steps
             continue
         if int(str(settings.get(_STEPS) or 0)) <= int(str(protocol.settings.get(_STEPS) or 0)):
             gains[protocol.name] = gain
@@ -128,100 +132,108 @@ def short_protocols(analysis: Analysis) -> tuple[dict[str, float], list[str]]:
 
 
 def twice_the_steps(gains: Mapping[str, float]) -> str:
-    """Return `twice the steps of glyphs/triplet add about 3 points of R@1`."""
+    """Return the gains as a clause: `twice the steps of glyphs/triplet add about 3 points of R@1`."""
     parts = [f"twice the steps of {name} add about {gain:g} points" for name, gain in gains.items()]
     return f"{joined(parts)} of R@1"
 
 
 @question(order=96)
 def collapsed(analysis: Analysis) -> Section | None:
-    """Warn if trials ended with one embedding for all pictures."""
-    lost = [(cell, number) for cell in analysis.cells if (number := len(_collapsed_of(cell)))]
-    if not lost:
+    """Warn if trials ended with the same embedding for all pictures."""
+    cells = [(cell, number) for cell in analysis.cells if (number := len(_collapsed_trials(cell)))]
+    if not cells:
         return None
-    count = sum(number for _, number in lost)
-    where = ", ".join(f"{cell.label}: {number} of {len(cell.trials)}" for cell, number in lost)
+    count = sum(number for _, number in cells)
+    where = ", ".join(f"{cell.label}: {number} of {len(cell.trials)}" for cell, number in cells)
     verb = "has" if count == 1 else "have"
     trials = counted(len(analysis.results.trials), "trial")
-    return _said(f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).")
+    return _warning(f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).")
 
 
 @question(order=399)
 def frozen_backbone(analysis: Analysis) -> Section | None:
-    """Say that heads on stored features may hide what a knob does to the backbone."""
+    """Warn that heads on stored features may hide the effect of a knob on the backbone."""
     if analysis.results.plan.dataset != "features":
         return None
     compare = command(analysis.results, "compare", "FULL --rank")
-    return _said(
+    return _warning(
         "The backbone was frozen: a knob may seem not to matter because a head cannot change the features. "
         f"`{compare}` measures whether its values keep their order in full training."
     )
 
 
 @question(order=298)
-def lost(analysis: Analysis) -> Section | None:
-    """Say which values diverge, how many trials failed, and why."""
-    parts = [_diverging(analysis)]
+def lost_trials(analysis: Analysis) -> Section | None:
+    """Name the values that diverge, and state how many trials failed, and why."""
+    parts = [_divergence_sentence(analysis)]
     if failed := analysis.counts.get("failed", 0):
-        reasons = Counter(shortened(t.reason, _LONGEST) for t in analysis.results.trials if t.status == "failed")
+        reasons = Counter(shortened(t.reason, _MAX_CHARACTERS) for t in analysis.results.trials if t.status == "failed")
         ((reason, _),) = reasons.most_common(1)
         why = f" ({'' if len(reasons) == 1 else 'most often: '}{reason})" if reason else ""
         text = f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed{why}"
         always = [cell for cell in analysis.cells if cell.trials and all(t.status == "failed" for t in cell.trials)]
         among = f", among them all of {_names(analysis, always)[0]}" if 0 < len(always) < len(analysis.cells) else ""
         parts.append(f"{text}{among}.")
-    return _said(" ".join(filter(None, parts))) if any(parts) else None
+    return _warning(" ".join(filter(None, parts))) if any(parts) else None
 
 
-def _diverging(analysis: Analysis) -> str:
-    """Return `lr = 1000 and 1e12 always diverge; lr = 100 diverges in 1 of 3 trials.`; collapsed trials aside."""
+def _divergence_sentence(analysis: Analysis) -> str:
+    """Name the values that diverge: `lr = 1000 and 1e12 always diverge; lr = 100 diverges in 1 of 3 trials.`.
+
+    Collapsed trials are not counted.
+    """
     cells = analysis.cells
     counts = {
-        cell.label: sum(t.status == "diverged" for t, _ in cell.failures) - len(_collapsed_of(cell)) for cell in cells
+        cell.label: sum(t.status == "diverged" for t, _ in cell.failures) - len(_collapsed_trials(cell))
+        for cell in cells
     }
     always = [cell for cell in cells if counts[cell.label] and counts[cell.label] == len(cell.trials)]
-    rest = [cell for cell in cells if counts[cell.label] and cell not in always]
+    sometimes = [cell for cell in cells if counts[cell.label] and cell not in always]
     parts = []
     if always:
         named, count = _names(analysis, always)
         parts.append(f"{named} always {'diverges' if count == 1 else 'diverge'}")
-    if rest:
-        named, count = _names(analysis, rest)
-        lost, trials = sum(counts[cell.label] for cell in rest), sum(len(cell.trials) for cell in rest)
-        verb = f"diverges in {lost} of {trials} trials" if count == 1 else "diverge in some trials"
+    if sometimes:
+        named, count = _names(analysis, sometimes)
+        diverged, trials = sum(counts[cell.label] for cell in sometimes), sum(len(cell.trials) for cell in sometimes)
+        verb = f"diverges in {diverged} of {trials} trials" if count == 1 else "diverge in some trials"
         parts.append(f"{named} {verb}")
     return f"{'; '.join(parts)}." if parts else ""
 
 
 def _names(analysis: Analysis, cells: Sequence[CellAnalysis]) -> tuple[str, int]:
-    """Return cells in words, and how many things the words name: `lr = 1 and 10` if all cells of these values are meant."""
+    """Return the cells in words, and the number of items that the words name.
+
+    If the cells are all cells of some values of a knob, the values are named: `lr = 1 and 10`.
+    """
     for knob in {knob.path: knob for arm in analysis.arms for knob in arm.knobs}.values():
         values = {level_key(cell.cell.knobs[knob.path]): cell for cell in cells if knob.path in cell.cell.knobs}
-        alike = [cell for cell in analysis.cells if level_key(cell.cell.knobs.get(knob.path)) in values]
-        if alike == list(cells) and len(values) <= _MOST_NAMED:
-            shown = [value_text(cell.cell.knobs[knob.path]) for cell in values.values()]
-            return f"{symbol_of(knob)} = {joined(shown)}", len(values)
-    if len(cells) > _MOST_NAMED:
+        cells_at_values = [cell for cell in analysis.cells if level_key(cell.cell.knobs.get(knob.path)) in values]
+        if cells_at_values == list(cells) and len(values) <= _MAX_NAMED:
+            texts = [value_text(cell.cell.knobs[knob.path]) for cell in values.values()]
+            return f"{symbol_of(knob)} = {joined(texts)}", len(values)
+    if len(cells) > _MAX_NAMED:
         return f"{len(cells)} configurations", len(cells)
-    return joined([spaced(cell.label) for cell in cells]), len(cells)
+    return joined([prose_label(cell.label) for cell in cells]), len(cells)
 
 
-def _said(sentence: str) -> Section:
+def _warning(sentence: str) -> Section:
     return Section("", "", "", headline=sentence)
 
 
 def _changes(analysis: Analysis) -> Sequence[Change]:
+    """Return the changes of the metric at the end of training, for the baseline and the best cells."""
     ranked = sorted((cell for cell in analysis.cells if cell.values), key=lambda cell: -analysis.sign * cell.mean)
     ranked.sort(key=lambda cell: not cell.cell.baseline)
     keys: dict[str, tuple[str, ...]] = {}
     for cell in ranked:
         trials = [trial.key for trial in cell.trials if trial.status == "finished"]
-        if keys and sum(map(len, keys.values())) + len(trials) > _MOST_READ:
+        if keys and sum(map(len, keys.values())) + len(trials) > _MAX_READ:
             break
         keys[cell.label] = tuple(trials)
-    rows = analysis.logged.of([key for trials in keys.values() for key in trials])
-    return histories_of(rows, keys, None).changes(analysis.metric.key, LAST)
+    rows = analysis.logged.read([key for trials in keys.values() for key in trials])
+    return group_histories(rows, keys, None).changes(analysis.metric.key, LAST)
 
 
-def _collapsed_of(cell: CellAnalysis) -> list[TrialResult]:
+def _collapsed_trials(cell: CellAnalysis) -> list[TrialResult]:
     return [trial for trial, _ in cell.failures if trial.status == "diverged" and _COLLAPSED in trial.reason]

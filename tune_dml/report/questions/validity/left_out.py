@@ -9,17 +9,17 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 
 _OF_PROGRAMS = (
-    "Which data the program reads, and whether all trials read the same.",
+    "Which data the program reads, and whether all trials read the same data.",
     "Whether the metric is of validation. A configuration selected on test looks better than it is.",
     "What the seed changes: initial weights, batch order, split. If the program ignores it, trials are paired by chance.",
     "How well an untrained model, or chance, would do, and how many pictures or classes the metric is of.",
-    "Settings that are no parameter of the sweep. A change of the script between trials is noted.",
+    "Settings that are not parameters of the sweep. A change of the script between trials is noted.",
     "Images, histograms of norms and retrieval sheets.",
 )
 
 
-def _scale(analysis: Analysis) -> Iterator[str]:
-    """Yield a doubt about a percentage that a program may report as a fraction: 0.61 then reads as 0.61 points."""
+def _scale_doubt(analysis: Analysis) -> Iterator[str]:
+    """Yield a sentence if a program may report a percentage as a fraction, so that 0.61 means 61 %."""
     metric, values = analysis.metric, [value for cell in analysis.cells for value in cell.values.values()]
     if metric.percent and values and max(map(abs, values)) <= 1:
         yield (
@@ -30,11 +30,11 @@ def _scale(analysis: Analysis) -> Iterator[str]:
 
 @question(order=390)
 def left_out(analysis: Analysis) -> Section | None:
-    """List what imported results, or a program of the user's, leave unknown; None for trials of this program."""
+    """List what is unknown about imported results or a user's program; None for trials that tune_dml trained."""
     results = analysis.results
     if results.plan.space.program is not None:
         opening = f"Each trial ran the program `{results.plan.space.program.text}`. The following is unknown:"
-        unknown = (*_scale(analysis), *_OF_PROGRAMS)
+        unknown = (*_scale_doubt(analysis), *_OF_PROGRAMS)
         return Section("left-out", "What is unknown", "What is unknown", (Text(opening), Notes(unknown)),
                        data={"left_out": unknown})  # fmt: skip
     if results.imported is None:
@@ -46,8 +46,8 @@ def left_out(analysis: Analysis) -> Section | None:
         "Whether the metric is from validation or test. A configuration selected on test looks better than it is.",
         "How configurations were chosen, and how often results were looked at. Intervals assume one look.",
         "Differences beyond the recorded settings: code, versions, hardware.",
-        "Images, histograms of norms and retrieval sheets, which only trials of this program record.",
-        "A next command, since only sweeps of this program can be continued.",
+        "Images, histograms of norms and retrieval sheets, which only trials of tune-dml record.",
+        "A next command, since only sweeps of tune-dml can be continued.",
         *(() if logged else ("The course of training: no evaluations over training were found.",)),
         *(() if any(trial.seconds for trial in runs) else ("The cost: no times were found.",)),
     )

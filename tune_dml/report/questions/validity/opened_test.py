@@ -1,4 +1,4 @@
-"""What would selection on test have claimed? Answered only if the test metrics have been opened."""
+"""What would selection on test have claimed? The question is answered only if the test metrics are opened."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _OpenedRow:
     n: int
     mean: float
     low: float
-    """Ends of its comparison bar; NaN without a noise estimate."""
+    """Lower end of the comparison bar; NaN without a noise estimate."""
     high: float
     validation: float
     """Mean validation metric over the same seeds."""
@@ -40,7 +40,7 @@ class _OpenedTest:
 
     opening: Opening
     late: int
-    """Trials that ended after the opening, whose settings it may have influenced."""
+    """Number of trials that ended after the opening, so that the test metrics may have influenced their settings."""
     metric: MetricName
     rows: tuple[_OpenedRow, ...]
     chosen: str
@@ -58,7 +58,7 @@ class _OpenedTest:
 def opened_test(analysis: Analysis) -> Section | None:
     """Show the test metric that corresponds to the sweep's metric; None while it is sealed, or if there is none."""
     opening = analysis.results.opening
-    opened = _opened(analysis, opening) if opening else None
+    opened = _compare_selections(analysis, opening) if opening else None
     if opened is None:
         return None
     body = (Text(" ".join(opened.sentences)), _table(analysis.metric, opened))
@@ -66,7 +66,7 @@ def opened_test(analysis: Analysis) -> Section | None:
     return Section("opened", title, title, body, data={"opened_test": opened}, style="opened")
 
 
-def _opened(analysis: Analysis, opening: Opening) -> _OpenedTest | None:
+def _compare_selections(analysis: Analysis, opening: Opening) -> _OpenedTest | None:
     key = "test/" + analysis.metric.key.partition("/")[2]
     trials = [trial for cell in analysis.cells for trial in cell.trials]
     sealed = {trial.key: trial.metrics[key] for trial in trials if key in trial.metrics}
@@ -111,8 +111,9 @@ def _row(metric: MetricName, cell: CellAnalysis, test: Mapping[int, float], bar:
 
 
 def _values(cell: CellAnalysis, sealed: Mapping[str, float]) -> dict[int, float]:
-    both = {t.seed: float(sealed[t.key]) for t in cell.trials if t.key in sealed and t.seed in cell.values}
-    return {seed: value for seed, value in both.items() if math.isfinite(value)}
+    """Return a cell's test metric by seed, for the seeds that have a validation metric as well."""
+    values = {t.seed: float(sealed[t.key]) for t in cell.trials if t.key in sealed and t.seed in cell.values}
+    return {seed: value for seed, value in values.items() if math.isfinite(value)}
 
 
 def _sentences(opened: _OpenedTest, chosen: _OpenedRow, claimed: _OpenedRow) -> tuple[str, ...]:

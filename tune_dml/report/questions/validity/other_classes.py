@@ -1,4 +1,4 @@
-"""Do differences to the baseline generalize beyond these classes and seeds? Compares query by query, too."""
+"""Do differences to the baseline generalize beyond these classes and seeds? They are compared by query as well."""
 
 from __future__ import annotations
 
@@ -15,40 +15,42 @@ from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Section, Table, Text, delta_cell, text_cell, value_cell
-from tune_dml.stats.verdicts.classes import Reach, reach_of
+from tune_dml.stats.verdicts.classes import Generalization, judge_generalization
 
 if TYPE_CHECKING:
     from trainables.evidence.stored import Hits
 
 _HALVES = {"val": "validation", "test": "test"}
-_LEAST = 0.001
-"""Smallest p-value that is printed; smaller ones are printed as `< 0.001`."""
+_MIN_P = 0.001
+"""Smallest printed p-value; smaller p-values are printed as `< 0.001`."""
 
 
 @dataclass(frozen=True)
 class _HalfDifference:
-    """A cell minus the baseline on one half."""
+    """Difference of a cell to the baseline on one half of the classes."""
 
     half: str
-    """val or test."""
+    """`val` or `test`."""
     label: str
-    reach: Reach
+    reach: Generalization
 
 
 @question(order=347, reads_traces=True, unanswered={"reach": None})
 def other_classes(analysis: Analysis) -> Section | None:
     """Compare R@1 of the same queries with the baseline; None without a baseline or recorded hits."""
     baseline = analysis.baseline
-    others = [cell for cell in analysis.cells if cell is not baseline and cell.values]
-    if baseline is None or not others:
+    other_cells = [cell for cell in analysis.cells if cell is not baseline and cell.values]
+    if baseline is None or not other_cells:
         return None
-    alpha = analysis.looks.level / len(others)  # the cells share the error, since the best was selected among them
+    alpha = analysis.looks.level / len(
+        other_cells
+    )  # the cells share the error, because the best is selected among them
     rows = [
         _HalfDifference(half, cell.label, difference)
         for half in _HALVES
-        if (kept := _kept(analysis.results, baseline, half))
-        for cell in others
-        if (difference := _reach(analysis.results, cell, kept, half, alpha))
+        if (baseline_hits := _hits_by_seed(analysis.results, baseline, half))
+        for cell in other_cells
+        if (difference := _generalization(analysis.results, cell, baseline_hits, half, alpha))
     ]
     if not rows:
         return None
@@ -58,31 +60,36 @@ def other_classes(analysis: Analysis) -> Section | None:
     return Section("reach", title, "Other classes", tuple(body), data={"reach": {"alpha": alpha, "rows": rows}})
 
 
-def _kept(results: Results, baseline: CellAnalysis, half: str) -> dict[int, Hits]:
+def _hits_by_seed(results: Results, baseline: CellAnalysis, half: str) -> dict[int, Hits]:
     trials = [trial for trial in baseline.trials if trial.status == "finished" and trial.seed in baseline.values]
     return {trial.seed: hits for trial in trials if (hits := results.hits(trial.key, half)) is not None}
 
 
-def _reach(results: Results, cell: CellAnalysis, kept: Mapping[int, Hits], half: str, alpha: float) -> Reach | None:
-    """Compare a cell with the baseline over the seeds with equal queries; None without such seeds, or with one class."""
+def _generalization(
+    results: Results, cell: CellAnalysis, baseline_hits: Mapping[int, Hits], half: str, alpha: float
+) -> Generalization | None:
+    """Compare a cell with the baseline over the seeds with equal queries.
+
+    Return None without such seeds, or with fewer than two classes.
+    """
     differences: list[dict[int, tuple[int, int]]] = []
     first = second = 0
     for trial in cell.trials:
         own = results.hits(trial.key, half) if trial.status == "finished" else None
-        other = kept.get(trial.seed)
-        if own is None or other is None or not np.array_equal(own.pictures, other.pictures):
+        reference = baseline_hits.get(trial.seed)
+        if own is None or reference is None or not np.array_equal(own.pictures, reference.pictures):
             continue
-        gained = own.by_class - other.by_class
+        gained = own.by_class - reference.by_class
         differences.append(
             dict(zip(own.classes.tolist(), zip(gained.tolist(), own.counts.tolist(), strict=True), strict=True))
         )
-        first += int((own.hit & ~other.hit).sum())
-        second += int((other.hit & ~own.hit).sum())
+        first += int((own.hit & ~reference.hit).sum())
+        second += int((reference.hit & ~own.hit).sum())
     classes = sorted({number for seed in differences for number in seed})
     if len(classes) < 2:
         return None
     pairs = np.array([[seed.get(number, (0, 0)) for seed in differences] for number in classes], dtype=np.float64)
-    return reach_of(pairs[..., 0], pairs[..., 1], (first, second), alpha=alpha)
+    return judge_generalization(pairs[..., 0], pairs[..., 1], (first, second), alpha=alpha)
 
 
 def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) -> str:
@@ -96,14 +103,14 @@ def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) ->
             f"{difference}, interval over {reached.classes} {half} classes {ends}. "
             "One seed: interval and p-values leave out the variation over seeds."
         )
-    sure = reached.low > 0 or reached.high < 0
+    is_significant = reached.low > 0 or reached.high < 0
     text = (
         f"{difference}, interval over {reached.seeds} seeds and the {reached.classes} {half} classes that they drew {ends}: "
-        f"it {'generalizes' if sure else 'is not shown to generalize'} beyond these classes and seeds."
+        f"it {'generalizes' if is_significant else 'is not shown to generalize'} beyond these classes and seeds."
     )
-    if not sure and reached.per_query < 0.05:
+    if not is_significant and reached.per_query < 0.05:
         text += (
-            f" Query by query the difference looks significant (McNemar's p {_sign(reached.per_query)}), but that treats "
+            f" Query by query the difference looks significant (McNemar's p {_p_clause(reached.per_query)}), but that treats "
             "queries of one class as independent and ignores seeds."
         )
     return text
@@ -113,8 +120,8 @@ def _table(half: str, rows: list[_HalfDifference], baseline: str, alpha: float) 
     metric = metric_name(f"{half}/recall_at_1")
     entries = tuple(
         (text_cell(row.label), value_cell(row.reach.classes), value_cell(row.reach.seeds), delta_cell(metric, row.reach.estimate),
-         delta_cell(metric, row.reach.low), delta_cell(metric, row.reach.high), text_cell(_p(row.reach.per_query)),
-         text_cell(_p(row.reach.these_networks)), text_cell(_p(row.reach.trained_anew)))
+         delta_cell(metric, row.reach.low), delta_cell(metric, row.reach.high), text_cell(_p_text(row.reach.per_query)),
+         text_cell(_p_text(row.reach.these_networks)), text_cell(_p_text(row.reach.trained_anew)))
         for row in rows
         if row.half == half
     )  # fmt: skip
@@ -127,11 +134,11 @@ def _table(half: str, rows: list[_HalfDifference], baseline: str, alpha: float) 
     return Table(f"reach-{half}", caption, columns, entries, folded=f"Every cell over {_HALVES[half]} classes")
 
 
-def _sign(value: float) -> str:
-    return _p(value) if value < _LEAST else f"= {_p(value)}"
+def _p_clause(value: float) -> str:
+    return _p_text(value) if value < _MIN_P else f"= {_p_text(value)}"
 
 
-def _p(value: float) -> str:
+def _p_text(value: float) -> str:
     if math.isnan(value):
         return "-"
-    return f"< {_LEAST:g}" if value < _LEAST else f"{value:.3f}"
+    return f"< {_MIN_P:g}" if value < _MIN_P else f"{value:.3f}"

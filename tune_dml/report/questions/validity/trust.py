@@ -1,4 +1,4 @@
-"""Can I trust it? Show every trial by seed, the assumptions, lost seeds, and the error spent on interim looks."""
+"""Can the verdicts be trusted? Show the trials by seed, the assumptions, lost seeds and the error of interim looks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tune_dml.record.judging.resolution import resolution_of
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.looks import ALPHA
-from tune_dml.report.drawing.charts import HeatCell, heat
+from tune_dml.report.drawing.charts import HeatCell, draw_heat_map
 from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.intervals.contrasts import fill_holes
 
-_MOST_FIELDS = 1500
+_MAX_FIELDS = 1500
 """Maximum number of trials in the figure of cells by seed."""
-_FINE = 0.01
-"""Smallest resolution, as a share of the range of all results, that is worth a line."""
+_MIN_RESOLUTION = 0.01
+"""Smallest estimated resolution that is mentioned, as a share of the range of all results."""
 
 
 @question(order=340, unanswered={"trust": None})
 def trust(analysis: Analysis) -> Section | None:
-    """State the assumptions behind the verdicts; None before any trial has ended."""
+    """State the assumptions of the verdicts; None before any trial has ended."""
     looks = analysis.looks
     if not looks.seeds[-1]:
         return None
@@ -60,36 +60,36 @@ def trust(analysis: Analysis) -> Section | None:
 
 
 def _figures(analysis: Analysis) -> tuple[Figure, ...]:
-    """Show every trial, lost ones too, shaded by its result without the seed's common effect."""
+    """Show every trial, including lost ones, shaded by its result without the common effect of its seed."""
     table, metric = analysis.table, analysis.metric
     if not len(table.labels) or len(table.seeds) < 2 or not np.isfinite(table.values).any():
         return ()
     filled = fill_holes(table.values)[0]
-    less_seed = table.values - filled.mean(0, keepdims=True) + filled.mean()
+    without_seed = table.values - filled.mean(0, keepdims=True) + filled.mean()
     reasons = {(cell.label, trial.seed): why for cell in analysis.cells for trial, why in cell.failures}
-    place = {label: row for row, label in enumerate(table.labels)}
-    labels = [cell.label for cell in analysis.cells if cell.label in place or cell.failures]
+    row_of = {label: row for row, label in enumerate(table.labels)}
+    labels = [cell.label for cell in analysis.cells if cell.label in row_of or cell.failures]
     if len(labels) < 2:
         return ()
-    shown = labels[: max(4, _MOST_FIELDS // len(table.seeds))]
+    shown = labels[: max(4, _MAX_FIELDS // len(table.seeds))]
 
     def cell(label: str, column: int) -> HeatCell:
         seed = table.seeds[column]
-        if label in place and math.isfinite(value := float(table.values[place[label], column])):
+        if label in row_of and math.isfinite(value := float(table.values[row_of[label], column])):
             number = metric.number(value)
-            return HeatCell(float(less_seed[place[label], column]), number, f"{label}, seed {seed}: {number}")
+            return HeatCell(float(without_seed[row_of[label], column]), number, f"{label}, seed {seed}: {number}")
         return HeatCell(math.nan, "\u2013", f"{label}, seed {seed}: {reasons.get((label, seed), 'no result yet')}")
 
     cells = [[cell(label, column) for column in range(len(table.seeds))] for label in shown]
     seeds = [str(seed) for seed in table.seeds]
     spread = float(np.nanstd(filled.mean(0), ddof=1))
     text = f" Seeds move all cells together by {metric.rough(spread)} (standard deviation), which pairing removes."
-    text = text if len(table.labels) > 1 else ""  # one cell does not tell seeds from noise
+    text = text if len(table.labels) > 1 else ""  # with one cell, seeds cannot be distinguished from noise
     more = "" if len(shown) == len(labels) else f" The first {len(shown)} of {len(labels)} cells."
     return (
         Figure(
             "cells-by-seed",
-            lambda narrow: heat(shown, seeds, cells, ("cell", "seed"), narrow=narrow),
+            lambda narrow: draw_heat_map(shown, seeds, cells, ("cell", "seed"), narrow=narrow),
             f"{metric.label} of every trial, cell by seed.{text}",
             f"{metric.axis} of every trial; shaded by the result without the seed's common effect.{text}{more}",
         ),
@@ -128,15 +128,15 @@ def _seeds(analysis: Analysis) -> str:
 
 
 def _resolution(analysis: Analysis) -> list[str]:
-    """Describe the metric's resolution, and the noise assumed for equal results."""
+    """Describe the metric's resolution, and the noise that is assumed for equal results."""
     metric, step = analysis.metric, analysis.resolution
-    known = resolution_of(metric.key, (trial.metrics for trial in analysis.results.trials)) > 0
+    is_known = resolution_of(metric.key, (trial.metrics for trial in analysis.results.trials)) > 0
     finite = [value for cell in analysis.cells for value in cell.values.values()]
-    if not step or (not known and step < _FINE * float(np.ptp(finite or [0.0]))):
+    if not step or (not is_known and step < _MIN_RESOLUTION * float(np.ptp(finite or [0.0]))):
         return []
-    floor = "the noise over seeds is taken to be at least half of that"
+    floor = "the noise over seeds is assumed to be at least half of that"
     size = f"{step:.3g} {metric.unit}".strip()
-    if known:
+    if is_known:
         return [f"one query changes {metric.label} by {size}; {floor}"]
     if len(set(finite)) == 1:
         return [
@@ -151,8 +151,7 @@ def _race(analysis: Analysis) -> list[str]:
         return []
     labels = {cell.cell.digest: cell.label for cell in analysis.cells}
     stops = "; ".join(f"{labels[digest]} {settled.sentence}" for digest, settled in race.settled.items())
-    together = "The verdicts combine the intervals of all its blocks, each at its level"
-    return [f"{stops}. {together}"]
+    return [f"{stops}. The verdicts combine the intervals of all its blocks, each at its level"]
 
 
 def _stopped(analysis: Analysis) -> list[str]:

@@ -1,4 +1,4 @@
-"""Did every configuration learn? If the loss is always 0, the network stays as initialized."""
+"""Did every configuration learn? If the loss is always 0, training does not change the network."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from tune_dml.report.section import Notes, Section, Text
 def untrained(analysis: Analysis) -> Section | None:
     """Name the configurations whose loss was 0 at every logged step; None if there are none."""
     labels = [
-        cell.label for cell in analysis.cells if cell.trials and all(_idle(analysis.results, t) for t in cell.trials)
+        cell.label
+        for cell in analysis.cells
+        if cell.trials and all(_is_untrained(analysis.results, t) for t in cell.trials)
     ]
     if not labels:
         return None
-    count = labels[0] if len(labels) == 1 else f"{len(labels)} configurations"
-    sentence = f"{count} learned nothing: the loss was 0 at every logged step, so the network is unchanged."
+    subject = labels[0] if len(labels) == 1 else f"{len(labels)} configurations"
+    sentence = f"{subject} learned nothing: the loss was 0 at every logged step, so the network is unchanged."
     advice = (
         "No pair or triplet gave a loss. Differences to such a configuration show the value of training, not which method is "
         "better. Try another margin, threshold or initial network."
@@ -33,7 +35,7 @@ def untrained(analysis: Analysis) -> Section | None:
     )
 
 
-def _idle(results: Results, trial: TrialResult) -> bool:
+def _is_untrained(results: Results, trial: TrialResult) -> bool:
     if trial.status != "finished" or trial.metrics.get("train/loss") != 0:
         return False
     return all(row.get("train/loss", 0.0) == 0 for row in results.history(trial.key))

@@ -1,4 +1,4 @@
-"""Where does the noise come from? Compare sweeps of the same cells that each vary one source of randomness."""
+"""Where does the noise come from? Compare sweeps of the same cells, each of which varies one source of randomness."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
-from tune_dml.stats.intervals.components import Spread, difference_spread, together, trial_spread
+from tune_dml.stats.intervals.components import Spread, difference_spread, sum_of_spreads, trial_spread
 
 _NAMES = {"init": "initial weights", "order": "batch order", "split": "class split", "all": "all of them"}
-
-
-_FRAME = ("data_digest", "protocol_version", "metric")
-"""What sweeps share whose cells are compared."""
+_COMMON = ("data_digest", "protocol_version", "metric")
+"""Properties of a plan in which compared sweeps must agree."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class _Component:
     """One source of randomness, measured by one sweep."""
 
     source: str
-    """init, order, split or all."""
+    """`init`, `order`, `split` or `all`."""
     sweep: str
     cells: int
     seeds: int
@@ -43,12 +41,12 @@ class _Component:
 
 @question(order=345, unanswered={"variance": None})
 def variance(analysis: Analysis) -> Section | None:
-    """Measure the spread of each source; None if every sweep varies all of them at once."""
-    own = _varied(analysis.results.plan)
-    beside, shared = _beside(analysis.results)
-    if own == "all" and not set(beside) - {"all"}:
+    """Measure the spread of each source of randomness; None if every sweep varies all sources at once."""
+    own = _varied_sources(analysis.results.plan)
+    by_source, shared = _sweeps_by_source(analysis.results)
+    if own == "all" and not set(by_source) - {"all"}:
         return None
-    components = tuple(_component(source, results, shared) for source, results in beside.items())
+    components = tuple(_component(source, results, shared) for source, results in by_source.items())
     sentences, metric = _sentences(own, components, analysis), analysis.metric
     title = "Where does the noise come from?"
     return Section(
@@ -61,52 +59,59 @@ def variance(analysis: Analysis) -> Section | None:
     )
 
 
-def _varied(plan: Plan) -> str:
+def _varied_sources(plan: Plan) -> str:
     """Return the sources that a seed of this plan changes: `all`, or their names."""
     free = [source for source in SOURCES if plan.base_settings.get(f"seeds.{source}") is None]
     return "all" if len(free) == len(SOURCES) else " and ".join(free)
 
 
-def _beside(results: Results) -> tuple[dict[str, Results], frozenset[str]]:
-    """Return one sweep for each source, this one or one in the same folder, and the cells that they share.
+def _sweeps_by_source(results: Results) -> tuple[dict[str, Results], frozenset[str]]:
+    """Return a sweep for each source, this sweep or one in the same folder, and the cells that all of them share.
 
-    Of several sweeps of one source, prefer the one with most shared cells, then with most seeds.
+    If several sweeps vary the same source, the one with the most shared cells is returned, then the one with the most
+    seeds.
     """
-    mine = shared = _kinds(results.plan)
-    own, found = _varied(results.plan), dict[str, tuple[int, int, Path]]()
+    own_cells = shared = _cell_keys(results.plan)
+    own, found = _varied_sources(results.plan), dict[str, tuple[int, int, Path]]()
     for path in sorted(results.folder.parent.glob("*/plan.json")):
         try:
             plan = Plan.load(path)
-            common, source = len(mine & _kinds(plan)), _varied(plan)
-        except (ConfigError, ValueError):  # damaged; reported when that sweep is opened
+            common, source = len(own_cells & _cell_keys(plan)), _varied_sources(plan)
+        except (ConfigError, ValueError):  # a damaged plan is reported when its sweep is opened
             continue
-        alike = all(getattr(plan, part) == getattr(results.plan, part) for part in _FRAME)
-        if alike and common and source != own and (common, len(plan.seeds)) > found.get(source, (0, 0, path))[:2]:
+        is_comparable = all(getattr(plan, part) == getattr(results.plan, part) for part in _COMMON)
+        if (
+            is_comparable
+            and common
+            and source != own
+            and (common, len(plan.seeds)) > found.get(source, (0, 0, path))[:2]
+        ):
             found[source] = common, len(plan.seeds), path.parent
-    beside = {own: results} | {source: results_of(folder) for source, (_, _, folder) in found.items()}
-    for other in beside.values():
-        shared = shared & _kinds(other.plan)
-    ordered = [source for source in (*SOURCES, "all") if source in beside and shared]
-    return {source: beside[source] for source in ordered}, shared
+    by_source = {own: results} | {source: results_of(folder) for source, (_, _, folder) in found.items()}
+    for sweep in by_source.values():
+        shared = shared & _cell_keys(sweep.plan)
+    ordered = [source for source in (*SOURCES, "all") if source in by_source and shared]
+    return {source: by_source[source] for source in ordered}, shared
 
 
-def _kinds(plan: Plan) -> frozenset[str]:
-    return frozenset(_kind(cell) for cell in plan.cells)
+def _cell_keys(plan: Plan) -> frozenset[str]:
+    return frozenset(_cell_key(cell) for cell in plan.cells)
 
 
-def _kind(cell: Cell) -> str:
+def _cell_key(cell: Cell) -> str:
+    """Return the settings of a cell without its seeds, as text."""
     return canonical(
         {path: value for path, value in identity_settings(cell.settings).items() if path not in FREE_SEEDS}
     )
 
 
 def _component(source: str, results: Results, shared: frozenset[str]) -> _Component:
-    kinds = {cell.digest: _kind(cell) for cell in results.cells}
+    keys = {cell.digest: _cell_key(cell) for cell in results.cells}
     values: dict[str, dict[int, float]] = {}
     for trial in results.trials:
-        kind, metric = kinds[trial.cell.digest], results.plan.metric
-        if kind in shared and trial.status == "finished" and metric in trial.metrics:
-            values.setdefault(kind, {})[trial.seed] = float(trial.metrics[metric])
+        key, metric = keys[trial.cell.digest], results.plan.metric
+        if key in shared and trial.status == "finished" and metric in trial.metrics:
+            values.setdefault(key, {})[trial.seed] = float(trial.metrics[metric])
     table = SeedTable.of(values, results.plan.seeds)
     return _Component(
         source,
@@ -123,8 +128,8 @@ def _sum(components: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
     if len(single) < len(SOURCES):
         return None
     return {
-        "trial": together([component.trial for component in single]),
-        "difference": together([component.difference for component in single]),
+        "trial": sum_of_spreads([component.trial for component in single]),
+        "difference": sum_of_spreads([component.difference for component in single]),
     }
 
 
@@ -135,19 +140,19 @@ def _sentences(own: str, components: tuple[_Component, ...], analysis: Analysis)
         changed = " and ".join(_NAMES[source] for source in SOURCES if source in own.split(" and "))
         sentences.append(
             f"A seed of this sweep changes {f'only the {changed}' if changed else 'nothing'}, so its verdicts hold for "
-            f"{_held(analysis.results.plan)}."
+            f"{_fixed_sources(analysis.results.plan)}."
         )
-    known = [component for component in components if component.trial.known]
+    measured = [component for component in components if component.trial.is_known]
     sentences += [
         f"{_NAMES[c.source].capitalize()}: a trial spreads by {_spread(metric, c.trial)} over {c.seeds} seeds."
-        for c in known
+        for c in measured
     ]
-    missing = [source for source in SOURCES if source not in {component.source for component in known}]
+    missing = [source for source in SOURCES if source not in {component.source for component in measured}]
     if missing:
-        asked = " and ".join(_NAMES[source] for source in missing)
+        names = " and ".join(_NAMES[source] for source in missing)
         flags = " and ".join(f"--vary {source}" for source in missing)
-        sentences.append(f"Unknown: the effect of {asked}. Run the same sweep with {flags} and two or more seeds.")
-    if (total := _sum(components)) and total["trial"].known:
+        sentences.append(f"Unknown: the effect of {names}. Run the same sweep with {flags} and two or more seeds.")
+    if (total := _sum(components)) and total["trial"].is_known:
         sentences.append(
             f"Sum: {_spread(metric, total['trial'])}. Each was measured with the others fixed to seed {first}, so the sum may "
             "differ from the spread of a seed that changes all of them."
@@ -155,7 +160,7 @@ def _sentences(own: str, components: tuple[_Component, ...], analysis: Analysis)
     return sentences
 
 
-def _held(plan: Plan) -> str:
+def _fixed_sources(plan: Plan) -> str:
     """Return the fixed sources: `the batch order and the class split of seed 0`."""
     seeds: dict[Value, list[str]] = {}
     for source in SOURCES:
