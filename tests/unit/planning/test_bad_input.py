@@ -238,6 +238,9 @@ def test_every_k_above_the_pairs_of_a_batch_is_one_k():
         ({"loss.proxies_per_class": 1, "loss.tau": 0.2}, {"loss.tau": 1.0}),
         ({"memory.size": 0, "memory.start": 0}, {"memory.start": 50}),
         ({"regularizer.eta": 0.0, "regularizer.schedule": "constant"}, {"regularizer.schedule": "linear"}),
+        ({"loss.ipv_weight": 0, "loss.ipv_epsilon": 0.01}, {"loss.ipv_epsilon": 0.1}),
+        ({"loss.samples": None, "loss.sampling_seed": 0}, {"loss.sampling_seed": 1}),
+        ({"data.folds": None, "data.fold": 0}, {"data.fold": 1}),
     ],
 )
 def test_settings_that_change_nothing_are_left_out_and_others_are_not(one, other):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from trainables.config import Settings, canonical
-from trainables.errors import Problem
+from trainables.errors import ConfigError, Problem
 from trainables.option_names import spelled
 from tune_dml.catalogue import recipes
 from tune_dml.planning.arms.pair_counts import positive_pairs
@@ -14,36 +17,89 @@ from tune_dml.planning.plan import Plan
 from tune_dml.space import Grid
 from tune_dml.text import joined
 
-_SINGLE_PROXY = ("loss.tau", "loss.gamma")
+if TYPE_CHECKING:
+    from trainables.data.base import Pictures
+
+_Digests = Mapping[int, str]
+_UNKNOWN: _Digests = MappingProxyType({})
+_IDLE: Sequence[tuple[str, object, tuple[str, ...]]] = (
+    ("regularizer.name", "none", ("regularizer.",)),
+    ("regularizer.eta", 0, ("regularizer.",)),
+    ("memory.size", 0, ("memory.",)),
+    ("batch.sampler", "random", ("batch.instances_per_class",)),
+    ("loss.proxies_per_class", 1, ("loss.tau", "loss.gamma")),
+    ("loss.base", "binomial", ("loss.margin",)),
+    ("loss.base", "margin", ("loss.beta_",)),
+    ("loss.ipv_weight", 0, ("loss.ipv_epsilon",)),
+    ("loss.samples", None, ("loss.sampling_seed",)),
+    ("data.split", "paper_test_selection", ("data.validation_fraction", "data.fold")),
+    ("data.folds", None, ("data.fold",)),
+)
+"""Setting, value, and the beginnings of the settings that have no effect at this value."""
+_SAME: Mapping[tuple[str, str, object], Mapping[str, object]] = {
+    ("sec", "regularizer.rho", 0): {"regularizer.name": "sec_fixed", "regularizer.mu": "first_batch"},
+    ("sec_fixed", "regularizer.mu", 0): {"regularizer.name": "l2"},
+}
+"""Regularizer, knob and value -> the settings that it equals (docs/specification.md, 1.2 and identity 3)."""
+_DRAWN = ("data.pictures_per_class", "data.long_tail", "data.label_noise")
 _FAR = 3.0  # times the rate at which proxies are known to learn
 
 
 def effective_settings(settings: Settings) -> dict[str, object]:
     """Return the settings without those that have no effect: equal ones train equal trials."""
     left = dict(settings)
-    if left.get("regularizer.name") == "none" or left.get("regularizer.eta") == 0:
-        left = _without(left, "regularizer.")
-    if left.get("memory.size") == 0:
-        left = _without(left, "memory.")
-    if left.get("batch.sampler") == "random":
-        left = _without(left, "batch.instances_per_class")
-    if left.get("loss.proxies_per_class") == 1:
-        left = _without(left, *_SINGLE_PROXY)
+    if (reach := _remembered(left)) is not None:
+        left["memory.size"] = reach
+    for path, value, idle in _IDLE:
+        if path in left and left[path] == value:
+            left = _without(left, *idle)
+    if left.get("data.folds") is not None:
+        left = _without(left, "data.validation_fraction")
     if (most := _most_pairs(left)) is not None and "loss.k" in left:
         left["loss.k"] = min(left["loss.k"], most)
     return left
 
 
-def equal_trial_problems(plan: Plan) -> list[Problem]:
-    """Refuse arms whose cells all equal cells of another arm, and knobs without an effect."""
-    groups = _groups(plan.cells)
+def training_digests(plan: Plan, pictures: Pictures | None) -> dict[int, str]:
+    """Return cell -> digest of its training pictures and labels if cells thin or relabel them; else empty."""
+    if pictures is None or not any(cell.settings.get(path) for cell in plan.cells for path in _DRAWN):
+        return {}
+    known: dict[str, str] = {}
+    shapes = {cell.index: canonical([cell.config.data.flat, cell.config.seeds.flat]) for cell in plan.cells}
+    for cell in plan.cells:
+        if shapes[cell.index] not in known:
+            known[shapes[cell.index]] = _training_digest(cell, plan.seeds, pictures)
+    return {index: known[shape] for index, shape in shapes.items() if known[shape]}
+
+
+def _training_digest(cell: Cell, seeds: Sequence[int], pictures: Pictures) -> str:
+    """Return a digest of what a cell trains on under all seeds; empty if its split cannot be drawn, which is refused."""
+    from trainables.tasks import task_of  # brings torch along
+
+    digest = hashlib.sha256()
+    for seed in seeds:
+        task = task_of(cell.config.model_copy(update={"seed": seed}))
+        try:
+            split = task.split(pictures)
+        except ConfigError:
+            return ""
+        digest.update(split.train.tobytes() + task.training_labels(pictures, split).tobytes())
+    return digest.hexdigest()
+
+
+def equal_trial_problems(plan: Plan, digests: _Digests = _UNKNOWN) -> list[Problem]:
+    """Refuse arms whose cells all equal cells of another arm, and knobs without an effect.
+
+    `digests` holds the digest of each cell's training data, where known (`training_digests`).
+    """
+    groups = _groups(plan.cells, digests)
     problems = []
     for arm in plan.arms:
         own = [cell for cell in plan.cells if cell.arm == arm.name]
         if not own and plan.search.method == "grid":
             rule = f"every cell of {arm.name} trains the same trial as a cell of the arms before it"
             problems.append(_redundant_arm(plan, rule, "it"))
-        others = [next((c for c in groups[_key(cell)] if c.arm != arm.name), None) for cell in own]
+        others = [next((c for c in groups[_key(cell, digests)] if c.arm != arm.name), None) for cell in own]
         names = [arm.name for arm in plan.arms]
         if own and all(others) and others[0] is not None and names.index(arm.name) > names.index(others[0].arm):
             cell, other = own[0], others[0]
@@ -52,17 +108,17 @@ def equal_trial_problems(plan: Plan) -> list[Problem]:
             problems.append(_redundant_arm(plan, rule, "one"))
         for knob in arm.knobs:
             values = knob.domain.values if isinstance(knob.domain, Grid) else ()
-            if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path):
+            if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path, digests):
                 rule = f"{knob.path} changes nothing{_why(own[0].settings, knob.path)}: its values train one trial"
                 remedy = "Leave it out, or give it values that have an effect."
                 problems.append(Problem(plan.space.place(arm=arm.name), rule, list(values), remedy))
     return problems
 
 
-def idle_value_notes(plan: Plan) -> list[str]:
+def idle_value_notes(plan: Plan, digests: _Digests = _UNKNOWN) -> list[str]:
     """Note cells that train equal trials, and settings far from those of the method's source."""
     notes = []
-    for cells in _groups(plan.cells).values():
+    for cells in _groups(plan.cells, digests).values():
         if len(cells) > 1:
             names = joined([cell.label for cell in cells])
             notes.append(f"{names} train one trial: {_difference(cells[0], cells[1])} changes nothing there")
@@ -143,14 +199,39 @@ def _without(settings: Settings, *beginnings: str) -> dict[str, object]:
     return {path: value for path, value in settings.items() if not path.startswith(beginnings)}
 
 
-def _key(cell: Cell) -> str:
-    return canonical(effective_settings(cell.settings))
+def _remembered(settings: Settings) -> int | None:
+    """Return how many pictures a memory holds at the last step; None if there is none, or epochs set the length."""
+    steps = settings.get("training.steps")
+    if not settings.get("memory.size") or not steps or settings.get("training.epochs") is not None:
+        return None
+    batches = max(0, int(steps) - 1 - int(settings["memory.start"]))
+    return min(int(settings["memory.size"]), batches * int(settings["batch.batch_size"]))
 
 
-def _groups(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+def _key(cell: Cell, digests: _Digests) -> str:
+    settings = effective_settings(cell.settings)
+    if not _loss_trains(cell):
+        settings = _without(settings, "optim.loss_")
+    for (name, path, value), same in _SAME.items():
+        if settings.get("regularizer.name") == name and settings[path] == value:
+            settings = {**_without(settings, path), **same}
+    if cell.index in digests:
+        settings = {**_without(settings, *_DRAWN), "data": digests[cell.index]}
+    return canonical(settings)
+
+
+def _loss_trains(cell: Cell) -> bool:
+    """Whether the loss may have parameters: proxies, class weights, or those of another package."""
+    from trainables.losses import LOSSES  # brings torch along
+
+    loss = LOSSES[cell.config.loss.name]
+    return loss.counts_classes or not loss.__module__.startswith("trainables.")
+
+
+def _groups(cells: Sequence[Cell], digests: _Digests) -> dict[str, list[Cell]]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(_key(cell), []).append(cell)
+        groups.setdefault(_key(cell, digests), []).append(cell)
     return groups
 
 
@@ -159,19 +240,19 @@ def _redundant_arm(plan: Plan, rule: str, which: str) -> Problem:
     return Problem(plan.space.place("arms"), rule, None, remedy)
 
 
-def _is_idle(cells: Sequence[Cell], path: str) -> bool:
+def _is_idle(cells: Sequence[Cell], path: str, digests: _Digests) -> bool:
     """Whether cells that differ only in this knob train equal trials."""
     alike: dict[str, list[str]] = {}
     for cell in cells:
         rest = canonical({name: value for name, value in cell.knobs.items() if name != path})
-        alike.setdefault(rest, []).append(_key(cell))
+        alike.setdefault(rest, []).append(_key(cell, digests))
     return all(len(keys) > 1 and len(set(keys)) == 1 for keys in alike.values())
 
 
 def _why(settings: Settings, path: str) -> str:
     if path == "loss.k" and (most := _most_pairs(settings)) is not None:
         return f" above {most}, in batches with {positive_pairs(settings)} positive pairs"
-    return ""
+    return " in these training classes" if path in _DRAWN else ""
 
 
 def _difference(one: Cell, other: Cell) -> str:
