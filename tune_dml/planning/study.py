@@ -15,7 +15,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expanded
 from trainables.option_names import option_place, option_problem, spelled
 from trainables.resolve import Layer
-from tune_dml.catalogue import find_space
+from tune_dml.catalogue import RETRIEVAL, find_space
 from tune_dml.planning.arms.fitting import fitting_space, untuned_notes
 from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_counts
 from tune_dml.planning.arms.protocol_choice import Choice, choose_protocol
@@ -102,7 +102,7 @@ def study_of(request: Request) -> Study:
     seeds = listed_seeds(3 if request.seeds is None else request.seeds)
     held = _held_sources(request.vary, seeds)
     settings = _absolute_paths({**held, **(request.settings or {})}, request.data_root)
-    part = None if space.program else training_part(dataset, settings)
+    part = None if space.program else training_part(dataset, settings, _task(space, settings))
     space, fitted = fitting_space(space, part, settings)
     study = Study(
         name=_name(space, dataset, [str(request.vary)] if held else []) if request.name is None else request.name,
@@ -123,6 +123,11 @@ def study_of(request: Request) -> Study:
         notes=(*fitted, *untuned_notes(space, dataset, {**settings, **dict.fromkeys(request.tune or ())})),
     )
     return with_arms(study, request.arms, request.tune)
+
+
+def _task(space: Space, settings: Mapping[str, Value]) -> str:
+    """Return the task that the user or the space names, by default retrieval."""
+    return str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
 
 
 def _name(space: Space, dataset: str, further: Sequence[str]) -> str:

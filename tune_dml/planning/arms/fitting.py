@@ -44,12 +44,14 @@ def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> 
     """Note that rate and steps are general values if nothing was measured on a folder of pictures."""
     chosen = {*space.fixed, *settings, *(knob.path for knob in space.knobs)}
     missing = [path for path in _MEASURED if path not in chosen]
-    if dataset != "image_folder" or "task.name" in chosen or "data.root" not in settings or not missing:
+    if dataset != "image_folder" or "data.root" not in settings or not missing:
         return ()
     those = "are those" if len(missing) > 1 else "is that"
+    probe = f"`tune-dml init {settings['data.root']}` trains briefly, and names values for {spelled('settings')}"
+    if "task.name" in chosen:  # `init` trains for retrieval
+        probe = f"choose by a few trials with other {spelled('settings')}"
     return (
-        f"{' and '.join(missing)} {those} of small networks in general: nothing was measured on these pictures. "
-        f"`tune-dml init {settings['data.root']}` trains briefly, and names values for {spelled('settings')}",
+        f"{' and '.join(missing)} {those} of small networks in general: nothing was measured on these pictures. {probe}",
     )
 
 

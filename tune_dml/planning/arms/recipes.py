@@ -71,7 +71,7 @@ def _fitting_batch(layers: Sequence[Layer], protocol: Protocol | None, part: Tra
         size = drawn * per_class
         what = "whole classes" if drawn == batch // per_class else f"the {drawn} training classes"
         fitting = f"{what} of {per_class}"
-    elif given[_SAMPLER] == "random" and given[_TASK] == "retrieval" and part:  # other tasks split otherwise
+    elif given[_SAMPLER] == "random" and part and given[_TASK] == part.task:  # other tasks split otherwise
         size = min(batch, part.fewest)
         fitting = f"the {size} training pictures that every seed has"
     else:
