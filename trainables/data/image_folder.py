@@ -206,7 +206,8 @@ class ImageFolder(StoredPictures):
         if links := [path.relative_to(self.root).as_posix() for path in others if path.is_dir()]:
             notes.append(f"links to folders inside classes were not followed ({len(links)}): {few(links)}")
         if files := [path.name for path in others if not path.is_dir()]:
-            notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {few(files)}")
+            names = few(list(dict.fromkeys(files)))
+            notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {names}")
         return notes
 
 

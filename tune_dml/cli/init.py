@@ -106,6 +106,10 @@ def init(
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
         raise_if_any([Problem(str(path), "the file exists already", None, "Write another one with -o FILE.")])
+    if not path.parent.is_dir():  # before the probe
+        raise_if_any(
+            [Problem(str(path.parent), "the folder of the sweep file must exist", None, "Create it, or change -o.")]
+        )
     text = _sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None, console_for(as_json))
     path.write_text(text, encoding="utf-8")
     command = shlex.join(["tune-dml", "sweep", os.path.relpath(path)])
