@@ -49,7 +49,7 @@ def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> 
     those = "are those" if len(missing) > 1 else "is that"
     probe = f"`tune-dml init {settings['data.root']}` trains briefly, and names values for {spelled('settings')}"
     if "task.name" in chosen:  # `init` trains for retrieval
-        probe = f"choose by a few trials with other {spelled('settings')}"
+        probe = f"Compare a few values with {spelled('settings')}"
     return (
         f"{' and '.join(missing)} {those} of small networks in general: nothing was measured on these pictures. {probe}",
     )
