@@ -125,6 +125,9 @@ def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(comm
     words = shlex.split(line.removeprefix("# "), comments=False)
     assert words[words.index("--data-root") + 1] == name
     assert "data.skip_corrupt=true" in words
+    assert {"training.steps=300", "training.eval_every=150"} <= set(
+        words
+    )  # else no answer knows whether training ended
 
 
 def test_the_next_command_names_the_file_where_it_lies(command_line, tmp_path):
