@@ -127,6 +127,20 @@ IMAGE_FOLDER_SIMCLR = Protocol(
     note="Ours: as glyphs/simclr, for pictures whose mirror image is of the same class.",
 )
 
+IMAGE_FOLDER_SIMCLR_LONGER = Protocol(
+    name="image_folder/simclr-longer",
+    dataset="image_folder",
+    settings={**IMAGE_FOLDER_SIMCLR.settings, "training.steps": 400, "training.eval_every": 400},
+    note="Ours: twice the steps of image_folder/simclr, as 200 epochs are twice 100.",
+)
+
+IMAGE_FOLDER_SIMCLR_LINEAR_HEAD = Protocol(
+    name="image_folder/simclr-linear",
+    dataset="image_folder",
+    settings={**IMAGE_FOLDER_SIMCLR.settings, "training.steps": 300, "training.eval_every": 300},
+    note="Ours: half as many steps again as image_folder/simclr, as 150 epochs are to 100.",
+)
+
 IMAGE_FOLDER_FACE = Protocol(
     name="image_folder/face",
     dataset="image_folder",

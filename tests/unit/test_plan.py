@@ -271,3 +271,11 @@ def test_a_scaled_k_is_said_and_scaled_once():
     assert [cell.settings["loss.k"] for cell in grown.cells[1:]] == [120, 150, 180, 210]
     kept = study_of(Request("dro_k", "cub200", seeds=1))
     assert not [note for note in kept.notes if "K counts pairs" in note]
+
+
+@pytest.mark.parametrize(("space", "longer"), [("sec_simclr_200", 2.0), ("sec_linear_head", 1.5)])
+def test_studies_of_200_and_150_epochs_last_longer_than_that_of_100_on_a_folder_too(space, longer):
+    """On own pictures all three trained 200 steps: the plain cells of the first two were the same trial."""
+    for dataset in ("glyphs", "image_folder"):
+        steps = [planned(name, dataset).base_settings["training.steps"] for name in (space, "sec_simclr")]
+        assert steps[0] == longer * steps[1]
