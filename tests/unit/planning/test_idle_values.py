@@ -5,7 +5,7 @@ from helpers.toys import plan_of, space_of
 from PIL import Image
 
 from trainables.errors import ConfigError
-from tune_dml.planning.checks.effects import effective_settings, equal_trial_problems
+from tune_dml.planning.checks.effects import added_cell_problems, effective_settings, equal_trial_problems
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 from tune_dml.space import Arm, Grid, Knob
@@ -92,3 +92,13 @@ def test_more_pictures_than_a_class_has_are_named(root, cache_dir, tmp_path):
     )
     notes = prepare(Request(str(tmp_path / "few.yaml"), seeds=2, settings=root), cache_dir=cache_dir).notes
     assert "label_noise=0 and label_noise=0.1 train one trial: data.label_noise=0.1 changes nothing there" in notes
+
+
+def test_a_value_that_changes_nothing_is_not_added_to_a_sweep():
+    arm = Arm("topk", {"loss.name": "dro_topk"}, own_knobs=(Knob("loss.k", Grid((4, 15))),))
+    begun = plan_of(space=space_of(arms=(arm,), fixed=SHORT))
+    assert added_cell_problems(begun, begun.extended(seeds=[7])) == []
+    assert added_cell_problems(begun, begun.extended(values={"loss.k": [8]})) == []
+    (problem,) = added_cell_problems(begun, begun.extended(values={"loss.k": [8, 160]}))
+    assert "k=160 trains the same trial as topk: " in str(problem)
+    assert str(problem).endswith("loss.k=160 changes nothing there. Leave it out.")

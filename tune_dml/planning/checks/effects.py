@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainables.config import Settings, canonical
 from trainables.errors import ConfigError, Problem
-from trainables.option_names import spelled
+from trainables.option_names import option_place, spelled
 from tune_dml.catalogue import recipes
 from tune_dml.planning.arms.pair_counts import positive_pairs
 from tune_dml.planning.cells import Cell, PlannedArm
@@ -112,6 +112,21 @@ def equal_trial_problems(plan: Plan, digests: _Digests = _UNKNOWN) -> list[Probl
                 rule = f"{knob.path} changes nothing{_why(own[0].settings, knob.path)}: its values train one trial"
                 remedy = "Leave it out, or give it values that have an effect."
                 problems.append(Problem(plan.space.place(arm=arm.name), rule, list(values), remedy))
+    return problems
+
+
+def added_cell_problems(begun: Plan, extended: Plan) -> list[Problem]:
+    """Refuse added cells that train the trial of another cell."""
+    if len(extended.cells) == len(begun.cells):
+        return []
+    problems = []
+    for first, *others in _groups(extended.cells, _UNKNOWN).values():
+        for cell in others:
+            if cell.index >= len(begun.cells):
+                changed = f"{_difference(first, cell)} changes nothing there"
+                rule = f"{cell.label} trains the same trial as {first.label}: {changed}"
+                place = option_place("values" if cell.arm in {arm.name for arm in begun.arms} else "arms")
+                problems.append(Problem(place, rule, None, "Leave it out."))
     return problems
 
 
