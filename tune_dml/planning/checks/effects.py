@@ -225,7 +225,7 @@ def _remembered(settings: Settings) -> int | None:
 
 def _key(cell: Cell, digests: _Digests) -> str:
     settings = effective_settings(cell.settings)
-    if not _loss_trains(cell):
+    if not _loss_trains(str(settings.get("loss.name"))):
         settings = _without(settings, "optim.loss_")
     for (name, path, value), same in _SAME.items():
         if settings.get("regularizer.name") == name and settings[path] == value:
@@ -235,12 +235,12 @@ def _key(cell: Cell, digests: _Digests) -> str:
     return canonical(settings)
 
 
-def _loss_trains(cell: Cell) -> bool:
-    """Whether the loss may have parameters: proxies, class weights, or those of another package."""
+def _loss_trains(name: str) -> bool:
+    """Whether a loss may have parameters: proxies, class weights, or those of another package."""
     from trainables.losses import LOSSES  # brings torch along
 
-    loss = LOSSES[cell.config.loss.name]
-    return loss.counts_classes or not loss.__module__.startswith("trainables.")
+    loss = LOSSES.get(name)
+    return loss is None or loss.counts_classes or not loss.__module__.startswith("trainables.")
 
 
 def _groups(cells: Sequence[Cell], digests: _Digests) -> dict[str, list[Cell]]:
