@@ -221,8 +221,11 @@ def test_the_user_goes_over_what_travels():
 
 def test_proxies_learn_at_one_rate_whatever_the_networks_rate_is():
     for dataset in ("glyphs", "image_folder", "digits"):
-        settings = planned("mpa_gamma", dataset).base_settings
-        assert settings["optim.lr"] * settings["optim.loss_lr_multiplier"] == pytest.approx(1e-2)
+        for own in ({}, {"optim.lr": 3e-4}, {"optim.lr": 0.01}):  # as `tune-dml init` may choose it
+            settings = planned("mpa_gamma", dataset, **own).base_settings
+            assert settings["optim.lr"] * settings["optim.loss_lr_multiplier"] == pytest.approx(1e-2)
+    both = planned("mpa_gamma", "glyphs", **{"optim.lr": 0.01, "optim.loss_lr_multiplier": 7.0}).base_settings
+    assert both["optim.loss_lr_multiplier"] == 7
 
 
 def test_a_batch_of_ours_is_cut_to_whole_classes_and_says_so():

@@ -92,7 +92,8 @@ def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
     task = str(settings.get("task.name", RETRIEVAL))
     if protocol is None:
         protocol = default_protocol(dataset, task)
-    layers = method_layers(protocol, settings.get("loss.name"), part=training_part(dataset, settings, task))
+    part, lr = training_part(dataset, settings, task), settings.get("optim.lr")
+    layers = method_layers(protocol, settings.get("loss.name"), part=part, lr=lr)
     return resolve(Layer("protocol", {"data.name": dataset}), *layers, Layer(str(path), settings)).config
 
 

@@ -86,7 +86,8 @@ class Study:
         layers = [Layer("--dataset", {"data.name": self.dataset})]
         travelling = stated_layers(f"space {self.space.name}", self.space.stated)
         travelling += stated_layers(f"arm {arm.name}", arm.stated)
-        layers += method_layers(protocol, chosen, travelling, self.part)
+        lr = {**fixed, **self.settings, **arm.settings}.get("optim.lr")
+        layers += method_layers(protocol, chosen, travelling, self.part, lr)
         layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
         return (*layers, Layer(f"arm {arm.name}", arm.settings)) if arm.settings else tuple(layers)
 

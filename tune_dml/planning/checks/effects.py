@@ -34,6 +34,7 @@ _IDLE: Sequence[tuple[str, object, tuple[str, ...]]] = (
     ("loss.samples", None, ("loss.sampling_seed",)),
     ("data.split", "paper_test_selection", ("data.validation_fraction", "data.fold")),
     ("data.folds", None, ("data.fold",)),
+    ("model.backbone", "identity", ("optim.backbone_lr_multiplier", "optim.freeze_backbone_")),
 )
 """Setting, value, and the beginnings of the settings that have no effect at this value."""
 _SAME: Mapping[tuple[str, str, object], Mapping[str, object]] = {
