@@ -255,6 +255,10 @@ def test_the_rate_of_proxies_is_said_where_it_is_not_the_papers():
     (note,) = [note for note in idle_value_notes(plan) if "proxies learn at" in note]
     assert note.startswith("mpa_gamma: proxies learn at 0.2, and at 0.01 in paper: MPA")
     assert not idle_value_notes(make_plan(study_of(Request("mpa_gamma", "glyphs", seeds=1))))
+    tuned = Request("mpa_gamma", "glyphs", seeds=1, tune={"optim.lr": (0.002, 0.02)})
+    (note,) = [note for note in idle_value_notes(make_plan(study_of(tuned))) if "proxies learn at" in note]
+    assert note.startswith("mpa_gamma: proxies learn at 0.1, and at 0.01 in paper: MPA")
+    assert note.endswith("their rate moves with optim.lr=0.02")
 
 
 @pytest.mark.parametrize("settings", [{}, {"optim.freeze_backbone_epochs": 1.0}, {"optim.freeze_backbone_steps": 25}])

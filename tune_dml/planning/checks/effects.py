@@ -145,16 +145,20 @@ def _rate_notes(plan: Plan) -> list[str]:
     """Note arms of our protocols whose proxies learn at another rate than their recipe's."""
     notes = []
     for arm, usual, source in _arms_with_proxies(plan):
-        settings = arm.base_settings
-        if not {"optim.lr", "optim.loss_lr_multiplier"} <= settings.keys():
+        found = [cell.settings for cell in plan.cells if cell.arm == arm.name] or [arm.base_settings]
+        rates = {
+            each["optim.lr"] * each["optim.loss_lr_multiplier"]: each["optim.lr"]
+            for each in found
+            if {"optim.lr", "optim.loss_lr_multiplier"} <= each.keys()
+        }
+        far = {rate: lr for rate, lr in rates.items() if not usual / _FAR < rate < usual * _FAR}
+        if not far:
             continue
-        rate = settings["optim.lr"] * settings["optim.loss_lr_multiplier"]
-        if not usual / _FAR < rate < usual * _FAR:
-            ratio = spelled("settings", {"optim.loss_lr_multiplier": f"{usual / settings['optim.lr']:g}"})
-            notes.append(
-                f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, and at {usual:g} in {source}; "
-                f"{ratio} is that"
-            )
+        fix = f"{spelled('settings', {'optim.loss_lr_multiplier': f'{usual / min(far.values()):g}'})} is that"
+        if len(rates) > 1:
+            fix = f"their rate moves with optim.lr={' and '.join(f'{lr:g}' for lr in far.values())}"
+        learnt = " and ".join(f"{rate:.2g}" for rate in far)
+        notes.append(f"{arm.name or plan.space.name}: proxies learn at {learnt}, and at {usual:g} in {source}; {fix}")
     return notes
 
 
