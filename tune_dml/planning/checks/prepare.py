@@ -157,7 +157,8 @@ def _shortened(plan: Plan) -> list[str]:
     """Note that training ends before its first evaluation."""
     shorter = [arm for arm in plan.main_arms if arm.origins.get("training.eval_every") == FOLLOWS_LENGTH]
     every = {arm.base_settings["training.eval_every"] for arm in shorter}
-    return [f"training.eval_every={value}, where training ends" for value in sorted(every)]
+    why = "one evaluation cannot show whether training had converged"
+    return [f"training.eval_every={value}, where training ends: {why}" for value in sorted(every)]
 
 
 def _cut_batches(plan: Plan) -> list[str]:
