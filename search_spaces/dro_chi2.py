@@ -26,6 +26,7 @@ SPACE = Space(
         Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.drop_zeros": True, **_MARGIN}, knobs=(), own_knobs=(_GAMMA,)),
     ),
     baseline="mean of margin losses",
+    positive_pairs=160,
     protocols=(GLYPHS_DRO_LONG, DRO_CUB200, DRO_CARS196),
     margin=1.0,
     notes=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import SEC
+from search_spaces.protocols.ours import IMAGE_FOLDER_SIMCLR_LINEAR_HEAD
 from search_spaces.protocols.simclr import GLYPHS_SIMCLR_LINEAR_HEAD, SIMCLR_LINEAR_HEAD
 from tune_dml.space import Arm, Grid, Knob, SourcedSettings, Space
 
@@ -28,7 +29,7 @@ SPACE = Space(
     ),
     baseline="NT-Xent",
     stated=(SourcedSettings(SEC.source("rebuttal, Table 1"), {"model.head": "fc"}),),
-    protocols=(GLYPHS_SIMCLR_LINEAR_HEAD, *SIMCLR_LINEAR_HEAD),
+    protocols=(GLYPHS_SIMCLR_LINEAR_HEAD, IMAGE_FOLDER_SIMCLR_LINEAR_HEAD, *SIMCLR_LINEAR_HEAD),
     published=(
         SEC.table("1", "rebuttal").curve(
             "CIFAR-10",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import SEC
+from search_spaces.protocols.ours import IMAGE_FOLDER_SIMCLR, IMAGE_FOLDER_SIMCLR_LONGER
 from search_spaces.protocols.simclr import DIGITS_SIMCLR, GLYPHS_SIMCLR, GLYPHS_SIMCLR_LONGER, SIMCLR, SIMCLR_LONGER
 from tune_dml.space import Arm, CurveReference, Grid, Knob, Protocol, Space, Value
 
@@ -70,5 +71,5 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
     )
 
 
-SPACE = _space("sec_simclr", 100, (GLYPHS_SIMCLR, DIGITS_SIMCLR, *SIMCLR))
-LONGER = _space("sec_simclr_200", 200, (GLYPHS_SIMCLR_LONGER, *SIMCLR_LONGER))
+SPACE = _space("sec_simclr", 100, (GLYPHS_SIMCLR, DIGITS_SIMCLR, IMAGE_FOLDER_SIMCLR, *SIMCLR))
+LONGER = _space("sec_simclr_200", 200, (GLYPHS_SIMCLR_LONGER, IMAGE_FOLDER_SIMCLR_LONGER, *SIMCLR_LONGER))

@@ -55,7 +55,9 @@ class TrialLength:
         if max(self.by_steps.values()) > _FULL:
             return "no method can gain a point more: these pictures are too easy to compare methods by R@1"
         if self.finished:
-            return "half as many steps cost less than a point"
+            best = max(self.by_steps, key=lambda steps: self.by_steps[steps])
+            fell = self.by_steps[best] - self.by_steps[max(self.by_steps)] > _CLOSE
+            return "half as many steps cost less than a point" + (f", but {best} were the best" if fell else "")
         return f"the probe ended before R@1 settled, so {self.steps} steps are a guess"
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spell, values_from
+from tune_dml.planning.checks.effects import added_cell_problems
 from tune_dml.planning.checks.prepare import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, relocate_plan, with_arms_of_files
 from tune_dml.planning.plan import Plan, name_problems
@@ -140,11 +141,11 @@ def extend(
         rule = "a race plans its seeds itself, and compares the values with which it began"
         remedy = "Start the sweep again with larger `max_seeds`, or start a new sweep under another name."
         raise ConfigError(Problem("extend", rule, None, remedy))
+    raise_if_any(added_cell_problems(current, plan))
     notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
     for arm in plan.arms[len(current.arms) :]:
         notes.append(f"arm {arm.name} was added; it trains by {arm.protocol.name if arm.protocol else 'defaults'}")
-    confirmation_seeds = {trial.seed for trial in state.confirmation_trials.values()} & set(plan.seeds)
-    if confirmation_seeds:
+    if confirmation_seeds := {trial.seed for trial in state.confirmation_trials.values()} & set(plan.seeds):
         rule = "seeds of the confirmation must not take part in the selection of the best cells"
         raise ConfigError(option_problem("seeds", rule, sorted(confirmation_seeds), "Choose other seeds."))
     resources = resolve_gpus(state.resources, session.address)

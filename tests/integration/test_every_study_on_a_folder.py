@@ -95,6 +95,26 @@ def test_batches_fit_the_split_that_is_asked_for(root, cache_dir):
     assert "60 cut to the 30 training pictures that every seed has" in plan.origins["batch.batch_size"]
 
 
+@pytest.mark.parametrize(("name", "batch"), [("sec_face", 12), ("sec_simclr", 24)])
+def test_batches_of_every_task_fit_a_folder_of_few_classes(name, batch, root, cache_dir, tmp_path):
+    """Those of face recognition and contrastive learning stayed at 64 and were refused."""
+    for number in range(8):
+        (tmp_path / f"class{number}").symlink_to(root / f"class{number:02}")
+    held_out = {"task.pairs": 20, "task.distractors": [4]} if name == "sec_face" else {}
+    plan = prepare(replace(asked(name, tmp_path, **held_out), seeds=3), cache_dir=cache_dir).plan
+    assert plan.base_settings["batch.batch_size"] == batch
+    assert "64 cut to the" in plan.origins["batch.batch_size"]
+
+
+def test_verification_on_a_small_folder_lasts_more_than_an_epoch_or_two(root, cache_dir):
+    """16 epochs of a folder that is one batch were 16 steps, evaluated once: 60 % where 150 steps reach 70."""
+    checked = prepare(asked("sec_face", root), cache_dir=cache_dir)
+    settings = checked.plan.base_settings
+    assert (settings["training.epochs"], settings["training.steps"], settings["training.eval_every"]) == (None, 300, 75)
+    (note,) = [note for note in checked.notes if "optim.lr and training.steps are those of small networks" in note]
+    assert note.endswith("nothing was measured on these pictures. Compare a few values with `settings`")
+
+
 def test_a_plan_counts_the_classes_whose_pictures_a_batch_repeats(root, cache_dir):
     notes = prepare(asked("sec_losses", root, **{"data.pictures_per_class": 3}), cache_dir=cache_dir).notes
     (note,) = [note for note in notes if note.startswith("Batches repeat pictures")]

@@ -221,8 +221,11 @@ def test_the_user_goes_over_what_travels():
 
 def test_proxies_learn_at_one_rate_whatever_the_networks_rate_is():
     for dataset in ("glyphs", "image_folder", "digits"):
-        settings = planned("mpa_gamma", dataset).base_settings
-        assert settings["optim.lr"] * settings["optim.loss_lr_multiplier"] == pytest.approx(1e-2)
+        for own in ({}, {"optim.lr": 3e-4}, {"optim.lr": 0.01}):  # as `tune-dml init` may choose it
+            settings = planned("mpa_gamma", dataset, **own).base_settings
+            assert settings["optim.lr"] * settings["optim.loss_lr_multiplier"] == pytest.approx(1e-2)
+    both = planned("mpa_gamma", "glyphs", **{"optim.lr": 0.01, "optim.loss_lr_multiplier": 7.0}).base_settings
+    assert both["optim.loss_lr_multiplier"] == 7
 
 
 def test_a_batch_of_ours_is_cut_to_whole_classes_and_says_so():
@@ -252,7 +255,10 @@ def pair_shares(plan):
     return found
 
 
-@pytest.mark.parametrize("space", ["dro_k", "dro_k_inshop", "dro_variants", "dro_runs", "memory_size", "label_noise"])
+WITH_A_FIXED_K = ("dro_k", "dro_k_inshop", "dro_variants", "dro_runs", "dro_chi2", "memory_size", "label_noise")
+
+
+@pytest.mark.parametrize("space", WITH_A_FIXED_K)
 def test_k_is_the_same_share_of_a_batchs_positive_pairs_on_a_folder(space):
     assert pair_shares(planned(space, "image_folder")) == pair_shares(planned(space, "glyphs"))
 
@@ -268,3 +274,11 @@ def test_a_scaled_k_is_said_and_scaled_once():
     assert [cell.settings["loss.k"] for cell in grown.cells[1:]] == [120, 150, 180, 210]
     kept = study_of(Request("dro_k", "cub200", seeds=1))
     assert not [note for note in kept.notes if "K counts pairs" in note]
+
+
+@pytest.mark.parametrize(("space", "longer"), [("sec_simclr_200", 2.0), ("sec_linear_head", 1.5)])
+def test_studies_of_200_and_150_epochs_last_longer_than_that_of_100_on_a_folder_too(space, longer):
+    """On own pictures all three trained 200 steps: the plain cells of the first two were the same trial."""
+    for dataset in ("glyphs", "image_folder"):
+        steps = [planned(name, dataset).base_settings["training.steps"] for name in (space, "sec_simclr")]
+        assert steps[0] == longer * steps[1]

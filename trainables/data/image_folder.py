@@ -206,9 +206,8 @@ class ImageFolder(StoredPictures):
         if links := [path.relative_to(self.root).as_posix() for path in other_files if path.is_dir()]:
             notes.append(f"links to folders inside classes were not followed ({len(links)}): {list_names(links)}")
         if files := [path.name for path in other_files if not path.is_dir()]:
-            notes.append(
-                f"files whose names are not those of pictures were passed over ({len(files)}): {list_names(files)}"
-            )
+            names = list_names(list(dict.fromkeys(files)))
+            notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {names}")
         return notes
 
 

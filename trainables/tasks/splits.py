@@ -174,7 +174,12 @@ def _choose_validation(order: Indices, counts: Indices, fraction: float, folds: 
 
 def _require_classes(train: Indices, validation: Indices, test: Indices, counts: Indices) -> None:
     problems = []
-    remedy = "Use a data set with four or more training classes: two are held out for validation."
+    tested = f", and {len(test)} of the {len(counts.nonzero()[0])} classes are the test half" if len(test) else ""
+    remedy = f"Use a data set with four or more training classes: two are held out for validation{tested}."
+    if min(len(np.union1d(train, validation)), int((counts[test[test < len(counts)]] >= 2).sum())) >= 2:
+        remedy += " Or set data.split=paper_test_selection, which validates on the test half."
+    if len(validation) < 2 < len(train):
+        remedy = "Deal the training classes into fewer folds."
     if len(validation) > 2:
         remedy = "Use a data set with more classes, or a smaller validation fraction."
     if len(train) < 2:

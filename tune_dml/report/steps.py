@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError
+from tune_dml.planning.checks.effects import added_cell_problems
 from tune_dml.record.origin.commands import command, is_program, program, storage_option
 from tune_dml.record.results import Results
 from tune_dml.space import Value
@@ -155,7 +156,7 @@ def extend(
         extended = plan.extend(seeds=range(seeds), values=written, num_samples=num_samples)
     except ConfigError:
         return ()
-    if extended.identity() == plan.identity():
+    if extended.identity() == plan.identity() or added_cell_problems(plan, extended):
         return ()
     parts = [f"--seeds {seeds}"] if seeds else []
     parts += [f"--add {path}={','.join(map(value_text, listed))}" for path, listed in written.items()]

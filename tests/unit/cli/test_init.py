@@ -68,7 +68,16 @@ def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command
     write_pictures(tmp_path / "few", 6)
     code, _, err = command_line("init", "few", "--no-probe")
     assert (code, "training needs at least 2 classes" in err) == (1, True)
+    assert "two are held out for validation, and 3 of the 6 classes are the test half" in err
+    assert "Or set data.split=paper_test_selection" in err
     assert not (tmp_path / "few.yaml").exists()
+
+
+def test_a_folder_to_write_to_that_is_missing_is_said_before_the_probe(command_line, tmp_path):
+    write_pictures(tmp_path / "few", 8)
+    code, _, err = command_line("init", "few", "-o", "nowhere/few.yaml")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "nowhere: the folder of the sweep file must exist. Create it, or change -o." in err
 
 
 def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_say_why(command_line, tmp_path, monkeypatch, cache_dir):
@@ -97,6 +106,13 @@ def test_training_has_settled_where_half_as_many_steps_cost_less_than_a_point(va
     assert trial_length._is_close(values) is settled
 
 
+def test_a_probe_whose_figures_fall_says_so():
+    fell = trial_length.TrialLength(1e-3, 200, {1e-3: 58.3}, 50, {50: 58.3, 100: 25.0, 200: 25.0}, True)
+    assert fell.reason.endswith("25.0 after 200; half as many steps cost less than a point, but 50 were the best.")
+    rose = trial_length.TrialLength(1e-3, 200, {1e-3: 24.0}, 50, {50: 24.0, 100: 25.0, 200: 25.2}, True)
+    assert rose.reason.endswith("25.2 after 200; half as many steps cost less than a point.")
+
+
 @pytest.mark.parametrize("name", ["2024", 'my #1: it\'s a "test"'])
 def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(command_line, tmp_path, name):
     write_pictures(tmp_path / name, 8)
@@ -109,6 +125,9 @@ def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(comm
     words = shlex.split(line.removeprefix("# "), comments=False)
     assert words[words.index("--data-root") + 1] == name
     assert "data.skip_corrupt=true" in words
+    assert {"training.steps=300", "training.eval_every=150"} <= set(
+        words
+    )  # else no answer knows whether training ended
 
 
 def test_the_next_command_names_the_file_where_it_lies(command_line, tmp_path):

@@ -91,6 +91,11 @@ def test_a_smaller_fraction_is_advised_where_it_helps():
         class_disjoint_split(_labels([3] * 6), [0, 1], seed=0, validation_fraction=0.9)
 
 
+def test_fewer_folds_are_advised_where_they_help():
+    with pytest.raises(ConfigError, match="into fewer folds"):
+        class_disjoint_split(_labels([3] * 12), range(6, 12), seed=0, folds=6)
+
+
 def test_wrong_arguments_are_refused_together():
     labels = _labels([3] * 10)
     with pytest.raises(ConfigError) as error:

@@ -212,3 +212,13 @@ def test_nt_xent_with_a_tiny_temperature_is_finite_in_float32():
     value = build_loss("nt_xent", temperature=1e-4)(embeddings, torch.arange(6).repeat(2))
     assert value.isfinite()
     assert torch.autograd.grad(value, embeddings)[0].isfinite().all()
+
+
+def test_a_flat_side_of_the_binomial_loss_keeps_its_digits_in_float32():
+    """Its steepness came from the sum and the difference of both: 2e-4 off at 0.01 beside 40, 10 % at 0.01 beside 1e4."""
+    embeddings = raw()
+    for beta_neg in (40.0, 1e4):
+        loss = build_loss("binomial", beta_pos=0.01, beta_neg=beta_neg)
+        torch.testing.assert_close(
+            loss(embeddings.float(), LABELS).double(), loss(embeddings, LABELS), rtol=1e-6, atol=0
+        )

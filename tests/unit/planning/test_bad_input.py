@@ -238,6 +238,9 @@ def test_every_k_above_the_pairs_of_a_batch_is_one_k():
         ({"loss.proxies_per_class": 1, "loss.tau": 0.2}, {"loss.tau": 1.0}),
         ({"memory.size": 0, "memory.start": 0}, {"memory.start": 50}),
         ({"regularizer.eta": 0.0, "regularizer.schedule": "constant"}, {"regularizer.schedule": "linear"}),
+        ({"loss.ipv_weight": 0, "loss.ipv_epsilon": 0.01}, {"loss.ipv_epsilon": 0.1}),
+        ({"loss.samples": None, "loss.sampling_seed": 0}, {"loss.sampling_seed": 1}),
+        ({"data.folds": None, "data.fold": 0}, {"data.fold": 1}),
     ],
 )
 def test_settings_that_change_nothing_are_left_out_and_others_are_not(one, other):
@@ -252,6 +255,10 @@ def test_the_rate_of_proxies_is_said_where_it_is_not_the_papers():
     (note,) = [note for note in idle_value_notes(plan) if "proxies learn at" in note]
     assert note.startswith("mpa_gamma: proxies learn at 0.2, but at 0.01 in paper: MPA")
     assert not idle_value_notes(make_plan(study_of(Request("mpa_gamma", "glyphs", seeds=1))))
+    tuned = Request("mpa_gamma", "glyphs", seeds=1, tune={"optim.lr": (0.002, 0.02)})
+    (note,) = [note for note in idle_value_notes(make_plan(study_of(tuned))) if "proxies learn at" in note]
+    assert note.startswith("mpa_gamma: proxies learn at 0.1, and at 0.01 in paper: MPA")
+    assert note.endswith("their rate moves with optim.lr=0.02")
 
 
 @pytest.mark.parametrize("settings", [{}, {"optim.freeze_backbone_epochs": 1.0}, {"optim.freeze_backbone_steps": 25}])

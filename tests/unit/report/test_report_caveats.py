@@ -186,6 +186,18 @@ def test_collapsed_trials_are_in_the_answer(tmp_path):
     )
 
 
+def test_longer_training_is_not_advised_where_most_trials_collapsed(tmp_path):
+    lost = {
+        (f"rho={rho:g}", seed): ("diverged", "the embeddings collapsed by the end") for rho in STEEP for seed in (0, 1)
+    }
+    found = with_floors(bare_sweep(tmp_path / "toy", space=rho_space(published=()), failures=lost), 99.0)
+    found = replace(found, provenance={"argv": ["tune-dml", "sweep", "sec_rho"]})
+    steps = [step for section in answers(analyse(found), traces=False) for step in section.steps]
+    assert "whether longer training beats raw pixels" not in [step.settles for step in steps]
+    (sentence,) = [s for s in summary(found).answer.sentences if "collapsed" in s]
+    assert sentence.endswith(" A smaller optim.lr may help.")
+
+
 def test_heads_on_stored_features_say_that_the_backbone_was_frozen(results):
     heads = replace(results, plan=replace(results.plan, dataset="features"))
     said = [section.headline for section in answers(analyse(heads)) if "backbone was frozen" in section.headline]

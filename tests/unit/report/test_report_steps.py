@@ -200,6 +200,14 @@ def test_what_the_plan_refuses_is_not_advised(tmp_path):
     assert extend(results, "whatever", 1, seeds=2) == ()  # it has three
 
 
+def test_a_value_without_an_effect_is_not_advised(tmp_path):
+    batch = {"loss.name": "dro_topk", "batch.batch_size": 6, "batch.instances_per_class": 3}  # of 15 pairs
+    space = replace(space_of(Knob("loss.k", Grid((4, 15)))), fixed=batch)
+    results = bare_sweep(tmp_path / "my_sweep", space=space, means={4: 60.0, 15: 70.0}, baseline=None)
+    assert extend(results, "whatever", 1, values={"loss.k": (30,)}) == ()
+    assert len(extend(results, "whatever", 1, values={"loss.k": (8,)})) == 1
+
+
 def test_a_race_is_not_extended(tmp_path):
     results = written(tmp_path, "flat")
     Driver(results.folder, results.plan).event("race", margin=1.0, max_seeds=10, budget=None)

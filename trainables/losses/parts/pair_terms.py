@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -76,7 +77,7 @@ class Binomial:
     def __call__(self, pairs: Pairs) -> PairTerms:
         """Return the losses and their slopes -2 z sigmoid(b z (threshold - S))."""
         signs = _signs(pairs)
-        scale = signs * ((self.beta_neg + self.beta_pos) / 2) + (self.beta_neg - self.beta_pos) / 2  # b (-z)
+        scale = torch.where(pairs.negative, self.beta_neg * signs, self.beta_pos * signs)  # b (-z)
         exponent = (pairs.similarity - self.threshold).mul_(scale)
         # softplus turns linear above its threshold; at 50 that is exact in double precision too.
         losses = nn.functional.softplus(exponent, threshold=50).mul_(signs).div_(scale).mul_(2)

@@ -109,21 +109,30 @@ class Entropic(UncertaintySet):
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         """Compute the log-sum-exp relative to the maximum: finite for any finite l / gamma."""
-        # Above 1, gamma multiplies the rounding of a logarithm near 0: at 1e6 float32 would lose every digit.
+        # Above 1, gamma multiplies the rounding of a logarithm near 0: at 1e6 float32 would lose every digit,
+        # at 1e12 float64 the fourth.
         exact = losses.double() if self.gamma > 1 else losses
         scaled = torch.where(mask, exact / self.gamma, -torch.inf)
         top = scaled.amax(dim=1, keepdim=True)
         # A group without pairs has no maximum; with 0 its weights are 0.
         top = top.clamp_min_(0) if self.null else top.masked_fill_(top == -torch.inf, 0)
-        p = scaled.sub_(top).exp_()
+        scaled = scaled.sub_(top)
+        flat = self._log_mean(scaled, mask, top) if self.gamma > 1 and not self.counting else None
+        p = scaled.exp_()
         total = p.sum(dim=1, keepdim=True)
         # A total is at least exp(0) in every group that has pairs.
         total = total.add_(torch.exp(-top)) if self.null else total.clamp_min_(1)
         value = total.log().add_(top)
         if not self.counting:
             count = mask.sum(dim=1, keepdim=True) + int(self.null)
-            value -= count.clamp_min(1).to(value.dtype).log()
+            value = value - count.clamp_min(1).to(value.dtype).log() if flat is None else flat.add_(top)
         return WorstCase((value.squeeze(1) * self.gamma).to(losses.dtype), p.div_(total).to(losses.dtype))
+
+    def _log_mean(self, shifted: Tensor, mask: Tensor, top: Tensor) -> Tensor:
+        """Return the log of the mean of e^x: by e^x - 1, which keeps its digits near x = 0."""
+        excess = shifted.expm1().masked_fill_(~mask, 0).sum(dim=1, keepdim=True)
+        count = mask.sum(dim=1, keepdim=True) + int(self.null)
+        return (excess + torch.expm1(-top) * int(self.null)).div_(count.clamp_min(1)).log1p_()
 
 
 @dataclass(frozen=True)

@@ -43,13 +43,13 @@ def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> 
     """Note settings that keep general values, because no brief training on the user's pictures has chosen them."""
     chosen = {*space.fixed, *settings, *(knob.path for knob in space.knobs)}
     missing = [path for path in _MEASURED_SETTINGS if path not in chosen]
-    if dataset != "image_folder" or "task.name" in chosen or "data.root" not in settings or not missing:
+    if dataset != "image_folder" or "data.root" not in settings or not missing:
         return ()
     verb = "have general values" if len(missing) > 1 else "has a general value"
-    return (
-        f"{' and '.join(missing)} {verb} for small networks: nothing was measured on these pictures. "
-        f"`tune-dml init {settings['data.root']}` trains briefly and proposes values for {spell('settings')}",
-    )
+    probe = f"`tune-dml init {settings['data.root']}` trains briefly and proposes values for {spell('settings')}"
+    if "task.name" in chosen:  # `init` trains for retrieval
+        probe = f"Compare a few values with {spell('settings')}"
+    return (f"{' and '.join(missing)} {verb} for small networks: nothing was measured on these pictures. {probe}",)
 
 
 def _fit_batches(space: Space, values: Sequence[int], part: TrainingPart) -> Space:

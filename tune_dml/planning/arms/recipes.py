@@ -15,6 +15,7 @@ from tune_dml.catalogue import recipes
 from tune_dml.planning.arms.protocol_choice import protocol_layer
 from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.space import Protocol, SourcedSettings, Value
+from tune_dml.text import is_number
 
 _BATCH, _PER_CLASS, _SAMPLER = "batch.batch_size", "batch.instances_per_class", "batch.sampler"
 _TASK = "task.name"
@@ -25,7 +26,11 @@ CUT = " cut to "
 
 
 def method_layers(
-    protocol: Protocol | None, loss: Value = None, between: Sequence[Layer] = (), part: TrainingPart | None = None
+    protocol: Protocol | None,
+    loss: Value = None,
+    between: Sequence[Layer] = (),
+    part: TrainingPart | None = None,
+    lr: Value = None,
 ) -> list[Layer]:
     """Return the layers of a loss on a data set; later ones win: recipe, study and arm, protocol.
 
@@ -34,12 +39,13 @@ def method_layers(
         loss: the trained loss; None means that of the protocol or the defaults.
         between: the settings stated for study and arm (`stated_layers`).
         part: sizes of the training part, which limit the batches of our protocols; None if unknown.
+        lr: the learning rate that replaces the protocol's, if any; proxies keep their own.
     """
     protocol_settings = {} if protocol is None else protocol.settings
     chosen = str(loss or protocol_settings.get("loss.name") or _default("loss.name"))
     printed = protocol is not None and protocol.origin == "paper"
-    lr = None if printed else float(protocol_settings.get("optim.lr", _default("optim.lr")))
-    layers = [*_recipe_layers(chosen, lr), *between]
+    lr = lr if is_number(lr) and lr > 0 else protocol_settings.get("optim.lr", _default("optim.lr"))
+    layers = [*_recipe_layers(chosen, None if printed else float(str(lr))), *between]
     layers += [] if protocol is None else [protocol_layer(protocol)]
     return layers + _fitting_batch(layers, protocol, part)
 
@@ -71,7 +77,7 @@ def _fitting_batch(layers: Sequence[Layer], protocol: Protocol | None, part: Tra
         size = drawn * per_class
         classes = "whole classes" if drawn == batch // per_class else f"the {drawn} training classes"
         fitting = f"{classes} of {per_class}"
-    elif settings[_SAMPLER] == "random" and settings[_TASK] == "retrieval" and part:  # other tasks split differently
+    elif settings[_SAMPLER] == "random" and part and settings[_TASK] == part.task:  # other tasks split differently
         size = min(batch, part.fewest)
         fitting = f"the {size} training pictures that every seed has"
     else:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from trainables.config import Settings, canonical
-from trainables.errors import Problem
-from trainables.option_names import spell
+from trainables.errors import ConfigError, Problem
+from trainables.option_names import option_place, spell
 from tune_dml.catalogue import recipes
 from tune_dml.planning.arms.pair_counts import positive_pairs
 from tune_dml.planning.cells import Cell, PlannedArm
@@ -14,36 +17,92 @@ from tune_dml.planning.plan import Plan
 from tune_dml.space import Grid
 from tune_dml.text import joined
 
-_SINGLE_PROXY = ("loss.tau", "loss.gamma")
+if TYPE_CHECKING:
+    from trainables.data.base import Pictures
+
+_Digests = Mapping[int, str]
+_UNKNOWN: _Digests = MappingProxyType({})
+_IDLE: Sequence[tuple[str, object, tuple[str, ...]]] = (
+    ("regularizer.name", "none", ("regularizer.",)),
+    ("regularizer.eta", 0, ("regularizer.",)),
+    ("memory.size", 0, ("memory.",)),
+    ("batch.sampler", "random", ("batch.instances_per_class",)),
+    ("loss.proxies_per_class", 1, ("loss.tau", "loss.gamma")),
+    ("loss.base", "binomial", ("loss.margin",)),
+    ("loss.base", "margin", ("loss.beta_",)),
+    ("loss.ipv_weight", 0, ("loss.ipv_epsilon",)),
+    ("loss.samples", None, ("loss.sampling_seed",)),
+    ("data.split", "paper_test_selection", ("data.validation_fraction", "data.fold")),
+    ("data.folds", None, ("data.fold",)),
+    ("model.backbone", "identity", ("optim.backbone_lr_multiplier", "optim.freeze_backbone_")),
+)
+"""Setting, value, and the beginnings of the settings that have no effect at this value."""
+_SAME: Mapping[tuple[str, str, object], Mapping[str, object]] = {
+    ("sec", "regularizer.rho", 0): {"regularizer.name": "sec_fixed", "regularizer.mu": "first_batch"},
+    ("sec_fixed", "regularizer.mu", 0): {"regularizer.name": "l2"},
+}
+"""Regularizer, knob and value -> the settings that it equals (docs/specification.md, 1.2 and identity 3)."""
+_DRAWN = ("data.pictures_per_class", "data.long_tail", "data.label_noise")
 _FAR = 3.0  # ratio to the recipe's rate beyond which a note follows
 
 
 def effective_settings(settings: Settings) -> dict[str, object]:
     """Return the settings that affect a trial; cells with equal effective settings train equal trials."""
     effective = dict(settings)
-    if effective.get("regularizer.name") == "none" or effective.get("regularizer.eta") == 0:
-        effective = _drop(effective, "regularizer.")
-    if effective.get("memory.size") == 0:
-        effective = _drop(effective, "memory.")
-    if effective.get("batch.sampler") == "random":
-        effective = _drop(effective, "batch.instances_per_class")
-    if effective.get("loss.proxies_per_class") == 1:
-        effective = _drop(effective, *_SINGLE_PROXY)
+    if (capacity := _used_memory(effective)) is not None:
+        effective["memory.size"] = capacity
+    for path, value, idle in _IDLE:
+        if path in effective and effective[path] == value:
+            effective = _drop(effective, *idle)
+    if effective.get("data.folds") is not None:
+        effective = _drop(effective, "data.validation_fraction")
     if (pairs := _max_pairs(effective)) is not None and "loss.k" in effective:
         effective["loss.k"] = min(effective["loss.k"], pairs)
     return effective
 
 
-def equal_trial_problems(plan: Plan) -> list[Problem]:
-    """Return problems of arms whose cells all equal cells of another arm, and of knobs without effect."""
-    groups = _group_equal(plan.cells)
+def training_digests(plan: Plan, pictures: Pictures | None) -> dict[int, str]:
+    """Return cell -> digest of its training pictures and labels if cells thin or relabel them; else empty."""
+    if pictures is None or not any(cell.settings.get(path) for cell in plan.cells for path in _DRAWN):
+        return {}
+    known: dict[str, str] = {}
+    shapes = {cell.index: canonical([cell.config.data.flat, cell.config.seeds.flat]) for cell in plan.cells}
+    for cell in plan.cells:
+        if shapes[cell.index] not in known:
+            known[shapes[cell.index]] = _training_digest(cell, plan.seeds, pictures)
+    return {index: known[shape] for index, shape in shapes.items() if known[shape]}
+
+
+def _training_digest(cell: Cell, seeds: Sequence[int], pictures: Pictures) -> str:
+    """Return a digest of what a cell trains on under all seeds; empty if its split cannot be drawn, which is refused."""
+    from trainables.tasks import task_of  # brings torch along
+
+    digest = hashlib.sha256()
+    for seed in seeds:
+        task = task_of(cell.config.model_copy(update={"seed": seed}))
+        try:
+            split = task.split(pictures)
+        except ConfigError:
+            return ""
+        digest.update(split.train.tobytes() + task.training_labels(pictures, split).tobytes())
+    return digest.hexdigest()
+
+
+def equal_trial_problems(plan: Plan, digests: _Digests = _UNKNOWN) -> list[Problem]:
+    """Return problems of arms whose cells all equal cells of another arm, and of knobs without effect.
+
+    `digests` holds the digest of each cell's training data, where known (`training_digests`).
+    """
+    groups = _group_equal(plan.cells, digests)
     problems = []
     for arm in plan.arms:
         own = [cell for cell in plan.cells if cell.arm == arm.name]
         if not own and plan.search.method == "grid":
             rule = f"every cell of {arm.name} trains the same trial as a cell of the arms before it"
             problems.append(_redundant_arm(plan, rule, "it"))
-        equal_cells = [next((c for c in groups[_effective_key(cell)] if c.arm != arm.name), None) for cell in own]
+        equal_cells = [
+            next((c for c in groups[_effective_key(cell, digests)] if c.arm != arm.name), None) for cell in own
+        ]
         names = [arm.name for arm in plan.arms]
         equal = equal_cells[0] if own and all(equal_cells) else None
         if equal is not None and names.index(arm.name) > names.index(equal.arm):
@@ -53,17 +112,32 @@ def equal_trial_problems(plan: Plan) -> list[Problem]:
             problems.append(_redundant_arm(plan, rule, "one"))
         for knob in arm.knobs:
             values = knob.domain.values if isinstance(knob.domain, Grid) else ()
-            if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path):
+            if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path, digests):
                 rule = f"{knob.path} changes nothing{_reason(own[0].settings, knob.path)}: its values train one trial"
                 remedy = "Leave it out, or give it values that have an effect."
                 problems.append(Problem(plan.space.location(arm=arm.name), rule, list(values), remedy))
     return problems
 
 
-def idle_value_notes(plan: Plan) -> list[str]:
+def added_cell_problems(begun: Plan, extended: Plan) -> list[Problem]:
+    """Refuse added cells that train the trial of another cell."""
+    if len(extended.cells) == len(begun.cells):
+        return []
+    problems = []
+    for first, *others in _group_equal(extended.cells, _UNKNOWN).values():
+        for cell in others:
+            if cell.index >= len(begun.cells):
+                changed = f"{_difference(first, cell)} changes nothing there"
+                rule = f"{cell.label} trains the same trial as {first.label}: {changed}"
+                place = option_place("values" if cell.arm in {arm.name for arm in begun.arms} else "arms")
+                problems.append(Problem(place, rule, None, "Leave it out."))
+    return problems
+
+
+def idle_value_notes(plan: Plan, digests: _Digests = _UNKNOWN) -> list[str]:
     """Note cells that train equal trials, and settings far from the ones that the method's source uses."""
     notes = []
-    for cells in _group_equal(plan.cells).values():
+    for cells in _group_equal(plan.cells, digests).values():
         if len(cells) > 1:
             names = joined([cell.label for cell in cells])
             notes.append(f"{names} train one trial: {_difference(cells[0], cells[1])} changes nothing there")
@@ -74,16 +148,20 @@ def _rate_notes(plan: Plan) -> list[str]:
     """Note arms of our protocols whose proxies learn at a rate far from their recipe's."""
     notes = []
     for arm, usual, source in _arms_with_proxies(plan):
-        settings = arm.base_settings
-        if not {"optim.lr", "optim.loss_lr_multiplier"} <= settings.keys():
+        found = [cell.settings for cell in plan.cells if cell.arm == arm.name] or [arm.base_settings]
+        rates = {
+            each["optim.lr"] * each["optim.loss_lr_multiplier"]: each["optim.lr"]
+            for each in found
+            if {"optim.lr", "optim.loss_lr_multiplier"} <= each.keys()
+        }
+        far = {rate: lr for rate, lr in rates.items() if not usual / _FAR < rate < usual * _FAR}
+        if not far:
             continue
-        rate = settings["optim.lr"] * settings["optim.loss_lr_multiplier"]
-        if not usual / _FAR < rate < usual * _FAR:
-            ratio = spell("settings", {"optim.loss_lr_multiplier": f"{usual / settings['optim.lr']:g}"})
-            notes.append(
-                f"{arm.name or plan.space.name}: proxies learn at {rate:.2g}, but at {usual:g} in {source}; "
-                f"use {ratio} for that rate"
-            )
+        fix = f"use {spell('settings', {'optim.loss_lr_multiplier': f'{usual / min(far.values()):g}'})} for that rate"
+        if len(rates) > 1:
+            fix = f"their rate moves with optim.lr={' and '.join(f'{lr:g}' for lr in far.values())}"
+        learnt = " and ".join(f"{rate:.2g}" for rate in far)
+        notes.append(f"{arm.name or plan.space.name}: proxies learn at {learnt}, but at {usual:g} in {source}; {fix}")
     return notes
 
 
@@ -144,14 +222,39 @@ def _drop(settings: Settings, *beginnings: str) -> dict[str, object]:
     return {path: value for path, value in settings.items() if not path.startswith(beginnings)}
 
 
-def _effective_key(cell: Cell) -> str:
-    return canonical(effective_settings(cell.settings))
+def _used_memory(settings: Settings) -> int | None:
+    """Return how many pictures a memory holds at the last step; None if there is none, or epochs set the length."""
+    steps = settings.get("training.steps")
+    if not settings.get("memory.size") or not steps or settings.get("training.epochs") is not None:
+        return None
+    batches = max(0, int(steps) - 1 - int(settings["memory.start"]))
+    return min(int(settings["memory.size"]), batches * int(settings["batch.batch_size"]))
 
 
-def _group_equal(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+def _effective_key(cell: Cell, digests: _Digests) -> str:
+    settings = effective_settings(cell.settings)
+    if not _loss_trains(str(settings.get("loss.name"))):
+        settings = _drop(settings, "optim.loss_")
+    for (name, path, value), same in _SAME.items():
+        if settings.get("regularizer.name") == name and settings[path] == value:
+            settings = {**_drop(settings, path), **same}
+    if cell.index in digests:
+        settings = {**_drop(settings, *_DRAWN), "data": digests[cell.index]}
+    return canonical(settings)
+
+
+def _loss_trains(name: str) -> bool:
+    """Return whether a loss may have parameters: proxies, class weights, or those of another package."""
+    from trainables.losses import LOSSES  # imports torch
+
+    loss = LOSSES.get(name)
+    return loss is None or loss.counts_classes or not loss.__module__.startswith("trainables.")
+
+
+def _group_equal(cells: Sequence[Cell], digests: _Digests) -> dict[str, list[Cell]]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(_effective_key(cell), []).append(cell)
+        groups.setdefault(_effective_key(cell, digests), []).append(cell)
     return groups
 
 
@@ -160,19 +263,19 @@ def _redundant_arm(plan: Plan, rule: str, pronoun: str) -> Problem:
     return Problem(plan.space.location("arms"), rule, None, remedy)
 
 
-def _is_idle(cells: Sequence[Cell], path: str) -> bool:
+def _is_idle(cells: Sequence[Cell], path: str, digests: _Digests) -> bool:
     """Return whether cells that differ only in this knob train equal trials."""
     alike: dict[str, list[str]] = {}
     for cell in cells:
         other_knobs = canonical({name: value for name, value in cell.knobs.items() if name != path})
-        alike.setdefault(other_knobs, []).append(_effective_key(cell))
+        alike.setdefault(other_knobs, []).append(_effective_key(cell, digests))
     return all(len(keys) > 1 and len(set(keys)) == 1 for keys in alike.values())
 
 
 def _reason(settings: Settings, path: str) -> str:
     if path == "loss.k" and (pairs := _max_pairs(settings)) is not None:
         return f" above {pairs}, in batches with {positive_pairs(settings)} positive pairs"
-    return ""
+    return " in these training classes" if path in _DRAWN else ""
 
 
 def _difference(first: Cell, second: Cell) -> str:

@@ -20,7 +20,7 @@ from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.arms.recipes import CUT
 from tune_dml.planning.checks.data import SweepData, data_problems
 from tune_dml.planning.checks.dry_run import dry_run
-from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes
+from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes, training_digests
 from tune_dml.planning.files.program_space import metric_problems
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request, names_of
@@ -89,9 +89,7 @@ def prepare(
             *_comparison_notes(plan),
             *_stopping_notes(plan),
         ]
-        notes += idle_value_notes(plan)
-        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan)]
-        problems += [*equal_trial_problems(plan), *other_problems]
+        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan), *other_problems]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
@@ -100,6 +98,9 @@ def prepare(
             pictures = data.training.prepare(progress) if is_readable else data.training.listed()
         except ConfigError as error:
             problems += error.problems
+        digests = training_digests(plan, pictures)
+        notes += idle_value_notes(plan, digests)
+        problems += equal_trial_problems(plan, digests)
         trial = dry_run(plan, pictures, build=decode and not problems, micro_batch=micro_batch)
         raise_if_any([*problems, *trial.problems])
         plan = replace(plan, data_digest=digest)
@@ -156,7 +157,8 @@ def _shortened_notes(plan: Plan) -> list[str]:
     """Note that the first evaluation moves to the end of a training that is shorter than its interval."""
     shorter = [arm for arm in plan.main_arms if arm.origins.get("training.eval_every") == FOLLOWS_LENGTH]
     every = {arm.base_settings["training.eval_every"] for arm in shorter}
-    return [f"training.eval_every={value}, where training ends" for value in sorted(every)]
+    why = "one evaluation cannot show whether training had converged"
+    return [f"training.eval_every={value}, where training ends: {why}" for value in sorted(every)]
 
 
 def _cut_batch_notes(plan: Plan) -> list[str]:

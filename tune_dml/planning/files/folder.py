@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from trainables.errors import ConfigError
 from trainables.files import expand_home
+from tune_dml.catalogue import RETRIEVAL
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
     from trainables.data.base import Labels
 
+_CONTRASTIVE = "contrastive"
 _FOLDER, _FEATURES = "image_folder", "features"
 _SPLIT = ("validation_fraction", "folds", "fold", "split")
 
@@ -28,10 +30,12 @@ class TrainingPart:
     """Number of pictures of the largest class."""
     fewest: int
     """Number of pictures of the smallest training part of any seed."""
+    task: str = RETRIEVAL
+    """The task whose split this is."""
 
 
-def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
-    """Return the sizes of the part of a folder or of stored features that a trial trains on.
+def training_part(dataset: str, settings: Mapping[str, Value], task: str = RETRIEVAL) -> TrainingPart | None:
+    """Return the sizes of the part of a folder or of stored features that a trial of a task trains on.
 
     Return None for other data sets, and for a folder that cannot be listed or split; the data check reports it.
     """
@@ -40,20 +44,24 @@ def training_part(dataset: str, settings: Mapping[str, Value]) -> TrainingPart |
         return None
     import numpy as np
 
-    from trainables.tasks.splits import class_disjoint_split
+    from trainables.tasks.splits import class_disjoint_split, shared_class_split
 
     chosen = {name: value for name in _SPLIT if (value := settings.get(f"data.{name}")) is not None}
     if "split" in chosen:
         chosen["protocol"] = chosen.pop("split")
     try:
         labels, test = _classes(dataset, expand_home(str(root)), settings.get("data.split_file"))
-        split = class_disjoint_split(labels, test, seed=0, **chosen)  # type: ignore[arg-type]
+        if task == _CONTRASTIVE:
+            shared = {name: value for name, value in chosen.items() if name in {"validation_fraction", "protocol"}}
+            split, test = shared_class_split(labels, seed=0, **shared), ()  # type: ignore[arg-type]
+        else:
+            split = class_disjoint_split(labels, test, seed=0, **chosen)  # type: ignore[arg-type]
     except (ConfigError, ValueError, TypeError, OSError):
         return None
     _, counts = np.unique(labels[split.train], return_counts=True)
-    sizes = np.bincount(labels)[np.setdiff1d(labels, test)]
+    sizes = counts if task == _CONTRASTIVE else np.bincount(labels)[np.setdiff1d(labels, test)]
     limited = np.minimum(sizes, int(str(settings.get("data.pictures_per_class") or sizes.max())))
-    return TrainingPart(len(counts), int(counts.max()), int(np.sort(limited)[: len(counts)].sum()))
+    return TrainingPart(len(counts), int(counts.max()), int(np.sort(limited)[: len(counts)].sum()), task)
 
 
 def _classes(dataset: str, root: Path, split_file: Value) -> tuple[Labels, tuple[int, ...]]:

@@ -55,6 +55,8 @@ def below_floors(analysis: Analysis) -> Section | None:
         f"No configuration beats {name}{untrained} ({number(highest)}): "
         f"the best, {prose_label(best.label)}, reaches {number(best.mean)}."
     )
+    if _mostly_collapsed(analysis):  # longer training would collapse again
+        return _warning(sentence)
     settles = f"whether longer training beats {name}"
     return replace(_warning(sentence), steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
 
@@ -147,7 +149,13 @@ def collapsed(analysis: Analysis) -> Section | None:
     where = ", ".join(f"{cell.label}: {number} of {len(cell.trials)}" for cell, number in cells)
     verb = "has" if count == 1 else "have"
     trials = counted(len(analysis.results.trials), "trial")
-    return _warning(f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).")
+    advice = " A smaller optim.lr may help." if _mostly_collapsed(analysis) else ""
+    return _warning(f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).{advice}")
+
+
+def _mostly_collapsed(analysis: Analysis) -> bool:
+    """Return whether at least half of the trials collapsed."""
+    return 2 * sum(len(_collapsed_trials(cell)) for cell in analysis.cells) >= len(analysis.results.trials)
 
 
 @question(order=399)

@@ -1,0 +1,104 @@
+"""Values without an effect are refused or named before training."""
+
+import pytest
+from helpers.toys import plan_of, space_of
+from PIL import Image
+
+from trainables.errors import ConfigError
+from tune_dml.planning.checks.effects import added_cell_problems, effective_settings, equal_trial_problems
+from tune_dml.planning.checks.prepare import prepare
+from tune_dml.planning.request import Request
+from tune_dml.space import Arm, Grid, Knob
+
+SHORT = {
+    "loss.name": "triplet",
+    "training.steps": 4,
+    "training.eval_every": 2,
+    "batch.batch_size": 6,
+    "batch.instances_per_class": 3,
+}
+
+
+def refused(knob, values, fixed):
+    plan = plan_of(space=space_of(arms=(Arm("arm", {}, own_knobs=(Knob(knob, Grid(values)),)),), fixed=SHORT | fixed))
+    return [str(problem) for problem in equal_trial_problems(plan)]
+
+
+TOPK = {"loss.name": "dro_topk", "loss.k": 4}
+
+
+@pytest.mark.parametrize(
+    ("knob", "values", "fixed", "used"),
+    [
+        ("loss.margin", (0.1, 0.2), {**TOPK, "loss.base": "binomial"}, {"loss.base": "margin"}),
+        ("loss.beta_pos", (1.0, 2.0), TOPK, {"loss.base": "binomial"}),
+        ("loss.ipv_epsilon", (0.01, 0.1), {"loss.name": "tuplet_margin", "loss.ipv_weight": 0}, {"loss.ipv_weight": 1}),
+        ("loss.sampling_seed", (0, 1), {"loss.name": "dro_kl", "loss.gamma": 0.3}, {"loss.samples": 5}),
+        ("optim.loss_lr_multiplier", (10.0, 100.0), {}, {"loss.name": "proxy_anchor"}),
+        ("data.fold", (0, 1), {}, {"data.folds": 2}),
+        ("data.validation_fraction", (0.2, 0.5), {"data.folds": 2}, {"data.folds": None}),
+        ("memory.start", (3, 9), {"memory.size": 6}, {"training.steps": 8}),
+        ("memory.size", (18, 36), {}, {"training.steps": 5}),
+    ],
+)
+def test_a_knob_without_an_effect_is_refused_and_one_with_an_effect_is_not(knob, values, fixed, used):
+    (problem,) = refused(knob, values, fixed)
+    assert f"{knob} changes nothing: its values train one trial" in problem
+    assert refused(knob, values, fixed | used) == []
+
+
+def test_a_memory_that_never_fills_is_no_memory():
+    late = Arm("memory", {"memory.size": 160, "memory.start": 50})
+    plan = plan_of(space=space_of(arms=(Arm("plain", {"memory.size": 0}), late), fixed=SHORT))
+    (problem,) = equal_trial_problems(plan)
+    assert "memory trains the same trial as plain: memory.size=160 and memory.start=50 changes nothing" in str(problem)
+    in_epochs = {"memory.size": 160, "memory.start": 50, "training.steps": 4, "training.epochs": 9.0}
+    assert effective_settings(in_epochs) == in_epochs
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"regularizer.name": "l2"}, {"regularizer.name": "sec_fixed", "regularizer.mu": 0.0}),
+        ({"regularizer.name": "sec_fixed", "regularizer.mu": "first_batch"}, {"regularizer.rho": 0.0}),
+    ],
+)
+def test_regularizers_that_are_the_same_are_refused_as_two_arms(one, other):
+    arms = (Arm("one", one), Arm("other", {"regularizer.name": "sec", **other}))
+    fixed = {**SHORT, "regularizer.eta": 1.0}
+    (problem,) = equal_trial_problems(plan_of(space=space_of(arms=arms, fixed=fixed)))
+    assert "other trains the same trial as one" in str(problem)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Eight classes of two pictures."""
+    folder = tmp_path_factory.mktemp("drawn")
+    for number in range(16):
+        path = folder / f"class{number // 2}" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (16, 16), (9 * number, 99, 0)).save(path)
+    return {"data.root": str(folder), "data.size": 16}
+
+
+def test_a_tail_that_drops_no_picture_is_refused(root, cache_dir):
+    with pytest.raises(ConfigError, match="long_tail changes nothing in these training classes: its values train one"):
+        prepare(Request("long_tail", "image_folder", settings=root), cache_dir=cache_dir)
+
+
+def test_more_pictures_than_a_class_has_are_named(root, cache_dir, tmp_path):
+    (tmp_path / "few.yaml").write_text(
+        "dataset: image_folder\nparameters: {data.label_noise: {values: [0, 0.1, 0.3]}}\nfixed: {loss.name: triplet}\n"
+    )
+    notes = prepare(Request(str(tmp_path / "few.yaml"), seeds=2, settings=root), cache_dir=cache_dir).notes
+    assert "label_noise=0 and label_noise=0.1 train one trial: data.label_noise=0.1 changes nothing there" in notes
+
+
+def test_a_value_that_changes_nothing_is_not_added_to_a_sweep():
+    arm = Arm("topk", {"loss.name": "dro_topk"}, own_knobs=(Knob("loss.k", Grid((4, 15))),))
+    begun = plan_of(space=space_of(arms=(arm,), fixed=SHORT))
+    assert added_cell_problems(begun, begun.extended(seeds=[7])) == []
+    assert added_cell_problems(begun, begun.extended(values={"loss.k": [8]})) == []
+    (problem,) = added_cell_problems(begun, begun.extended(values={"loss.k": [8, 160]}))
+    assert "k=160 trains the same trial as topk: " in str(problem)
+    assert str(problem).endswith("loss.k=160 changes nothing there. Leave it out.")
