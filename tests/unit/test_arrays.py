@@ -227,13 +227,13 @@ def test_tasks_decode_pictures_where_the_session_says_or_each_node_by_default(sw
 
 
 def test_the_budget_of_an_array_is_left_to_its_session(tmp_path, monkeypatch):
-    from tune_dml.cli._supervisor import _budgets_left
+    from tune_dml.cli._supervisor import _remaining_budgets
 
     (tmp_path / "ledger.jsonl").write_text("")
     given = {"gpu_hours": 2.0, "time_budget": 10.0}
-    assert _budgets_left(given, tmp_path, 1.0, 6.0) == {"--time-budget": 5.0, "--gpu-hours": 2.0}
+    assert _remaining_budgets(given, tmp_path, 1.0, 6.0) == {"--time-budget": 5.0, "--gpu-hours": 2.0}
     monkeypatch.setenv("TUNE_DML_ARRAY_GROUP", "1")
-    assert _budgets_left(given, tmp_path, 1.0, None) == {}
+    assert _remaining_budgets(given, tmp_path, 1.0, None) == {}
 
 
 def test_a_sweep_with_open_jobs_is_not_run_elsewhere(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import sys
 from trainables.errors import ConfigError
 from tune_dml.cli import main, say_problems
 from tune_dml.cli._command import dashed
-from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
+from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attach_to_supervisor, supervise
 from tune_dml.cli._without_torch import without_torch
 from tune_dml.running.process import RELAXED
 
@@ -27,16 +27,16 @@ def program() -> None:
         except ConfigError as error:
             say_problems(error, words)
             sys.exit(1)
-    speak = attend()
+    report_exit_code = attach_to_supervisor()
     try:
         with without_torch(words):
             main()
     except SystemExit as end:
-        speak(end.code if isinstance(end.code, int) else int(end.code is not None))
+        report_exit_code(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise
     finally:
         gc.freeze()  # collecting garbage at exit would take two seconds
-    speak(0)
+    report_exit_code(0)
 
 
 def occupy_standard_streams() -> None:

@@ -36,8 +36,8 @@ def drivers(tmp_path, monkeypatch):
 
         def __init__(self, words):
             seen.append(list(words))
-            self.code, self.has_spoken, holds, *told = Driver.ends.pop(0)
-            self.was_told = bool(told)
+            self.code, self.has_reported, holds, *told = Driver.ends.pop(0)
+            self.was_signalled = bool(told)
             self.pid = 40_000 + len(seen)
             if holds:
                 (folder / "lock").write_text(str(self.pid))
@@ -64,7 +64,7 @@ def test_an_end_that_was_said_is_the_end(drivers):
 
 def test_one_that_is_told_to_end_before_it_has_begun_says_so(drivers, capfd):
     assert drivers((143, False, False, True))[0] == 143
-    assert capfd.readouterr().err == "Interrupted before it had begun.\n"
+    assert capfd.readouterr().err == "Interrupted before the sweep started.\n"
 
 
 def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
@@ -90,7 +90,7 @@ def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
     assert "Continue with: tune-dml resume toy --tracking-uri http://here:5000 --max-concurrent 1\n" in said
 
 
-def test_a_driver_that_was_told_to_end_is_not_begun_again(drivers):
+def test_a_driver_that_was_signalled_to_end_is_not_begun_again(drivers):
     code, seen = drivers((143, False, True, "SIGTERM"))
     assert code == 130
     assert seen[-1][:2] == ["report", "toy"]
@@ -154,7 +154,7 @@ def test_the_last_report_is_not_asked_for_the_metric_of_a_program(drivers):
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (134, "The driver ended unexpectedly (signal SIGABRT, `ulimit -v` is 3000 MB) before it had begun.\n"),
+        (134, "The driver ended unexpectedly (signal SIGABRT, `ulimit -v` is 3000 MB) before the sweep started.\n"),
         (1, ""),  # a traceback is there
     ],
 )
@@ -166,24 +166,24 @@ def test_a_driver_lost_before_anything_had_begun_is_its_own_end(drivers, monkeyp
 
 def test_extend_and_resume_go_on_by_resume_with_the_sessions_flags(tmp_path):
     words = ["extend", "toy", "--seeds", "5", "--max-concurrent", "2", "--gpu-hours", "3.5", "--json"]
-    again = _supervisor._again(words, tmp_path / "toy")
+    again = _supervisor._continuing_argv(words, tmp_path / "toy")
     assert again[:2] == ["resume", "toy"]
     assert "--seeds" not in again
     assert again[again.index("--max-concurrent") + 1] == "2"
     assert again[again.index("--gpu-hours") + 1] == "3.5"
     assert "--json" in again
-    assert "--retry-failed" not in _supervisor._again(["resume", "toy", "--retry-failed"], tmp_path / "toy")
+    assert "--retry-failed" not in _supervisor._continuing_argv(["resume", "toy", "--retry-failed"], tmp_path / "toy")
 
 
 DRIVER = """
 import os, signal, sys, time
-from tune_dml.cli._supervisor import attend
+from tune_dml.cli._supervisor import attach_to_supervisor
 def say(number, frame):
     print(signal.Signals(number).name, flush=True)
     sys.exit()
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, say)
-speak = attend()
+attach_to_supervisor()
 print(os.getpid(), flush=True)
 for _ in range(600):  # a signal to who stands still may come to another thread: what is asleep here does not hear of it
     time.sleep(0.1)
@@ -270,7 +270,7 @@ Path(sys.argv[1]).write_text(str([min(os.pipe()) > 2, all(inherited)]))
 )
 def test_the_driver_looks_for_modules_where_the_command_does(tmp_path, command, looks_here):
     """`tune-dml` does not look into the working directory, where a `types.py` may lie; `python -m` does."""
-    (tmp_path / "begin.py").write_text("from tune_dml.cli import _supervisor; print(_supervisor._where_modules_are())")
+    (tmp_path / "begin.py").write_text("from tune_dml.cli import _supervisor; print(_supervisor._module_path_flags())")
     modules = os.pathsep.join([str(Path(_supervisor.__file__).parents[2]), str(tmp_path)])
     environment = {**os.environ, "PYTHONPATH": modules}
     said = subprocess.check_output([sys.executable, *command], cwd=tmp_path, env=environment, text=True)
