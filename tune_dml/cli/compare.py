@@ -10,7 +10,7 @@ import typer
 
 from trainables.errors import Problem, raise_if_any
 from trainables.files import expanded
-from tune_dml.cli._imported_results import Reading
+from tune_dml.cli._imported_results import ImportOptions
 from tune_dml.cli.options import Json, Margin, absolute, verb
 from tune_dml.cli.screen import Lines, Listing, show, table
 from tune_dml.planning.request import folder_problems, margin_problems
@@ -38,7 +38,7 @@ def compare(
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the page and JSON.")] = None,
     *,
-    reading: Reading,
+    import_options: ImportOptions,
     same_data: Annotated[
         bool, typer.Option(help="MLflow experiments that log no data set were trained on the data of the others.")
     ] = False,
@@ -62,9 +62,9 @@ def compare(
         if sweep_names.count(word) > 1
     ]
     if not any(_experiment(word) for word in sweep_names):
-        problems += reading.needless({"--same-data": same_data})
+        problems += import_options.unused_problems({"--same-data": same_data})
     raise_if_any(problems)
-    results = _told_apart([_load(word, storage, reading, margin) for word in sweep_names], sweep_names, storage)
+    results = _told_apart([_load(word, storage, import_options, margin) for word in sweep_names], sweep_names, storage)
     comparison = compare_sweeps(on_the_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
     if rank:
@@ -104,7 +104,7 @@ def _experiment(word: str) -> tuple[str, str] | None:
     return (uri, name) if sharp and "://" in uri else None
 
 
-def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> Results:
+def _load(word: str, storage: Path, import_options: ImportOptions, margin: float | None) -> Results:
     """Load a sweep by name or folder, or the runs of an MLflow experiment."""
     from tune_dml.record.results import load_and_look
 
@@ -112,7 +112,7 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
         from tune_dml.record.imported import results_of_rows
         from tune_dml.tracking.experiments import read_mlflow
 
-        request = reading.request(experiment[1], margin)
+        request = import_options.request(experiment[1], margin)
         data = read_mlflow(experiment[0], experiment[1] or None, request, word=word)
         return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
     path = expanded(word)

@@ -30,7 +30,7 @@ def extend(
         typer.Option(
             metavar="KEY=V,V,...",
             help="Values to add to a listed knob; repeatable.",
-            autocompletion=_complete.values_of_knobs,
+            autocompletion=_complete.knobs_of_sweeps,
         ),
     ] = None,
     arm: Annotated[

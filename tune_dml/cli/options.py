@@ -240,8 +240,10 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     elif option.name == "arms":
         kind, shown = list[str] | None, typer.Option("--arm", metavar="NAME", help=sentence)
     elif option.name == "tune":
-        tuned = typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.tuned)
-        kind, shown = list[str] | None, tuned
+        tune_option = typer.Option(
+            "--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.setting_names
+        )
+        kind, shown = list[str] | None, tune_option
     elif option.name == "params":
         kind, shown = list[str] | None, typer.Option("--param", metavar="NAME=V,V,...", help=sentence)
     elif option.name in _COMPLETED:

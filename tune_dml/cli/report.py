@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from trainables.errors import Problem, raise_if_any
-from tune_dml.cli._imported_results import ImportSource, Reading
+from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli._stored_answers import SweepAnswer
 from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
@@ -57,7 +57,7 @@ def report(
     output: Output = None,
     *,
     source: ImportSource,
-    reading: Reading,
+    import_options: ImportOptions,
     storage: Path,
     margin: Margin = None,
     paper_sd: _PaperSd = None,
@@ -81,14 +81,14 @@ def report(
     names, conditions = sweep_names or [], check or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
-    problems += [*checks.condition_problems(conditions), *source.problems(names, reading)]
+    problems += [*checks.condition_problems(conditions), *source.problems(names, import_options)]
     if len(names) > 1:
         problems += _study_problems(
             {"--check": bool(check), "--unseal-test": unseal_test, "--paper-sd": bool(paper_sd)}
         )
     raise_if_any(problems)
     if source.sources:
-        results = source.read(reading, margin, experiment, absolute(output))
+        results = source.read(import_options, margin, experiment, absolute(output))
         _end(_foreign(results, absolute(output), paper_sd, _FORMS[figures]), conditions, as_json)
     if len(names) > 1:
         show(_study(names, storage, absolute(output), margin), as_json)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import application
-from tune_dml.cli._command import dashed
+from tune_dml.cli._command import normalize_flags
 from tune_dml.cli.options import Ending, absolute, engine_of, seeds_of, settings_of, values_of, verb
 from tune_dml.planning.request import Request, Resources, Session
 
@@ -165,10 +165,10 @@ def test_underscores_in_flags_are_dashes_and_values_stay_as_they_are():
         "loss.name=dro_topk",
         "--a__b",
     ]
-    assert dashed(typed) == [
+    assert normalize_flags(typed) == [
         "sweep", "my_space", "--data-root", "/my_data/x_y", "--num-samples=3", "--set", "loss.name=dro_topk", "--a__b",
     ]  # fmt: skip
-    assert dashed(["--set=loss.margin_x=a_b", "-o", "a_b", "--out_put=c_d"]) == [
+    assert normalize_flags(["--set=loss.margin_x=a_b", "-o", "a_b", "--out_put=c_d"]) == [
         "--set=loss.margin_x=a_b", "-o", "a_b", "--out-put=c_d",
     ]  # fmt: skip
 
