@@ -105,7 +105,7 @@ def test_machines_of_ones_own_run_a_sweep(machines, laptop):
         results = results_of(machines.shared / "sweeps" / "toy")
         assert [trial.status for trial in results.trials] == ["finished"] * 2
         assert [trial.attempts for trial in results.trials] == [1, 1]
-        assert "MLflow shows what the ledger has" in tune_dml("submit", file, "--", "sync", "toy", *at)
+        assert "MLflow agrees with the ledger" in tune_dml("submit", file, "--", "sync", "toy", *at)
         status = json.loads(tune_dml("submit", file, "--json", "--", "status", "toy", *at, "--json"))
         assert status["counts"]["finished"] == 2
     finally:

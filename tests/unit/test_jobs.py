@@ -263,7 +263,7 @@ def test_a_sweep_that_has_succeeded_is_not_told_to_go_on(monkeypatch, capsys, st
     cancel(target="c.yaml", sweep_name="a", as_json=False)
     said = capsys.readouterr().out
     assert said.startswith(f"a@1: {status.lower()}")
-    assert ("go on: the command" in said) == goes_on
+    assert ("resume: the command" in said) == goes_on
     assert ("why: tune-dml logs c.yaml a" in said) == (status == "FAILED")
 
 
@@ -298,18 +298,18 @@ def test_a_command_is_read_as_here_and_named():
     assert on_cpus.ceiling({"CPU": 4.0, "GPU": 4.0}).startswith("Ceiling: 0.0050 worker-hours: 2 workers for 9 s")
     empty = {"CPU": 0.0, "GPU": 0.0}  # it grows as trials come: nothing now is no ceiling
     assert "which has no worker yet, may grow" in command.ceiling(empty)
-    assert timed.ceiling(empty).startswith("Ceiling: 2 h 00 min of all that the cluster grows to")
+    assert timed.ceiling(empty).startswith("Ceiling: 2 h 00 min on all nodes that the cluster will add")
     assert paid.ceiling(empty).startswith("Ceiling: 12 GPU-hours, or worker-hours where no GPU comes.")
     assert read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
 
 
-def test_the_command_that_goes_on_has_the_flags_of_the_first():
+def test_the_resume_command_has_the_flags_of_the_submitted_command():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
     job = _SubmittedJob(
         "c.yaml", "c.yaml", read_command(words), jobs.RayJob("a@1", "a", "PENDING"), True, Upload({}), ""
     )
-    again = "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
-    assert [line for line in job.text() if "go on" in line] == [again]
+    again = "  resume: tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
+    assert [line for line in job.text() if "resume:" in line] == [again]
 
 
 def test_what_is_advised_names_the_modules_that_travel():
@@ -339,8 +339,8 @@ def test_json_that_is_asked_of_submit_is_asked_of_the_answer():
 def test_a_space_that_only_the_modules_that_travel_know_needs_a_name():
     words = ["sweep", "theirs", "--storage", "/s"]
     with pytest.raises(ConfigError, match="--name: a sweep whose space is declared in uploaded modules"):
-        read_command(words, knows_all=False)
-    assert read_command([*words, "--name", "a"], knows_all=False).sweep == "a"
+        read_command(words, has_all_modules=False)
+    assert read_command([*words, "--name", "a"], has_all_modules=False).sweep == "a"
 
 
 def test_an_answer_is_what_the_command_says(monkeypatch):

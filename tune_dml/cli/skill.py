@@ -1,4 +1,4 @@
-"""`tune-dml skill`: print a SKILL.md with what a coding agent needs to use this command line."""
+"""`tune-dml skill`: print a SKILL.md that teaches a coding agent this command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDER = 145
 EXAMPLES = """
 tune-dml skill                                        # prints it
 tune-dml skill --install                              # writes .agents/skills/tune-dml/SKILL.md
-tune-dml skill --install -o ~/.claude/skills          # where another agent looks
+tune-dml skill --install -o ~/.claude/skills          # folder of another agent
 """
 _SKILLS = Path(".agents/skills")
 LOOP = """\
@@ -81,7 +81,7 @@ Codes 1 and 2 print `{"error": [{"rule", "place", "value", "remedy", "fix"}]}`; 
 def skill(
     *,
     install: Annotated[
-        bool, typer.Option("--install", help="Write it where agents look, instead of printing it.")
+        bool, typer.Option("--install", help="Write it to the folder that agents read, instead of printing it.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help=f"With --install: folder of skills; {_SKILLS} by default.")

@@ -138,4 +138,4 @@ def test_what_is_wrong_is_said_of_the_word(experiment, command_line, tmp_path):
     assert "--margin" in said
     code, _, said = command_line("compare", "toy", "--same-data", "--metric", "acc")
     assert code == 1
-    assert said.count("a sweep knows it") == 2
+    assert said.count("a sweep has its own") == 2

@@ -13,7 +13,7 @@ from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import application
 from tune_dml.cli._command import normalize_flags
-from tune_dml.cli.options import Ending, absolute, engine_of, seeds_of, settings_of, values_of, verb
+from tune_dml.cli.options import ReportOptions, absolute, engine_of, seeds_of, settings_of, values_of, verb
 from tune_dml.planning.request import Request, Resources, Session
 
 
@@ -51,7 +51,7 @@ def test_a_group_of_options_is_spread_in_its_place():
 def test_a_verb_gets_what_was_asked_for_as_declared():
     seen = []
 
-    def study(request: Request, *, resources: Resources, session: Session, ending: Ending) -> None:
+    def study(request: Request, *, resources: Resources, session: Session, ending: ReportOptions) -> None:
         """Study it."""
         seen.append((request, resources, session, ending))
 
@@ -69,7 +69,7 @@ def test_a_verb_gets_what_was_asked_for_as_declared():
             ),
             Resources(workers=2, engine="train"),
             Session(storage=Path("kept")),
-            Ending(as_json=True),
+            ReportOptions(as_json=True),
         )
     ]
     for wrong in (["--seeds", "none"], ["--set", "loss.margin"]):

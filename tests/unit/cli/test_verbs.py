@@ -17,9 +17,9 @@ import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
-from tune_dml.cli.options import Ending
+from tune_dml.cli.options import ReportOptions
 from tune_dml.cli.screen import show
-from tune_dml.cli.sync import _SyncedSweep
+from tune_dml.cli.sync import _SyncView
 from tune_dml.planning.files.sweep_file import sweep_file_schema
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
@@ -316,10 +316,10 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
 def test_what_a_sync_cannot_mend_says_what_can(stored, capsys):
     """A parameter that somebody changed in the store: MLflow refuses to change it back."""
     line = "trial 57030e9540246254 (rho=1, seed 2): other values of optim.lr"
-    show(_SyncedSweep(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
+    show(_SyncView(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
     out = capsys.readouterr().out
     assert f"differed: {line}" in out
-    assert "delete the run there, and sync logs it again" in " ".join(out.split())
+    assert "delete the run there; then sync logs it again" in " ".join(out.split())
 
 
 def test_a_sync_with_a_server_that_is_away_says_how_to_try_again(stored, command_line):
@@ -396,5 +396,5 @@ def test_an_interrupt_while_the_report_is_written_says_how_to_go_on(monkeypatch,
     write_sweep(tmp_path / "toy")
     sweep = tune_dml.load_sweep("toy", storage=tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        report.close(replace(sweep, interrupted=not is_whole), Session(), Ending())
+        report.close(replace(sweep, interrupted=not is_whole), Session(), ReportOptions())
     assert f"Interrupted. Continue with: tune-dml {verb} " in capsys.readouterr().err
