@@ -43,7 +43,7 @@ TESTS = [
     "tests/unit/cli/test_frozen.py::test_knobs_of_methods_keep_their_defaults_and_rules",
     "tests/unit/cli/test_messages.py",
     *("tests/unit/test_docs.py", "tests/unit/report/test_comparable.py", "tests/unit/report/test_reproduction.py"),
-    "tests/integration/test_every_study_on_a_folder.py::test_sizes_of_a_study_shrink_to_the_folder_and_say_so",
+    "tests/integration/test_every_study_on_a_folder.py::test_sizes_of_a_study_shrink_to_the_folder_with_a_note",
 ]
 LIBRARIES = [
     *("torch", "numpy", "pandas", "scipy.stats", "scipy.optimize", "sklearn.cluster", "pydantic", "typer", "rich"),

@@ -51,7 +51,7 @@ def shown(tmp_path_factory):
         yield server.uri, attachment.link, runs["parent"], cells, page
 
 
-def test_the_sweeps_run_begins_with_the_answer_and_shows_its_figure(shown):
+def test_the_run_of_a_sweep_starts_with_the_answer_and_its_figure(shown):
     uri, _, parent, _, page = shown
     text = page(f"{uri}/#/experiments/1/runs/{parent}")
     assert "rho matters on glyphs" in text

@@ -224,7 +224,7 @@ def test_answer_and_first_figure_are_seen_at_once_and_the_page_is_short(pages, t
     assert found["loaded"] == 2
 
 
-def test_keys_go_down_the_page_and_reach_everything(pages, tmp_path):
+def test_keyboard_reaches_every_part_of_the_page(pages, tmp_path):
     found = probe(pages("one knob"), tmp_path, 1280)
     assert found["stops"] > 20
     assert found["positive"] == 0
@@ -274,7 +274,7 @@ def test_trials_are_sorted_and_searched(pages, tmp_path):
     assert found["sorters"] > 5
 
 
-def test_no_complaint_and_no_request(pages, tmp_path):
+def test_page_logs_no_error_and_sends_no_request(pages, tmp_path):
     log = tmp_path / "net.json"
     done = chromium(
         pages("one knob"), tmp_path / "profile", "--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom"

@@ -96,7 +96,7 @@ def test_identity_61_two_workers_equal_one_through_training(folders, case):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("a look")])
-def test_identity_61_two_workers_show_what_one_shows(folders, case):
+def test_identity_61_two_workers_write_the_evidence_of_one(folders, case):
     for folder in folders[case]:
         assert [row["step"] for row in load(folder)["rows"] if "train/direction_variance" in row] == [25]
     one, two = (json.loads((folder / "evidence/evidence.json").read_text()) for folder in folders[case])

@@ -84,7 +84,7 @@ def test_a_killed_worker_resumes_from_the_bucket(begin, store, undisturbed, foun
     found("files in a bucket: kill -9 of a trial's worker", after)
 
 
-def test_an_unreachable_store_is_waited_for(begin, store, undisturbed, found):
+def test_trials_wait_for_an_unreachable_store(begin, store, undisturbed, found):
     sweep = begin()
     sweep.wait_until(lambda: in_the_middle(sweep, store))
     store.stop()

@@ -32,7 +32,7 @@ def quiet(words, tmp_path):
     return table(run.folder)
 
 
-def test_a_closed_pipe(words, quiet, found):
+def test_a_sweep_survives_a_closed_output_pipe(words, quiet, found):
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as sweep:
         sweep.stdout.readline()
         sweep.stdout.close()
@@ -44,7 +44,7 @@ def test_a_closed_pipe(words, quiet, found):
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_standard_streams_closed_at_the_start(words, quiet, closed):
+def test_a_sweep_runs_with_standard_streams_closed(words, quiet, closed):
     sweep = subprocess.run(["bash", "-c", f'"$@" {closed}', "--", *COMMAND, *words], check=False, timeout=200)
     assert sweep.returncode == 0
     folder = Path("sweeps/toy").absolute()
@@ -52,7 +52,7 @@ def test_standard_streams_closed_at_the_start(words, quiet, closed):
     assert (folder / "report" / "report.html").exists()
 
 
-def test_a_full_disk_of_the_output(words, quiet, found):
+def test_a_sweep_survives_a_full_disk_of_its_output(words, quiet, found):
     with Path("/dev/full").open("w") as full:
         sweep = subprocess.run(
             [*COMMAND, *words], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200
@@ -95,7 +95,7 @@ def read_until(terminal, condition, seconds=200):
                 time.sleep(0.1)
 
 
-def test_a_terminal_that_stops_background_programs(words, quiet, found):
+def test_a_sweep_runs_in_a_terminal_with_tostop(words, quiet, found):
     """`stty tostop` affects the driver, which has another process group."""
     sweep, terminal = in_a_terminal(words, stops_background=True)
     try:
@@ -109,7 +109,7 @@ def test_a_terminal_that_stops_background_programs(words, quiet, found):
     found("a terminal with `stty tostop`", {**outcome(folder, time.time()), "seconds": 0.0})
 
 
-def test_a_closed_terminal_ends_the_sweep_in_order(words, quiet, found, cache_dir):
+def test_a_closed_terminal_ends_the_sweep_cleanly(words, quiet, found, cache_dir):
     folder = Path("sweeps/toy").absolute()
     sweep, terminal = in_a_terminal(words, stops_background=False)
     read_until(terminal, lambda: any(event.kind == "ended" for event in read_events(folder)))

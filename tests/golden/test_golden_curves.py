@@ -85,9 +85,7 @@ def recorded(request):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_trial_computes_what_it_computed_when_its_protocol_version_was_given(
-    case, recorded, tmp_path, cache_dir, request
-):
+def test_a_trial_repeats_the_stored_curve_of_its_protocol_version(case, recorded, tmp_path, cache_dir, request):
     rows = curve(case, tmp_path, cache_dir)
     if request.config.getoption("--record-curves"):
         recorded["curves"][case] = rows

@@ -52,7 +52,7 @@ def wait_of(work):
     [cls for cls in (*LOSSES.values(), *REGULARIZERS.values()) if cls.name not in WAIT_ONCE],
     ids=lambda cls: cls.name,
 )
-def test_no_method_waits(method):
+def test_no_method_waits_for_the_device(method):
     embeddings, labels = batch(dtype=torch.float32)
     module = Method(method).build(torch.float32)
     if getattr(module, "needs_mean", False):
@@ -67,13 +67,13 @@ def test_no_method_waits(method):
     assert wait_of(slope) == ""
 
 
-def test_standardising_does_not_wait():
+def test_standardising_does_not_wait_for_the_device():
     images = torch.rand(2, 1, 4, 4, device=DEVICE)
     assert wait_of(lambda: standardised(images, (0.5, 0.4, 0.3), (0.2, 0.2, 0.2))) == ""
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_no_step_waits(pictures, cache, tmp_path, name):
+def test_no_training_step_waits_for_the_device(pictures, cache, tmp_path, name):
     config = config_of(pictures, SMALL, {"training.steps": 40}, STEPS[name])
     context = FolderContext(tmp_path, DEVICE)
     training.prepare_process(config, context)

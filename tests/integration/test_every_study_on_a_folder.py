@@ -59,7 +59,7 @@ def test_a_study_can_be_run_on_a_folder(name, root, cache_dir):
 
 
 @for_each("name", spaces())
-def test_a_study_has_the_settings_that_it_has_on_glyphs_or_names_them(name, root):
+def test_a_study_reports_settings_that_differ_from_those_on_glyphs(name, root):
     study = study_of(asked(name, root))
     here, glyphs = make_plan(study), make_plan(study_of(Request(name, seeds=1)))
     assert [cell.arm for cell in here.cells] == [cell.arm for cell in glyphs.cells]
@@ -83,7 +83,7 @@ def test_k_follows_the_pairs_of_a_small_folders_batches(root):
     assert npair.origins["batch.batch_size"] == "protocol image_folder/small: 60 cut to the 15 training classes of 2"
 
 
-def test_batches_fit_the_split_that_is_asked_for(root, cache_dir):
+def test_batches_fit_the_requested_split(root, cache_dir):
     """Folds, fewer pictures a class and batches drawn at random were refused or not used."""
     halves = make_plan(study_of(asked("sec_tml", root, **{"data.folds": 2})))
     assert halves.base_settings["batch.batch_size"] == 40  # of 10 classes, not of 15
@@ -102,7 +102,7 @@ def test_a_plan_counts_the_classes_whose_pictures_a_batch_repeats(root, cache_di
     assert not any("repeat" in note for note in prepare(asked("sec_losses", root), cache_dir=cache_dir).notes)
 
 
-def test_sizes_of_a_study_shrink_to_the_folder_and_say_so(root):
+def test_sizes_of_a_study_shrink_to_the_folder_with_a_note(root):
     study = study_of(asked("dro_imbalance", root))
     assert "batch.batch_size is 10, 20, 40, 55, 75 in place of 80, 160, 320, 480, 640: there are 15" in study.notes[0]
     cells = make_plan(study).cells

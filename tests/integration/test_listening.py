@@ -43,7 +43,7 @@ def test_a_ray_of_this_machine_listens_on_loopback_alone():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_so_do_the_workers_of_a_trial(workers, cache_dir):
+def test_the_workers_of_a_trial_listen_on_loopback_alone(workers, cache_dir):
     words = ["sweep", sweep_file((0.1, 0.9)), "--name", "heard", "--engine", "train", "--workers", workers]
     sweep = Running([*words, "--cache-dir", cache_dir], Path.cwd() / "sweeps" / "heard")
     addresses = set()

@@ -34,7 +34,7 @@ def places(run, tmp_path):
         shutil.move(moved, began)
 
 
-def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, places, tmp_path):
+def test_moved_pictures_are_named_once_and_other_pictures_refused(run, places, tmp_path):
     before, (began, moved) = Path("sweeps/lr1/plan.json").read_bytes(), places
     other = image_folder(tmp_path / "other", each=6)
     code, _, error = run("resume", "--data-root", other)
@@ -57,7 +57,7 @@ def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, places, t
     assert roots() == {str(moved)}
 
 
-def test_a_sweep_that_reads_no_folder_has_none_to_name(a_copy, command_line, monkeypatch, tmp_path):
+def test_a_sweep_without_a_folder_refuses_data_root(a_copy, command_line, monkeypatch, tmp_path):
     monkeypatch.chdir(a_copy)
     code, _, error = command_line("resume", "rho1", "--data-root", tmp_path)
     assert (code, "--data-root: the pictures of digits are not read from a folder" in error) == (1, True)

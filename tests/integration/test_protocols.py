@@ -77,7 +77,7 @@ def run(config, folder, cache):
 
 
 @pytest.mark.parametrize("name", slow_after(2, sorted(PAPERS, key=lambda name: (PAPERS.index(name) % 14, name))))
-def test_a_papers_protocol_trains_and_is_judged(name, roots, tmp_path):
+def test_a_protocol_of_a_paper_trains_and_is_evaluated(name, roots, tmp_path):
     config = small(name, roots)
     outcome, rows = run(config, tmp_path, roots[1])
     assert outcome.step == rows[-1]["step"]

@@ -86,7 +86,7 @@ def listening(machines, number, port):
 
 
 @pytest.mark.timeout(900)
-def test_machines_of_ones_own_run_a_sweep(machines, laptop):
+def test_a_cluster_file_of_own_machines_runs_a_sweep(machines, laptop):
     file = cluster_file(machines)
     assert "Ready" in tune_dml("doctor", "--cluster", file)
     run("ray", "up", "--yes", file, seconds=90)

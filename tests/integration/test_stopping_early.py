@@ -27,7 +27,7 @@ SPACE = Space(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bucket", [False, True], ids=["files in a folder", "files in a bucket"])
-def test_cells_that_are_behind_stop_and_stay_stopped(tmp_path, ray_session, cache_dir, command_line, store, bucket):
+def test_cells_that_fall_behind_stop_and_stay_stopped(tmp_path, ray_session, cache_dir, command_line, store, bucket):
     here = {"storage": tmp_path / "sweeps", "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db", "cache_dir": cache_dir}
     place = {"trial_files": store.address} if bucket else {}
     cut = tune_dml.run_sweep(SPACE, seeds=2, stopping="asha", time_budget=2, **place, **here)

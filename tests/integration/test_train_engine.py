@@ -130,7 +130,7 @@ with cluster.connected(None, engine="train"):
 
 
 @pytest.mark.slow
-def test_workers_whose_node_lacks_the_pictures_say_so(tmp_path):
+def test_workers_report_a_node_without_the_pictures(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LACKING, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
     )
@@ -159,7 +159,7 @@ with cluster.connected(None, engine="train") as capacity:
 
 
 @pytest.mark.slow
-def test_workers_for_whom_there_is_no_room_are_waited_for(tmp_path):
+def test_a_trial_waits_until_its_workers_fit(tmp_path):
     """Ray Train calls that a failure of its controller, like workers that cannot begin, of which it is told to count a few."""
     done = subprocess.run(
         [sys.executable, "-c", NO_ROOM, str(tmp_path)],
@@ -184,7 +184,7 @@ class Asking:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_what_a_dead_process_has_asked_for_is_found_and_given_back():
+def test_placement_groups_requested_by_a_dead_process_are_removed():
     lives, dies = Asking.remote(), Asking.remote()
     places = {each: ray.get(each.ask.remote()) for each in (lives, dies)}
     ours = ray.util.placement_group([{"CPU": 0.01}])
@@ -231,7 +231,7 @@ with cluster.connected(None, engine="train"):
 
 
 @pytest.mark.slow
-def test_a_worker_that_fails_alone_is_not_waited_for_and_the_next_trial_is_trained_whole(tmp_path):
+def test_a_failing_worker_ends_its_trial_and_the_next_one_has_all_workers(tmp_path):
     """The other one waits for it in a collective, and would add its number to the next trial's."""
     done = subprocess.run(
         [sys.executable, "-c", ALONE, str(tmp_path)], capture_output=True, text=True, timeout=200, check=False

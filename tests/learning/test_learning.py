@@ -87,7 +87,7 @@ def gains(tmp_path, cache_dir):
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_classes_never_seen_are_told_apart_better_after_training(gains, precision):
+def test_training_improves_retrieval_of_unseen_classes(gains, precision):
     assert gains({**DIGITS_RETRIEVAL, "training.precision": precision}, seeds=4).of("val/recall_at_1") > 7
 
 
@@ -101,7 +101,7 @@ def test_contrastive_training_beats_the_untrained_encoder_on_glyphs(gains):
     assert gains(GLYPHS_SIMCLR.settings, seeds=2).of("val/linear_top1") > 10
 
 
-def test_characters_never_seen_are_verified_well_above_chance(gains):
+def test_unseen_characters_are_verified_well_above_chance(gains):
     """Same character or not, of 73 characters not trained on, in 20 typefaces; chance is 50%."""
     learnt = gains(GLYPHS_FACE.settings, seeds=2)
     for part in ("val", "test"):

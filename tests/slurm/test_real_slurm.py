@@ -57,7 +57,7 @@ def place(slurm, tmp_path):
     return tmp_path
 
 
-def test_sixty_trials_through_cuts_a_requeue_a_drained_node_and_a_new_controller(slurm, place, found):
+def test_sixty_trials_survive_time_limits_a_requeue_a_drained_node_and_a_new_controller(slurm, place, found):
     words = ("submit", "slurm", "--nodes", 2, "--cpus-per-task", 1, "--", "sweep", "sec_rho", "--name", "cut")
     sent = slurm.tune(*words, "--seeds", 10, *STEPS, cwd=place).stdout
     assert "#SBATCH --signal=B:USR1@30" in sent
@@ -113,7 +113,7 @@ def test_two_jobs_of_one_user_on_one_node(slurm, place, found):
     assert not [pid for pid in all_pids() if str(slurm.folder / "spool") in command_of(pid)]
 
 
-def test_a_job_that_is_preempted_is_queued_again_and_goes_on(slurm, place, found):
+def test_a_preempted_job_is_queued_again_and_continues(slurm, place, found):
     """A partition of higher priority takes the nodes; SLURM sends TERM, waits its grace time, and queues the job again."""
     slurm.profile("warn_seconds = 30\nrequeue = true\ntime = '20'\n")
     words = ("submit", "slurm", "--nodes", 1, "--cpus-per-task", 2, "--sbatch", "--nodelist=n1", "--", "sweep")
@@ -155,7 +155,7 @@ def test_an_array_with_killed_tasks(slurm, place, found):
     found("SLURM: an array of 204 trials, 10 tasks killed, collected in two rounds", row(folder, since))
 
 
-def test_the_commands_of_the_page_by_name_from_the_login_node(slurm, place):
+def test_the_documented_commands_work_from_the_login_node(slurm, place):
     began = time.monotonic()
     slurm.tune("submit", "slurm", "--cpus-per-task", 2, "--", "sweep", "sec_rho", "--name", "page", "--seeds", 2,
                *STEPS, cwd=place)  # fmt: skip

@@ -153,7 +153,7 @@ def test_a_failed_trial_that_is_reset_runs_again_in_the_next_array(sweep):
     assert collect(sweep)[0].end.status == "finished"
 
 
-def test_what_ended_elsewhere_after_a_cancelled_array_stays(sweep):
+def test_results_after_a_cancelled_array_are_kept(sweep):
     ledger, state, (one, _) = sweep
     one.write(began(10.0))
     one.write({"ended": {"status": "finished", "metrics": {}}})
@@ -182,7 +182,7 @@ def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_
 
 
 @pytest.mark.parametrize("at", ["is_spent", "start_timer"])
-def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypatch, at):
+def test_a_signal_between_two_trials_ends_a_task_cleanly(sweep, monkeypatch, at):
     """It was a traceback, and after the start of a trial an attempt that counted as lost."""
     ledger, _, (one, two) = sweep
     keys = [log.path.parent.name for log in (one, two)]
@@ -206,7 +206,7 @@ def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypat
 
 
 @pytest.mark.parametrize("cache_dir", [None, "/fast/cache"])
-def test_tasks_decode_pictures_where_the_session_says_or_each_node_by_default(sweep, monkeypatch, cache_dir):
+def test_tasks_decode_pictures_into_the_cache_of_the_session(sweep, monkeypatch, cache_dir):
     """`None` was a folder of that name in the working directory."""
     ledger, state, _ = sweep
     (trial, *_), seen = state.plan.trials(), []
@@ -226,7 +226,7 @@ def test_tasks_decode_pictures_where_the_session_says_or_each_node_by_default(sw
     assert seen == [session.cache]
 
 
-def test_the_budget_of_an_array_is_left_to_its_session(tmp_path, monkeypatch):
+def test_the_session_counts_the_budget_of_an_array(tmp_path, monkeypatch):
     from tune_dml.cli._supervisor import _remaining_budgets
 
     (tmp_path / "ledger.jsonl").write_text("")
@@ -236,7 +236,7 @@ def test_the_budget_of_an_array_is_left_to_its_session(tmp_path, monkeypatch):
     assert _remaining_budgets(given, tmp_path, 1.0, None) == {}
 
 
-def test_a_sweep_with_open_jobs_is_not_run_elsewhere(tmp_path, monkeypatch):
+def test_a_sweep_with_open_jobs_is_refused(tmp_path, monkeypatch):
     from tune_dml.running.slurm import jobs
 
     monkeypatch.setattr(jobs, "open_jobs", lambda folder: [jobs.SlurmJob("7_", "RUNNING", "None", 12)])

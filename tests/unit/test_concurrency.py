@@ -39,7 +39,7 @@ def proposed(limiter):
     return sum(limiter.suggest(str(number)) is not None for number in range(100, 110))
 
 
-def test_nodes_that_join_are_used_and_those_that_go_take_nothing_back(nodes):
+def test_concurrency_grows_with_nodes_and_does_not_shrink(nodes):
     told = []
     limiter = ConcurrencyLimiter(Endless(), max_concurrent=1)
     room = GrowingConcurrency(
@@ -58,7 +58,7 @@ def test_nodes_that_join_are_used_and_those_that_go_take_nothing_back(nodes):
     assert (limiter.max_concurrent, told) == (3, [3])
 
 
-def test_never_more_than_the_user_allows_and_as_many_as_may_come(nodes):
+def test_concurrency_follows_the_users_limit_and_the_autoscaler(nodes):
     grown = Capacity(({"CPU": 1.0},), to_come=({"CPU": 1.0},) * 4)
     assert cluster.trials_that_fit_now(grown, Resources(), None) == 4
     nodes += [{"CPU": 8.0}]
@@ -66,7 +66,7 @@ def test_never_more_than_the_user_allows_and_as_many_as_may_come(nodes):
     assert cluster.trials_that_fit_now(grown, Resources(), 2) == 2
 
 
-def test_a_head_that_is_away_ends_nothing(monkeypatch):
+def test_an_unreachable_head_ends_no_trial(monkeypatch):
     asked = []
 
     def away():
@@ -112,7 +112,7 @@ def pod(tmp_path, monkeypatch):
     return cluster, answer
 
 
-def test_a_cluster_on_kubernetes_that_has_no_worker_yet_may_come_to_have_gpus(pod):
+def test_a_kubernetes_cluster_without_workers_may_add_gpus(pod):
     """Ray's autoscaler there tells nobody: the sweep of deploy/kuberay.yaml was refused, and would have asked for no GPU."""
     capacity = Capacity((HEAD,), autoscaler_nodes())
     assert capacity.has_gpus
@@ -120,7 +120,7 @@ def test_a_cluster_on_kubernetes_that_has_no_worker_yet_may_come_to_have_gpus(po
     assert {(node["CPU"], node["GPU"]) for node in capacity.to_come} == {(12, 1)}
 
 
-def test_one_of_a_fixed_size_or_that_this_pod_may_not_read_does_not_grow(pod):
+def test_a_fixed_or_unreadable_kubernetes_cluster_does_not_grow(pod):
     cluster, answer = pod
     for status in (401, 403, 404):
         answer.status_code = status
@@ -130,7 +130,7 @@ def test_one_of_a_fixed_size_or_that_this_pod_may_not_read_does_not_grow(pod):
     assert autoscaler_nodes() == ()
 
 
-def test_kubernetes_that_does_not_answer_is_named(pod, monkeypatch):
+def test_an_unreachable_kubernetes_api_is_named(pod, monkeypatch):
     def away(url, **options):
         raise requests.ConnectionError("Connection refused")
 
@@ -139,14 +139,14 @@ def test_kubernetes_that_does_not_answer_is_named(pod, monkeypatch):
         autoscaler_nodes()
 
 
-def test_so_is_one_that_answers_with_an_error_of_its_own(pod):
+def test_a_kubernetes_api_that_answers_with_an_error_is_named(pod):
     """Else a sweep would be refused for want of room, or train without GPUs."""
     pod[1].status_code = 503
     with pytest.raises(ConfigError, match=r"must report the cluster's limits .*503"):
         autoscaler_nodes()
 
 
-def test_elsewhere_nobody_asks_kubernetes(pod, monkeypatch, tmp_path):
+def test_outside_a_pod_kubernetes_is_not_contacted(pod, monkeypatch, tmp_path):
     monkeypatch.setattr(autoscaler_limits, "_BOOTSTRAP", str(tmp_path / "none.yaml"))
     monkeypatch.delenv("RAY_CLUSTER_NAME")
     assert autoscaler_nodes() == ()

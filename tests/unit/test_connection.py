@@ -42,7 +42,7 @@ def connections(monkeypatch):
     return happened
 
 
-def test_a_connection_is_made_and_left_in_one_thread_and_only_where_it_is_asked_for(connections):
+def test_a_connection_opens_and_closes_in_one_thread(connections):
     with Connection(None, Resources()):
         pass
     assert connections == []
@@ -64,13 +64,13 @@ def test_a_connection_is_made_and_left_in_one_thread_and_only_where_it_is_asked_
         (9, Resources(workers=2, engine="train"), False),
     ],
 )
-def test_processes_import_what_trials_need_where_each_gets_a_trial(connections, trials, resources, all_are_needed):
+def test_processes_import_modules_of_trials_in_advance(connections, trials, resources, all_are_needed):
     with Connection(None, resources) as connection:
         connection.begin(trials)
     assert [preload for _, _, preload in connections] == [all_are_needed] * 2
 
 
-def test_a_cluster_that_does_not_answer_is_told_where_it_is_asked(connections):
+def test_an_unreachable_cluster_is_reported_by_its_caller(connections):
     with Connection("away", Resources()) as connection, pytest.raises(ConnectionError):
         connection.capacity()
 
@@ -80,7 +80,7 @@ def test_a_cluster_that_does_not_answer_is_told_where_it_is_asked(connections):
     [([True] * 20, None), ([True, False], 2), ([None] * 20, 9), (([None] * 8 + [True]) * 3, None)],
     ids=["alive", "taken for dead", "the head is silent", "the head is slow"],
 )
-def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkeypatch, tmp_path, answers, lost):
+def test_a_node_is_lost_if_reported_dead_or_long_silent(monkeypatch, tmp_path, answers, lost):
     place = tmp_path / "s"
     told = iter(answers)
     monkeypatch.setattr(ray_internals, "raylet_socket", lambda: str(place))
@@ -131,7 +131,7 @@ def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
     assert "/full/ray/session_latest/logs" in problem.remedy
 
 
-def test_the_logs_of_a_ray_that_does_not_start_are_where_it_wrote_them(monkeypatch):
+def test_the_logs_of_a_failed_ray_start_are_found(monkeypatch):
     """In a TMPDIR that cannot be used, which Ray takes and Python passes over."""
     monkeypatch.setenv("TMPDIR", "/read-only")
     problem = not_started(monkeypatch, "", OSError("[Errno 30] Read-only file system"))
@@ -139,7 +139,7 @@ def test_the_logs_of_a_ray_that_does_not_start_are_where_it_wrote_them(monkeypat
     assert "RAY_TMPDIR" in problem.remedy
 
 
-def test_the_longest_name_of_a_folder_is_that_which_ray_takes_for_its_sockets(monkeypatch):
+def test_folder_names_are_limited_by_the_socket_paths_of_ray(monkeypatch):
     """A folder that we let pass has room for them; one byte more, and Ray refuses it too."""
     from ray._private.utils import validate_socket_filepath
 
@@ -162,7 +162,7 @@ def threshold():
 
 
 @pytest.mark.parametrize(("given", "meanwhile"), [(700, RELAXED), (2 * RELAXED, 2 * RELAXED), (0, 0)])
-def test_garbage_is_looked_for_no_more_often_than_before_and_not_where_it_was_not(threshold, given, meanwhile):
+def test_garbage_collection_stays_rare_or_disabled(threshold, given, meanwhile):
     threshold(given, 10, 10)
     with relaxed_gc():
         assert gc.get_threshold() == (meanwhile, 10, 10)

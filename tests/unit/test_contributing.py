@@ -110,23 +110,23 @@ def used(tree, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_tree_is_what_is_imported(used, tree):
+def test_the_copied_tree_is_imported(used, tree):
     assert Path(used["package"]).is_relative_to(tree)
 
 
 @pytest.mark.slow
-def test_a_loss(used):
+def test_the_loss_listing_works(used):
     assert used["value"] == pytest.approx(4 * 0.25 / 6)  # four of six ordered pairs are strangers at cosine 0, aim 0.5
     assert used["finite"]
 
 
 @pytest.mark.slow
-def test_a_data_set(used):
+def test_the_data_set_listing_works(used):
     assert used["pictures"] == [240, 16, 1, [6, 7, 8, 9, 10, 11]]
 
 
 @pytest.mark.slow
-def test_a_metric(used):
+def test_the_metric_listing_works(used):
     # The only positive of the four queries stands at 1, 3, 1 and 1.
     assert used["reciprocal_rank"] == pytest.approx(100 * (1 + 1 / 3 + 1 + 1) / 4)
     assert "val/reciprocal_rank" in used["logged"]
@@ -134,7 +134,7 @@ def test_a_metric(used):
 
 
 @pytest.mark.slow
-def test_a_search_space_with_its_protocol(used):
+def test_the_listing_of_a_space_and_a_protocol_works(used):
     assert used["cells"] == ["triplet", "t=-0.5", "t=0", "t=0.5"]
     assert used["steps"] == 40
 
@@ -146,14 +146,14 @@ def test_the_command_line_lists_a_loss_with_its_knob(used):
 
 
 @pytest.mark.slow
-def test_a_question_of_the_report(used):
+def test_the_listing_of_a_question_works(used):
     assert used["question"] == ["How far apart are the seeds?", "spread"]
     assert list(used["spread"]) == ["no SEC", "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]
     assert all(width > 0 for width in used["spread"].values())
 
 
 @pytest.mark.slow
-def test_a_verb(used):
+def test_the_listing_of_a_verb_works(used):
     (protocol,) = used["protocols"]
     assert protocol["name"] == "stripes/quick"
 

@@ -97,7 +97,7 @@ def test_every_method_names_a_section_that_exists():
     assert {name: cls.section for name, cls in methods.items() if not set(cls.section.split(", ")) <= sections()} == {}
 
 
-def test_what_holds_in_a_space_is_an_identity():
+def test_identities_of_spaces_are_documented():
     known = set(identities())
     for name, space in spaces().items():
         for identity in space.identities:
@@ -112,7 +112,7 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", word.lower()).replace(" ", "-") for word in words}
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_have_targets():
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text()):
             if "://" not in target:
@@ -164,13 +164,13 @@ def test_the_architecture_names_every_folder():
     assert exist == named
 
 
-def test_the_functions_that_the_page_of_verdicts_names_exist():
+def test_functions_named_on_the_page_of_verdicts_exist():
     named = re.findall(r"`((?:stats|record|planning|report)\.[\w.]+)`", (ROOT / "docs" / "verdicts.md").read_text())
     assert len(named) > 20
     assert [name for name in named if pkgutil.resolve_name(f"tune_dml.{name}") is None] == []
 
 
-def test_the_files_that_the_pages_name_exist():
+def test_files_named_in_the_docs_exist():
     for page in PAGES:
         for name in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml|csv|md))`", page.read_text()):
             assert any((ROOT / room / name).exists() for room in (".", "tune_dml", "trainables")), (
@@ -232,7 +232,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_give_what_they_say(name):
+def test_documented_examples_print_the_documented_output(name):
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert results.attempted
     assert not results.failed
@@ -259,7 +259,7 @@ def test_a_script_of_the_docs_trains(title, tmp_path):
     assert metric in alone.stdout, alone.stderr
 
 
-def test_each_script_of_the_docs_is_tried():
+def test_each_documented_script_is_tested():
     assert set(SCRIPTS) == set(KNOBS)
 
 

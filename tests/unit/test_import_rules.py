@@ -37,7 +37,7 @@ def offenders(package, forbidden, allowed=()):
     ]
 
 
-def test_search_spaces_know_only_the_words_they_are_written_in():
+def test_search_spaces_import_only_space_and_configuration():
     known = ("tune_dml.space", "trainables.config", "search_spaces", "__future__")
     strangers = [
         f"{path.name} imports {module}"
@@ -72,7 +72,7 @@ WITHOUT_RAY = ("tune_dml/running/screen/", "tune_dml/running/failures.py", "tune
         ("trainables", ["tune_dml", "ray", "optuna", "mlflow", "search_spaces"], ()),
     ],
 )
-def test_a_library_is_spoken_in_few_files(package, names, allowed):
+def test_a_library_is_imported_in_few_files(package, names, allowed):
     assert not offenders(package, names, allowed)
 
 
@@ -95,7 +95,7 @@ STORY = (
 NOTHING_ABOVE = {"report": {"running", "tracking"}, "stats": set(STORY)}
 
 
-def test_rooms_import_only_what_comes_before_them_in_the_story():
+def test_packages_import_only_earlier_packages():
     upwards = []
     for path in sources("tune_dml"):
         room = path.relative_to(ROOT / "tune_dml").with_suffix("").parts[0]
@@ -106,7 +106,7 @@ def test_rooms_import_only_what_comes_before_them_in_the_story():
     assert not upwards
 
 
-def test_no_files_import_each_other_in_a_circle():
+def test_imports_have_no_cycle():
     """Imports at the top of files, those for types included; what a function imports as it runs locks nothing together."""
     files = {
         path: ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -138,7 +138,7 @@ def circle_of(taken):
     return []
 
 
-def test_a_circle_would_be_noticed():
+def test_an_import_cycle_is_detected():
     assert set(circle_of({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
 
 
@@ -152,7 +152,7 @@ def test_private_names_of_ray_are_used_in_one_file():
     ]
 
 
-def test_the_room_of_sweeps_has_few_files_beside_its_rooms():
+def test_packages_have_few_modules_beside_subpackages():
     assert len(list((ROOT / "tune_dml/running").glob("*.py"))) <= 8
 
 
@@ -186,7 +186,7 @@ QUICK = {
 }
 
 
-def test_what_must_be_quick_loads_nothing_heavy():
+def test_quick_imports_load_no_heavy_package():
     """One after the other in one process: what none of them loads, none of them loads alone."""
     lines = ["import sys"]
     for code, heavy in QUICK.items():
@@ -215,7 +215,7 @@ def test_two_classes_never_share_a_name():
     assert sorted(place for place in places if count[place[0]] > 1) == []
 
 
-def test_rooms_files_functions_and_classes_are_small_enough_to_be_read():
+def test_packages_files_functions_and_classes_are_small():
     """What grows past these sizes wants to be two things."""
     assert len(list((ROOT / "tune_dml").glob("*.py"))) <= 7
     most = {ast.FunctionDef: 50, ast.AsyncFunctionDef: 50, ast.ClassDef: 200}
@@ -229,7 +229,7 @@ def test_rooms_files_functions_and_classes_are_small_enough_to_be_read():
 
 
 @pytest.mark.slow
-def test_a_driver_begins_its_first_trials_without_what_only_others_need():
+def test_a_driver_starts_trials_without_unneeded_imports():
     """Scipy is a race's and a report's, MLflow that of a thread which waits for the first trial; each takes a second."""
     code = (
         "import sys, tune_dml.api, tune_dml.tracking, tune_dml.running.sweep\n"
@@ -345,7 +345,7 @@ def test_a_name_without_an_underscore_is_used_by_another_module():
     assert sorted(private_ones_without_an_underscore(read, readers)) == []
 
 
-def test_a_name_that_only_its_own_module_uses_would_be_noticed():
+def test_an_unused_public_name_is_detected():
     body = "LIMIT = 3\nclass Row: ...\nclass Own: ...\ndef rows() -> list[Row]: return [LIMIT, Own]"
     read = {"a.py": ast.parse(body)}
     assert sorted(private_ones_without_an_underscore(read, {"a.py": set(), "b.py": {"rows"}})) == [

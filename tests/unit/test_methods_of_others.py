@@ -114,13 +114,13 @@ def test_a_class_of_another_package_is_found(monkeypatch):
         ("no_such_package:Loss", 'must be importable, but got "ModuleNotFoundError'),
     ],
 )
-def test_what_an_entry_point_lacks_is_said(monkeypatch, named, text):
+def test_missing_parts_of_an_entry_point_are_named(monkeypatch, named, text):
     with pytest.raises(ConfigError) as error:
         len(losses(monkeypatch, named))
     assert text in str(error.value)
 
 
-def test_a_module_that_is_a_program_ends_no_other(monkeypatch, tmp_path):
+def test_a_module_that_exits_on_import_ends_no_command(monkeypatch, tmp_path):
     (tmp_path / "a_program.py").write_text("import sys\nsys.exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="must be importable, but got 'SystemExit: 0'"):
@@ -133,7 +133,7 @@ def test_every_entry_point_that_cannot_be_imported_is_named(monkeypatch):
     assert [problem.place for problem in error.value.problems] == [f"entry point {GROUP}.0", f"entry point {GROUP}.2"]
 
 
-def test_how_knobs_are_declared_wrongly_is_said():
+def test_wrongly_declared_knobs_are_named():
     with pytest.raises(ConfigError) as error:
         methods.parameters_of(TuneScheduler)
     assert [(p.rule, p.value) for p in error.value.problems] == [
@@ -144,19 +144,19 @@ def test_how_knobs_are_declared_wrongly_is_said():
         methods.parameters_of(OfNowhere)
 
 
-def test_a_knob_called_like_a_setting_of_its_section_is_refused():
+def test_a_knob_with_the_name_of_a_setting_is_refused():
     known = {**registries._registries(), "loss": {"hidden": Hidden}}
     (problem,) = registries._clashes(known)
     assert (problem.rule, problem.value) == ("a knob must not be called like the setting loss.name", "name")
 
 
 @pytest.mark.parametrize("like", [1, 2, 4, 5, 6])
-def test_a_value_that_is_no_scalar_is_named(like):
+def test_a_value_that_is_not_a_scalar_is_named(like):
     with pytest.raises(ConfigError, match="value of the loss Whole: must be a float tensor of shape \\(\\), but got"):
         Whole(like=like)(torch.ones(4, 3, requires_grad=True), torch.arange(4))
 
 
-def test_a_value_without_gradient_is_named_where_one_is_needed():
+def test_a_value_without_required_gradient_is_named():
     embeddings = torch.ones(4, 3, requires_grad=True)
     with pytest.raises(ConfigError, match="must have a gradient for the embeddings"):
         Whole(like=3)(embeddings, torch.arange(4))
@@ -181,7 +181,7 @@ class OfItsOwn(Loss):
         return (directions @ self.proxies.T).square().mean()
 
 
-def test_a_loss_that_trains_its_own_parameters_alone_is_named():
+def test_a_loss_that_trains_only_its_parameters_is_named():
     leaf, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
     for embeddings in (leaf, leaf * 2, (leaf * 2).half()):
         with pytest.raises(ConfigError, match="OfItsOwn: must have a gradient for the embeddings, not for parameters"):
@@ -213,7 +213,7 @@ class Hides(OfItsOwn):
 
 
 @pytest.mark.parametrize(("like", "got"), [(1, [(2, 3), (2, 3)]), (2, [()]), (3, [(2, 3)])])
-def test_what_a_loss_holds_where_no_optimizer_sees_it_is_named(like, got):
+def test_unregistered_parameters_of_a_loss_are_named(like, got):
     embeddings, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
     with pytest.raises(ConfigError, match="Hides: a loss's parameters must be registered") as error:
         Hides(like)(embeddings * 2, labels)
@@ -221,7 +221,7 @@ def test_what_a_loss_holds_where_no_optimizer_sees_it_is_named(like, got):
     Hides()(embeddings * 2, labels).backward()
 
 
-def test_a_regularizer_that_wants_to_learn_is_refused_as_it_is_built(monkeypatch):
+def test_a_regularizer_with_parameters_is_refused(monkeypatch):
     class Learns(Penalty):
         def __init__(self):
             super().__init__()
@@ -243,7 +243,7 @@ class Careless(Loss):
         return embeddings.square().mean()
 
 
-def test_a_loss_that_writes_into_its_embeddings_is_named():
+def test_a_loss_that_modifies_its_embeddings_is_named():
     leaf = torch.ones(4, 3, requires_grad=True)
     with pytest.raises(ConfigError, match="value of the loss Careless: must not change its inputs in place"):
         Careless()(leaf * 2, torch.arange(4))
@@ -268,14 +268,14 @@ class Penalty(Regularizer):
     ("like", "rule"),
     [(1, "must be a float tensor of shape"), (2, "must have a gradient"), (3, "must not change its inputs")],
 )
-def test_a_regularizer_is_looked_at_as_a_loss_is(like, rule):
+def test_a_regularizer_is_checked_like_a_loss(like, rule):
     embeddings = torch.ones(4, 3, requires_grad=True)
     assert Penalty()(embeddings).item() == pytest.approx(3**0.5)
     with pytest.raises(ConfigError, match=f"value of the regularizer Penalty: {rule}"):
         Penalty(like)(embeddings)
 
 
-def test_a_diagnostic_is_one_number():
+def test_a_diagnostic_must_be_a_single_number():
     check_figures({"active": torch.ones(1)})
     with pytest.raises(ConfigError, match="diagnostics\\(\\) 'each': must be a single number, but got \\(3,\\)"):
         check_figures({"each": torch.ones(3)})
@@ -298,7 +298,7 @@ def test_a_sampler_without_steps_is_refused(monkeypatch):
         (SAMPLERS, {"batch.sampler": "whole"}),
     ],
 )
-def test_what_trains_with_another_packages_code_is_known(monkeypatch, registry, settings):
+def test_trials_with_third_party_code_are_known(monkeypatch, registry, settings):
     """Its process takes no next trial."""
     monkeypatch.setitem(registry.data, "whole", Whole)
     assert registries.foreign_packages(settings) == {Whole.__module__.partition(".")[0]}
@@ -311,7 +311,7 @@ def test_a_data_set_of_another_package_is_decoded_before_anything_trains(monkeyp
     assert not registries.foreign_packages({"data.name": "whole"})
 
 
-def test_the_code_that_a_trial_trains_with_is_known_by_its_files(monkeypatch, tmp_path):
+def test_the_code_of_a_trial_is_identified_by_its_files(monkeypatch, tmp_path):
     """What another module of the package has counts too."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_code").mkdir()
@@ -371,20 +371,20 @@ class Uncounted(SmallConv):
         (Uncounted, "backbone uncounted: its constructor must set out_channels"),
     ],
 )
-def test_a_backbone_gives_the_map_that_it_announces(monkeypatch, backbone, said):
+def test_a_backbone_must_return_its_declared_map(monkeypatch, backbone, said):
     monkeypatch.setitem(BACKBONES.data, backbone.name, backbone)
     with pytest.raises(ConfigError, match=said):
         build_model(backbone=backbone.name, in_channels=1)(torch.zeros(2, 1, 16, 16))
 
 
-def test_the_rules_of_a_knob_are_shown_as_mathematics_has_them():
+def test_rules_of_knobs_are_shown_as_intervals():
     rules = {knob.name: knob.domain for loss in LOSSES.values() for knob in methods.parameters_of(loss) if knob.domain}
     assert rules["sampling_seed"].startswith(">= 0, < 9")
     assert not [rule for rule in rules.values() if "(" in rule]
 
 
 @pytest.mark.parametrize(("like", "said"), [(0, None), (2, "got 'NoneType'"), (7, None)])
-def test_what_every_trial_would_be_ended_by_is_said_before_one_begins(monkeypatch, cache_dir, like, said):
+def test_errors_of_every_trial_are_reported_before_the_first(monkeypatch, cache_dir, like, said):
     """What the loss cannot compute here (7: there is no such value) may be this machine's lack."""
     monkeypatch.setitem(LOSSES.data, "whole", Whole)
     quick = {"loss.name": "whole", "loss.like": like, "training.steps": 2, "training.eval_every": 1}

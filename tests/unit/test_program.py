@@ -42,7 +42,7 @@ class TestItsReports:
     def ran(self, tmp_path_factory):
         return Ran(tmp_path_factory.mktemp("logs"), LOGS)
 
-    def test_it_gets_flags_json_seed_and_folder(self, ran):
+    def test_a_program_gets_flags_json_seed_and_folder(self, ran):
         assert ran.end.status == "finished", ran.end
         assert b"['--optim.lr=0.1', '--flag=True', '--seed=7']" in ran.output
 
@@ -61,7 +61,7 @@ class TestItsReports:
         assert not [path for path in others if b"0.123" in path.read_bytes()]
         assert "0.123" not in json.dumps(ran.sent)
 
-    def test_its_script_is_known_by_its_content(self, ran):
+    def test_a_script_is_identified_by_its_content(self, ran):
         ((script, digest),) = ran.end.code.items()
         assert Path(script).name == "own.py"
         assert _digest_now(script) == digest
@@ -99,7 +99,7 @@ class TestItsReports:
         assert (ran.folder / "program/artifacts/note.txt").read_text() == "hello"
 
     @pytest.mark.slow
-    def test_the_users_login_and_proxy_of_another_mlflow_server_do_not_count(self, tmp_path, monkeypatch):
+    def test_login_and_proxy_of_another_mlflow_server_are_ignored(self, tmp_path, monkeypatch):
         for name, value in {"USERNAME": "me", "PASSWORD": "secret", "TOKEN": "other"}.items():
             monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -117,7 +117,7 @@ class TestItsReports:
         ],
         ids=["from step 0", "without steps", "epochs beside batches"],
     )  # fmt: skip
-    def test_the_last_value_of_mlflows_client_counts(self, calls, rows, tmp_path):
+    def test_the_last_value_logged_by_mlflow_counts(self, calls, rows, tmp_path):
         ran = Ran(tmp_path, f"import mlflow\nwith mlflow.start_run():\n {calls}\n")
         assert ran.end.metrics["val/accuracy"] == 2, ran.end
         assert [row["step"] for row in ran.rows] == rows
@@ -194,7 +194,7 @@ BAD = {
 
 class TestBadPrograms:
     @pytest.mark.parametrize("kind", BAD)
-    def test_each_ends_with_one_line(self, kind, tmp_path):
+    def test_each_bad_program_ends_with_one_line(self, kind, tmp_path):
         script, (status, reason) = BAD[kind]
         ran = Ran(tmp_path, script)
         end = ran.end
@@ -218,7 +218,7 @@ class TestBadPrograms:
         assert "here" in end.traceback
         assert time.monotonic() - began < 30
 
-    def test_of_much_output_the_beginning_and_the_end_are_kept(self, tmp_path):
+    def test_of_long_output_the_start_and_the_end_are_kept(self, tmp_path):
         script = "import sys, os\nos.write(1, b'BEGIN')\nfor i in range(100): os.write(1, b'x' * 1_000_000)\nsys.exit('\\nEND')"
         ran = Ran(tmp_path, script)
         assert ran.end.reason == "exit status 1: END"
@@ -240,7 +240,7 @@ class TestBadPrograms:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert (ran.end.status, len(ran.output)) == ("finished", 100_000)
 
-    def test_a_disk_that_is_full_for_a_while_is_waited_for(self, tmp_path, monkeypatch):
+    def test_a_trial_waits_while_the_disk_is_full(self, tmp_path, monkeypatch):
         refused = []
 
         def write(path, *content, **options):
@@ -257,7 +257,7 @@ class TestBadPrograms:
         assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 2}
         assert ["No space left on device; waiting" in note for note in ran.notes] == [True, False] * 2
 
-    def test_the_client_waits_for_a_disk_that_is_full_for_a_while(self, tmp_path, monkeypatch, capsys):
+    def test_the_client_waits_while_the_disk_is_full(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("TUNE_DML_LOG", str(tmp_path / "log"))
         monkeypatch.setattr(files, "_FIRST_PAUSE", 0.01)
         parts = [4, OSError(errno.ENOSPC, "No space left on device"), 100]
@@ -275,7 +275,7 @@ class TestBadPrograms:
         assert "waiting up to 10 minutes" in capsys.readouterr().err
 
     @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-    def test_a_child_that_stays_is_ended_even_in_a_session_of_its_own(self, tmp_path):
+    def test_child_processes_are_ended_even_in_a_new_session(self, tmp_path):
         script = (
             "import subprocess, sys, tune_dml\n"
             "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True)\n"
@@ -287,7 +287,7 @@ class TestBadPrograms:
         assert ran.notes == ["it left processes running, which were ended: 1"]
         assert is_gone(int((tmp_path / "child").read_text()))
 
-    def test_what_is_killed_from_outside_may_be_tried_again(self, tmp_path):
+    def test_a_program_killed_from_outside_is_retried(self, tmp_path):
         with pytest.raises(OSError, match="killed by signal 9") as raised:
             Ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
         assert classify(raised.value).may_pass
@@ -313,7 +313,7 @@ class TestBadPrograms:
         assert ran.end.metrics == {"val/accuracy": values[-1]}
         assert (ran.notes, (ran.folder / "program/log.jsonl").exists()) == ([], False)
 
-    def test_what_cannot_be_read_is_left_out_and_said_once(self, tmp_path):
+    def test_unreadable_rows_are_skipped_and_reported_once(self, tmp_path):
         script = (
             "import os, tune_dml\nlog = open(os.environ['TUNE_DML_LOG'], 'a')\n"
             "log.write('no json\\n[1]\\n' * 50); log.flush()\n"
@@ -325,17 +325,17 @@ class TestBadPrograms:
         assert ran.end.metrics == {"val/accuracy": 3}
         assert [note.split(" ", 3)[0] for note in ran.notes] == ["line", "loss", "step", "note"]
 
-    def test_a_results_file_that_is_no_object_is_named(self, tmp_path):
+    def test_a_results_file_without_an_object_is_named(self, tmp_path):
         ran = Ran(tmp_path, "import os; open(os.environ['TUNE_DML_RESULTS'], 'w').write('[1]')")
         assert ran.notes == ["its results file cannot be read (it holds no JSON object)"]
 
     @pytest.mark.parametrize("name", ["TUNE_DML_RESULTS", "TUNE_DML_LOG"])
-    def test_a_folder_in_place_of_its_file_ends_no_trial_twice(self, name, tmp_path):
+    def test_a_folder_in_place_of_the_results_file_ends_a_trial_once(self, name, tmp_path):
         for _ in range(2):  # the next attempt finds none
             ran = Ran(tmp_path, f"import os; os.mkdir(os.environ['{name}'])")
             assert ran.end.reason == "it ended without reporting val/accuracy. It reported nothing."
 
-    def test_a_flood_of_rows_keeps_those_with_the_metric(self, tmp_path):
+    def test_of_very_many_rows_those_with_the_metric_are_kept(self, tmp_path):
         script = (
             "import json, os\nwith open(os.environ['TUNE_DML_LOG'], 'a') as log:\n"
             " for step in range(5000): log.write(json.dumps({'step': step, 'loss': 1.0}) + '\\n')\n"

@@ -140,7 +140,7 @@ def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep
 
 
 @pytest.mark.slow
-def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
+def test_an_unreachable_mlflow_gets_test_metrics_later(sweep, tmp_path):
     track(sweep)
     away = operations.open_test("toy", session_of(sweep, "http://127.0.0.1:9"))
     assert away.results.opened
@@ -217,7 +217,7 @@ def test_the_selected_cell_is_the_best_of_those_that_did_not_diverge(tmp_path):
     assert operations.open_test("toy", session_of(results)).results.opening.cell == "rho=0.1"
 
 
-def test_write_report_opens_where_it_is_told_to(sweep, tmp_path):
+def test_write_report_opens_on_request(sweep, tmp_path):
     loaded = tune_dml.load_sweep("toy", storage=sweep.folder.parent)
     files = tune_dml.write_report(loaded, Path("report"), unseal_test=True)
     assert json.loads(files.verdicts.read_text())["opened_test"]["chosen"] == "rho=0.01"

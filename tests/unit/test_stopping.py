@@ -139,7 +139,7 @@ def test_brackets_of_hyperband_take_nine_five_and_three_cells_of_seventeen():
 
 
 @pytest.mark.parametrize(("order", "slots"), [(0, 1), (1, 4), (2, 40)])
-def test_a_grid_stops_what_the_rule_stops_whatever_the_order(order, slots):
+def test_a_grid_stops_the_same_cells_in_any_order(order, slots):
     plan = plan_of(MARGINS)
     sweep = Sweep(plan)
     sweep.run(random.Random(order), slots)
@@ -183,7 +183,7 @@ def test_a_proposed_cell_is_compared_with_those_before_it_alone():
         assert (sweep.stopped.get(plan.trial(cell, 0).key) != 10) == goes_on
 
 
-def test_a_cell_that_diverged_is_behind_all_and_a_lost_seed_is_a_hole():
+def test_a_diverged_cell_ranks_last_and_a_lost_seed_is_a_gap():
     plan = plan_of(MARGINS)
     plain = Sweep(plan)
     plain.run(random.Random(0))
@@ -199,7 +199,7 @@ def test_a_cell_that_diverged_is_behind_all_and_a_lost_seed_is_a_hole():
     assert lost.proposals().finished
 
 
-def test_a_cell_that_diverges_after_a_rung_counts_there_as_what_it_was_whatever_is_known_first():
+def test_later_divergence_does_not_change_an_earlier_rung():
     plan = plan_of(LR, "random", 12)
     first = Sweep(plan)
     first.run(random.Random(0))
@@ -212,7 +212,7 @@ def test_a_cell_that_diverges_after_a_rung_counts_there_as_what_it_was_whatever_
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_where_all_diverge_all_end():
+def test_if_all_cells_diverge_all_end():
     plan = plan_of(MARGINS)
     broken = {(cell.label, seed): (5, math.inf) for cell in plan.cells if not cell.baseline for seed in plan.seeds}
     sweep = Sweep(plan, broken)
@@ -232,7 +232,7 @@ def test_a_stop_that_was_recorded_in_part_is_completed_and_nothing_runs_again():
     assert sum(sweep.begun.values()) == begun
 
 
-def test_a_search_is_told_what_a_stopped_cell_would_have_come_to_if_it_had_gained_like_the_others():
+def test_a_search_gets_the_extrapolated_value_of_a_stopped_cell():
     plan = plan_of(LR, "tpe", 10)
     sweep = Sweep(plan)
     proposals = sweep.run(random.Random(0))
@@ -285,7 +285,7 @@ def test_spending_counts_trials_that_ran_and_those_that_run():
     assert not BudgetStopper(share=2.0).stop_all()
 
 
-def test_a_trial_that_says_nothing_for_too_long_is_stalled():
+def test_a_silent_trial_counts_as_stalled():
     clock = Clock()
     watch = StallDetector(limit=100.0, clock=clock)
     for key in ("speaks", "hangs", "starts"):
@@ -305,7 +305,7 @@ def test_a_trial_that_says_nothing_for_too_long_is_stalled():
 
 
 @pytest.mark.parametrize("limit", [None, 300.0])
-def test_a_start_has_a_limit_of_its_own_where_one_is_given(limit):
+def test_the_start_of_a_trial_has_a_separate_limit(limit):
     """A module that hangs while it is imported, before there is a step to count from."""
     clock = Clock()
     watch = StallDetector(limit, start_limit=30.0, clock=clock)
@@ -320,7 +320,7 @@ def test_a_start_has_a_limit_of_its_own_where_one_is_given(limit):
     assert ("trains" in clock.stalled(watch, until=311.0)) == (limit is not None)
 
 
-def test_a_driver_that_stood_still_blames_no_trial_for_it():
+def test_a_suspended_driver_marks_no_trial_as_stalled():
     clock = Clock()
     watch = StallDetector(limit=10.0, clock=clock)
     watch.begin("speaks")
@@ -358,7 +358,7 @@ def test_a_process_that_does_not_take_the_next_trial_is_stalled():
     assert watch.stalled() == {}
 
 
-def test_it_does_not_look_at_every_event():
+def test_stalled_trials_are_checked_at_intervals():
     clock = Clock()
     watch = StallDetector(limit=80.0, clock=clock)
     watch.step("a")

@@ -93,7 +93,7 @@ def test_wrong_citations_are_found():
         ("sec_mu_triplet", {("sections", "C.1"), ("figures", "1")}),
     ],
 )
-def test_the_place_is_the_one_where_it_is_printed(space, places):
+def test_citations_name_the_printed_location(space, places):
     assert {place[1:] for place in cited(spaces()[space].citation.location)} == places
 
 
@@ -157,7 +157,7 @@ def test_multi_similarity_alone_never_trains_by_the_protocol_that_is_printed_for
 
 @pytest.mark.parametrize("name", ["label_noise", "long_tail", "pictures_per_class"])
 @pytest.mark.parametrize("dataset", ["glyphs", "cub200", "cars196", "sop", "inshop"])
-def test_studies_on_one_protocol_have_one(name, dataset):
+def test_studies_on_one_protocol_share_it(name, dataset):
     plan = make_plan(study_of(Request(name, dataset, seeds=1)))
     assert len({arm.protocol.name for arm in plan.arms}) == 1
     shared = ("model.embedding_dim", "optim.lr", "optim.backbone_lr_multiplier", "batch.instances_per_class")
@@ -172,12 +172,12 @@ def test_later_losses_run_where_the_papers_do(dataset):
     assert {arm["batch.sampler"] for name, arm in arms.items() if not name.startswith("Proxy")} == {"m_per_class"}
 
 
-def test_the_chi_squared_ball_is_set_beside_what_its_question_names():
+def test_the_chi_squared_study_compares_the_methods_of_its_question():
     arms = settings_by_arm("dro_chi2")
     assert {arm["loss.name"] for arm in arms.values()} == {"margin_all", "dro_chi2", "dro_topk", "dro_kl"}
 
 
-def test_the_red_mean_in_the_note_of_sec_is_the_one_of_the_protocol():
+def test_the_mean_in_the_note_of_sec_is_that_of_the_protocol():
     for name, protocol in protocols().items():
         if "model.red_mean" in protocol.settings:
             assert protocol.settings["model.red_mean"] == 123, name
@@ -226,7 +226,7 @@ def test_the_weight_of_sec_beside_rho_is_the_printed_one():
         assert settings_by_arm("sec_rho", dataset)[""]["regularizer.eta"] == eta
 
 
-def test_faces_can_have_a_plain_last_layer_and_are_told_why():
+def test_a_plain_last_layer_for_faces_is_explained():
     heads = {arm["model.head"] for arm in settings_by_arm("sec_face_head", "webface").values()}
     assert heads == {"fc", "fc_bn"}
     assert any("ruins SEC" in note for note in spaces()["sec_face"].notes)
@@ -249,7 +249,7 @@ def test_recall_is_measured_where_the_papers_print_it():
     assert tuple(protocols()["mpa/sop"].settings["evaluation.ks"]) == (1, 10, 100)
 
 
-def test_sgd_of_the_faces_is_said_to_be_ours():
+def test_sgd_for_faces_is_marked_as_our_choice():
     assert protocols()["sec/webface"].sources["optim.name"].startswith("open: ")
 
 
@@ -355,11 +355,11 @@ def wrong(decision: Decision, settings) -> bool:
 
 
 @for_each("name", SHEET_OF)
-def test_ours_is_what_the_sheet_says_of_it(name):
+def test_fidelity_sheets_agree_with_our_protocols(name):
     assert [item for item in decisions_about(name) if wrong(item, RESOLVED[name])] == []
 
 
-def test_every_decision_says_enough_to_be_checked_by_a_reader():
+def test_every_decision_of_a_sheet_has_its_evidence():
     for sheet in SHEETS:
         for decision in sheet.decisions:
             assert decision.settings or decision.ours, decision
@@ -378,7 +378,7 @@ def test_every_protocol_of_a_paper_has_a_sheet_with_every_part():
         assert expected <= parts, (name, expected - parts)
 
 
-def test_a_wrong_sheet_is_found():
+def test_a_wrong_sheet_is_detected():
     settings = RESOLVED["sec/cars196"]
     assert not wrong(Decision("start of the head", "", "", {"model.head_init": "torch"}), settings)
     assert wrong(Decision("start of the head", "", "", {"model.head_init": "he_fan_out"}), settings)

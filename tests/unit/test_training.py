@@ -105,7 +105,7 @@ def test_rows_carry_mechanism_figures_and_steps_grow(whole):
     assert not [name for row in rows for name in row if name.startswith("test/")]
 
 
-def test_test_metrics_belong_to_the_evaluation_that_counts(whole, tmp_path):
+def test_test_metrics_are_from_the_scored_evaluation(whole, tmp_path):
     last, rows, folder = whole("plain")
     assert last.metrics["val/recall_at_1"] == rows[-1]["val/recall_at_1"]
     best, rows = run(config_of(SMALL, evaluation__epoch="best_validation"), tmp_path)
@@ -161,14 +161,14 @@ def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_p
     assert "loss" in error.value.statistics or "val/mean_cosine" in error.value.statistics
 
 
-def test_a_loss_that_is_not_finite_by_itself_is_not_blamed_on_weights(tmp_path, monkeypatch):
+def test_an_infinite_loss_with_finite_weights_is_named_as_cause(tmp_path, monkeypatch):
     monkeypatch.setattr(TripletLoss, "value", lambda self, embeddings, labels: embeddings.sum() * float("nan"))
     with pytest.raises(Diverged, match="the loss is nan at step 0") as error:
         run(config_of({**SMALL, "loss.name": "triplet"}), tmp_path)
     assert "weights" not in str(error.value)
 
 
-def test_a_task_that_does_not_measure_what_it_names_is_said_at_the_first_evaluation(tmp_path, monkeypatch):
+def test_a_missing_headline_metric_is_reported_at_the_first_evaluation(tmp_path, monkeypatch):
     """A sweep judged by such a metric ended with no number, and no word."""
     named = RetrievalTask.metrics
     monkeypatch.setattr(RetrievalTask, "metrics", lambda self: [*named(self), "val/of_nothing"])
@@ -232,13 +232,13 @@ def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
         ((1.0,), False),  # too short to tell a collapsed network from an untrained one
     ],
 )
-def test_what_counts_as_collapsed(cosines, verdict):
+def test_collapse_is_defined_by_cosine_trend_and_recall(cosines, verdict):
     assert training._has_collapsed(list(cosines)) is verdict
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [80, 400])
-def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monkeypatch, steps):
+def test_status_and_metrics_do_not_depend_on_evaluation_frequency(tmp_path, monkeypatch, steps):
     """One embedding for all pictures until shortly before the end, then a recovery."""
     collapsing(monkeypatch, until=0.85 * steps)
     ends = set()
@@ -251,7 +251,7 @@ def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_trial_that_pauses_goes_on_as_if_it_had_not(whole, tmp_path):
+def test_a_paused_trial_resumes_without_change(whole, tmp_path):
     uncut, rows, _ = whole("triplet + sec-ema")
     config, seen = config_of(VARIANTS["triplet + sec-ema"]), []
     context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: seen.append(dict(row)))
@@ -264,7 +264,7 @@ def test_a_trial_that_pauses_goes_on_as_if_it_had_not(whole, tmp_path):
     assert by_step == {row["step"]: without_time(row) for row in rows}
 
 
-def test_a_resumed_trial_remembers_the_looks(tmp_path, monkeypatch):
+def test_a_resumed_trial_keeps_its_evaluations(tmp_path, monkeypatch):
     collapsing(monkeypatch)
     config = config_of(SMALL, training__eval_every=10)
     with pytest.raises(Killed):

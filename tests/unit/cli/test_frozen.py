@@ -247,7 +247,7 @@ def toy(cache_dir, monkeypatch):
     make_toy(Path("sweeps"), cache_dir)
 
 
-def test_flags_types_defaults_and_words():
+def test_flags_types_defaults_and_help_are_frozen():
     assert flags() == json.loads(FROZEN.read_text())["flags"]
 
 
@@ -257,7 +257,7 @@ def test_knobs_of_methods_keep_their_defaults_and_rules():
 
 
 @pytest.mark.usefixtures("toy")
-def test_schemas_of_json():
+def test_schemas_of_json_are_frozen():
     assert schemas() == json.loads(SCHEMAS.read_text())
 
 
@@ -267,11 +267,11 @@ def test_each_verb_with_json_has_a_schema():
 
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("line", EXITS)
-def test_exit_codes(line):
+def test_exit_codes_are_frozen(line):
     assert run(line.split())[0] == EXITS[line]
 
 
-def test_a_sweeps_end_is_its_exit_code(toy):
+def test_the_exit_code_follows_the_end_of_a_sweep(toy):
     results = results_of(Path("sweeps/toy"))
     assert Sweep(results).exit_code == 3
     assert Sweep(results, interrupted=True).exit_code == 130

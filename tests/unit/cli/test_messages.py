@@ -215,7 +215,7 @@ def said(monkeypatch):
     return every_message()
 
 
-def test_what_is_said_of_wrong_inputs(said):
+def test_messages_about_wrong_inputs_are_frozen(said):
     assert as_text(said) == SAID.read_text()
     for name, text in said.items():
         wrong = [words for words in TOLD_BEFORE if words in text]

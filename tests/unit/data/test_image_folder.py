@@ -98,7 +98,7 @@ def test_a_split_file_may_come_from_a_spreadsheet(build, root, tmp_path):
     assert build(split_file=str(tmp_path / "split.csv")).prepare().test_classes == (0, 3)
 
 
-def test_everything_wrong_with_a_split_file_is_said(build, tmp_path):
+def test_all_problems_of_a_split_file_are_reported(build, tmp_path):
     parts = {"ant": "test", "bee": "validate", "cow": "train", "dgo": "train"}
     (tmp_path / "split.json").write_text(json.dumps(parts))
     problems = build(split_file=str(tmp_path / "split.json")).check()
@@ -192,7 +192,7 @@ def test_the_digest_follows_content_and_not_dates(build, root):
     assert build(size=32).digest() != build(size=33).digest()
 
 
-def test_a_second_look_reads_no_file(build, monkeypatch):
+def test_a_second_check_reads_no_file(build, monkeypatch):
     build().check()
     first = build().digest()
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail(f"read {self}"))
@@ -229,7 +229,7 @@ def test_pictures_beside_the_classes_are_noted(build, root):
     assert build(size=16).prepare().notes == ("pictures in no class's folder were passed over (1): loose.png",)
 
 
-def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
+def test_an_interrupted_build_continues(build, monkeypatch):
     from trainables.data.formats import decoding
 
     monkeypatch.setattr(decoding, "_CHUNK", 4)
@@ -250,7 +250,7 @@ def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
     assert not (pictures.directory / "done.npy").exists()
 
 
-def test_kinds_that_other_loaders_read_are_read_and_real_numbers_refused(root, build):
+def test_files_with_integer_pixels_are_read_and_float_pixels_refused(root, build):
     Image.fromarray(np.full((20, 20), 257 * 77, dtype=np.uint16)).save(root / "ant" / "a.tif")
     for name in ("b.TIFF", "c.gif", "d.ppm", "e.pgm"):
         Image.new("L", (20, 20), 77).save(root / "ant" / name)
@@ -262,7 +262,7 @@ def test_kinds_that_other_loaders_read_are_read_and_real_numbers_refused(root, b
     assert "whole numbers" in str(problem)
 
 
-def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache_was_made(root, build):
+def test_notes_describe_the_folder_and_not_the_cache(root, build):
     assert build(size=16).prepare().notes == ()
     (root / "fox").mkdir()
     (root / "fox" / "0.psd").write_bytes(b"x")
@@ -279,7 +279,7 @@ def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache
     assert build(size=16).prepare().notes == ()
 
 
-def test_finding_pictures_asks_the_file_server_for_links_alone(root, monkeypatch):
+def test_listing_pictures_stats_only_links(root, monkeypatch):
     os.mkfifo(root / "ant" / "pipe.png")  # neither a picture nor a file
     (root / "ant" / "link.png").symlink_to(root / "bee" / "0.png")
     (root / "ant" / "folder.png").symlink_to(root / "bee")
@@ -293,7 +293,7 @@ def test_finding_pictures_asks_the_file_server_for_links_alone(root, monkeypatch
     assert others == [root / "ant" / "folder.png"]
 
 
-def test_files_out_of_reach_are_named_or_left_out_and_read_once_they_can_be(root, build):
+def test_unreadable_files_are_named_or_skipped_until_readable(root, build):
     (root / "ant" / "0.png").rename(root.parent / "elsewhere.png")
     (root / "ant" / "0.png").symlink_to(root / "nowhere.png")
     (problem,) = build(size=16).check()
@@ -331,7 +331,7 @@ def test_folders_and_files_without_permission_are_named(root, build, monkeypatch
     assert build(size=16).check() == []
 
 
-def test_names_that_are_no_text_are_named(root, build):
+def test_names_that_are_not_valid_text_are_reported(root, build):
     os.rename(root / "cow", os.path.join(os.fsencode(root), b"c\xffw"))
     problems = build(size=16).check()
     assert len(problems) == 3

@@ -102,7 +102,7 @@ def test_views_of_one_object_differ(pictures):
     assert distances[~np.eye(24, dtype=bool)].min() > 2
 
 
-def test_pybullet_prints_nothing_into_the_answers_of_the_command_line(tmp_path):
+def test_pybullet_prints_nothing_to_standard_output(tmp_path):
     words = ["datasets", "prepare", "objects", "--set", "data.classes=4", "--set", "data.views=2", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "tune_dml.cli", *words, "--cache-dir", str(tmp_path)],

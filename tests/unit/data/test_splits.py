@@ -184,7 +184,7 @@ def kept(seed=0, pictures_per_class=None, long_tail=None):
     return thinned(LABELS, TRAIN, pictures_per_class=pictures_per_class, long_tail=long_tail, seed=seed)
 
 
-def test_nothing_asked_is_the_same_array():
+def test_without_options_labels_are_unchanged():
     assert kept() is TRAIN
     labels = LABELS[TRAIN]
     assert relabelled(labels, noise=0.0, seed=0) is labels
@@ -223,7 +223,7 @@ def test_noise_is_a_share_of_other_classes_drawn_evenly_and_nests():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_validation_and_test_are_as_they_were(tmp_path, name):
+def test_label_noise_leaves_validation_and_test_unchanged(tmp_path, name):
     plain = learner_of(config_of(TASKS[name]), tmp_path)
     fewer = learner_of(config_of(TASKS[name], data__pictures_per_class=20, data__long_tail=2.0), tmp_path)
     assert set(fewer.split.train) < set(plain.split.train)
@@ -231,7 +231,7 @@ def test_validation_and_test_are_as_they_were(tmp_path, name):
         assert np.array_equal(getattr(plain.split, part), getattr(fewer.split, part))
 
 
-def test_training_is_told_wrong_labels_and_judging_right_ones(tmp_path):
+def test_training_uses_noisy_labels_and_evaluation_true_ones(tmp_path):
     plain = learner_of(config_of(TASKS["retrieval"]), tmp_path)
     noisy = learner_of(config_of(TASKS["retrieval"], data__label_noise=0.25), tmp_path)
     assert (plain.train_labels != noisy.train_labels).mean() == pytest.approx(0.25, abs=0.005)

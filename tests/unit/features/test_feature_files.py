@@ -79,7 +79,7 @@ def test_every_format_becomes_the_same_folder(write, tmp_path):
     assert table.splits.tolist() == ["train"] * 4 + ["test"] * 4
 
 
-def test_labels_are_joined_by_id_and_may_say_the_split(tmp_path):
+def test_labels_are_joined_by_id_and_may_set_the_split(tmp_path):
     torch.save({"features": torch.from_numpy(ROWS), "index": [f"{n}.jpg" for n in range(8)]}, tmp_path / "x.pt")
     lines = [f"{n}.jpg,{CLASSES[n]},{'test' if n < 4 else 'train'}" for n in reversed(range(8))]
     (tmp_path / "classes.csv").write_text("\n".join(["id,class,split", *lines]))
@@ -300,7 +300,7 @@ def test_hdf5_is_read_within_one_file_and_no_larger_than_it_can_be(arguments, me
         import_features(tmp_path / "x.h5", tmp_path / "f")
 
 
-def test_a_full_disk_leaves_nothing_that_the_next_attempt_would_refuse(tmp_path, monkeypatch):
+def test_after_a_full_disk_the_next_attempt_succeeds(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -313,7 +313,7 @@ def test_a_full_disk_leaves_nothing_that_the_next_attempt_would_refuse(tmp_path,
     assert import_features(source, tmp_path / "f").rows == len(ROWS)
 
 
-def test_a_folder_of_pictures_is_told_how_features_are_stored(tmp_path):
+def test_a_folder_of_pictures_gets_a_hint_about_features(tmp_path):
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "1.png").touch()
     with pytest.raises(DataError, match="tune-dml features image_folder --data-root FOLDER"):

@@ -95,7 +95,7 @@ def test_identity_56_perfect_clustering():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_clusters_use_direction_only_repeat_and_say_who_made_them(backend):
+def test_clusters_use_directions_repeat_and_name_their_backend(backend):
     vectors, labels = separate_classes()
     lengths = torch.rand(len(labels), 1, generator=torch.Generator().manual_seed(1)) * 100 + 0.1
     one, two = (kmeans(v, 6, backend=backend) for v in (vectors, vectors * lengths))
@@ -154,7 +154,7 @@ def without_faiss(monkeypatch, error):
 
 
 @pytest.mark.parametrize("error", [ImportError("no faiss"), RuntimeError("libcudart.so.12 is missing")])
-def test_absent_faiss_is_named_and_scikit_learn_takes_its_place(monkeypatch, error):
+def test_without_faiss_scikit_learn_is_used_and_named(monkeypatch, error):
     vectors, labels = separate_classes()
     without_faiss(monkeypatch, error)
     with pytest.raises(ConfigError, match=r"faiss is not installed.*tune-dml\[cpu\]"):

@@ -50,7 +50,7 @@ def ragged(tmp_path):
     return cache.open_images(tmp_path)
 
 
-def test_views_do_not_depend_on_the_company_or_the_number_of_workers(ragged):
+def test_views_do_not_depend_on_the_batch_or_the_number_of_workers(ragged):
     views = Views(ragged, build_augmentation("simclr", crop=24, resize=24), seed=3)
     indices = np.array([2, 0, 3, 1, 1, 2])
     whole = views.train(indices, step=5)

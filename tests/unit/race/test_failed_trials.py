@@ -108,7 +108,7 @@ def test_no_knob_is_said_not_to_matter_while_a_value_has_failed(tmp_path, lost):
     assert "gets no more and is not judged" in page
 
 
-def test_where_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
+def test_if_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: True)
     assert state.race.over == "failed"
     assert len(state.trials) == MOST_FAILED * len(state.plan.cells)
@@ -116,7 +116,7 @@ def test_where_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
     assert write_report(results_of(drive.folder), tmp_path / "report").html.exists()
 
 
-def test_failed_trials_that_are_tried_again_count_and_the_race_is_judged_again(tmp_path):
+def test_retried_trials_count_and_the_race_is_judged_again(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: label == BEST)
     assert state.race.over == "failed"
     drive.value = losing(lambda label, seed: False)
@@ -136,7 +136,7 @@ def test_failed_trials_that_are_tried_again_count_and_the_race_is_judged_again(t
     assert analyse(results_of(drive.folder)).knobs[0].sensitivity.verdict == "sensitive"
 
 
-def test_one_hole_that_is_filled_after_the_decision_is_judged_and_takes_no_further_level(tmp_path):
+def test_a_gap_filled_after_the_decision_is_judged_at_no_further_level(tmp_path):
     drive, before = raced(tmp_path, lambda label, seed: label == BEST and seed == 3)
     drive.value = losing(lambda label, seed: False)
     retry_failed(drive)

@@ -50,7 +50,7 @@ def drawn(shape: str, kind: str, count: int, sizes=(1.5, 4.0), seeds=(3, 5, 8), 
 
 
 @pytest.mark.parametrize("shape", slow_after(3, SHAPES))
-def test_claims_do_not_contradict_each_other(shape):
+def test_claims_of_a_report_do_not_contradict_each_other(shape):
     found = Counter()
     for kind in KINDS:
         for results in drawn(shape, kind, 4):
@@ -59,7 +59,7 @@ def test_claims_do_not_contradict_each_other(shape):
 
 
 @pytest.mark.parametrize("shape", slow_after(1, ["beside a baseline", "one knob"]))
-def test_nor_do_they_after_a_race(shape):
+def test_claims_after_a_race_do_not_contradict_each_other(shape):
     found = Counter()
     for kind in KINDS[:3]:
         for results in drawn(shape, kind, 6, race=True):

@@ -63,7 +63,7 @@ def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_
 
 
 @pytest.mark.parametrize("sd", [0.05, 3.0], ids=["both matter", "both are undecided"])
-def test_the_knob_that_moves_more_comes_first(tmp_path, sd):
+def test_knobs_are_ordered_by_the_size_of_their_effect(tmp_path, sd):
     first = Knob("optim.lr", Grid((0.01, 0.1)), symbol="lr")
     second = Knob("regularizer.eta", Grid((0.5, 1.0)), symbol="eta")
     means = {(a, b): 60.0 + 20 * b + 20 * a for a, b in crossed((0.01, 0.1), (0.5, 1.0))}
@@ -101,7 +101,7 @@ def test_long_values_of_the_upright_knob_stay_inside_the_map(narrow):
     assert all(mark.points[0][0] >= text_width(mark.text) for mark in texts if mark.anchor == "end")
 
 
-def test_names_of_rows_that_are_cut_stay_different():
+def test_shortened_row_names_stay_unique():
     rows = [f"a method with a name that fills the phone's width, eta=0.5, rho={rho}" for rho in (0.1, 0.2)]
     names = _row_names(rows, 400.0)[1]
     assert len(set(names)) == 2
@@ -142,21 +142,21 @@ def test_a_lost_trial_of_a_grid_moves_the_thick_line_no_further_than_the_sentenc
 
 
 @pytest.mark.parametrize(("sd", "heads"), [(0.1, False), (30.0, True)])
-def test_an_interval_that_goes_on_beyond_the_frame_ends_in_an_arrowhead(tmp_path, sd, heads):
+def test_an_interval_beyond_the_frame_ends_in_an_arrowhead(tmp_path, sd, heads):
     results = bare_sweep(tmp_path / "s", seeds=(0, 1), sd=sd, space=rho_space(published=()))
     analysis = analyse(results)
     shapes = shapes_of(drawn(analysis, analysis.knobs[0]))
     assert ("triangle" in shapes, "down" in shapes) == (heads, heads)
 
 
-def test_whiskers_that_are_cut_end_in_an_arrowhead():
+def test_clipped_whiskers_end_in_an_arrowhead():
     items = [Whisker("a", 0.0, -1.0, 1.0), Whisker("b", 2.0, -100.0, 2.5)]
     shapes = shapes_of(whiskers(items, "points", narrow=False))
     assert shapes.count("left") == 1
     assert "right" not in shapes
 
 
-def test_on_a_telephone_the_letters_of_printed_curves_do_not_lie_on_each_other(steep):
+def test_letters_of_printed_curves_do_not_overlap_on_a_phone(steep):
     analysis = analyse(steep.results)
     canvas = curve_figure(analysis, analysis.knobs[0], "").draw(True)
     placed = [mark.points[0][1] for mark in canvas.marks if mark.kind == "text" and mark.text in set("abcd")]

@@ -20,7 +20,7 @@ def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, 
     return (first - second).astype(float), queries.astype(float)
 
 
-def test_the_variances_are_those_of_the_definition():
+def test_variances_follow_their_definition():
     rng = np.random.default_rng(0)
     hits, queries = (part[0] for part in drawn(rng, 1, 6, 3, class_sd=1.0, seed_sd=0.5))
     queries, hits = queries.copy(), hits.copy()
@@ -65,7 +65,7 @@ def test_the_interval_ends_at_zero_where_the_p_value_is_its_error():
     assert found.these_networks <= found.trained_anew
 
 
-def test_what_one_seed_or_one_class_cannot_say_is_not_said():
+def test_a_single_seed_or_class_gives_no_interval():
     rng = np.random.default_rng(2)
     hits, queries = (part[0] for part in drawn(rng, 1, 8, 1, class_sd=0.5))
     one = reach_of(hits, queries, (5, 3), alpha=0.05)
@@ -122,7 +122,7 @@ def test_classes_that_differ_by_seed_are_allowed():
     assert np.mean(wrong) <= 0.08
 
 
-def test_two_cells_that_answer_alike_have_p_values_of_one():
+def test_cells_with_equal_answers_have_p_values_of_one():
     found = reach_of(np.zeros((3, 2)), np.full((3, 2), 5.0), (0, 0), alpha=0.05)
     assert (found.per_query, found.these_networks, found.trained_anew) == (1, 1, 1)
 

@@ -36,7 +36,7 @@ def test_effects_are_the_average_over_the_orders_of_the_knobs():
     assert pairs == pytest.approx(pairs.T)
 
 
-def test_a_product_is_all_pair():
+def test_the_effect_of_a_product_is_all_interaction():
     effects, pairs = _shapley_effects(FIRST * SECOND, 2)
     assert pairs[0, 1] == pytest.approx((FIRST * SECOND).var())
     assert effects == pytest.approx([pairs[0, 1] / 2] * 2)
@@ -124,7 +124,7 @@ def test_limits_close_to_0_and_1_are_rounded():
 
 
 @pytest.mark.slow
-def test_a_search_in_which_one_knob_acts_says_so_of_that_knob_alone():
+def test_a_search_names_only_the_knob_that_acts():
     found = [search(lambda points: -16 * (points[:, 1] - 0.6) ** 2, 30, seed) for seed in range(4)]
     claimed = [one for one in found if not one.problem]
     assert len(claimed) >= 3
@@ -170,11 +170,11 @@ def test_an_idle_knob_has_an_effect_in_at_most_5_of_100_searches(curve):
     assert found.mean() <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 60)
 
 
-def test_it_finds_a_slope_beside_a_cliff_of_another_knob():
+def test_a_slope_is_found_beside_a_cliff_of_another_knob():
     assert (p_values(lambda x: 12 * x[:, 0] - 12 * (x[:, 1] > 0.7), 20, cells=24) <= 0.05).mean() > 0.8
 
 
-def test_it_names_the_range_that_differs_and_by_how_much():
+def test_the_differing_range_is_named_with_its_effect():
     places, means = drawn(3, lambda x: -9.0 * (x[:, 0] > 0.6), cells=30, knobs=1)
     found = judge_search_effect(places, np.zeros((30, 0)), means)
     assert found.p_value < 0.001

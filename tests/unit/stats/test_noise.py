@@ -99,7 +99,7 @@ def test_whether_any_pair_can_be_tested_is_known_without_a_fit() -> None:
     assert told == {True, False}
 
 
-def test_the_rows_and_the_column_that_are_asked_for_are_those_of_all_pairs() -> None:
+def test_requested_rows_and_column_equal_those_of_all_pairs() -> None:
     values = np.random.default_rng(12).normal(size=(7, 4))
     values[2, 1] = values[5, 3] = np.nan
     noise = fit_pairs(values)
@@ -126,7 +126,7 @@ def test_cell_variances_are_grubbs() -> None:
     np.testing.assert_allclose(cell_variances(values), expected, atol=1e-10)
 
 
-def test_two_seeds_borrow_nothing_and_one_seed_says_nothing() -> None:
+def test_two_seeds_use_only_their_own_noise_and_one_seed_has_none() -> None:
     two = fit_pairs(np.random.default_rng(0).normal(size=(6, 2)))
     assert two.prior_df == 0
     assert np.isnan(two.epsilon)

@@ -164,14 +164,14 @@ def test_every_verdict_knows_the_resolution(verdict: str) -> None:
     assert CERTAIN[verdict](few(*HILL, resolution=0.0)) != CERTAIN[verdict](few(*HILL))
 
 
-def test_beyond_these_classes_equal_seeds_are_not_certain_either() -> None:
+def test_equal_seeds_are_not_certain_beyond_the_sampled_classes() -> None:
     hits, queries = np.ones((4, 3)), np.full((4, 3), 2.0)
     found = reach_of(hits, queries, (12, 0), alpha=0.05)
     assert found.estimate == 50
     assert found.high - found.estimate == pytest.approx(student.isf(0.025, 2) * STEP / np.sqrt(2) / np.sqrt(3))
 
 
-def test_what_one_query_moves_a_metric_by() -> None:
+def test_the_step_of_a_metric_is_the_effect_of_one_query() -> None:
     trials = [{"val/queries": 50.0, "test/queries": 8.0}, {"val/queries": 40.0}, {}]
     assert resolution_of("val/recall_at_1", trials) == 2.5
     assert resolution_of("test/map_at_r", trials) == 12.5
@@ -180,7 +180,7 @@ def test_what_one_query_moves_a_metric_by() -> None:
     assert resolution_of("val/recall_at_1", [{}]) == 0
 
 
-def test_numbers_show_the_step_of_which_all_are_multiples() -> None:
+def test_the_step_is_the_common_divisor_of_all_values() -> None:
     def step(*numbers: float) -> float:
         return resolution_shown([[number] for number in numbers])  # one seed a cell: none tie
 
@@ -203,7 +203,7 @@ def test_ties_between_the_seeds_of_a_cell_show_a_step_where_numbers_are_multiple
     assert resolution_shown(continuous.tolist()) < 0.1
 
 
-def test_a_metric_that_gave_one_number_hides_everything() -> None:
+def test_a_constant_metric_has_an_unknown_step() -> None:
     assert resolution_shown([[70.0, 70.0], [70.0, np.nan]]) == 100
     assert resolution_shown([[0.0, 0.0], [0.0]]) == 100
     assert resolution_shown([[1e6, 1e6]]) == 1e6
@@ -212,7 +212,7 @@ def test_a_metric_that_gave_one_number_hides_everything() -> None:
     assert judge_sensitivity(table, 1.0).verdict == "undecided"
 
 
-def test_what_a_metric_moves_in_is_what_its_trials_say_else_what_its_numbers_show() -> None:
+def test_the_step_of_a_metric_comes_from_trials_or_from_its_values() -> None:
     trials = [[{"val/recall_at_1": 50.0, "val/nmi": 20.0}, {"val/recall_at_1": 75.0, "val/nmi": 22.0}]]
     assert resolution_in("val/nmi", trials) == 2
     assert resolution_in("val/recall_at_1", trials) == 25

@@ -84,7 +84,7 @@ def test_bounds_are_those_of_loops_over_the_settings(means: list[float]) -> None
     np.testing.assert_allclose(tuned.against(1, 0.05).high, -family[1])
 
 
-def test_with_one_setting_each_it_is_the_ordinary_comparison() -> None:
+def test_with_one_setting_per_level_the_comparison_is_the_ordinary_one() -> None:
     values = drawn([0, 1, 3, 2], 4, 1)[0]
     values[0, 1] = values[2, 3] = nan
     tuned = TunedLevels(values, (0, 1, 2, 3), 0.5)

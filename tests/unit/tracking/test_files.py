@@ -65,7 +65,7 @@ def test_attaching_never_raises(driver, tracker, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_trials_leave_is_there_once_whatever_is_replayed(driver, tracker, mlflow_has):
+def test_files_of_trials_are_stored_once_after_replays(driver, tracker, mlflow_has):
     first, second, third, going = driver.trials
     for trial in (first, second, going):
         driver.leave(trial, evidence="{}", sheet=f"picture of {trial.key}")
@@ -104,7 +104,7 @@ def test_files_are_sent_once(driver, tracker, monkeypatch):
 
 
 @pytest.mark.slow
-def test_numbers_do_not_wait_for_files_and_files_are_not_lost(driver, tracker, mlflow_has, monkeypatch):
+def test_metrics_do_not_wait_for_files(driver, tracker, mlflow_has, monkeypatch):
     for trial in driver.trials[:2]:
         driver.leave(trial, evidence="{}")
         driver.run(trial)
@@ -166,7 +166,7 @@ def kept(tmp_path, uri, network):
 
 
 @pytest.mark.slow
-def test_it_is_there_once_and_loads_without_our_code(kept, network, uri, monkeypatch):
+def test_the_best_network_is_stored_once_and_loads_without_our_code(kept, network, uri, monkeypatch):
     (_, judgement, attach), (made, pictures, _) = kept, network
     attach()
     seen, models = attach()
@@ -185,7 +185,7 @@ def test_it_is_there_once_and_loads_without_our_code(kept, network, uri, monkeyp
 
 
 @pytest.mark.slow
-def test_another_best_takes_its_place_and_one_without_networks_has_none(kept):
+def test_a_new_best_network_replaces_the_old_one(kept):
     results, judgement, attach = kept
     attach()
     other = next(cell.label for cell in results.cells if cell.label != judgement.best)
@@ -200,7 +200,7 @@ def test_another_best_takes_its_place_and_one_without_networks_has_none(kept):
     assert [model.tags["cell"] for model in models] == [other]
 
 
-def test_the_seed_closest_to_the_mean_stands_for_all(kept):
+def test_the_network_is_that_of_the_seed_closest_to_the_mean(kept):
     results, judgement, _ = kept
     state = read_state(results.folder)
     trials = [state.trial(trial.key) for trial in results.trials if trial.cell.label == judgement.best]

@@ -36,7 +36,7 @@ def test_a_clean_project_is_named_by_its_commit(project):
     assert "diff" not in found
 
 
-def test_of_a_dirty_project_digest_and_size_are_stored_and_no_line(project):
+def test_for_uncommitted_changes_only_digest_and_size_are_stored(project):
     (project / "code.py").write_text("x = 2\n")
     (project / "new.py").write_text("")
     first = collect()["git"]
@@ -183,7 +183,7 @@ def test_the_mask_reads_a_long_text_in_seconds(text):
     assert time.monotonic() - began < 20
 
 
-def test_outside_of_git_that_is_said(tmp_path, monkeypatch):
+def test_outside_git_provenance_states_it(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "package" / "provenance.py"))
     assert collect()["git"] == {"commit": None, "note": "not in a git repository"}
 
@@ -197,7 +197,7 @@ def test_an_installed_package_is_not_taken_for_the_project_around_it(project, tm
     assert collect()["git"]["commit"] is None
 
 
-def test_it_is_json_and_names_the_machine():
+def test_provenance_is_json_and_names_the_machine():
     found = json.loads(json.dumps(collect()))
     assert found["packages"]["numpy"]
     assert found["cpu"]["model"]
@@ -205,7 +205,7 @@ def test_it_is_json_and_names_the_machine():
     assert found["memory_bytes"] > 2**20
 
 
-def test_a_package_of_methods_is_known_by_its_version_and_its_source(tmp_path, monkeypatch):
+def test_a_package_of_methods_is_identified_by_version_and_source(tmp_path, monkeypatch):
     """Edited code has the same settings and so the same trials: only its source tells it from what ran before."""
     write_package(tmp_path, "mine = own_losses:Mine", own_losses="class Mine: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -231,7 +231,7 @@ def test_the_environment_is_an_allow_list_and_masked():
     assert found == {"MLFLOW_TRACKING_URI": "http://***@h:1", "OMP_NUM_THREADS": "1"}
 
 
-def test_the_value_after_a_secret_flag_is_starred():
+def test_the_value_after_a_secret_flag_is_masked():
     argv = ["tune-dml", "sweep", "--api-key", "hunter2", "--set", "loss.k=1"]
     assert _mask_argv(argv) == ["tune-dml", "sweep", "--api-key", "***", "--set", "loss.k=1"]
 

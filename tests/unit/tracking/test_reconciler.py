@@ -43,14 +43,14 @@ def test_a_point_that_somebody_added_is_no_longer_equal_until_its_run_is_deleted
     assert tracker().reconcile(None).before == ()
 
 
-def test_ones_own_metrics_and_tags_beside_the_ledgers_are_ones_own(store, edited, tracker):
+def test_metrics_and_tags_added_by_users_are_ignored(store, edited, tracker):
     store.client.log_metric(edited, "my/score", 1.0)
     store.client.set_tag(edited, "reviewed", "yes")
     assert tracker().reconcile(None).before == ()
 
 
 @pytest.mark.slow
-def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, uri):
+def test_changed_tags_of_the_ledger_are_restored(store, edited, tracker, uri):
     store.client.set_tag(edited, "tune_dml.status", "failed")
     store.client.delete_tag(edited, "mlflow.parentRunId")
     store.client.set_tag(store.parents[0].info.run_id, "tune_dml.trials", "9")
@@ -76,7 +76,7 @@ def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
 
 
 @pytest.mark.slow
-def test_what_an_earlier_end_of_a_trial_had_shown_is_the_ledgers_too(store, driver, tracker, edited):
+def test_metrics_of_an_earlier_attempt_are_expected(store, driver, tracker, edited):
     """It failed where it had a figure that no row has, and finished on a second try."""
     trial = driver.trials[0]
     driver.ended(trial, "failed", reason="a disk is full", step=2, metrics={"val/late": 5.0})

@@ -53,7 +53,7 @@ def test_after_a_session_a_copy_of_the_database_alone_has_every_run(driver, trac
 
 
 @pytest.mark.parametrize("calls", slow_after(3, [4, 10, 16, 1, 7, 13, 19, *range(2, 20, 3), *range(3, 20, 3)]))
-def test_killed_after_any_request_it_is_completed_once(driver, tracker, mlflow_has, monkeypatch, calls):
+def test_a_sync_killed_after_any_request_completes_once(driver, tracker, mlflow_has, monkeypatch, calls):
     for trial in driver.trials[:2]:
         driver.run(trial, rows=1)
     left = [calls]
@@ -111,7 +111,7 @@ def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver, tracker, mlfl
     assert [one.info.run_id for one in seen.parents] == [parent.info.run_id]
 
 
-def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
+def test_only_changes_are_pushed(driver, tracker, monkeypatch):
     one = tracker()
     driver.run(*driver.trials)
     one.sync()
@@ -127,7 +127,7 @@ def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
     assert len(searches) == 3
 
 
-def test_another_process_writes_nothing_that_is_there(driver, tracker, mlflow_has, monkeypatch):
+def test_another_process_writes_nothing_twice(driver, tracker, mlflow_has, monkeypatch):
     *before, last = driver.trials
     driver.run(*before)
     tracker().stop()
@@ -211,7 +211,7 @@ def test_an_experiment_that_was_renamed_keeps_its_sweep(driver, tracker, mlflow_
     assert sorted(item.name for item in client.search_experiments()) == ["Default", "ours"]
 
 
-def test_an_older_file_knows_of_no_evidence(driver, tracker, mlflow_has):
+def test_an_old_state_file_has_no_evidence(driver, tracker, mlflow_has):
     driver.leave(driver.trials[0], evidence="{}")
     driver.run(driver.trials[0])
     tracker().sync()
