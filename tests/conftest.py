@@ -1,4 +1,4 @@
-"""Shared by all tests: a quiet environment of their own, and one small Ray for those that sweep."""
+"""Fixtures of all tests: a quiet environment for each, and one small Ray for the tests that run sweeps."""
 
 import functools
 import gc
@@ -37,18 +37,18 @@ def pytest_addoption(parser):
 
 
 def shared(nodeid: str) -> str:
-    """The group that a test belongs to: its file, or what it shares with other files."""
+    """Return the group of a test: its file, or a resource that it shares with other files."""
     return next((group for start, group in TOGETHER.items() if nodeid.startswith(start)), nodeid.partition("::")[0])
 
 
 def pytest_collection_modifyitems(items):
-    """What waits longest starts first: the driver that is killed, the other sweeps."""
+    """Start slow tests first: killed drivers, then other sweeps."""
     killed = next(iter(TOGETHER))
     items.sort(key=lambda item: (not item.nodeid.startswith(killed), shared(item.nodeid) != "sweeps"))
 
 
 def pytest_collection_finish():
-    """What is there now stays, so that garbage is not looked for in it; and nothing waits for the disk."""
+    """Exempt present objects from garbage collection, and disable waiting for the disk."""
     from sqlalchemy import Engine, event
 
     gc.enable()
@@ -59,7 +59,7 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With several processes, what shares something stays in one of them."""
+    """With several processes, run tests that share a resource in one of them."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByGroup(LoadScopeScheduling):
@@ -71,7 +71,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(scope="session")
 def _working_directories(tmp_path_factory):
-    """New folders, counted here: pytest's own numbering reads all earlier ones each time, nine seconds in all."""
+    """Create numbered folders; pytest's own numbering lists all earlier ones each time, nine seconds in all."""
     base = tmp_path_factory.mktemp("cwd")
     return (base / str(number) for number in itertools.count())
 
@@ -167,7 +167,7 @@ def command_line(capsys, monkeypatch):
 
 @pytest.fixture(scope="session")
 def new_database(of_the_run):
-    """Copies an MLflow store without any run into a folder; MLflow takes seconds to make its tables, once a run."""
+    """Copy an MLflow store without runs into a folder; MLflow takes seconds to create its tables."""
     from filelock import FileLock
 
     from tune_dml.tracking.client import open_client, quiet_mlflow
@@ -188,7 +188,7 @@ def new_database(of_the_run):
 
 @pytest.fixture
 def store():
-    """An S3 on loopback with a bucket of its own."""
+    """An S3 server on loopback with an empty bucket."""
     from helpers.bucket import Store
 
     with Store() as served:

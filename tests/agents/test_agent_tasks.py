@@ -1,4 +1,4 @@
-"""Twenty tasks that a coding agent is given, each solved by at most seven calls of the command line.
+"""Twenty tasks for a coding agent, each solved by at most seven calls of the command line.
 
 No model takes part: each task lists its calls and reads the answer from their JSON. `Agent.call` checks that every
 output is strict JSON and follows its verb's schema (`conftest.command_line`), and counts the calls.

@@ -1,4 +1,4 @@
-"""The report in a real browser: it fits, asks the network for nothing, complains about nothing, and can be read by all.
+"""The report in a real browser: it fits, sends no request, logs no error and is accessible.
 
 Pages are laid out in a frame of a given width, whatever the smallest window may be, and measured by a script there.
 """
@@ -165,7 +165,7 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Name -> its page, written when it is first asked for."""
+    """Name -> its page, written on first use."""
     written = {}
 
     def page(name):
@@ -185,7 +185,7 @@ def chromium(target, profile, *flags):
 
 
 def probe(report, folder, width, *, dark=False, unfolded=False, script="() => ({})"):
-    """What the page's own script measures of it; `script` is a function of (document, window)."""
+    """Return the measurements of a script in the page; `script` is a function of (document, window)."""
     page = folder / "probe.html"
     text = report.read_text()
     if dark:

@@ -1,4 +1,4 @@
-"""What every data set and regularizer promises, checked for every one that is found, on small copies in its published format."""
+"""The contract of every data set and regularizer found, on small copies in their published formats."""
 
 from functools import partial
 

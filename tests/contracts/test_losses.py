@@ -1,4 +1,4 @@
-"""What every loss promises, checked for every loss that is found; a new one takes part by being there."""
+"""The contract of every loss found; a new loss is included automatically."""
 
 import re
 
@@ -70,7 +70,7 @@ def test_every_loss_has_an_oracle_a_section_and_an_example():
 
 
 class Watch(TorchDispatchMode):
-    """Sees every tensor operation of forward and backward: the largest result, and what waits for the device."""
+    """Record the largest result of each tensor operation, and the operations that wait for the device."""
 
     WAITS = frozenset({"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2"})
 
@@ -93,7 +93,7 @@ class Watch(TorchDispatchMode):
 
 @pytest.mark.parametrize("cls", LOSSES.values(), ids=LOSSES.keys())
 def test_memory_is_quadratic_and_no_call_waits_for_the_device(cls):
-    """Two classes of 48: all triplets would be 48 x the square of the batch, so that any B x P x N tensor shows."""
+    """Two classes of 48: all triplets would be 48 times the square of the batch, so any B x P x N tensor shows."""
     embeddings, labels = batch([0, 1] * 48)
     loss = Method(cls).build()
     weights = sum(parameter.numel() for parameter in loss.parameters())

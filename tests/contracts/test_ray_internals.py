@@ -1,4 +1,4 @@
-"""Names that Ray does not promise to keep: a version that lacks one says so here, not in the middle of a sweep."""
+"""Private names of Ray that we use: a version that lacks one fails here, not during a sweep."""
 
 import inspect
 from pathlib import Path
@@ -176,7 +176,7 @@ def test_ray_has_the_names_that_we_use(names):
 
 
 def test_a_process_that_ray_kills_for_memory_counts_as_lost():
-    """Where Ray's own manager no longer raises at it, our mend may go."""
+    """If Ray's own manager no longer raises, our workaround can go."""
     from ray.air.execution._internal.actor_manager import RayActorManager
     from ray.exceptions import OutOfMemoryError
 
@@ -234,7 +234,7 @@ def test_tune_requests_resources_from_our_manager():
 
 
 def test_under_uv_run_a_local_ray_starts_processes_with_our_python(monkeypatch):
-    """Ray would begin each by `uv run`, and none came where a user had typed `uv run -- tune-dml sweep`."""
+    """Ray would start each process by `uv run`, and none started under `uv run -- tune-dml sweep`."""
     from ray._private import worker
     from ray._private.runtime_env import uv_runtime_env_hook
 

@@ -43,7 +43,7 @@ def halves(rank):
 
 
 def batch_norm(rank):
-    """Synchronised batch normalisation from differentiable sums, as a network would use it."""
+    """Return synchronised batch normalisation from differentiable sums."""
     x = double(rank + 2, 3, seed=rank).requires_grad_()
     count = d.all_reduce_sum(torch.tensor(float(len(x)), dtype=torch.float64))
     mean = d.all_reduce_sum(x.sum(dim=0)) / count
@@ -159,7 +159,7 @@ def test_a_frozen_network_is_not_wrapped(seen):
 
 
 def test_in_a_group_of_one_nothing_is_exchanged(tmp_path, monkeypatch):
-    """NCCL ends the process of a trial whose GPU turns sick while an exchange is under way: one that nobody needs, here."""
+    """NCCL ends the process if its GPU fails during an exchange; a group of one needs no exchange."""
     with d.process_group(rank=0, world_size=1, init_method=f"file://{tmp_path}/meet", backend="gloo"):
         for name in ("all_reduce", "all_gather_into_tensor", "all_gather_single", "barrier"):
             monkeypatch.setattr(torch.distributed, name, None, raising=False)
@@ -176,5 +176,5 @@ def test_the_rendezvous_is_reachable_only_at_its_address():
 
 
 def test_ranks_connect_to_a_node_with_several_addresses():
-    """As behind a translated address: what it is told to listen at is none of its own."""
+    """As behind address translation: the address to listen at is not an address of the machine."""
     socket.create_connection(("127.0.0.2", d.open_store("203.0.113.7")), timeout=5).close()

@@ -67,7 +67,7 @@ def train_all(rank, world_size, folder):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Case -> what rank 0 left, alone and as one of two."""
+    """Case -> the files of rank 0, with one process and with two."""
     roots = [tmp_path_factory.mktemp(f"workers{world_size}") for world_size in (1, 2)]
     for world_size, root in enumerate(roots, start=1):
         run_ranks(train_all, world_size, world_size, root)

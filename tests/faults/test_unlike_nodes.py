@@ -41,7 +41,7 @@ def ends_on_a_late_node(cluster, cpus, flags, within=()):
 
 
 def say_so(reasons, lacks=NO_PROJECT):
-    """Check that both trials name what the node lacks, and the remedy."""
+    """Check that both trials name the missing package and the remedy."""
     return [f"does not have what {lacks}" in reason for reason in reasons] == [True, True]
 
 

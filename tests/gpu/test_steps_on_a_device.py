@@ -1,4 +1,4 @@
-"""Within a step nobody waits for a CUDA device: it has work before it is done with the last."""
+"""A training step never waits for a CUDA device: new work is queued before the last is done."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ STEPS = {
 
 
 def wait_of(work):
-    """What torch says where `work` would have waited for the device; nothing where it did not."""
+    """Return torch's warning where `work` would wait for the device; empty if it does not."""
     if DEVICE.type != "cuda":
         work()
         return ""

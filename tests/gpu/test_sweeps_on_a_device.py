@@ -1,4 +1,4 @@
-"""Sweeps whose trials have a CUDA device, or share one; these need Ray and all else."""
+"""Sweeps whose trials have or share a CUDA device, with Ray and MLflow."""
 
 import os
 import subprocess
@@ -69,7 +69,7 @@ def folder(tmp_path):
 
 
 def tune_dml(*words):
-    """The command's exit status and what it printed."""
+    """Run a command and return its exit status and output."""
     done = subprocess.run(
         [sys.executable, "-m", "tune_dml.cli", *words], capture_output=True, text=True, check=False, timeout=500
     )

@@ -69,7 +69,7 @@ def a_copy(two_sweeps, tmp_path_factory):
 
 @pytest.fixture
 def refused(command_line, cache_dir):
-    """Call it with options of `sweep sec_rho` and what must be said of them: nothing may be stored."""
+    """Run `sweep sec_rho` with options and check its message; nothing may be stored."""
 
     def check(words, message):
         code, out, err = command_line("sweep", "sec_rho", "--dataset", "digits", "--cache-dir", cache_dir, *words)

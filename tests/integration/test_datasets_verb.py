@@ -161,7 +161,7 @@ def test_the_bar_appears_with_the_first_picture_and_leaves_the_terminal_free():
 
 
 def _commands(page):
-    """The commands of a page of ours, as a shell would cut them."""
+    """Return the commands of a documentation page, split as a shell does."""
     text = (Path(__file__).parents[2] / page).read_text()
     lines = [line.strip() for line in text.splitlines()]
     return [shlex.split(line) for line in lines if line.startswith("tune-dml ") and "/data/CUB_200_2011" in line]

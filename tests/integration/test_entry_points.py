@@ -1,4 +1,4 @@
-"""Another package's loss, data set, task and space: installed, found, planned, trained, and held to the contracts."""
+"""Another package's loss, data set, task and space: installed, found, planned, trained and checked by the contracts."""
 
 import json
 import os
@@ -42,7 +42,7 @@ print(json.dumps(seen))
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
-    """What a process with the package installed sees; installed as pip does it, without a network."""
+    """Return the output of a process with the package installed, as by pip but without a network."""
     folder = tmp_path_factory.mktemp("toy")
     shutil.copytree(PACKAGE, folder / "source")  # building leaves files behind
     install = ["install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]

@@ -17,7 +17,7 @@ OF_TASK = {"contrastive": {"task.linear_epochs": 1}, "face_recognition": FACES}
 
 
 def tiny(name):
-    """Settings that make a study quick and leave what it compares alone."""
+    """Return settings that make a study quick without changing the settings that it compares."""
     task = spaces()[name].fixed.get("task.name", "retrieval")
     settings = {**TINY, **OF_TASK.get(task, {})}
     return {path: value for path, value in settings.items() if task == "retrieval" or path != "evaluation.clustering"}

@@ -29,7 +29,7 @@ OF_THE_METHOD = ("loss.", "regularizer.", "memory.", "batch.sampler", "batch.ins
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Each class is a pattern of its own, each picture of it a noisy one."""
+    """A folder of pictures: each class has a pattern, each picture a noisy copy of it."""
     random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("drawn")
     for number in range(40):
         pattern = np.kron(random.uniform(0, 255, (4, 4, 3)), np.ones((6, 6, 1)))

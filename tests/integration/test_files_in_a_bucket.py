@@ -31,7 +31,7 @@ def served():
 
 @pytest.fixture(scope="module")
 def swept(served, ray_session, tmp_path_factory, cache_dir, new_database):
-    """The sweep, its requests, and where it lies, as keywords of whoever goes on with it."""
+    """Return the sweep, the requests it sent, and its location as keywords for further commands."""
     place = tmp_path_factory.mktemp("away")
     here = {"storage": place / "sweeps", "tracking_uri": new_database(place), "cache_dir": cache_dir}
     done = tune_dml.run_sweep(
@@ -48,7 +48,7 @@ def swept(served, ray_session, tmp_path_factory, cache_dir, new_database):
 
 
 def files_of(sweep, key):
-    """Name -> (bytes, mode) of what a trial left."""
+    """Name -> (bytes, mode) of a trial's files."""
     folder = trial_folder(sweep, key)
     found = [path for path in folder.rglob("*") if path.is_file() and path.name != "history.jsonl"]
     return {path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mode & 0o777) for path in found}
@@ -77,7 +77,7 @@ def test_the_bucket_is_empty_and_the_ledger_records_it(swept, served):
 
 
 def test_a_trial_sends_a_bounded_number_of_requests(swept):
-    """A put for each of two checkpoints and of what is left, two requests to fetch each of those, a dozen to look and delete."""
+    """One put per file of two checkpoints and of the results, two requests to fetch each, a dozen to list and delete."""
     done, requests, _ = swept
     key = done.results.trials[0].key
     one = [(verb, name, size) for verb, name, size in requests if key in name]
@@ -98,7 +98,7 @@ def test_opening_contacts_no_bucket_if_all_files_are_local(swept, served):
 
 
 def test_files_of_a_killed_driver_are_fetched_before_opening(swept, served, monkeypatch, command_line):
-    """Its last word was the end of a trial: sealed figures lie in the bucket, among things that nobody asked for."""
+    """The last event is a trial's end; sealed files are in the bucket, among unrelated files."""
     done, _, here = swept
     state = read_state(done.folder)
     key = next(iter(state.trials))

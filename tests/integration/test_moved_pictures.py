@@ -1,4 +1,4 @@
-"""A folder of pictures that has moved: named anew once, and no other pictures slip in."""
+"""A folder of pictures that has moved: it is named once, and no other pictures are accepted."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One trial on its own: what it leaves to look at, and the mean norm it starts with, against theory and the printed 8.70."""
+"""Single trials: the pictures they store, and their initial mean norm against theory and the printed 8.70."""
 
 import io
 import json
@@ -91,7 +91,7 @@ def test_train_keeps_pictures_and_prints_their_paths(tmp_path, cache_dir):
 
 
 def test_metrics_are_printed_if_pictures_cannot_be_kept(tmp_path, cache_dir, monkeypatch):
-    """It trained to the end, and then told *Read-only file system* alone."""
+    """Formerly a finished trial printed only *Read-only file system*."""
 
     def read_only(source, place):
         raise OSError(30, "Read-only file system", str(place))

@@ -38,7 +38,7 @@ def roots(tmp_path_factory):
 
 
 def small(name, roots, **more):
-    """A protocol with its sizes cut down and everything else as it is."""
+    """Return a protocol with smaller sizes and otherwise unchanged settings."""
     protocol = protocols()[name]
     instances = int(protocol.settings.get("batch.instances_per_class", 2))
     layers = [

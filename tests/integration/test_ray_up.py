@@ -1,4 +1,4 @@
-"""From `ray up` to `ray down` by deploy/on_premises.yaml, on three machines with SSH of their own, as its comments say."""
+"""From `ray up` to `ray down` with deploy/on_premises.yaml, on three virtual machines with SSH."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def laptop(tmp_path, machines, monkeypatch):
 
 
 def cluster_file(machines):
-    """deploy/on_premises.yaml with these machines' addresses; what installs is replaced by a link to what the tests run on."""
+    """deploy/on_premises.yaml with the addresses of these machines; installation is replaced by a link."""
     config = yaml.safe_load((PROJECT / "deploy" / "on_premises.yaml").read_text())
     head, *workers = machines.addresses
     config["provider"] |= {"head_ip": head, "worker_ips": workers}
@@ -67,7 +67,7 @@ def cluster_file(machines):
 
 
 def run(*words, seconds=240):
-    """What a command says; it must end well, in time."""
+    """Run a command that must succeed within the time limit, and return its output."""
     words = [str(word) for word in ("timeout", seconds, *words)]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, done.stdout

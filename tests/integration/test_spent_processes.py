@@ -1,4 +1,4 @@
-"""A trial that leaves its GPU sick takes its process with it: the next trial begins in another, and is not failed by it."""
+"""A trial that breaks its GPU ends its process; the next trial starts in another and does not fail."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A real sweep that stops cells early, on digits, cut short and gone on with; and what is refused before it starts."""
+"""A real sweep on digits that stops cells early, is interrupted and resumed; and inputs refused before its start."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class TestAGrid:
 
     @pytest.fixture(scope="class")
     def here(self, sweep, cache_dir):
-        """Where it lies, as keywords of whoever goes on with it."""
+        """Return the sweep's location as keywords for further commands."""
         _, folder = sweep
         store = f"sqlite:///{folder}/mlflow.db"
         return {"storage": folder / "sweeps", "tracking_uri": store, "cache_dir": cache_dir, "max_concurrent": 1}

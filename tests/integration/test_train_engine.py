@@ -160,7 +160,7 @@ with cluster.connected(None, engine="train") as capacity:
 
 @pytest.mark.slow
 def test_a_trial_waits_until_its_workers_fit(tmp_path):
-    """Ray Train calls that a failure of its controller, like workers that cannot begin, of which it is told to count a few."""
+    """Ray Train counts missing resources as a controller failure, like workers that cannot start; only the latter may count."""
     done = subprocess.run(
         [sys.executable, "-c", NO_ROOM, str(tmp_path)],
         capture_output=True,
@@ -232,7 +232,7 @@ with cluster.connected(None, engine="train"):
 
 @pytest.mark.slow
 def test_a_failing_worker_ends_its_trial_and_the_next_one_has_all_workers(tmp_path):
-    """The other one waits for it in a collective, and would add its number to the next trial's."""
+    """The other worker waits in a collective, and would add its number to that of the next trial."""
     done = subprocess.run(
         [sys.executable, "-c", ALONE, str(tmp_path)], capture_output=True, text=True, timeout=200, check=False
     )
@@ -243,7 +243,7 @@ def test_a_failing_worker_ends_its_trial_and_the_next_one_has_all_workers(tmp_pa
 
 @pytest.mark.slow
 def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
-    """Ray's nodes were started below torchrun, for whose store workers would wait half an hour."""
+    """Ray's nodes were started under torchrun, for whose store workers would wait half an hour."""
     below_torchrun = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "1"}
     with Cluster(tmp_path / "cluster", workers=0, environment=below_torchrun) as cluster:
         for number in (2, 3):
@@ -263,7 +263,7 @@ def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, cache_dir):
-    """A sweep on a cluster whose one worker has two CPUs and a GPU; what it said."""
+    """Run a sweep on a cluster whose one worker has two CPUs and a GPU, and return its output."""
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
         cluster.add_worker(cpus=2, gpus=1, has_project=True)
         cluster.wait_for(2)

@@ -1,4 +1,4 @@
-"""A real race: `--until-decided` on digits with tiny trials, cut short and gone on with; and what is refused before it starts."""
+"""A real race on digits with tiny trials, interrupted and resumed; and inputs refused before its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training teaches a network something: mean figures over several seeds, against the same networks untrained.
+"""Training improves a network: mean metrics over several seeds, against the same networks untrained.
 
 One run says little: the luck of a seed moves recall by ten points. So every test here asks for the mean over its seeds, in
 settings where an untrained network is poor, and for about half of the gain that was measured. `make test-learning` runs
@@ -60,7 +60,7 @@ DIGITS_CONTRASTIVE = {
 
 
 class Gains:
-    """Means over seeds of what training adds to a figure."""
+    """Means over seeds of the gain of training."""
 
     def __init__(self, settings: Mapping[str, Any], *, seeds: int, folder: Path, cache_dir: Path):
         first_step_only = {"training__steps": 1, "training__eval_every": 1}
@@ -75,7 +75,7 @@ class Gains:
         )
 
     def of(self, figure: str) -> float:
-        """The mean gain; printed, so that `pytest -rP` shows what a margin was chosen from."""
+        """Return the mean gain; it is printed, so that `pytest -rP` shows the basis of each margin."""
         before, after = ([end[figure] for end in ends] for ends in (self.untrained, self.trained))
         print(f"{figure}: untrained {before}, trained {after}, gain {mean(after) - mean(before):.1f}")  # noqa: T201
         return mean(after) - mean(before)
@@ -97,7 +97,7 @@ def test_contrastive_training_beats_the_untrained_encoder_on_digits(gains):
 
 
 def test_contrastive_training_beats_the_untrained_encoder_on_glyphs(gains):
-    """583 characters told apart by a linear classifier, without labels in pretraining."""
+    """A linear classifier of 583 characters, without labels in pretraining."""
     assert gains(GLYPHS_SIMCLR.settings, seeds=2).of("val/linear_top1") > 10
 
 

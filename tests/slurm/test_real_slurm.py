@@ -21,7 +21,7 @@ STEPS = ["--dataset", "digits", "--set", "training.steps=40", "--set", "training
 
 
 def row(folder, since):
-    """The row of docs/reliability.md; MLflow's file lies beside the sweeps."""
+    """Return the row of docs/reliability.md; MLflow's file is beside the sweeps."""
     with contextlib.chdir(folder.parent):
         return outcome(folder, since)
 
@@ -90,7 +90,7 @@ def test_sixty_trials_survive_time_limits_a_requeue_a_drained_node_and_a_new_con
 
 
 def test_two_jobs_of_one_user_on_one_node(slurm, place, found):
-    """Each has a Ray of its own; the one that ends first harms nothing."""
+    """Each has its own Ray; the first to end does not disturb the other."""
     for name in ("left", "right"):
         words = ("submit", "slurm", "--nodes", 1, "--cpus-per-task", 2, "--sbatch", "--nodelist=n1", "--")
         slurm.tune(*words, "sweep", "sec_rho", "--name", name, "--seeds", 2, *STEPS, cwd=place)
@@ -129,7 +129,7 @@ def test_a_preempted_job_is_queued_again_and_continues(slurm, place, found):
 
 
 def test_an_array_with_killed_tasks(slurm, place, found):
-    """SLURM is the scheduler; what a killed task had not finished comes in the next round."""
+    """SLURM is the scheduler; unfinished trials of a killed task run in the next round."""
     words = ("submit", "slurm", "--array", "--", "sweep", "sec_rho", "--name", "rows", "--seeds", 34, *STEPS)
     slurm.tune(*words, cwd=place)
     folder, killed, since = place / "sweeps" / "rows", set(), time.time()

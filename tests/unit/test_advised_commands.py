@@ -1,4 +1,4 @@
-"""Advised commands carry what their sweep needs to be found again."""
+"""Suggested commands include the locations that their sweep needs."""
 
 import platform
 from dataclasses import replace
@@ -70,7 +70,7 @@ def test_flags_of_a_later_session_override_those_of_the_first(tmp_path):
 
 
 def test_commands_of_a_job_on_a_cluster_begin_with_submit(results, monkeypatch):
-    """Who reads them sits elsewhere."""
+    """Their reader is on another machine."""
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--max-concurrent", "4")
     assert (
@@ -87,7 +87,7 @@ def test_commands_of_a_job_on_a_cluster_begin_with_submit(results, monkeypatch):
 
 
 def test_the_stop_command_names_the_cluster_of_the_sweep(tmp_path, monkeypatch):
-    """One cluster's job may be asked for a sweep that another's runs, or that somebody began by hand."""
+    """A job of one cluster may show a sweep of another cluster, or one started by hand."""
     driver = Driver(tmp_path / "toy", plan_of(Knob("loss.margin", Grid((0.1, 0.2)))))
     driver.event("session", provenance={"host": "desk"}, resources={}, submitted_to="my cluster.yaml")
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "http://other:8265")
@@ -117,7 +117,7 @@ def test_a_session_records_its_cluster(monkeypatch):
     ],
 )
 def test_trials_out_of_memory_are_retried_with_a_micro_batch(tmp_path, frozen, micro_batch, kind, advised):
-    """Where batch statistics would be those of a part, other numbers would come out."""
+    """Not if batch statistics of a micro-batch would change the numbers."""
     made = bare_sweep(
         tmp_path / "toy",
         means={0.1: 70.0, 0.5: 69.0},

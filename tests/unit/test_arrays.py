@@ -1,4 +1,4 @@
-"""What an array's tasks and its collecting job do with time, budgets and messages of earlier rounds."""
+"""Time, budgets and messages of earlier rounds, in the tasks of an array and in its collecting job."""
 
 import json
 import time
@@ -100,7 +100,7 @@ def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
     ids=str,
 )  # fmt: skip
 def test_a_damaged_message_of_a_task_is_skipped(sweep, damaged):
-    """The collecting job would end, and no other would follow it."""
+    """Otherwise the collecting job would end, and no other would follow."""
     _, _, (one, _) = sweep
     for message in (began(1.0), damaged, {"ended": {"status": "finished", "metrics": {METRIC: 0.5}}, "time": 2.0}):
         one.write(message)

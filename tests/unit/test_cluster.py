@@ -62,7 +62,7 @@ def test_the_number_of_trials_that_fit_is_computed(capacity, resources, fits):
     ],
 )
 def test_a_worker_has_a_gpu_if_its_cluster_has_or_may_add_one(monkeypatch, there, share):
-    """A submitted driver runs on the head, which has none: what this machine has says nothing of the cluster."""
+    """A submitted driver runs on the head, which has no GPU; this machine says nothing about the cluster."""
 
     def capacity(address, origin):
         assert (address, origin) == ("head:6379", "address")
@@ -94,7 +94,7 @@ def test_impossible_resources_are_reported_with_need_and_supply():
 
 
 def test_own_machines_that_have_not_joined_are_named():
-    """`ray up` is done when the head is there, and what the others have Ray knows once they are."""
+    """`ray up` ends when the head is up; Ray knows the others' resources only once they join."""
     begun = Capacity(({"CPU": 0.0}, {"CPU": 1.0}), to_come=({}, {}))
     (problem,) = _capacity_problems(begun, Resources(workers=2))
     assert problem.remedy.startswith("Only 1 of its 2 machines beside the head have joined")
@@ -134,7 +134,7 @@ def test_a_machine_that_does_not_reach_itself_is_named(monkeypatch):
 
 
 class Dashboard(BaseHTTPRequestHandler):
-    """Answers every request with `told`: a status and a body."""
+    """Answer every request with `told`: a status and a body."""
 
     told = (200, b"{}")
 
@@ -262,7 +262,7 @@ def test_unknown_clusters_are_refused(target):
 
 
 def printed(code, **environment):
-    """What a process of its own prints, with only those variables that have a value."""
+    """Return the output of a process with only these environment variables."""
     given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     given = {name: value for name, value in given.items() if value}
     return subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True).stdout
@@ -288,7 +288,7 @@ def test_a_token_is_sent_unless_the_user_disables_it(home):
 @pytest.mark.slow
 @pytest.mark.parametrize("can_write", [True, False], ids=["a new home", "a home that cannot be written"])
 def test_a_started_ray_finds_its_token_with_any_home(tmp_path, can_write):
-    """Two that begin at the same time take one and the same; Ray's own would end without a home, and each write one."""
+    """Two simultaneous starts share one token; Ray's own code would fail without a home, and write two."""
     home = tmp_path / "home"
     home.mkdir() if can_write else home.touch()
     code = """
@@ -351,7 +351,7 @@ def test_capacity_of_a_local_cluster_is_known_without_starting_it(monkeypatch):
     ("address", "engine", "stays"), [(None, "train", "1"), (None, "local", "0"), ("head:6379", "train", "0")]
 )
 def test_a_ray_of_ours_trains_with_the_version_of_ray_train_that_we_speak(monkeypatch, address, engine, stays):
-    """A profile that still asks for the first one: each trial was lost three times, for a word that it does not know."""
+    """With a profile that requests the first version, each trial was lost three times."""
     monkeypatch.setattr(os, "environ", {"RAY_TRAIN_V2_ENABLED": "0"})
     cluster._init_arguments(address, engine, preload=False)
     assert os.environ["RAY_TRAIN_V2_ENABLED"] == stays

@@ -1,4 +1,4 @@
-"""The cluster files in Ray's own schema, and what is wrong with others, without a machine."""
+"""The cluster files follow Ray's schema, and problems of others are named, without a machine."""
 
 import json
 import re
@@ -18,7 +18,7 @@ FILES = ("cluster.yaml", "deploy/on_premises.yaml", "deploy/gcp.yaml")
 
 @pytest.fixture
 def home(home, monkeypatch):
-    """Who has what Ray's launcher needs, too."""
+    """A user with everything that Ray's launcher needs."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(cluster_file, "find_spec", lambda module: module)
     monkeypatch.setattr(cluster_file, "which", lambda program: program)
@@ -29,7 +29,7 @@ def home(home, monkeypatch):
 
 @pytest.fixture
 def filled(tmp_path):
-    """A file of ours, with what its user has to put in; changed, if so."""
+    """Return a provided file with the user's values filled in, and optional changes."""
 
     def write(name, **changes):
         content = yaml.safe_load(re.sub(r"YOUR-[A-Z]+", "mine-1", (ROOT / name).read_text()))
@@ -62,7 +62,7 @@ def test_values_that_the_user_must_fill_in_are_named(home, name, places):
 
 
 def test_doctor_names_the_place_in_the_file(home, capsys):
-    """What its user has to put in is no fault of the file."""
+    """Values that the user must fill in are no errors of the file."""
     others = dict.fromkeys(("address", "storage", "trial_files", "tracking_uri", "cache_dir", "data_root"))
     with pytest.raises(typer.Exit) as end:
         doctor(cluster=ROOT / "deploy" / "gcp.yaml", as_json=True, **others)
@@ -171,7 +171,7 @@ def test_all_problems_are_reported_together(home, filled):
 
 
 def test_an_own_head_must_declare_that_it_offers_no_resources(home, filled):
-    """Ray counts the processors and GPUs of such a machine, and no node type says otherwise."""
+    """Ray counts the processors and GPUs of such a machine, and no node type overrides them."""
     start = [f"RAY_enable_autoscaler_v2=0 {HEAD} --resources='{{\"trial_driver\": 64}}'"]
     problems = cluster_file_problems(filled("deploy/on_premises.yaml", head_start_ray_commands=start))
     assert [problem.remedy for problem in problems] == [

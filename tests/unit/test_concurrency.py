@@ -1,4 +1,4 @@
-"""How many trials run at once and what a cluster may grow to, without a cluster."""
+"""The number of concurrent trials and the growth of a cluster, without a cluster."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Endless(Searcher):
 
 @pytest.fixture
 def nodes(monkeypatch):
-    """What the cluster's nodes have."""
+    """Return the resources of the cluster's nodes."""
     nodes = [{"CPU": 1.0}]
     monkeypatch.setattr(cluster, "_node_resources", lambda: tuple(nodes))
     return nodes
@@ -90,7 +90,7 @@ HEAD = {"trial_driver": 64.0}
 
 @pytest.fixture
 def pod(tmp_path, monkeypatch):
-    """The head's pod of deploy/kuberay.yaml, with what KubeRay and Kubernetes put into it; what it asks Kubernetes for."""
+    """The head's pod of deploy/kuberay.yaml, with the variables of KubeRay and Kubernetes, and its requests."""
     job = yaml.safe_load((ROOT / "deploy" / "kuberay.yaml").read_text())
     cluster = {"metadata": {"name": "sec-rho-x7", "namespace": "ml"}, "spec": job["spec"]["rayClusterSpec"]}
     (tmp_path / "namespace").write_text("ml")
@@ -113,7 +113,7 @@ def pod(tmp_path, monkeypatch):
 
 
 def test_a_kubernetes_cluster_without_workers_may_add_gpus(pod):
-    """Ray's autoscaler there tells nobody: the sweep of deploy/kuberay.yaml was refused, and would have asked for no GPU."""
+    """Ray's autoscaler does not report its limits there, so the sweep of deploy/kuberay.yaml was refused."""
     capacity = Capacity((HEAD,), autoscaler_nodes())
     assert capacity.has_gpus
     assert capacity.trials_that_fit(Resources(gpus_per_worker=1)) == 4
@@ -140,7 +140,7 @@ def test_an_unreachable_kubernetes_api_is_named(pod, monkeypatch):
 
 
 def test_a_kubernetes_api_that_answers_with_an_error_is_named(pod):
-    """Else a sweep would be refused for want of room, or train without GPUs."""
+    """Otherwise a sweep would be refused for lack of resources, or train without GPUs."""
     pod[1].status_code = 503
     with pytest.raises(ConfigError, match=r"must report the cluster's limits .*503"):
         autoscaler_nodes()

@@ -1,4 +1,4 @@
-"""A sweep's connection to Ray: begun while others import, left in the same thread, and told when its node is lost."""
+"""A sweep's connection to Ray: opened during imports, closed in the same thread, and told of a lost node."""
 
 import gc
 import os
@@ -26,7 +26,7 @@ FOUR = Capacity(({"CPU": 4, "GPU": 0},))
 
 @pytest.fixture
 def connections(monkeypatch):
-    """What happened to connections: (what, in which thread, whether processes import what trials need)."""
+    """The events of connections: (event, thread, whether processes import modules of trials)."""
     happened = []
 
     @contextmanager
@@ -109,7 +109,7 @@ def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
 
 
 def not_started(monkeypatch, folder, error):
-    """What is said of a Ray that fails so as it starts, its temporary files in such a folder."""
+    """Return the message about a Ray that fails at its start, with its temporary files in a given folder."""
     import ray
 
     def fail(**arguments):
@@ -132,7 +132,7 @@ def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
 
 
 def test_the_logs_of_a_failed_ray_start_are_found(monkeypatch):
-    """In a TMPDIR that cannot be used, which Ray takes and Python passes over."""
+    """In an unusable TMPDIR, which Ray uses and Python skips."""
     monkeypatch.setenv("TMPDIR", "/read-only")
     problem = not_started(monkeypatch, "", OSError("[Errno 30] Read-only file system"))
     assert "/read-only/ray/session_latest/logs" in problem.remedy
@@ -184,7 +184,7 @@ class Context:
 @pytest.mark.parametrize("named", [None, "eth7"])
 @pytest.mark.parametrize("address", ["127.0.0.1", "203.0.113.7"])
 def test_workers_exchange_at_their_nodes_address_in_ray(monkeypatch, address, named):
-    """Not where its name leads, on Debian to 127.0.1.1; a user's word goes first, and a translated address says nothing."""
+    """Not at the address of the host name, on Debian 127.0.1.1; an address set by the user has precedence."""
     joined = []
     monkeypatch.setattr(os, "environ", {"GLOO_SOCKET_IFNAME": named} if named else {})
     monkeypatch.setattr(ray.train, "get_context", Context)

@@ -100,7 +100,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def used(tree, tmp_path_factory):
-    """What a process sees that runs in the tree, in an empty folder of its own."""
+    """Return the output of a process that runs in the copied tree, in an empty folder."""
     here = tmp_path_factory.mktemp("here")
     paths = {"PYTHONPATH": f"{tree}{os.pathsep}{TESTS}", "TUNE_DML_CACHE": str(here / "cache")}
     command = [sys.executable, "-c", USE]
@@ -172,7 +172,7 @@ def test_listings_are_as_tidy_as_the_tree(tree):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_fast_unit_tests_pass_with_every_listing_added(tmp_path):
-    """Every file that git tracks, the listings, what `test_frozen.py` records, and the pages of `make docs`."""
+    """Every tracked file, the listings, the records of `test_frozen.py`, and the pages of `make docs`."""
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     tree = tmp_path / "grown"
     for name in files.rstrip("\0").split("\0"):

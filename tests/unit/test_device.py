@@ -19,7 +19,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
     ("share", "there", "device"), [(1.0, True, CUDA), (0.25, True, CUDA), (0.0, True, CPU), (1.0, False, CPU)]
 )
 def test_a_trial_without_gpu_uses_none(monkeypatch, share, there, device):
-    """Ray leaves the node's GPUs visible to those who asked for none."""
+    """Ray leaves the node's GPUs visible to tasks that request none."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     resources = Resources(gpus_per_worker=share)
     assert device_of(resources) == device
@@ -41,7 +41,7 @@ def test_a_device_that_fails_every_call_is_broken(monkeypatch, error):
 
 @pytest.fixture
 def said_of(monkeypatch, tmp_path, cache_dir):
-    """What a trial says to its driver, of so many steps."""
+    """Return the messages of a trial to its driver over so many steps."""
 
     def run(resources, steps=2):
         said = []

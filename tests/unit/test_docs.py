@@ -1,4 +1,4 @@
-"""The generated pages are what the code says now, its examples run, and citations of the specification lead somewhere."""
+"""The generated pages match the code, their examples run, and citations of the specification have a target."""
 
 import doctest
 import importlib
@@ -35,7 +35,7 @@ def generator(name="generate"):
 
 
 def methods_in(page):
-    """What the page says of each method: formula and knobs. Which tests cite an identity changes with any new test."""
+    """Return formula and knobs of each method on the page, without the tests that cite an identity."""
     return "".join(line for line in page.partition("## Identities")[0].splitlines(True) if not line.startswith("| [`"))
 
 
@@ -107,7 +107,7 @@ def test_identities_of_spaces_are_documented():
 
 
 def anchors_of(page):
-    """What its headings are called in links, as GitHub does it."""
+    """Return the anchors of a page's headings, as GitHub names them."""
     words = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", word.lower()).replace(" ", "-") for word in words}
 

@@ -1,4 +1,4 @@
-"""A sweep for other programs: an Optuna study with every trial, tables, and what is refused."""
+"""A sweep for other programs: an Optuna study with every trial, tables, and refused exports."""
 
 import math
 from dataclasses import replace

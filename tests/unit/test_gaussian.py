@@ -1,4 +1,4 @@
-"""The Gaussian process of a search: what it is told of noise, its places, and what it does with them."""
+"""The Gaussian process of a search: its noise, its coordinates and its proposals."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_the_noise_of_a_mean_excludes_seed_effects():
 
 
 def test_a_noisy_cell_has_less_weight():
-    """Two equally good means; the next place is near the one that is sure."""
+    """Two equally good means: the next point is near the more certain one."""
     points = points_of(LR)
     told = np.linspace(0.05, 0.95, 10)[:, None]
     numbers = np.tile([-0.1, 0.0, 0.1], (10, 1))

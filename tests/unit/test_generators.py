@@ -1,4 +1,4 @@
-"""A method that asks torch's, numpy's and Python's own generators draws the same in every trial of a seed."""
+"""A method that draws from the generators of torch, numpy and Python draws the same in every trial of a seed."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Between a trial's driver and its workers: nobody begins before all have come, and a rank that fails alone ends the trial."""
+"""Messages between a driver and a trial's workers: a trial starts with all workers, and a failing rank ends it."""
 
 import asyncio
 import random
@@ -55,7 +55,7 @@ def _nobody_follows(monkeypatch):
 @pytest.mark.usefixtures("_nobody_follows")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_failing_rank_ends_the_trial_and_restarts_all_workers(mailbox, rank):
-    """The other one waits in a collective, and would meet the next trial's first one there."""
+    """The other rank waits in a collective, where it would meet the next trial."""
     say(mailbox, rank, FAILED)
     assert hear(mailbox) == {**FAILED, "by": rank}
     asyncio.run(mailbox.give({"next": 1}))
@@ -76,7 +76,7 @@ def test_rank_0_decides_and_the_workers_stay_when_all_have_ended(mailbox, of_ran
 
 @pytest.mark.parametrize("spent", [{0}, {1}, {0, 1}])
 def test_workers_restart_if_one_can_no_longer_train(mailbox, spent):
-    """As after an index out of range on a GPU: the next trial there would fail for this one's fault."""
+    """As after an index out of range on a GPU: the next trial there would fail too."""
     for rank in range(2):
         say(mailbox, rank, {**FAILED, "spent": True} if rank in spent else FAILED)
     assert hear(mailbox) == {**FAILED, "by": 0}  # the driver's own process is not spent
@@ -177,7 +177,7 @@ def test_long_trials_go_alone_and_short_ones_together():
 
 
 def test_after_any_loss_every_trial_ends_once_and_the_searcher_last():
-    """A process may be lost at any trial of a group: that one is tried again, the later ones come back alone."""
+    """A process may be lost at any trial of a group: that trial is retried, and the later ones run singly."""
     for seed in range(30):
         chance, plan = random.Random(seed), grid()
         proposals = Proposals(plan, known={})

@@ -1,4 +1,4 @@
-"""Files, folders and plans that somebody spoilt or changed: one clear line each, wherever the sweep is shown."""
+"""Damaged or edited files, folders and plans give one clear line each, in every verb that shows the sweep."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ def test_an_alias_that_is_used_twice_is_read(tmp_path):
 
 @pytest.mark.parametrize("words", [("rm", "link", "--yes"), ("mv", "link", "new")], ids=["rm", "mv"])
 def test_a_linked_sweep_is_neither_removed_nor_renamed(tmp_path, words):
-    """Renamed, the link would give the sweep behind it another name."""
+    """Renaming the link would rename the sweep behind it."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "plan.json").write_text("{}")
     (tmp_path / "link").symlink_to(tmp_path / "there")
@@ -117,7 +117,7 @@ def test_an_unreadable_sweep_hides_no_other(tmp_path, plan, damage):
     ids=range(3),
 )
 def test_a_damaged_mlflow_state_file_is_ignored(tmp_path, plan, text):
-    """Half of it must not count: rows would be written twice."""
+    """A partial file must not count: rows would be written twice."""
     Driver(tmp_path, plan)
     (tmp_path / "mlflow.json").write_text(text)
     assert results_of(tmp_path).parent_run_id == ""
@@ -148,7 +148,7 @@ def plan():
 @pytest.mark.parametrize("value", [0.7, float("nan")])
 @pytest.mark.parametrize("what", ["settings", "knobs"])
 def test_a_plan_changed_by_hand_is_reported_and_not_resumed(tmp_path, plan, what, value, cache_dir):
-    """Its other trials would be trained by other settings, under the names of these."""
+    """The remaining trials would train with other settings under the same names."""
     plan.save(tmp_path / "plan.json")
     body = json.loads((tmp_path / "plan.json").read_text())
     body["cells"][1][what]["loss.margin"] = value
@@ -160,7 +160,7 @@ def test_a_plan_changed_by_hand_is_reported_and_not_resumed(tmp_path, plan, what
 
 
 def test_a_missing_package_of_methods_is_named(tmp_path, plan, cache_dir):
-    """Its loss alone would be called unknown, and another one of a like name advised."""
+    """Otherwise its loss would be called unknown, and a similar name suggested."""
     driver = Driver(tmp_path, plan)
     driver.event("session", provenance={"methods": {"gone-dml": "1.2, source 3f2a", "numpy": "2, source 1b2c"}})
     assert not [problem for problem in of(read_state(tmp_path), cache_dir) if problem.place == "methods"]
@@ -184,7 +184,7 @@ def test_results_outside_the_plan_are_reported(tmp_path, plan):
 
 
 def test_trials_of_different_code_are_reported(tmp_path, plan):
-    """Somebody worked on the method while the sweep ran, or before it was resumed. What failed first is nobody's figure."""
+    """The method changed during the sweep, or before a resume. Failed trials do not count."""
     driver = Driver(tmp_path, plan)
     old, new = {"own.loss": "1", "own.parts": "1"}, {"own.loss": "2", "own.late": "1"}
     first, second, third, fourth = driver.trials
@@ -201,7 +201,7 @@ def test_trials_of_different_code_are_reported(tmp_path, plan):
 
 
 def test_code_edited_before_a_resume_is_reported(tmp_path, plan, monkeypatch):
-    """Only what the sweep's trials trained with counts: another package may be worked on, or be gone."""
+    """Only packages that the sweep's trials used count; others may change or be missing."""
     monkeypatch.syspath_prepend(tmp_path)
     for module in ("own_loss", "other_loss"):
         (tmp_path / f"{module}.py").write_text("class Mine: ...\n")

@@ -1,4 +1,4 @@
-"""The rooms of the house: who may import whom, and what a fast command line must not load."""
+"""Import rules of packages, and packages that a fast command line must not load."""
 
 import ast
 import importlib
@@ -107,7 +107,7 @@ def test_packages_import_only_earlier_packages():
 
 
 def test_imports_have_no_cycle():
-    """Imports at the top of files, those for types included; what a function imports as it runs locks nothing together."""
+    """Imports at the top of files, including those for types; imports inside functions cannot form a cycle."""
     files = {
         path: ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in (*sources("tune_dml"), *sources("trainables"))
@@ -130,7 +130,7 @@ def test_imports_have_no_cycle():
 
 
 def circle_of(taken):
-    """The names along one circle of a graph; empty where there is none."""
+    """Return the names along one cycle of a graph; empty if there is none."""
     try:
         TopologicalSorter(taken).prepare()
     except CycleError as error:
@@ -187,7 +187,7 @@ QUICK = {
 
 
 def test_quick_imports_load_no_heavy_package():
-    """One after the other in one process: what none of them loads, none of them loads alone."""
+    """All in one process: a package that none of them loads is loaded by no single one."""
     lines = ["import sys"]
     for code, heavy in QUICK.items():
         lines += [code, f"loaded = {heavy} & set(sys.modules)", f"assert not loaded, ({code!r}, loaded)"]
@@ -196,7 +196,7 @@ def test_quick_imports_load_no_heavy_package():
 
 
 def length(node):
-    """The lines of a function or class; a function's without its docstring, which says arguments and errors one by one."""
+    """Return the number of lines of a function or class, without a function's docstring."""
     own = node.end_lineno - node.lineno + 1
     first = node.body[0]
     described = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
@@ -216,7 +216,7 @@ def test_two_classes_never_share_a_name():
 
 
 def test_packages_files_functions_and_classes_are_small():
-    """What grows past these sizes wants to be two things."""
+    """Anything larger should be split."""
     assert len(list((ROOT / "tune_dml").glob("*.py"))) <= 7
     most = {ast.FunctionDef: 50, ast.AsyncFunctionDef: 50, ast.ClassDef: 200}
     large = []
@@ -230,7 +230,7 @@ def test_packages_files_functions_and_classes_are_small():
 
 @pytest.mark.slow
 def test_a_driver_starts_trials_without_unneeded_imports():
-    """Scipy is a race's and a report's, MLflow that of a thread which waits for the first trial; each takes a second."""
+    """Races and reports need scipy; MLflow is loaded by a thread that waits for the first trial; each takes a second."""
     code = (
         "import sys, tune_dml.api, tune_dml.tracking, tune_dml.running.sweep\n"
         "loaded = {'scipy.stats', 'mlflow', 'sklearn', 'tune_dml.report'} & set(sys.modules)\n"
@@ -258,7 +258,7 @@ def trees(*packages):
 
 
 def definitions(tree):
-    """Name -> what defines it, at the top of a module."""
+    """Name -> its definition at the top of a module."""
     named = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -273,7 +273,7 @@ def definitions(tree):
 
 
 def names_of_others(tree):
-    """What a module imports from others by name, and every attribute that it reads."""
+    """Return the names that a module imports from others, and every attribute that it reads."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names)
@@ -282,7 +282,7 @@ def names_of_others(tree):
 
 
 def is_discovered(node):
-    """Whether registries find it: by a decorator, or as a class with a `name`."""
+    """Return whether registries find it: by a decorator, or as a class with a `name`."""
     if isinstance(node, ast.ClassDef):
         assigned = [target for item in node.body if isinstance(item, ast.Assign) for target in item.targets]
         return any(isinstance(target, ast.Name) and target.id == "name" for target in assigned)
@@ -302,7 +302,7 @@ def declared(path):
 
 
 def types_in(node):
-    """The names in a definition's signature: of its arguments, what it returns, its bases, fields and public methods."""
+    """Return the names in a definition's signature: arguments, result, bases, fields and public methods."""
     if isinstance(node, ast.FunctionDef):
         arguments = [part.annotation for part in ast.walk(node.args) if isinstance(part, ast.arg)]
         signatures = [*arguments, node.returns]

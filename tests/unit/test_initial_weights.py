@@ -1,4 +1,4 @@
-"""What networks start from is tried and said before any worker starts."""
+"""Initial weights are checked and reported before any worker starts."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What travels to a cluster with a command, and what is refused, without a cluster."""
+"""Uploads of a submitted command, and refused commands, without a cluster."""
 
 import os
 from contextlib import nullcontext
@@ -110,7 +110,7 @@ def test_undecodable_names_and_modules_that_shadow_ours_are_refused(own, tmp_pat
 
 
 def test_ignore_files_do_not_hide_named_uploads(own):
-    """Ray would follow such files: `*.egg-info` hid one's own methods, and `data/` our package of that name."""
+    """Ray follows such files: `*.egg-info` hid the user's methods, and `data/` our package of that name."""
     from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
 
     for place in (".gitignore", "sub/.gitignore"):
@@ -124,7 +124,7 @@ def test_ignore_files_do_not_hide_named_uploads(own):
 
 
 def test_a_package_of_methods_missing_on_the_cluster_is_refused(tmp_path):
-    """A search space of it was unknown on the cluster, and nobody said why: the root of a `src` layout, or never installed."""
+    """Its search space was unknown on the cluster without a reason: a `src` layout, or never installed."""
     package = tmp_path / "own"
     (package / "src" / "mine").mkdir(parents=True)
     (package / "src" / "mine" / "loss.py").touch()

@@ -79,7 +79,7 @@ def test_a_removed_history_is_reported_and_restarted(tmp_path):
 
 
 def test_an_invalid_row_is_skipped_and_reported(tmp_path):
-    """Half a row must not stand for the one that comes again, whatever a kill or a disk has made of it."""
+    """Half a row, from a kill or a full disk, must not replace the row that is written again."""
     whole = {"step": 10, "train/loss": 1.0}
     with Ledger(tmp_path) as ledger:
         ledger.report("k", whole)
@@ -125,7 +125,7 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
 
 @pytest.mark.parametrize(("storage", "says"), [("sweeps", "status toy`"), ("my sweeps", "status toy --storage '")])
 def test_a_second_writer_gets_the_status_command(tmp_path, storage, says):
-    """Who has read it on a cluster has another working directory."""
+    """A reader on a cluster has another working directory."""
     with Ledger(tmp_path / storage / "toy"), pytest.raises(ConfigError) as told, Ledger(tmp_path / storage / "toy"):
         pytest.fail("opened")
     assert f"Follow it with `tune-dml {says}" in str(told.value)
@@ -133,7 +133,7 @@ def test_a_second_writer_gets_the_status_command(tmp_path, storage, says):
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
 def test_without_file_locks_no_sweep_runs(tmp_path, monkeypatch, number):
-    """filelock then takes the file itself for a lock, which stays for good where its process was killed."""
+    """There filelock uses the existence of the file as lock, which stays after a killed process."""
 
     def refused(file, how):
         raise OSError(number, os.strerror(number))
@@ -262,7 +262,7 @@ def test_a_line_of_another_shape_is_skipped_and_named(tmp_path, line, why):
 
 
 def test_an_incomplete_character_is_replaced(tmp_path):
-    """No terminal, report or MLflow would take it."""
+    """No terminal, report or MLflow accepts it."""
     with Ledger(tmp_path) as ledger:
         for text in ("pic\udcff.png", "\N{GRINNING FACE}"):
             ledger.write(Note(text=text))

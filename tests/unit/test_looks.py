@@ -1,4 +1,4 @@
-"""Looks: which are on record, what each had before it, and who may write one."""
+"""Looks: which are recorded, which data each had, and who may write one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_diverged_trials_count_as_ended(driver):
 
 
 def test_a_look_with_failed_trials_leaves_error_for_the_next(driver):
-    """The workflow of everybody whose node died: look, try the failed ones again, look."""
+    """The usual workflow after a lost node: look, retry the failed trials, look again."""
     driver.run(*driver.trials)
     for trial in driver.trials[:2]:
         driver.ended(trial, "failed")
@@ -170,7 +170,7 @@ def test_a_second_report_of_a_finished_sweep_spends_nothing(tmp_path, monkeypatc
 
 
 def test_an_unwritable_report_is_refused_with_a_remedy(tmp_path, monkeypatch, command_line):
-    """A read-only copy was told *report.html.tmp: Read-only file system*."""
+    """Formerly a read-only copy printed *report.html.tmp: Read-only file system*."""
     results = write_sweep(tmp_path / "toy")
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "one")
     with pytest.raises(ConfigError, match="path: must name a folder"):

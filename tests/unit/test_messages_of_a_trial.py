@@ -1,4 +1,4 @@
-"""What a trial says on its way to the driver, with Tune's report in our hands, and when it goes out."""
+"""Messages of a trial to its driver: their content, and when they are sent."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_a_batch_too_large_for_memory_trains_in_parts(monkeypatch, tmp_path, cac
 
 @pytest.mark.parametrize(("loss", "spent"), [("triplet", False), ("elsewhere", True)])
 def test_a_process_ends_after_a_trial_with_a_third_party_method(monkeypatch, tmp_path, cache_dir, loss, spent):
-    """What that leaves there would be in the next trial's numbers."""
+    """Its global changes would affect the next trial."""
     said, kind = [], type("Elsewhere", (TripletLoss,), {"name": "elsewhere", "__module__": "own_package"})
     monkeypatch.setitem(LOSSES.data, "elsewhere", kind)
     monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
@@ -91,12 +91,12 @@ def test_a_method_that_exits_its_process_fails_its_trial(monkeypatch, tmp_path):
 
 
 class Own(BaseException):
-    """Of a method that wants to be caught by nobody."""
+    """An exception of a method that derives from BaseException."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, Own])
 def test_any_exception_of_a_method_fails_its_trial(monkeypatch, tmp_path, error):
-    """Ray takes KeyboardInterrupt for its own word that a task was cancelled: the trial was tried again, as lost."""
+    """Ray treats KeyboardInterrupt as a cancelled task, so the trial was retried as lost."""
 
     def stop(self, row, state=None):
         raise error
@@ -116,7 +116,7 @@ def test_any_exception_of_a_method_fails_its_trial(monkeypatch, tmp_path, error)
     ],
 )
 def test_errors_after_a_removed_process_group_do_not_end_the_trial(monkeypatch, tmp_path, workers, error):
-    """Ray Train does that while it trains, so that an exchange fails in any words or leaves what is no gradient."""
+    """Ray Train removes it during training, so an exchange fails with any error or returns no gradient."""
 
     def meet(*given, **named):
         raise error
@@ -132,7 +132,7 @@ def test_errors_after_a_removed_process_group_do_not_end_the_trial(monkeypatch, 
 
 
 def test_each_trial_starts_from_the_same_global_state(monkeypatch, tmp_path):
-    """A process takes trial after trial, and one whose folder is gone takes none."""
+    """A process runs many trials; without its folder it runs none."""
 
     def leave(settings, context, cache_dir):
         (tmp_path / "own").mkdir()
@@ -191,7 +191,7 @@ def test_data_of_listed_cells_are_known_in_advance(cache_dir):
 
 
 def test_data_decoded_by_the_driver_are_not_checked_again(monkeypatch, tmp_path):
-    """A trial begins at once whatever the number of pictures, and trains on those that its sweep began with."""
+    """A trial starts at once for any number of pictures, and trains on those of its sweep."""
     root = image_folder(tmp_path / "mine")
     data = {"data.name": "image_folder", "data.root": str(root), "data.validation_fraction": 0.5}
     quick = {"training.steps": 2, "training.eval_every": 2, "batch.batch_size": 4, "batch.instances_per_class": 2}
@@ -218,7 +218,7 @@ def test_data_are_known_for_knobs_without_a_default(name, cache_dir):
 
 
 def sent(said, stall_limit=None, end=None):
-    """(second, message) for each that goes out of what is said: (second, row or note or None for a step)."""
+    """Return (second, message) for each message sent, given (second, row or note or None for a step)."""
     unsent, out = _Unsent(stall_limit), []
 
     def send_until(second):

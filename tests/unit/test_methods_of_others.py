@@ -28,7 +28,7 @@ GROUP = "tune_dml.losses"
 
 
 class Whole(Loss):
-    """The squared length of what is given, or whatever `like` is told to make of it."""
+    """Return the squared length of its input, changed by `like`."""
 
     name, citation, section = "whole", "nobody", "1"
 
@@ -43,7 +43,7 @@ class Whole(Loss):
 
 
 class Nameless(TripletLoss):
-    """Derived from a loss whose name it would share."""
+    """A subclass of a loss without a name of its own."""
 
 
 class Unfinished(Loss):
@@ -68,7 +68,7 @@ class TuneScheduler(Whole):
 
 
 class OfNowhere(Whole):
-    """A type that nobody has defined."""
+    """A class with an undefined type annotation."""
 
     name = "of_nowhere"
 
@@ -193,7 +193,7 @@ def test_a_loss_that_trains_only_its_parameters_is_named():
 
 
 class Hides(OfItsOwn):
-    """Proxies that no optimizer is told of, or a scale of its own that nobody keeps."""
+    """Holds proxies unknown to the optimizer, or a scale that no checkpoint stores."""
 
     name = "hides"
 
@@ -233,7 +233,7 @@ def test_a_regularizer_with_parameters_is_refused(monkeypatch):
 
 
 class Careless(Loss):
-    """Normalises what it is given in place, unseen by autograd: a regularizer would see lengths of 1."""
+    """Normalise its input in place, unseen by autograd: a regularizer would see lengths of 1."""
 
     name, citation, section = "careless", "nobody", "1"
 
@@ -250,7 +250,7 @@ def test_a_loss_that_modifies_its_embeddings_is_named():
 
 
 class Penalty(Regularizer):
-    """The mean length, or whatever `like` is told to make of it."""
+    """Return the mean length, changed by `like`."""
 
     name, citation, section = "penalty", "nobody", "1"
 
@@ -299,7 +299,7 @@ def test_a_sampler_without_steps_is_refused(monkeypatch):
     ],
 )
 def test_trials_with_third_party_code_are_known(monkeypatch, registry, settings):
-    """Its process takes no next trial."""
+    """Their process runs no further trial."""
     monkeypatch.setitem(registry.data, "whole", Whole)
     assert registries.foreign_packages(settings) == {Whole.__module__.partition(".")[0]}
     assert not registries.foreign_packages({"loss.name": "proxy_anchor", "regularizer.name": "sec"})
@@ -312,7 +312,7 @@ def test_a_data_set_of_another_package_is_decoded_before_anything_trains(monkeyp
 
 
 def test_the_code_of_a_trial_is_identified_by_its_files(monkeypatch, tmp_path):
-    """What another module of the package has counts too."""
+    """Other modules of the package count too."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_code").mkdir()
     for name, text in (("__init__", ""), ("loss", "from own_code import parts\n\n\nclass Own: ...\n"), ("parts", "")):
@@ -328,7 +328,7 @@ def test_the_code_of_a_trial_is_identified_by_its_files(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_every_package_is_imported_before_a_trial_begins():
-    """What its modules do to torch as they are imported is done before seeds and types are set, for the first trial too."""
+    """Changes of torch at import are made before seeds and types are set, for the first trial too."""
     ask = "from trainables.resolve import resolve; resolve(); from trainables import samplers; print(vars(samplers.SAMPLERS))"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert "m_per_class" in done.stdout
@@ -354,7 +354,7 @@ class Wider(SmallConv):
 
 
 class Uncounted(SmallConv):
-    """Does not say how many channels it has."""
+    """A backbone without a declared number of channels."""
 
     name = "uncounted"
 
@@ -385,7 +385,7 @@ def test_rules_of_knobs_are_shown_as_intervals():
 
 @pytest.mark.parametrize(("like", "said"), [(0, None), (2, "got 'NoneType'"), (7, None)])
 def test_errors_of_every_trial_are_reported_before_the_first(monkeypatch, cache_dir, like, said):
-    """What the loss cannot compute here (7: there is no such value) may be this machine's lack."""
+    """A loss that fails here (7: an invalid value) may fail only on this machine."""
     monkeypatch.setitem(LOSSES.data, "whole", Whole)
     quick = {"loss.name": "whole", "loss.like": like, "training.steps": 2, "training.eval_every": 1}
     request = Request("sec_rho", dataset="digits", seeds=1, settings=quick, name="w")

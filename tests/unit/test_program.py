@@ -1,4 +1,4 @@
-"""Trials that are the user's own program: what it reports, and how bad programs end."""
+"""Trials of the user's own program: its reports, and how bad programs end."""
 
 import errno
 import json
@@ -228,7 +228,7 @@ class TestBadPrograms:
         assert b"bytes are left out" in ran.output
 
     def test_output_that_cannot_be_kept_does_not_stop_the_program(self, tmp_path):
-        """A full disk left the program waiting at a full pipe, for ever."""
+        """On a full disk the program waited for ever at a full pipe."""
         script = (
             "import os, tune_dml\nfor i in range(50): os.write(1, b'x' * 10_000)\ntune_dml.log(**{'val/accuracy': 1})"
         )
@@ -381,7 +381,7 @@ class TestBadPrograms:
 
 
 def is_gone(pid):
-    """Whether a process ends within seconds; a zombie counts."""
+    """Return whether a process ends within seconds; a zombie counts as ended."""
     for _ in range(200):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":

@@ -1,4 +1,4 @@
-"""The command of a program: how it is read, what is refused before anything runs."""
+"""The command of a program: its parsing, and commands refused before anything runs."""
 
 import json
 

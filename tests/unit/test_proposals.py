@@ -95,7 +95,7 @@ def above_a_rate_it_diverges(trial):
 
 
 def assert_an_interruption_changes_nothing(plan, *places):
-    """Cut short after so many trials and rebuilt from what is known, it proposes the same cells, and no trial twice."""
+    """Interrupted after so many trials and rebuilt, a search proposes the same cells, and no trial twice."""
     whole = []
     run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0), value=above_a_rate_it_diverges)
     for until in places:
@@ -120,7 +120,7 @@ def test_an_interrupted_search_proposes_the_same_cells(method, repeats):
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "cells"), [("tpe", 30), ("gp", 24)])
 def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cells):
-    """Share of diverging cells after the first draws, as a mean over searches; failures told instead: 0.6."""
+    """Share of diverging cells after the first draws, as a mean over searches; 0.6 if they were reported as failures."""
     shares = []
     for seed in range(6 if method == "tpe" else 2):
         proposed = []
@@ -222,7 +222,7 @@ ARMS = {"triplet": 60.0, "topk": 40.0, "plain": 0.0}
 
 
 def two_arms(method, cells=14):
-    """One arm with a margin, one with a number of pairs of its own; both have a rate, and one has nothing."""
+    """One arm with a margin, one with a number of pairs; both have a learning rate, and a third has no knob."""
     triplet = Arm("triplet", {"loss.name": "triplet"}, own_knobs=(MARGIN,))
     topk = Arm("topk", {"loss.name": "dro_topk"}, own_knobs=(Knob("loss.k", Range(1, 30, integer=True)),))
     space = space_of(LR, arms=(triplet, topk, Arm("plain", {"loss.name": "margin_all"}, knobs=())))

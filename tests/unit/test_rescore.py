@@ -1,4 +1,4 @@
-"""What trials have kept: embeddings and networks, sealed like figures and read back as they were."""
+"""Kept embeddings and networks: sealed like test metrics, and read back unchanged."""
 
 import copy
 import json
@@ -200,7 +200,7 @@ def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
 
 
 def test_rescoring_leaves_measured_metrics_unchanged(sweep):
-    """Of half precision the same metric would be another number: that of the sweep's verdicts, and of its sealed test."""
+    """From half precision the same metric would differ from that of the verdicts and of the sealed test."""
     before = (sweep / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=r"(?s)measured this, in full precision, but got 'recall_at_1'.*'map_at_r'"):
         operations.rescore(sweep.name, session_of(sweep), metrics=["recall_at_1", "map_at_r", "recall_at_3"])

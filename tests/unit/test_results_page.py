@@ -107,7 +107,7 @@ def test_the_pages_of_results_are_up_to_date(pages):
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
 def test_a_claim_names_cells_of_its_study(claim):
-    """A label that the study does not have would leave the claim untested for ever."""
+    """A claim with an unknown label would never be tested."""
     study = next(study for study in generate_results.STUDIES if study.name == claim.study)
     if not generate_results.has_result(study):
         pytest.skip("no result yet")

@@ -1,4 +1,4 @@
-"""The retrieval task: which pictures judge a trial, and what the network sees of them."""
+"""The retrieval task: the pictures that evaluate a trial, and their preprocessing."""
 
 import math
 

@@ -85,7 +85,7 @@ def test_a_sweep_without_resources_reports_it_once_after_30_seconds():
 
 @pytest.mark.parametrize(("message", "begun"), [({"ended": {}}, {"process"}), ({"ended": {}, "spent": True}, set())])
 def test_a_broken_process_is_not_reused(message, begun):
-    """Tune hands on what has begun."""
+    """Tune reuses running processes."""
     trial = Trial("RUNNING", "p")
     books = SimpleNamespace(_trial_to_actor={trial: "process"}, _started_actors={"process"})
     assert TuneScheduler(lambda *_: None).on_trial_result(books, trial, as_text(message)) == "STOP"
@@ -93,7 +93,7 @@ def test_a_broken_process_is_not_reused(message, begun):
 
 
 def test_a_failed_snapshot_of_tune_is_ignored():
-    """The disk of Ray's temporary files is full: nothing of ours lies there."""
+    """The disk of Ray's temporary files is full, but none of our files are there."""
     silence_tune()
     assert not logging.getLogger("ray.tune.tune").isEnabledFor(logging.ERROR)
 

@@ -1,4 +1,4 @@
-"""Test metrics are in the sealed file of their trial, and nowhere else, until the sweep is opened, once and on record."""
+"""Test metrics are only in the sealed file of their trial until the sweep is opened, once and on record."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def planted(results):
 
 
 def stored(results):
-    """What MLflow has of the sweep."""
+    """Return MLflow's content for the sweep."""
     return StoredRuns(session_of(results).tracking_uri)
 
 
@@ -66,7 +66,7 @@ def track(results):
 
 
 def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
-    """What a trial hands to the driver, and what lies in its folder."""
+    """Checks the trial's messages to the driver and the files in its folder."""
     import torch
 
     from trainables.context import FolderContext

@@ -174,7 +174,7 @@ def test_logs_include_jobs_and_array_tasks(fake):
 
 
 def test_followed_logs_exclude_earlier_jobs(fake, monkeypatch):
-    """After `cancel` and `resume`, the log of the first job came after that of the second."""
+    """After `cancel` and `resume`, the log of the first job followed that of the second."""
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (sent.place / "jobs").write_text("101\n102\n")
     for number in ("101", "102_0", "102_1"):
@@ -253,7 +253,7 @@ def test_an_allocation_is_read_from_slurms_variables():
 
 
 def test_only_descendant_processes_are_ended(tmp_path):
-    """A child that left the session and whose parent died is still ours; a stranger is not touched."""
+    """A child in a new session whose parent died is still ours; other processes are not touched."""
     program = """
 import subprocess, sys, time
 from tune_dml.running.slurm.processes import adopt_orphans, end_descendants

@@ -46,7 +46,7 @@ def test_scripts_quote_any_folder_of_logs():
     ],
 )
 def test_at_the_time_limit_the_step_is_signalled_and_a_job_follows(fake, requeue, refused, called):
-    """The script with a step that takes USR1 as the session does: it ends in order, with 130."""
+    """The script with a step that handles USR1 like a session: it ends cleanly, with 130."""
     step = fake / "bin" / "srun"
     step.write_text("#!/bin/bash\ntrap 'exit 130' USR1\n: > \"$FAKE/ready\"\nwhile :; do sleep 0.05; done\n")
     step.chmod(0o755)

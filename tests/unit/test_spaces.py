@@ -1,4 +1,4 @@
-"""Search spaces and protocols as declared: every one resolves into cells, without data, and says where its values come from."""
+"""Search spaces and protocols as declared: each resolves into cells without data, and cites its sources."""
 
 import importlib
 import math

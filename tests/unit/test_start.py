@@ -1,4 +1,4 @@
-"""What keeps a Ray of this machine from starting, and what a signal means to a session."""
+"""Obstacles to starting a local Ray, and the effect of signals on a session."""
 
 import os
 import resource
@@ -97,7 +97,7 @@ def test_flags_of_python_that_prevent_ray_are_refused(monkeypatch, limits, optim
     ],
 )
 def test_a_folder_too_long_for_the_sockets_of_ray_is_refused(monkeypatch, limits, folder, said):
-    """Batch systems name one for each job; the kernel takes 107 bytes for a socket's name."""
+    """Batch systems create one per job; the kernel limits a socket's name to 107 bytes."""
     monkeypatch.setattr(start_checks, "_threads_left", list)
     monkeypatch.setattr(start_checks.os, "getpid", lambda: 4194304)
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
@@ -128,7 +128,7 @@ def test_a_failed_ray_start_names_resource_limits(limits):
 
 
 class Torn:
-    """An object during whose end Ctrl-C comes."""
+    """An object during whose deletion Ctrl-C arrives."""
 
     def __del__(self):
         signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The fold of the ledger: the same whether it is read at once or piece by piece, and what each event changes."""
+"""The fold of the ledger: equal at once and incrementally; and the effect of each event."""
 
 import dataclasses
 import json
@@ -62,7 +62,7 @@ def test_state_folded_incrementally_equals_state_folded_at_once(tmp_path, plan):
 
 
 def test_notes_of_an_ended_session_are_not_repeated(tmp_path, plan):
-    """A sweep that was finished said of itself that it had stopped after its hours, resumable, in every table and report."""
+    """A finished sweep stated in every table and report that it had stopped after its hours."""
     state, seen = SweepState(tmp_path / "toy", plan), []
     spent = ("note", {"text": "stopped after 2 of 2 hours, resumable", "of_session": True})
     with Ledger(state.folder) as ledger:
@@ -92,7 +92,7 @@ def write_events(folder, events):
 
 
 def test_time_of_a_lost_trial_counts_until_its_last_row(tmp_path, plan):
-    """90 s to its last row, without the 10 s before its retry, and 50 s of the next driver's; a night lies between."""
+    """90 s to its last row, without the 10 s before its retry, and 50 s of the next driver a night later."""
     plan.save(tmp_path / "plan.json")
     key = plan.trials()[0].key
     before = [(1000.0, "session", "", {}), (1000.0, "started", key, {"host": "a"}), (1010.0, "retry", key, {})]
@@ -181,7 +181,7 @@ def test_an_unknown_sweep_is_refused(tmp_path, name):
 
 
 def test_a_moved_folder_sets_the_name_of_the_sweep(tmp_path, plan):
-    """Else every command that is advised would name a sweep that is not there."""
+    """Otherwise every suggested command would name a missing sweep."""
     plan.save(tmp_path / "before" / "plan.json")
     (tmp_path / "before").rename(tmp_path / "after")
     assert load_state(tmp_path, "after").plan.name == "after"
@@ -198,7 +198,7 @@ def test_a_sweep_without_its_plan_is_reported(tmp_path, plan):
 
 
 def test_a_folder_without_events_is_no_sweep(tmp_path):
-    """Ctrl-C while it starts: every verb, `list` and `rm` too, asked for a copy of a plan that there had never been."""
+    """After Ctrl-C at the start, every verb, even `list` and `rm`, asked for a copy of a plan that never existed."""
     with Ledger(tmp_path / "toy"):
         pass
     assert not sweep_names(tmp_path)
@@ -224,7 +224,7 @@ def test_a_lost_ledger_is_reported(tmp_path, plan, is_there):
 
 
 def test_an_incomplete_event_is_skipped_and_reported(tmp_path, plan):
-    """A flipped bit leaves a line that is JSON still."""
+    """A flipped bit can leave valid JSON."""
     plan.save(tmp_path / "plan.json")
     first, second, *_ = [trial.key for trial in plan.trials()]
     with Ledger(tmp_path) as ledger:

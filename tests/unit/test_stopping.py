@@ -39,7 +39,7 @@ def value_at(trial, step):
 
 
 class Sweep:
-    """Trains nothing: what its trials come to is `value_at`, until told that they break down."""
+    """A sweep without training: `value_at` gives the metrics of its trials until they are set to fail."""
 
     def __init__(self, plan, broken=None):
         self.plan, self.broken = plan, broken or {}
@@ -62,7 +62,7 @@ class Sweep:
         self.known[key], self.stopped[key] = end.at_rung, end.step
 
     def run(self, order, slots=4, end_after=None):
-        """Trials `slots` at a time, the next to report drawn by `order`; cut short after so many that began."""
+        """Run `slots` trials at a time, reporting in `order`; stop after a number of started trials."""
         proposals, running = self.proposals(), []
         while True:
             while len(running) < slots and (trial := proposals.next_trial()) is not None:
@@ -306,7 +306,7 @@ def test_a_silent_trial_counts_as_stalled():
 
 @pytest.mark.parametrize("limit", [None, 300.0])
 def test_the_start_of_a_trial_has_a_separate_limit(limit):
-    """A module that hangs while it is imported, before there is a step to count from."""
+    """A module may hang on import, before the first step."""
     clock = Clock()
     watch = StallDetector(limit, start_limit=30.0, clock=clock)
     watch.begin("hangs")

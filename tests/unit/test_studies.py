@@ -1,4 +1,4 @@
-"""The studies against the papers: citations exist, arms are compared on equal terms, and what was wrong stays mended."""
+"""The studies against the papers: citations exist, arms are compared on equal terms, and corrected errors stay corrected."""
 
 import importlib.util
 import re
@@ -277,7 +277,7 @@ def test_every_printed_metric_of_training_is_one_that_we_log():
 
 
 def test_every_metric_that_is_printed_along_a_knob_is_a_curve_of_its_own():
-    """The report draws each: a table that prints one twice for a value would have none."""
+    """The report draws each; a table with two numbers for a value would have none."""
     curves = [
         (item, name) for space in spaces().values() for item in space.published for name in published_curve(item).others
     ]

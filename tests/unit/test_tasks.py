@@ -1,4 +1,4 @@
-"""What every task owes the training loop: resumes bit-identically, pairs seeds, keeps test sealed, names its metrics."""
+"""The contract of tasks: resuming bit-identically, paired seeds, sealed test metrics, named metrics."""
 
 from dataclasses import FrozenInstanceError, dataclass
 from typing import Annotated
@@ -156,7 +156,7 @@ def test_describing_a_task_reads_and_builds_nothing(name, monkeypatch):
 
 @dataclass(frozen=True, kw_only=True)
 class FewShots(RetrievalTask):
-    """A task of somebody else's, with a knob of its own."""
+    """A third-party task with a knob."""
 
     name = "few_shots"
     shots: Annotated[int, Field(ge=1, description="pictures a class")] = 3

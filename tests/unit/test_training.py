@@ -43,7 +43,7 @@ CUTS = [(name, 20) for name in VARIANTS if name != "plain"] + [
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A variant trained without a cut, each once: what came of it, its rows, its folder."""
+    """Train a variant without interruption, once; return its end, rows and folder."""
 
     @cache
     def trained(variant):
@@ -177,7 +177,7 @@ def test_a_missing_headline_metric_is_reported_at_the_first_evaluation(tmp_path,
 
 
 def collapsing(monkeypatch, *, until=10**9):
-    """Every step up to `until` leaves a head that gives all pictures one embedding; then it is as it began."""
+    """Until step `until`, the head gives all pictures one embedding; then its initial weights return."""
     update, kept = training.update, {}
 
     def collapse(run):

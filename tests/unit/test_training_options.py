@@ -1,4 +1,4 @@
-"""What the papers' protocols ask of the loop: micro-batches, frozen backbones, clipping, precision, the fixed mean norm."""
+"""Training options of the papers: micro-batches, frozen backbones, clipping, precision, the fixed mean norm."""
 
 from dataclasses import replace
 
@@ -75,7 +75,7 @@ def test_micro_batches_that_change_results_are_refused(tmp_path):
 
 
 def test_a_sweep_refuses_micro_batches_that_change_results(cache_dir):
-    """Whether a setting asks for them or the session."""
+    """Whether they come from a setting or from the session."""
     crops = {"augment.name": "crop_flip", "augment.crop": 32, "augment.resize": 32}
     asked = {"model.backbone": "bn_inception", **crops}
     request = Request("sec_rho", dataset="glyphs", seeds=1, settings=asked)

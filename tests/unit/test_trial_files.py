@@ -1,4 +1,4 @@
-"""A trial's files in a folder and in a bucket: one contract. What a store refuses is said once, what passes is waited for."""
+"""Files of a trial in a folder and in a bucket, with one contract: refusals are reported once, outages waited for."""
 
 import io
 import zipfile
@@ -18,7 +18,7 @@ CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
 
 @pytest.fixture(params=["folder", "bucket"])
 def place(request, tmp_path):
-    """Where one trial keeps its files."""
+    """Return the location of a trial's files."""
     return tmp_path / "trial" if request.param == "folder" else request.getfixturevalue("store").address
 
 
@@ -150,7 +150,7 @@ def test_writing_waits_for_a_folder_that_disappears(tmp_path, monkeypatch):
 
 
 def test_checkpoints_of_an_older_version_are_found(tmp_path):
-    """They lay under other names: the last one, and the one before."""
+    """They had other names for the last checkpoint and the one before."""
     for name, step in (("checkpoint.previous.pt", 40), ("checkpoint.pt", 60)):
         torch.save({"step": step}, tmp_path / name)
     context = FolderContext(tmp_path, torch.device("cpu"))
@@ -162,7 +162,7 @@ def test_checkpoints_of_an_older_version_are_found(tmp_path):
 
 class TestABucket:
     def test_requests_and_bytes_of_each_verb(self, store):
-        """What is paid for: pyarrow's own ways, noticed should they change."""
+        """Requests are billed; this test notices a change in pyarrow."""
         files = BucketFiles(store.address)
 
         def asked(act):
@@ -179,7 +179,7 @@ class TestABucket:
         assert store.objects() == {}
 
     def test_an_interrupted_upload_is_not_visible(self, store):
-        """Its parts are there, for a lifecycle rule to take away; nobody reads them."""
+        """Its parts remain until a lifecycle rule removes them; nothing reads them."""
         from boto3 import client
 
         address = store.address
@@ -283,7 +283,7 @@ class TestABucket:
 
 
 def test_a_rank_without_process_group_writes_nothing(tmp_path):
-    """Its exchanges give back what it has itself: half a batch, an evaluation of half the pictures."""
+    """Its exchanges return only its own data: half a batch, an evaluation of half the pictures."""
     rows = []
     context = FolderContext(tmp_path / "trial", torch.device("cpu"), world_size=2, sink=rows.append)
     for act in (

@@ -1,4 +1,4 @@
-"""Sources of chance, held or varied: what each changes of a trial, and what a report says of sweeps that vary one."""
+"""Sources of randomness, fixed or varied: their effect on a trial, and reports of sweeps that vary one."""
 
 import hashlib
 import json
@@ -142,7 +142,7 @@ def test_the_report_of_one_source_states_the_scope_of_its_verdicts(tmp_path):
     ],
 )
 def test_fixed_seeds_are_named(tmp_path, held, sentence):
-    """Of a sweep that an earlier version planned, nothing else can hold all three."""
+    """In a sweep planned by an earlier version, nothing else can fix all three."""
     settings = {f"seeds.{name}": seed for name, seed in held.items()}
     results = write_sweep(tmp_path / "held", seeds=(0, 1, 2), cell_settings=settings, evidence=False)
     damaged = json.loads((results.folder / "plan.json").read_text())
@@ -175,7 +175,7 @@ def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
 
 
 def test_the_largest_sweep_of_a_source_is_used(tmp_path):
-    """The first by name had one cell of six in common, and left no difference to measure."""
+    """The first by name shared one cell of six, and left no difference to measure."""
     split = sweeps(tmp_path, "split", evidence=False)["split"]
     for name, means, seeds in (
         ("a", {0.1: 72.0}, 6),

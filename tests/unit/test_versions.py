@@ -60,7 +60,7 @@ def test_the_check_and_a_trial_run_on_a_node_without_the_project(tmp_path):
 
 @pytest.mark.slow
 def test_imports_of_a_trial_are_checked_on_nodes():
-    """Of what the project and Ray's parts need, and a node that has begun need not have; what a newer Ray wants shows here."""
+    """Imports of the project and of Ray's parts that a running node may lack; a newer Ray may need more."""
     code = "import sys, tune_dml.running.trials.preload, ray.train.torch; print(*{m.partition('.')[0] for m in sys.modules})"
     imported = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -77,7 +77,7 @@ def test_imports_of_a_trial_are_checked_on_nodes():
 
 
 def requirements(distribution, extra):
-    """Names of what a distribution needs, with an extra."""
+    """Return the names of a distribution's requirements, with an extra."""
     found = map(Requirement, metadata.requires(distribution) or ())
     return {each.name.lower() for each in found if each.marker is None or each.marker.evaluate({"extra": extra})}
 
@@ -155,7 +155,7 @@ def test_gpus_of_a_head_without_offered_gpus_are_not_checked():
 
 
 def test_a_head_that_others_cannot_reach_is_noted():
-    """Without a default route Ray takes the address that a machine's own name leads to."""
+    """Without a default route Ray uses the address of the machine's host name."""
     alone = _count([{"NodeManagerAddress": "127.0.1.1"}])
     assert (alone.found, alone.wrong) == ("1 alive, at 127.0.1.1, which no other machine reaches", False)
     assert "--node-ip-address=ADDRESS" in alone.remedy

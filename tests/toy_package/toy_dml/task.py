@@ -10,7 +10,7 @@ from trainables.tasks.retrieval import RetrievalLearner, RetrievalTask
 
 @dataclass(frozen=True)
 class ToyRetrieval(RetrievalTask):
-    """Retrieval that also says how many pictures it was judged by."""
+    """Retrieval that also logs the number of evaluated pictures."""
 
     name = "toy_retrieval"
     citation = "A. Author, A Toy, 2020"

@@ -128,7 +128,7 @@ def test_verdicts_find_the_planted_effects():
 
 
 def test_verdicts_hold_simultaneously_over_the_whole_page():
-    """Of 100 atlases of two flat knobs at most a few have one that is tunable or leaves 0 out of an interval."""
+    """Of 100 atlases of two flat knobs, at most a few call one tunable or exclude 0 from an interval."""
     wrong = 0
     for number in range(100):
         for one in judged_knobs(table({"margin": FLAT, "other": FLAT}, seed=number), 1.0):

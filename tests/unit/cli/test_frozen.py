@@ -2,7 +2,7 @@
 
 Frozen are flags, exit codes and schemas of JSON, and the defaults and rules of each method's knobs.
 
-What they are now stands in `frozen.json`, `knobs.json` and `tune_dml/cli/json_schemas.json`. After a change that is meant:
+The records are `frozen.json`, `knobs.json` and `tune_dml/cli/json_schemas.json`. After an intended change:
 
     python tests/unit/cli/test_frozen.py
 """
@@ -109,7 +109,7 @@ SCHEMAS = Path(cli.__file__).with_name("json_schemas.json")
 
 
 def flags() -> dict[str, Any]:
-    """Verb -> its options as they are handed to Typer, and what its help says."""
+    """Verb -> its options as given to Typer, and its help."""
     app = application()
     groups = {"": app, **{f"{group.name} ": group.typer_instance for group in app.registered_groups}}
     return {
@@ -158,7 +158,7 @@ def _kind(annotation: Any) -> str:
 
 
 def shape(value: Any, key: str = "") -> Any:
-    """Keys and types; where keys are settings, metrics or what a data set counts, they stand as one."""
+    """Return keys and types; keys that are settings, metrics or counts of a data set are merged into one."""
     if key in ANY:
         return "any"
     if isinstance(value, dict):
@@ -171,7 +171,7 @@ def shape(value: Any, key: str = "") -> Any:
 
 
 def _one(shapes: Collection[Any]) -> Any:
-    """What several shapes have in common: every key of any, and every type."""
+    """Merge several shapes: every key of any, and every type."""
     if shapes and all(isinstance(item, dict) for item in shapes):
         keys = dict.fromkeys(key for item in shapes for key in item)
         return {key: _one([item[key] for item in shapes if key in item]) for key in keys}
@@ -198,7 +198,7 @@ def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
 
 
 def schemas() -> dict[str, Any]:
-    """Verb -> schema of its JSON, where the toy sweep lies in the working directory."""
+    """Verb -> schema of its JSON, with the toy sweep in the working directory."""
     with (
         patch.object(Tracker, "attach", return_value=None),  # MLflow has tests of its own
         patch.object(Tracker, "show_opened", return_value=None),

@@ -1,4 +1,4 @@
-"""JSON of the command line is strict, errors say what avoids them, and verbs of every day answer quickly."""
+"""JSON of the command line is strict, errors have a fix, and frequent verbs answer quickly."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What `tune-dml report` and `plan` print, and that the skill's worked loop is made of commands with JSON."""
+"""The output of `tune-dml report` and `plan`, and the commands of the skill's worked loop."""
 
 import shlex
 from pathlib import Path

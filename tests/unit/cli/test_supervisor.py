@@ -1,4 +1,4 @@
-"""Who watches the driver, without Ray: a program of three lines stands for the driver."""
+"""The supervisor without Ray: a program of a few lines replaces the driver."""
 
 import json
 import os
@@ -25,7 +25,7 @@ WORDS = ["sweep", "toy.yaml", "--name", "toy", "--max-concurrent", "1"]
 
 @pytest.fixture
 def drivers(tmp_path, monkeypatch):
-    """What each driver does when its turn comes: (exit code, has it spoken, does it hold the sweep)."""
+    """Run a command with fake drivers: (exit code, whether it is reported, whether the driver holds the sweep)."""
     folder = tmp_path / "sweeps" / "toy"
     folder.mkdir(parents=True)
     plan_of(Knob("loss.margin", Grid((0.1, 0.2)))).save(folder / "plan.json")
@@ -217,7 +217,7 @@ def test_the_driver_ends_with_its_supervisor(program):
 
 
 def test_a_terminal_with_tostop_does_not_stop_the_driver(program):
-    """`stty tostop`: the driver has a process group of its own."""
+    """`stty tostop`: the driver has its own process group."""
     ours, theirs = pty.openpty()
     flags = termios.tcgetattr(theirs)
     flags[3] |= termios.TOSTOP
@@ -250,7 +250,7 @@ def test_a_closed_terminal_ends_the_driver_cleanly_except_under_nohup(program, i
 
 @pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])
 def test_no_pipe_gets_the_number_of_a_closed_standard_stream(tmp_path, closed):
-    """With `>&-` the pipe to the driver was its standard output: it could not print its table, and left no report."""
+    """With `>&-` the pipe to the driver became its standard output, so the table and the report were lost."""
     ask = f"""
 import os, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Verbs of every day: what is there, where it stands, what it says; names and folders kept apart."""
+"""Frequent verbs: the output of list, show, plan, status, mv, rm, sync and compare."""
 
 import errno
 import io
@@ -264,7 +264,7 @@ def test_help_ends_with_examples_that_are_commands(command_line):
 
 
 def test_verdicts_are_shown_only_after_a_look(command_line, tmp_path):
-    """Who asks `status` at every seed is told figures: each answer would spend error that no look has on record."""
+    """`status` prints metrics without a verdict, which would spend error that no look has recorded."""
     write_sweep(tmp_path / "toy")
     shown = [command_line(verb, "toy", "--storage", tmp_path)[1] for verb in ("status", "show")]
     assert all("Not judged yet. " in out and "tune-dml report toy" in out and "matters" not in out for out in shown)

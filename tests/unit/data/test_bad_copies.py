@@ -1,4 +1,4 @@
-"""What people have on disk when it is not quite the data set: each case is named with its place and remedy."""
+"""Incomplete and damaged copies of data sets: each is named with its place and remedy."""
 
 import errno
 import io

@@ -200,7 +200,7 @@ def test_pictures_without_a_cache_can_be_pickled_too():
 
 
 class Squares(DataSet):
-    """Four grey squares, and whatever `said` says of them."""
+    """Four grey squares, changed by `said`."""
 
     name = citation = licence = source = "squares"
     said = Contents(np.array([0, 0, 1, 1]), ("black", "white"))

@@ -110,7 +110,7 @@ def test_all_problems_of_a_split_file_are_reported(build, tmp_path):
 
 
 def test_a_split_file_that_moved_with_the_pictures_is_found(build, root, tmp_path):
-    """`resume --data-root NEW` could not go on: the sweep has the old path of the split file."""
+    """`resume --data-root NEW` failed, because the sweep has the old path of the split file."""
     parts = {"ant": "test", "bee": "train", "cow": "train", "dog": "test", "eel": "train"}
     gone = str(tmp_path / "before" / "split.json")
     assert "Restore it, or put a copy into the folder of the pictures." in str(build(split_file=gone).check()[0])
@@ -206,7 +206,7 @@ def test_single_picture_classes_are_noted(build, root):
 
 
 def test_a_picture_in_several_classes_is_noted(build, root):
-    """A copy and a link to a class's folder; two copies in one class are nobody's mistake."""
+    """A copy and a link to a class's folder; two copies within one class are accepted."""
     copy = (root / "ant" / "0.png").read_bytes()
     (root / "bee" / "copy.png").write_bytes(copy)
     (root / "ant" / "copy.png").write_bytes(copy)

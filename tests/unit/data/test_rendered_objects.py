@@ -1,4 +1,4 @@
-"""What pybullet renders: the same pixels in every process and on every CPU; `make test-objects` runs this."""
+"""Pictures rendered by pybullet: the same pixels in every process and on every CPU. `make test-objects` runs this."""
 
 import importlib.util
 import json

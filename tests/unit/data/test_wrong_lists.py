@@ -1,4 +1,4 @@
-"""Lists, archives and pickles that are not as they should be: what is wrong is named, with its place and a remedy."""
+"""Wrong lists, archives and pickles are named with their place and a remedy."""
 
 import io
 import os
@@ -32,7 +32,7 @@ def replaced(file, old, new, count=-1):
 
 
 def content(file, value):
-    """The file holds this text, or these bytes, or what this is when it is pickled."""
+    """Write a file with this text, these bytes, or the pickle of this object."""
     raw = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else pickle.dumps(value)
     return lambda root: (root / file).write_bytes(raw)
 

@@ -1,4 +1,4 @@
-"""Every way a trial can die, as an object and as the text that comes back from a worker."""
+"""Every failure of a trial, as an exception and as the text that a worker returns."""
 
 import pickle
 import re
@@ -226,7 +226,7 @@ def test_cyclic_causes_end():
 
 
 def trial_with(folder, *, pickled=None, text=None):
-    """As Tune leaves a trial: the names of its files, None where there is none."""
+    """Return a trial as Tune stores it: the names of its files, None for a missing file."""
     files: dict[str, str | None] = {"pickled_error_file": None, "error_file": None}
     for name, content in (("pickled_error_file", pickled), ("error_file", text and text.encode())):
         if content is not None:
@@ -254,7 +254,7 @@ def test_a_lost_process_without_stored_error_is_reported(tmp_path):
 
 
 def test_the_exit_of_a_process_is_reported_if_known():
-    """Ray's first line says only that it did, its last what it might have been."""
+    """Ray's first line states only that it ended, its last line the possible cause."""
     assert classify(ActorDiedError(ACTOR_DIED)).reason.startswith(
         "infrastructure: its process ended without a word: it was"
     )
@@ -264,7 +264,7 @@ def test_the_exit_of_a_process_is_reported_if_known():
 
 
 def test_a_process_that_ray_killed_for_memory_has_a_remedy():
-    """Two trials that together need more than there is were lost three times each."""
+    """Two trials that together exceed the memory were lost three times each."""
     reason = classify(RayOOM("Task was killed due to the node running low on memory.\nmore")).reason
     assert reason.startswith(
         "infrastructure: its node ran short of memory: `--max-concurrent` runs fewer trials at once (Task"

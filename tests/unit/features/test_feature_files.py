@@ -146,7 +146,7 @@ def test_bad_tables_of_labels_are_refused_in_one_line(lines, message, tmp_path):
 
 
 def test_a_table_of_labels_with_a_byte_order_mark_is_joined_by_id(tmp_path):
-    """As Excel writes it; by order, every row would get another one's class."""
+    """As Excel writes it; joined by order, every row would get another row's class."""
     np.savez(tmp_path / "x.npz", features=ROWS, index=np.arange(8))
     lines = ["id,class", *(f"{n},{CLASSES[n]}" for n in reversed(range(8)))]
     (tmp_path / "classes.csv").write_text("\ufeff" + "\n".join(lines))
@@ -170,7 +170,7 @@ def content(name, data):
 
 
 def cut(write, length):
-    """Return a function that writes a file and keeps its first bytes."""
+    """Return a function that writes a file and keeps only its first bytes."""
 
     def write_cut(folder):
         path = write(folder)

@@ -1,4 +1,4 @@
-"""Stored features: written by a pass equal to the network, read as written; what does not fit its digest is refused in a line."""
+"""Stored features equal the network's output and read back; a folder that does not match its digest is refused."""
 
 import json
 import pickle

@@ -37,14 +37,14 @@ class Trial:
         self.context = FolderContext(folder, torch.device("cpu"), sink=self.rows.append, until=until)
 
     def said(self):
-        """Rows without times, then the checkpoint without times."""
+        """Return the rows without times, then the checkpoint without times."""
         rows = [{name: value for name, value in row.items() if name != "time/seconds"} for row in self.rows]
         saved = self.context.latest_checkpoint()
         return rows, saved and {part: saved[part] for part in ("task", "optimizer", "step", "best", "cosines")}
 
 
 def alike(one, other):
-    """Whether two structures are equal to the bit."""
+    """Return whether two structures are equal bit for bit."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, dict):

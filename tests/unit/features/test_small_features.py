@@ -1,4 +1,4 @@
-"""Studies on the features of few classes: batches and knobs fit them, and what cannot is refused with its remedy."""
+"""Studies on features of few classes: batches and knobs fit, and impossible ones are refused with a remedy."""
 
 import pytest
 from helpers.features import stored

@@ -1,4 +1,4 @@
-"""A head on stored features is tested when its sweep is opened, with the numbers that its trial would have sealed."""
+"""A head on stored features is tested when its sweep is opened, with the test metrics of its trial."""
 
 import json
 

@@ -391,7 +391,7 @@ def test_diagnostics_describe_the_worst_case():
 
 
 def test_a_batch_without_loss_has_no_effective_pair():
-    """Far apart where they should be: nobody is weighed, not one pair with all the weight."""
+    """With all pairs satisfied no pair has weight, rather than one pair all of it."""
     loss = build_loss("dro_kl", gamma=0.5, drop_zeros=True)
     loss(torch.eye(4, dtype=torch.float64)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))
     assert (loss.diagnostics()["p_entropy"], loss.diagnostics()["effective_k"]) == (0, 0)

@@ -103,7 +103,7 @@ def test_identity_66_chi_squared_is_mean_plus_spread_while_no_weight_is_0(radius
 
 
 def test_identity_66_the_weights_of_chi_squared_satisfy_its_constraints_and_its_optimality():
-    """Karush, Kuhn, Tucker: p is affine in l where it is positive, 0 where that would be negative."""
+    """Karush-Kuhn-Tucker: p is affine in l where it is positive, and 0 elsewhere."""
     torch.manual_seed(1)
     losses = torch.rand(3, 50, dtype=torch.float64)
     mask = torch.rand(3, 50) > 0.2

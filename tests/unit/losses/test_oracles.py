@@ -103,7 +103,7 @@ def equals_the_naive_loop(name, knobs, batch):
 
 
 def each_case(check, name, *cases):
-    """What fails of a loss, with each of its knobs and each case."""
+    """Return the failures of a loss, over each of its knobs and each case."""
     calls = {(str(knobs), *case): partial(check, name, knobs, *case) for knobs in CASES[name] for case in cases}
     return failing({" ".join(map(str, key)): call for key, call in calls.items()})
 

@@ -120,7 +120,7 @@ def test_scikit_learn_backend_is_the_published_setting():
 
 
 def test_faiss_trains_on_every_point():
-    """Two far groups of very different size: with a sample of each the small one would be lost."""
+    """Two distant groups of very different size: sampling would lose the small one."""
     pytest.importorskip("faiss")
     labels = torch.tensor([0] * 20_000 + [1] * 3)
     found = kmeans(torch.eye(4)[labels], 2, backend="faiss")

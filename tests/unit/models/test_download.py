@@ -24,7 +24,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Hands out `content`; its attributes say how badly."""
+    """Serve `content`; the attributes choose its faults."""
 
     daemon_threads = True
 
@@ -95,7 +95,7 @@ def target(tmp_path):
 
 
 def left(target):
-    """What lies beside the lock."""
+    """Return the files beside the lock."""
     return sorted(path.name for path in target.parent.iterdir() if path.suffix != ".lock")
 
 
@@ -142,7 +142,7 @@ def test_a_killed_download_is_resumed_by_the_next_process(server, target):
 
 
 def begun(server, target, digests=()):
-    """A part of an earlier download."""
+    """The partial file of an earlier download."""
     server.breaks = [30_000] + [0] * downloads._TRIES
     with pytest.raises(DataError):
         download(server.url(), target, digests=digests, pause_s=0)

@@ -1,4 +1,4 @@
-"""How heads start: the norms that each start implies, which heads follow the setting, and what identities make of it."""
+"""Initialisation of heads: the norms that it implies, and which heads follow the setting."""
 
 import pytest
 import torch

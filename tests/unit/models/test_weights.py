@@ -1,4 +1,4 @@
-"""Where weights come from, what vouches for them, and how they fit into a network."""
+"""Sources of weights, their digests, and how they are loaded into a network."""
 
 import hashlib
 from pathlib import Path

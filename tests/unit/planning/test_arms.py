@@ -1,4 +1,4 @@
-"""Arms: named methods of one study, each with its own settings, knobs, ties and protocol, crossed with what all share."""
+"""Arms: named methods of a study, each with settings, knobs, ties and protocol, crossed with the shared knobs."""
 
 import json
 from dataclasses import replace
@@ -246,7 +246,7 @@ def test_a_search_proposes_cells_of_arms_with_knobs(cache_dir):
 
 
 def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
-    """The protocol's loss has a K, the arm puts another loss in its place: the setting would be lost."""
+    """The protocol's loss has a K, but the arm replaces the loss, so the setting would be lost."""
     (problem,) = said(
         prepare, Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4}), cache_dir=cache_dir, decode=False
     )

@@ -57,7 +57,7 @@ def test_settings_without_effect_are_listed_and_not_screened():
 
 
 def test_batches_of_our_protocol_fit_a_small_folder_of_pictures(tmp_path):
-    """As in a sweep; the audit's runs would ask for more classes than the folder has, after a plan without a problem."""
+    """As in a sweep; otherwise the audit's runs would need more classes than the folder has."""
     (tmp_path / "pictures").mkdir()
     write_pictures(tmp_path / "pictures")
     text = f"{{data: {{name: image_folder, root: {tmp_path / 'pictures'}}}, optim.lr: 0.1}}"

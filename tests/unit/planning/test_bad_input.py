@@ -1,4 +1,4 @@
-"""What cannot be compared, judged or written is said before any trial starts, all of it at once; nothing is stored."""
+"""Invalid sweeps are refused before any trial starts, with all problems together; nothing is stored."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_plan_stored_without_a_margin_keeps_its_identity(tmp_path):
 
 
 def test_untrainable_proposals_of_a_search_are_reported_in_advance(cache_dir, tmp_path):
-    """Every listed value and both ends of a range, not those alone that it would begin with."""
+    """Every listed value and both ends of a range are checked, not only the first proposals."""
     (tmp_path / "mine.yaml").write_text(
         "method: random\nrun_cap: 4\ndataset: digits\nfixed: {regularizer.name: sec, regularizer.eta: 0.5}\n"
         "parameters:\n  regularizer.rho: {min: 0.5, max: 3.5}\n  loss.margin: {values: [0.1, -3]}\n"

@@ -1,4 +1,4 @@
-"""What is asked for is declared once: the keywords of Python, their signature and their words follow from it."""
+"""Options are declared once: Python's keywords, signatures and descriptions follow from the declaration."""
 
 import inspect
 import math
@@ -74,7 +74,7 @@ WRONG = {
 
 
 def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_path):
-    """A search that does not exist ran as another one, and left a plan that nobody could read."""
+    """Formerly an unknown search ran as another one and stored an unreadable plan."""
     with pytest.raises(ConfigError) as error:
         tune_dml.run_sweep("sec_rho", **{name: value for name, (value, _) in WRONG.items()})
     assert {problem.place: problem.rule for problem in error.value.problems} == {n: r for n, (_, r) in WRONG.items()}

@@ -1,4 +1,4 @@
-"""A sweep file says the same as a request; what is said beside it wins; everything wrong in it is named."""
+"""A sweep file equals a request; flags override it; all its problems are named."""
 
 import re
 from dataclasses import replace
@@ -120,7 +120,7 @@ def test_a_fixed_setting_may_be_a_list(file):
 
 
 def test_a_wrong_setting_does_not_hide_right_ones(file, cache_dir, tmp_path):
-    """Else data that `data.strict: false` lets pass would be found wrong besides."""
+    """Otherwise data that `data.strict: false` allows would be reported as wrong too."""
     birds = cub(tmp_path / "birds")
     text = "parameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: cub200\ndata_root: birds\n"
     for wrong in ("model.bacbone: small_conv", "training.steps: {a: 1}"):

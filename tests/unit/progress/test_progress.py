@@ -1,4 +1,4 @@
-"""What is shown while a sweep runs, and where it stands afterwards."""
+"""The live view of a running sweep, and its status afterwards."""
 
 import errno
 import io
@@ -110,7 +110,7 @@ def test_trials_reported_late_keep_their_times():
 
 
 class Unheard(io.StringIO):
-    """Standard output as of a pipe that nobody reads, or on a full disk."""
+    """Standard output of a closed pipe or on a full disk."""
 
     def __init__(self, number):
         super().__init__()
@@ -336,7 +336,7 @@ def test_the_status_table_shows_four_digits_of_a_programs_metric(tmp_path):
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120])
 def test_many_seeds_are_shown_below_each_other_and_no_number_is_cut(width):
-    """Ten seeds on 80 columns had left no cell's name, twenty no number."""
+    """On 80 columns, ten seeds left no room for labels and twenty none for numbers."""
     plan = make_plan(cells=2, seeds=20)
     lines = shown(results_with(plan, dict.fromkeys(range(40), "finished")), width)
     numbers = [word for line in lines for word in line.split() if re.fullmatch(r"[\d]+\.00", word)]
@@ -370,7 +370,7 @@ def test_labels_are_text_not_markup():
     ("front", "ours"), [(os.getpgrp(), True), (os.getpgid(os.getppid()), True), (-1, True), (1, False)]
 )
 def test_the_live_view_is_drawn_only_in_the_foreground(monkeypatch, front, ours):
-    """The group of a job is that of who began it, where the driver has one of its own."""
+    """The foreground group is the shell's job; the driver has its own process group."""
     monkeypatch.setattr(os, "tcgetpgrp", lambda number: front)
     assert is_foreground(SimpleNamespace(fileno=lambda: 1)) is ours
 

@@ -46,7 +46,7 @@ def raced(folder, lost, rule=RULE, **options):
 
 
 def retry_failed(drive):
-    """What `resume --retry-failed` writes before its session."""
+    """Write the events that `resume --retry-failed` writes before its session."""
     state = read_state(drive.folder)
     with Ledger(drive.folder) as ledger:
         for key in state.trials:
@@ -160,7 +160,7 @@ def test_a_race_with_failures_takes_the_same_decisions_wherever_it_is_interrupte
 
 
 def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(tmp_path):
-    """Such a ledger says `settled ... diverged` of a cell of which one trial failed, then `race_over decided`."""
+    """Such a ledger has `settled ... diverged` for a cell with one failed trial, then `race_over decided`."""
     drive = RaceDrive(tmp_path / "toy", plan(), RULE, losing(lambda label, seed: label == BEST and seed == 3))
     drive.session(15 + 5)
     state = read_state(drive.folder)

@@ -1,4 +1,4 @@
-"""A race without training: which cells stop and when, what is on record, and the same decisions after any interruption."""
+"""Races without training: which cells stop and when, the recorded events, and equal decisions after any interruption."""
 
 from __future__ import annotations
 

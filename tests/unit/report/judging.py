@@ -1,4 +1,4 @@
-"""Sweeps, and what their reports say."""
+"""Sweeps and the statements of their reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tune_dml.report import ReportFiles, write_report
 
 @dataclass(frozen=True)
 class Judged:
-    """A sweep and what its report says."""
+    """A sweep and the statements of its report."""
 
     results: Results
     files: ReportFiles

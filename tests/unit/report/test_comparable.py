@@ -30,7 +30,7 @@ SELECTED = {"data.split": "paper_test_selection"}
 def compared(
     folder: Path, space: str | Space, dataset: str, arms: Sequence[str] | None = None, **settings: Value
 ) -> list[dict[str, Any]]:
-    """What verdicts.json says of a study as planned on a paper's own data, with some settings changed."""
+    """Return the part of verdicts.json about a study on a paper's own data, with some settings changed."""
     request = Request(space, dataset, seeds=2, name="s", settings={**SELECTED, **settings}, arms=arms)
     plan = make_plan(study_of(request), data_digest="d" * 64)
     driver = Driver(folder / "s", plan)
@@ -162,7 +162,7 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
     ("sd", "margin", "verdict"), [(2.0, 1.0, "compatible"), (0.05, 0.01, "compatible"), (0.05, 1.0, "matches")]
 )
 def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
-    """Numbers that cannot be told from the paper's are compatible; agreement takes a bound on the gap."""
+    """Numbers within noise of the paper's are compatible; agreement needs a bound on the difference."""
     results = bare_sweep(tmp_path / "s", dataset="cars196", cell_settings=AS_PRINTED, sd=sd, seed_sd=0.1)
     data = json.loads(write_report(results, tmp_path / "report", margin=margin).verdicts.read_text())
     found = data["knobs"][0]["agreement"][0]

@@ -1,4 +1,4 @@
-"""Sweeps side by side: paired where data and seeds match, refused where they do not; what carries over between them."""
+"""Comparisons of sweeps: paired if data and seeds match, refused otherwise."""
 
 import json
 import math

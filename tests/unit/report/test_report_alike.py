@@ -1,4 +1,4 @@
-"""Configurations that trained to the same numbers: what tells them apart was not used, and that is no finding about it."""
+"""Configurations that trained to the same numbers: their differing knobs had no effect, and no verdict is drawn."""
 
 from dataclasses import replace
 

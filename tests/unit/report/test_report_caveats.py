@@ -1,4 +1,4 @@
-"""What an answer begins with: floors that no cell beats, training that had not converged, trials that collapsed."""
+"""Caveats at the start of an answer: floors above all cells, unconverged training, collapsed trials."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a report may claim where seeds were lost, values diverged or cells were stopped early."""
+"""Claims of a report with lost seeds, diverged values or cells stopped early."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_values_without_shared_seeds_are_compared_within_seeds(tmp_path: Path) -
 
 
 def test_only_undecided_pairs_are_called_undecided(tmp_path: Path) -> None:
-    """Values that are equally far apart under both seeds are sure; the one that has but one of them is not."""
+    """Values with equal differences under both seeds are certain; a value with one seed is not."""
     means = dict.fromkeys(FLAT, 50.0) | {0.1: 50.01}
     options = {"means": means, "sd": 0.0, "seed_sd": 0.0, "seeds": range(2)}
     found = judged(tmp_path, failures={("rho=0.5", 1): ("diverged", "loss is nan")}, **options)

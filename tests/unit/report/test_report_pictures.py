@@ -1,4 +1,4 @@
-"""The pictures of the report: the numbers behind them, and what is said where there are none."""
+"""Pictures of the report: their numbers, and the text if there are none."""
 
 import base64
 import io
@@ -32,13 +32,13 @@ def section(analysis, name):
 
 
 def said(analysis, name):
-    """What is said of the first thing that a section shows."""
+    """Return the text of the first item of a section."""
     first = section(analysis, name).body[0]
     return first.text if isinstance(first, Text) else first.sentence
 
 
 def sentence_of(analysis, name, title):
-    """What is said of one view of a section's figure."""
+    """Return the sentence about one view of a section's figure."""
     (figure,) = section(analysis, name).figures
     return next(view.sentence for view in figure.views if view.title == title)
 
@@ -240,7 +240,7 @@ def test_failed_and_missing_trials_do_not_break_the_pictures(broken, tmp_path):
 
 
 def watched(norms, turned):
-    """What a trial kept of two pictures at three looks."""
+    """Return the stored norms of two pictures at three snapshots."""
     turns = {"low": 0.0, "high": 1.0, "counts": [2, 2], "mean": turned, "variance": 0.01}
     looks = [
         {"step": step, "norms": [norm, norm + spread], "turns": turns if step else None}

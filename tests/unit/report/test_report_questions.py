@@ -1,4 +1,4 @@
-"""A question of the report touches one file: everything that leaves the report has what it gives, wherever it lives."""
+"""A question is one file: every file of the report includes its content, wherever the question is defined."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ def doubled(analysis, knob):
 
 
 def install(folder, monkeypatch, entries):
-    """A package of somebody else's, as pip leaves it."""
+    """Install a third-party package as pip does."""
     (folder / "toy_questions.py").write_text(TOY)
     information = folder / "toy_questions-1.0.dist-info"
     information.mkdir()

@@ -1,4 +1,4 @@
-"""What a reader meets first: divergence, the knob that moves most, a next step that is worth it, Figure 1."""
+"""The first parts of a report: divergence, the most important knob, a worthwhile next step, Figure 1."""
 
 import re
 

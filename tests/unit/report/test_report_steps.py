@@ -1,4 +1,4 @@
-"""What the page advises can be run: its command is one of ours, and the plan takes it."""
+"""Suggested commands can be run: they parse, and the plan accepts them."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What a report may claim of sweeps as people run them: with lost seeds, diverged values, searches, looks."""
+"""Claims of a report on typical sweeps: with lost seeds, diverged values, searches and looks."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def test_the_same_outcome_for_two_tables_is_printed_once(tmp_path: Path) -> None
 
 
 def of_queries(results: Results, queries: float) -> Results:
-    """The sweep as if every trial had had so many queries, each with a loss of its own."""
+    """Return the sweep as if every trial had so many queries, each with its own loss."""
     counts = {"val/queries": queries, "test/queries": queries}
     trials = tuple(
         replace(trial, metrics={**trial.metrics, **counts, "train/loss": 0.1 + number})

@@ -71,7 +71,7 @@ def test_unknown_chances_are_nan_and_lost_cells_have_none():
 
 
 def test_stated_chances_are_calibrated():
-    """Of cells said to be the best with a probability around p, about p are; cells as far apart as noise lets tell."""
+    """Of cells called best with probability p, a share of about p is best."""
     random = np.random.default_rng(5)
     said, was = [], []
     for _ in range(150):

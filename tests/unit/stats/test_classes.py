@@ -108,7 +108,7 @@ def test_false_claims_stay_below_five_percent_where_those_per_query_and_per_clas
 
 
 def test_classes_that_differ_by_seed_are_allowed():
-    """Each seed validates on classes of its own: then the seeds' means say it all."""
+    """Each seed validates on its own classes; then the means of the seeds are sufficient."""
     rng = np.random.default_rng(4)
     wrong = []
     for _ in range(400):

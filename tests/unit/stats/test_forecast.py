@@ -1,4 +1,4 @@
-"""What planned and further seeds will show: against closed forms and simulation, kept as promised on average."""
+"""Forecasts of planned and further seeds, against closed forms and simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error levels of looks at a growing sweep: the group-sequential rule against naive oracles, and what it promises."""
+"""Error levels of looks at a growing sweep: the group-sequential rule against naive oracles."""
 
 from __future__ import annotations
 

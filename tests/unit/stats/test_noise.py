@@ -221,7 +221,7 @@ def test_equal_cells_that_were_chosen_early_are_told_apart_in_less_than_a_twenti
 
 
 def test_averages_of_which_fewer_than_two_seeds_were_measured_have_no_interval() -> None:
-    """Filled holes leave hardly any spread: 17 % of such grids would claim a difference."""
+    """Filled gaps have almost no spread: 17 % of such grids would claim a difference."""
     random, hole = np.random.default_rng(1), np.nan
     apart = np.array([[0.17, hole], [0.44, -1.74], [hole, 0.97], [-1.61, hole]])
     assert np.isinf(estimate_contrasts(apart, main_effect([0, 0, 1, 1])).high).all()

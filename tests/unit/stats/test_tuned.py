@@ -112,7 +112,7 @@ def test_a_setting_of_one_seed_bounds_nothing_and_blocks_no_other_level() -> Non
 @pytest.mark.parametrize("seeds", slow_after(1, [3, 5, 10]))
 @pytest.mark.parametrize("noisy", [None, 4])
 def test_equal_levels_tuned_to_different_settings_are_not_told_apart(seeds: int, noisy: int | None) -> None:
-    """Settings 2 s.d. apart, the best one another at each level: the split said "differ" in 11 to 20 % of such sweeps."""
+    """Best settings 2 s.d. apart, one per level: with split halves 11 to 20 % of such sweeps claimed a difference."""
     means = [0, -2, -4, -6, 0, -2, -4, -6, -2, 0, -4, -6, -6, -4, -2, 0]
     tuned = TunedLevels(drawn(means, seeds, 600, noisy), tuple(np.repeat(range(4), 4).tolist()))
     assert (tuned.pairs().low > 0).any((1, 2)).mean() <= 0.065

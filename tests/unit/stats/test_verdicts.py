@@ -1,4 +1,4 @@
-"""Optimum, agreement, looks, race, selection and the verdict on the knob: what each may claim, and what it may not."""
+"""Claims about optimum, agreement, looks, races, selection and the importance of a knob."""
 
 import math
 

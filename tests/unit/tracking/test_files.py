@@ -1,4 +1,4 @@
-"""Files of the runs: the plan, provenance, the report, what trials leave to look at."""
+"""Files of MLflow runs: the plan, provenance, the report, and the evidence of trials."""
 
 import dataclasses
 from pathlib import Path
@@ -148,7 +148,7 @@ def network():
 
 @pytest.fixture
 def kept(tmp_path, uri, network):
-    """A sweep whose best configuration kept its networks, and a function that attaches what a report says of it."""
+    """Return a sweep whose best configuration kept its networks, and a function that attaches its report."""
     results = write_sweep(tmp_path / "sweeps" / "demo", means={0.1: STEEP[0.1], 0.9: STEEP[0.9]}, evidence=False)
     (results.folder / "mlflow.json").unlink()
     judgement = summary(results).judgement

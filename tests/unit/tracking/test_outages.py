@@ -1,4 +1,4 @@
-"""A store that is away, new, deleted or secret: nothing is lost, nothing is told twice, no password is kept."""
+"""Unreachable, new, deleted and password-protected stores: nothing is lost or written twice, and no password is stored."""
 
 import fcntl
 import logging
@@ -97,7 +97,7 @@ def test_a_database_whose_creator_is_killed_is_created_again(driver, tracker, ml
 
 @pytest.mark.slow
 def test_files_of_a_killed_creator_are_removed(tmp_path):
-    """Nobody but a dead maker lets go of its folder; one that has just been made may not be held yet."""
+    """Only a dead creator releases its folder; a new folder may not be locked yet."""
     ages = {"killed_long_ago": 3600, "at_work": 3600, "killed_just_now": 0}
     folders = {how: tmp_path / f".mlflow.db-half-made-{how}" for how in ages}
     beside = [tmp_path / ".other.db-half-made-x1", tmp_path / ".mlflow.db-backup"]

@@ -1,4 +1,4 @@
-"""MLflow shows what the ledger has: everything, as it was, and its true state."""
+"""MLflow shows everything in the ledger, unchanged and with its true state."""
 
 import math
 from dataclasses import asdict, replace

@@ -206,7 +206,7 @@ def test_provenance_is_json_and_names_the_machine():
 
 
 def test_a_package_of_methods_is_identified_by_version_and_source(tmp_path, monkeypatch):
-    """Edited code has the same settings and so the same trials: only its source tells it from what ran before."""
+    """Edited code has the same settings and trial keys; only its source distinguishes it."""
     write_package(tmp_path, "mine = own_losses:Mine", own_losses="class Mine: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     before = collect()["methods"]

@@ -1,4 +1,4 @@
-"""What `sync` sees of a store that somebody has edited: all that the ledger has, and nothing else under its names."""
+"""`sync` on an edited store: it expects everything in the ledger, and nothing else under the same names."""
 
 import math
 
@@ -64,7 +64,7 @@ def test_changed_tags_of_the_ledger_are_restored(store, edited, tracker, uri):
 
 @pytest.mark.slow
 def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
-    """Its run was made with a parameter that says the first ones, which MLflow does not change."""
+    """Its run has the first values as a parameter, which MLflow does not change."""
     driver.plan = driver.plan.extended(values={"loss.margin": [3.0]})
     driver.run(*driver.trials[-2:])
     grown = Tracker(SweepState(driver.folder, driver.plan), uri, "toys")

@@ -1,4 +1,4 @@
-"""Which store is meant, and what is wrong with it, told before anything is written."""
+"""The choice of a store, and its problems, reported before anything is written."""
 
 import json
 import sqlite3
@@ -173,7 +173,7 @@ def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [470, 471])
 def test_a_path_that_sqlite_does_not_take_is_refused(tmp_path, length):
-    """MLflow would try to open it again and again, and the end of the sweep waits for that."""
+    """MLflow would retry for a long time, and the end of the sweep would wait for it."""
     folder = tmp_path
     while (rest := length - len(f"{folder}//mlflow.db")) > 0:
         folder = folder / ("d" * min(rest, 200))
