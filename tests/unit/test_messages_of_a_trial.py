@@ -245,10 +245,17 @@ def steps(message):
     return [row["step"] for row in message.get("rows", ())]
 
 
-def test_fast_rows_are_sent_together_in_order():
-    out, rest = sent(rows_at(0.0, 0.1, 0.9, 1.1, 1.2, 1.3))
-    assert [(second, steps(message)) for second, message in out] == [(0.0, [0]), (1.0, [1, 2])]
-    assert steps(rest) == [3, 4, 5]
+@pytest.mark.parametrize(
+    ("times", "expected", "waiting"),
+    [
+        ((0.0, 0.1, 0.9, 1.1, 1.2, 1.3), [(0.0, [0]), (1.0, [1, 2])], [3, 4, 5]),
+        ((0.0, 30.0, 60.0), [(0.0, [0]), (30.0, [1]), (60.0, [2])], []),
+    ],
+)
+def test_fast_rows_are_sent_together_and_slow_ones_at_once(times, expected, waiting):
+    out, rest = sent(rows_at(*times))
+    assert [(second, steps(message)) for second, message in out] == expected
+    assert steps(rest) == waiting
 
 
 def test_the_resumed_step_is_reported_once_with_the_first_rows():
@@ -261,12 +268,6 @@ def test_the_resumed_step_is_reported_once_with_the_first_rows():
     assert [message["resumed"] for message in sent if "resumed" in message] == [40]
     assert "resumed" in sent[0]
     assert [row["step"] for message in sent for row in message.get("rows", ())] == [20, 40]
-
-
-def test_slow_rows_are_sent_at_once():
-    out, rest = sent(rows_at(0.0, 30.0, 60.0))
-    assert [(second, steps(message)) for second, message in out] == [(0.0, [0]), (30.0, [1]), (60.0, [2])]
-    assert rest == {}
 
 
 def test_a_note_is_sent_at_once_with_waiting_rows():

@@ -79,8 +79,9 @@ class TestItsReports:
         assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
         assert ran.notes == []
 
-    def test_lines_of_json_need_no_package(self, tmp_path):
-        script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}\\n')"
+    @pytest.mark.parametrize("end", ["\\n", ""])
+    def test_lines_of_json_need_no_package_and_no_last_line_end(self, tmp_path, end):
+        script = f"import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{{\"val/accuracy\": 0.25}}{end}')"
         assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
 
     @pytest.mark.slow
@@ -145,10 +146,6 @@ class TestItsReports:
         ran = Ran(tmp_path, script)
         assert [row["step"] for row in ran.rows] == rows
         assert ran.notes == [note]
-
-    def test_a_last_line_without_an_end_is_read(self, tmp_path):
-        script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}')"
-        assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
 
     def test_outside_a_sweep_the_client_prints(self, capsys, monkeypatch):
         monkeypatch.delenv("TUNE_DML_LOG", raising=False)

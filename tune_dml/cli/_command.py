@@ -73,14 +73,14 @@ class Command(typer.core.TyperCommand):
         except USAGE_ERROR as raised:
             error: Any = raised
             error.message = _reword(error.message)
-            if (wrong := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
+            if (unknown_flag := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
                 flags = [flag for option in self.params for flag in option.opts]
-                longer = [flag for flag in flags if flag.startswith(f"{wrong}-")]
-                ours = _FLAGS_OF_OTHER_TOOLS.get(wrong, "")
+                completions = [flag for flag in flags if flag.startswith(f"{unknown_flag}-")]
+                ours = _FLAGS_OF_OTHER_TOOLS.get(unknown_flag, "")
                 if self.name == "submit" and "--" not in argv:
                     error.message += _DASHES_HINT
-                replacement = ours if ours.partition(" ")[0] in flags else _VERBS_INSTEAD.get(wrong)
-                similar = [*longer, *difflib.get_close_matches(wrong, flags)]
+                replacement = ours if ours.partition(" ")[0] in flags else _VERBS_INSTEAD.get(unknown_flag)
+                similar = [*completions, *difflib.get_close_matches(unknown_flag, flags)]
                 error.possibilities = [replacement] if replacement else list(dict.fromkeys(similar))
             raise
 
@@ -115,15 +115,15 @@ def _problem_of(error: Any) -> Problem:
     message = error.message or error.format_message()
     place = getattr(error, "option_name", None) or _name_of(getattr(error, "param", None))
     if choice := _CHOICE.fullmatch(message):
-        known = re.findall(r"'([^']*)'", choice["known"])
-        return Problem(place, "unknown choice", choice["given"], nearest(choice["given"], known, what="choice"))
+        choices = re.findall(r"'([^']*)'", choice["known"])
+        return Problem(place, "unknown choice", choice["given"], nearest(choice["given"], choices, what="choice"))
     if verb := _UNKNOWN_VERB.match(message):
         remedy = nearest(verb["given"], list(error.ctx.command.commands), what="verb")
         return Problem("VERB", "unknown verb", verb["given"], remedy)
-    missing = _MISSING.match(message)
+    missing_argument = _MISSING.match(message)
     possibilities = getattr(error, "possibilities", None)
     remedy = f"Did you mean '{possibilities[0]}'?" if possibilities else ""
-    return Problem(place or (missing["name"] if missing else "usage"), message, None, remedy)
+    return Problem(place or (missing_argument["name"] if missing_argument else "usage"), message, None, remedy)
 
 
 def _name_of(param: Any) -> str:

@@ -94,12 +94,12 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
     again = ("resume", command.sweep, *flags_of("resume", command.given))
     group = (options.group or 1) if options.array else 0
     _check_array_flags(command, options)
-    there = shlex.join([SLURM, *options.words()])
+    target = shlex.join([SLURM, *options.words()])
     if group:
         profile = replace(profile, nodes=1)  # a task runs on one node
-    most = most_tasks() if group and not options.print_only else MOST_TASKS
+    limit = most_tasks() if group and not options.print_only else MOST_TASKS
     submission = Submission(
-        command.sweep, str(folder), command.words, again, there, time.time(), profile.temp, group, most, profile.gpus
+        command.sweep, str(folder), command.words, again, target, time.time(), profile.temp, group, limit, profile.gpus
     )
     scripts = _scripts(profile, submission)
     ceiling = _ceiling(profile, command, group)
@@ -273,13 +273,13 @@ def slurm_cancel(name: str, as_json: bool) -> None:
     from tune_dml.running.slurm import jobs
 
     submission = jobs.find_submission(name)
-    done = jobs.cancel(submission)
+    cancelled = jobs.cancel(submission)
     ended = jobs.wait(submission, _CANCEL_SECONDS)
     storage = shlex.quote(str(Path(submission.folder).parent))
     if as_json:
-        typer.echo(strict_json({"sweep": name, "cancelled": done, "ended": ended}))
+        typer.echo(strict_json({"sweep": name, "cancelled": cancelled, "ended": ended}))
         return
-    for line in done or [f"{name}: no job waits or runs"]:
+    for line in cancelled or [f"{name}: no job waits or runs"]:
         typer.echo(line)
     typer.echo(f"  resume: tune-dml submit {submission.there} -- resume {name} --storage {storage}")
 
@@ -308,8 +308,8 @@ class _SubmissionView:
     ceiling: str
 
     def data(self) -> dict[str, Any]:
-        found = {"sweep": self.submission.name, "job": self.job.id, "state": self.job.state.lower(), "new": self.new}
-        return {**found, "folder": self.submission.folder, "ceiling": self.ceiling}
+        state = {"sweep": self.submission.name, "job": self.job.id, "state": self.job.state.lower(), "new": self.new}
+        return {**state, "folder": self.submission.folder, "ceiling": self.ceiling}
 
     def text(self) -> Lines:
         name = self.submission.name

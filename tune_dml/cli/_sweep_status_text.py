@@ -25,8 +25,8 @@ def state_of(results: Results) -> str:
     if results.incomplete:
         begun = ended or results.count("running")
         return f"interrupted {ended}/{results.planned_trials}" if begun else "not begun"
-    if left := results.confirmation_left:
-        return f"confirmation interrupted {len(results.confirmed) - left}/{len(results.confirmed)}"
+    if remaining := results.confirmation_left:
+        return f"confirmation interrupted {len(results.confirmed) - remaining}/{len(results.confirmed)}"
     outcomes = " or ".join(word for word, count in (("failed", failed), ("diverged", diverged)) if count)
     return f"{failed + diverged} of {len(results.trials)} {outcomes}" if outcomes else "complete"
 

@@ -49,10 +49,10 @@ def doctor(
     if place is not None:
         diagnosis = _slurm(place, partition, storage)
     elif cluster is not None:
-        found = tuple(_cluster_file(cluster))
-        start_command = "kubectl apply -f" if any("kubectl" in finding.found for finding in found) else "ray up"
-        ready = "After the steps above: " if any(finding.remedy for finding in found) else "Ready for "
-        diagnosis = _Diagnosis(found, f"{ready}`{start_command} {cluster}`.")
+        findings = tuple(_cluster_file(cluster))
+        start_command = "kubectl apply -f" if any("kubectl" in finding.found for finding in findings) else "ray up"
+        ready = "After the steps above: " if any(finding.remedy for finding in findings) else "Ready for "
+        diagnosis = _Diagnosis(findings, f"{ready}`{start_command} {cluster}`.")
     else:
         session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
         diagnosis = _check_all(session, absolute(data_root))
@@ -102,9 +102,9 @@ def _slurm(place: str, partition: str | None, storage: Path) -> _Diagnosis:
     if place != SLURM:
         raise ConfigError(Problem("doctor", "checks this machine, or slurm", place, "Leave it out."))
     profile = read_profile(profile_file()).with_flags({"partition": partition})
-    found = check_site(profile, storage.absolute())
+    checks = check_site(profile, storage.absolute())
     return _Diagnosis(
-        tuple(_Finding(item.subject, "ok" if item.is_fine else "problem", item.found, item.remedy) for item in found),
+        tuple(_Finding(item.subject, "ok" if item.is_fine else "problem", item.found, item.remedy) for item in checks),
         "Ready for `tune-dml submit slurm -- sweep sec_rho`.",
     )
 
@@ -228,8 +228,8 @@ def _bucket(trial_files: str | None) -> list[_Finding]:
 
     if trial_files is None:
         return []
-    found = _Finding("object storage", "ok", "put, got, listed and deleted here")
-    return _problems("object storage", bucket_problems(trial_files)) or [found]
+    finding = _Finding("object storage", "ok", "put, got, listed and deleted here")
+    return _problems("object storage", bucket_problems(trial_files)) or [finding]
 
 
 def _mlflow(session: Session) -> list[_Finding]:
@@ -247,13 +247,13 @@ def _datasets(cache_dir: Path | None) -> list[_Finding]:
     from trainables.errors import ConfigError
 
     try:
-        place = cache_dir or default_cache_dir()
+        cache = cache_dir or default_cache_dir()
     except ConfigError as error:
         return _problems("cache", list(error.problems))
     findings = []
-    for name, kind in DATASETS.items():
-        if not kind.needs_root:
-            problems = build_dataset(name, cache_dir=place).check()
+    for name, dataset_class in DATASETS.items():
+        if not dataset_class.needs_root:
+            problems = build_dataset(name, cache_dir=cache).check()
             findings += _problems(f"{_DATA}{name}", problems) or [_Finding(f"{_DATA}{name}", "ok", "ready")]
     if any(finding.level == "ok" for finding in findings):  # fonts come with an extra
         return [replace(finding, level="note") if finding.level == "problem" else finding for finding in findings]

@@ -81,8 +81,8 @@ def _problems(source: str, backbone: str | None, weights: str | None, labels: Pa
         ]
     if is_dataset and backbone not in BACKBONES:
         return [Problem("--backbone", "unknown backbone", backbone, nearest(str(backbone), list(BACKBONES)))]
-    given = {"backbone": backbone, "weights": weights, "views": None if views == 1 else views}
-    wrong = [] if is_dataset else unused_options(given, _CONVERTED)
+    flags = {"backbone": backbone, "weights": weights, "views": None if views == 1 else views}
+    wrong = [] if is_dataset else unused_options(flags, _CONVERTED)
     if is_dataset and labels is not None:
         wrong.append(Problem("--labels", "a data set has its own labels", str(labels), "Leave it out."))
     return wrong
@@ -93,8 +93,8 @@ def _unused(source: str, settings: Mapping[str, Value], data_root: Path | None, 
     from trainables.data import DATASETS
     from trainables.option_names import unused_options
 
-    given = {"settings": dict(settings), "data_root": data_root and str(data_root), "workers": workers}
-    return [] if source in DATASETS else unused_options(given, _CONVERTED)
+    flags = {"settings": dict(settings), "data_root": data_root and str(data_root), "workers": workers}
+    return [] if source in DATASETS else unused_options(flags, _CONVERTED)
 
 
 def _feature_pass(

@@ -187,5 +187,5 @@ def _probe(
 
     trial = {"data.name": "image_folder", "loss.name": "semihard_triplet", **fixed}
     with progress_bar(console, "training briefly, seconds") as progress:
-        found = probe_length(resolve(Layer("init", trial)).config, rates, seconds=seconds, progress=progress)
-    return found.steps, found.lr, found.reason
+        length = probe_length(resolve(Layer("init", trial)).config, rates, seconds=seconds, progress=progress)
+    return length.steps, length.lr, length.reason

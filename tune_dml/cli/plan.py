@@ -132,9 +132,9 @@ def _probe_cost(plan: Plan, resources: Resources, session: Session, concurrent: 
 
 def _is_comparable(plan: Plan, results: Results) -> bool:
     keys = (SETTING, "training.steps", "training.epochs", "batch.batch_size", "model.backbone", "model.embedding_dim")
-    other = results.plan
-    return other.dataset == plan.dataset and all(
-        other.base_settings.get(key) == plan.base_settings.get(key) for key in keys
+    stored_plan = results.plan
+    return stored_plan.dataset == plan.dataset and all(
+        stored_plan.base_settings.get(key) == plan.base_settings.get(key) for key in keys
     )
 
 
@@ -192,9 +192,9 @@ def _hardest_question(plan: Plan) -> tuple[int, int]:
     """
     questions = [(2, 1)]
     for arm, knob in _questions(plan):
-        others = [k.domain for k in plan.space.knobs_of(arm) if plan.space.is_nuisance(k.path) and k is not knob]
-        grids = [len(domain.values) for domain in (knob.domain, *others) if isinstance(domain, Grid)]
-        crossed = len(grids) == 1 + len(others)
+        nuisance = [k.domain for k in plan.space.knobs_of(arm) if plan.space.is_nuisance(k.path) and k is not knob]
+        grids = [len(domain.values) for domain in (knob.domain, *nuisance) if isinstance(domain, Grid)]
+        crossed = len(grids) == 1 + len(nuisance)
         questions.append((grids[0], math.prod(grids[1:])) if crossed else (plan.search.num_samples, 1))
     if plan.space.arms:
         cells = Counter(cell.arm for cell in plan.cells)
@@ -210,12 +210,14 @@ def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> in
     level = level_left([1.0], planned=1)
 
     def is_detected(seeds: int) -> bool:
-        found = detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None)
-        return found <= float(plan.margin)
+        detectable = detectable_difference(
+            seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None
+        )
+        return detectable <= float(plan.margin)
 
     seed_counts = range(2, MOST_SEEDS + 1)
-    found = bisect_left(seed_counts, True, key=is_detected)
-    return seed_counts[found] if found < len(seed_counts) else None
+    index = bisect_left(seed_counts, True, key=is_detected)
+    return seed_counts[index] if index < len(seed_counts) else None
 
 
 def _questions(plan: Plan) -> list[tuple[Arm, Knob]]:

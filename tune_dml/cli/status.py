@@ -209,16 +209,16 @@ class _SweepStatus:
         from tune_dml.record.origin.commands import command, try_again
 
         results, resume = self.results, command(self.results, "resume")
-        left, again = results.count("running") + results.count("missing"), results.confirmation_left
+        remaining, confirming = results.count("running") + results.count("missing"), results.confirmation_left
         failed = sum(trial.status in {"failed", "diverged"} for trial in (*results.trials, *results.confirmed))
         if is_running(results.folder):
-            return f"{counted(left + again, 'trial')} to go", ""
-        if left:
-            return f"{counted(left, 'trial')} to go", resume
+            return f"{counted(remaining + confirming, 'trial')} to go", ""
+        if remaining:
+            return f"{counted(remaining, 'trial')} to go", resume
         if results.incomplete:
             return "The race continues", resume
-        if again:
-            return f"{counted(again, 'trial')} of the confirmation to go", resume
+        if confirming:
+            return f"{counted(confirming, 'trial')} of the confirmation to go", resume
         if failed:
             retry = command(results, "resume", try_again(results))
             return f"{counted(failed, 'trial')} failed or diverged; to try again", retry

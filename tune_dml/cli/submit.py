@@ -54,12 +54,12 @@ def submit(
     from tune_dml.running.cluster.upload import collect_upload
 
     command = read_command(words, target, has_all_modules=working_dir is None)
-    there = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
+    target_words = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
     upload = collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
         if command.verb in _READING_VERBS:
             remote = command.in_json() if as_json else command
-            with jobs.asked(client, there, remote.words, upload) as job:
+            with jobs.asked(client, target_words, remote.words, upload) as job:
                 for text in jobs.answer(client, job):
                     typer.echo(text, nl=False)
                 code = jobs.exit_code(client, job)
@@ -67,8 +67,8 @@ def submit(
         ceiling = command.ceiling(jobs.capacity_of(client))
         if not as_json:
             show(_Announcement(upload, ceiling), as_json=False)
-        job, new = jobs.submit(client, there, command.sweep, command.words, upload)
-    show(_SubmittedJob(target, there, command, job, new, upload, ceiling), as_json)
+        job, new = jobs.submit(client, target_words, command.sweep, command.words, upload)
+    show(_SubmittedJob(target, target_words, command, job, new, upload, ceiling), as_json)
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,10 @@ def _verb_remedy(words: Sequence[str], target: str, verbs: Iterable[str]) -> str
     if verb in {"logs", "cancel"}:
         return f"That verb asks the cluster itself: `tune-dml {shlex.join([verb, target, *rest])}`."
     jobs = (*JOB_VERBS, *_READING_VERBS)
-    if verb not in verbs and (meant := difflib.get_close_matches(verb, jobs, n=1)):
-        return f"Did you mean {meant[0]!r}?"
-    here = f"`tune-dml {verb}` runs here. There: " if verb in verbs else "One of "
-    return f"{here}{', '.join(jobs)}."
+    if verb not in verbs and (matches := difflib.get_close_matches(verb, jobs, n=1)):
+        return f"Did you mean {matches[0]!r}?"
+    prefix = f"`tune-dml {verb}` runs here. There: " if verb in verbs else "One of "
+    return f"{prefix}{', '.join(jobs)}."
 
 
 def _study_name(given: ParsedFlags, *, has_all_modules: bool) -> str:
@@ -260,7 +260,7 @@ class _SubmittedJob:
     """A job on the cluster."""
 
     target: str
-    there: str
+    target_words: str
     """The target and the flags of `submit`, as typed."""
     command: SubmittedCommand
     job: RayJob
@@ -278,13 +278,13 @@ class _SubmittedJob:
 
     def text(self) -> Lines:
         sweep, target = self.command.sweep, shlex.quote(self.target)
-        there = f"tune-dml submit {self.there} --"
+        submit_words = f"tune-dml submit {self.target_words} --"
         storage = shlex.join(["--storage", str(self.command.given["storage"])])
         flags = shlex.join(flags_of("resume", self.command.given))
         state = "submitted" if self.new else f"runs already ({self.job.status.lower()}): nothing was started"
         yield f"{self.job.id} {state}"
         yield f"  follow: tune-dml logs {target} {sweep} --follow"
-        yield f"  status: {there} status {sweep} {storage}"
+        yield f"  status: {submit_words} status {sweep} {storage}"
         yield f"  stop:   tune-dml cancel {target} {sweep}"
-        yield f"  resume: {there} resume {sweep} {flags}"
-        yield f"  report: {there} report {sweep} {storage}"
+        yield f"  resume: {submit_words} resume {sweep} {flags}"
+        yield f"  report: {submit_words} report {sweep} {storage}"
