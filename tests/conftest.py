@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin for each other take what other tests need
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody takes a test's machine away
+os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; tests have no preemption
 os.environ["COLUMNS"] = "120"
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # `python`, `ray`
 os.environ |= {"AWS_ACCESS_KEY_ID": "ours", "AWS_SECRET_ACCESS_KEY": "ours", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -92,7 +92,7 @@ def _own_working_directory(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def of_the_run(tmp_path_factory) -> Path:
-    """A folder of all processes of the run."""
+    """Return a folder shared by all processes of the run."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -115,7 +115,7 @@ def ray_session():
 
 
 def follows_its_schema(arguments, code, text):
-    """Whatever a test runs with --json, its output is strict JSON and follows the verb's schema."""
+    """Check that the output of --json is strict JSON and follows the verb's schema."""
     import jsonschema
 
     from tune_dml.cli._json import schemas
@@ -135,7 +135,7 @@ def follows_its_schema(arguments, code, text):
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_command():
-    """`main` runs a command that is put together once."""
+    """Build the command of `main` only once."""
     import typer.main
 
     from tune_dml import cli

@@ -31,7 +31,7 @@ CALLED_BY_OTHERS = [
     ),  # Ray Tune, Ray Train
     *("model_config", "compute_loss", "min_points_per_centroid"),  # pydantic, pytorch-metric-learning, faiss
     *("host_reads", "evaluation_root"),  # traits and knobs, read by name
-    "process_group",  # of benchmarks and of people who launch their own processes
+    "process_group",  # for benchmarks and users who launch their own processes
     *("_repr_html_", "infer_relative_search_space", "sample_relative"),  # notebooks, Optuna
     *("many_knobs", "badge", "card", "opening", "searchable"),  # read by the page's template
     *("identities", "f1", "accuracy_std", "effect", "shape_algorithm"),  # written to files by their dataclasses' fields

@@ -25,7 +25,7 @@ parser = argparse.ArgumentParser()
 
 
 class Agent:
-    """Calls the command line as an agent does, and remembers how often."""
+    """Call the command line as an agent does, and count the calls."""
 
     def __init__(self, command_line):
         self._run, self.calls, self.code = command_line, 0, 0
@@ -40,14 +40,14 @@ class Agent:
         return json.loads(out)
 
     def fix(self, printed):
-        """Run the command that an error names."""
+        """Run the fix of an error."""
         line = printed["error"][0]["fix"]
         return self.call(line.replace(" --json", ""))
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """A working directory with five stored sweeps: one that matters, one flat, one broken, one cut off, one of arms."""
+    """A working directory with five stored sweeps: sensitive, flat, failed, interrupted, and one of arms."""
     place = tmp_path_factory.mktemp("agents")
     sweeps = place / "sweeps"
     write_sweep(sweeps / "steep", seeds=tuple(range(5)))

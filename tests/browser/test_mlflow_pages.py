@@ -1,4 +1,4 @@
-"""MLflow's own pages of a sweep, from a real server, in headless Chromium: descriptions, curve and figure are there."""
+"""MLflow's pages of a sweep, from a real server, in headless Chromium: descriptions, curve and figure."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """(server, printed link, sweep's run, cells' runs, a function that gives a page as it is after its scripts)."""
+    """(server, printed link, the sweep's run, runs of cells, a function that returns a page after its scripts ran)."""
     folder = tmp_path_factory.mktemp("pages")
     space = rho_space(title="<b>Momentum</b>\nof the mean")
     results = write_sweep(folder / "sweeps" / "demo", space=space)

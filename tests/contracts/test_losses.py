@@ -14,7 +14,7 @@ from trainables.testing import REGULAR, Method, batch, loss_checks
 
 
 def checks(*beginnings, ends=("",)):
-    """For every loss, those of its checks whose names begin and end so."""
+    """Return each loss's checks whose names start and end as given."""
     chosen = {
         name: {str(c): c for c in loss_checks(cls) if str(c).startswith(beginnings) and str(c).endswith(ends)}
         for name, cls in LOSSES.items()

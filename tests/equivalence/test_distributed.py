@@ -16,7 +16,7 @@ def double(*shape, seed):
 
 
 def gathered(rank):
-    """Sizes 2, 0, 3; a loss that mixes all rows, so that each row's gradient depends on the others."""
+    """Gather sizes 2, 0, 3; a loss mixes all rows, so that each row's gradient depends on the others."""
     size = [2, 0, 3][rank]
     rows = double(size, 4, seed=rank).requires_grad_()
     labels = torch.arange(size) + 10 * rank

@@ -48,7 +48,7 @@ def take_away(cluster, number):
 
 
 def train_in_peace(rank, folder, config, cache_dir):
-    """As many workers, undisturbed: one worker's figures differ after 1,500 steps, because rounding grows."""
+    """Train with as many workers, undisturbed: with one worker, rounding differs after 1,500 steps."""
     rows = []
     with distributed.process_group(rank=rank, world_size=2, init_method=f"file://{folder}/meet"):
         context = FolderContext(folder / "peace", torch.device("cpu"), rank=rank, world_size=2, sink=rows.append)

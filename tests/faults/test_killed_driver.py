@@ -58,7 +58,7 @@ def kill_in_the_middle(process, folder):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline
         if in_the_middle():
-            driver = int((folder / "lock").read_text())  # a child of the command, which would begin it again
+            driver = int((folder / "lock").read_text())  # a child of the command, which would restart it
             os.kill(driver, signal.SIGSTOP)
             if in_the_middle():
                 break

@@ -168,7 +168,7 @@ class _HandedOn(BaseHTTPRequestHandler):
             threading.Event().wait(2 * PATIENCE)
         self.close_connection = True
         if way != "cut, but done":
-            with contextlib.suppress(OSError):  # whoever asked has left
+            with contextlib.suppress(OSError):  # the client has disconnected
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(content)))

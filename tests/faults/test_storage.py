@@ -209,7 +209,7 @@ def test_a_sweep_waits_for_storage_that_disappears(tmp_path, undisturbed, found,
     away.rename(place)
     since = time.time()
     assert sweep.end() == 0, sweep.read_output()
-    assert not [name for name in left if "/ray/" not in name]  # Tune's own bookkeeping, which nobody reads, apart
+    assert not [name for name in left if "/ray/" not in name]  # except Tune's state files, which nothing reads
     assert table(sweep.folder) == undisturbed
     found("the storage disappears for 4 s and returns", outcome(sweep.folder, since))
 

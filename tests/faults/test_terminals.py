@@ -115,7 +115,7 @@ def test_a_closed_terminal_ends_the_sweep_cleanly(words, quiet, found, cache_dir
     read_until(terminal, lambda: any(event.kind == "ended" for event in read_events(folder)))
     os.close(terminal)
     since = time.time()
-    assert sweep.wait(timeout=60) > 0  # not by the signal; what it says of itself is heard by nobody
+    assert sweep.wait(timeout=60) > 0  # not by the signal; its messages have no reader
     again = Running(["resume", "toy", "--cache-dir", cache_dir], folder)
     assert again.end() == 0, again.read_output()
     assert table(folder) == quiet

@@ -19,7 +19,7 @@ pytestmark = ON_DEVICE
 
 
 def both(method):
-    """(value, slope) on the CPU, and on the device for the same module and batch."""
+    """Return (value, slope) on the CPU, and on the device for the same module and batch."""
     embeddings, numbers = batch(dtype=torch.float64)
     module = method.build()
     if getattr(module, "needs_mean", False):

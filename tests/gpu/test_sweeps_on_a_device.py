@@ -64,7 +64,7 @@ fixed: {loss.name: triplet, data.size: 32, model.backbone: resnet18, model.freez
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where sweeps are run."""
+    """The folder of the sweeps."""
     return tmp_path
 
 
@@ -121,7 +121,7 @@ def test_a_batch_too_large_for_the_device_is_reported_and_trains_in_parts(folder
 
 @pytest.mark.parametrize("engine", ["local", "train"])
 def test_a_trial_that_breaks_the_device_fails_alone(folder, monkeypatch, engine):
-    """Every call of its process fails from then on, and torch ends that as soon as pinned memory is given back."""
+    """Every later call of its process fails, and torch ends the process when pinned memory is freed."""
     write_package(folder, "table = table_loss:Table", table_loss=TABLE)
     (folder / "sick.yaml").write_text(SICK)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, sys.path)]))

@@ -1,4 +1,4 @@
-"""Whole trials on a CUDA device: the CPU's numbers, alone and by several ranks; cut and resumed; in half precision."""
+"""Whole trials on a CUDA device: numbers of the CPU, with one and several ranks, resumed, and in half precision."""
 
 import math
 

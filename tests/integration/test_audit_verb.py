@@ -1,4 +1,4 @@
-"""An audit of a run with a planted culprit: two sweeps, a page, and nothing to do at the second call."""
+"""An audit of a run with a planted setting: two sweeps, a page, and nothing left for a second call."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The command line: every verb, as text and as JSON, and one message with exit code 1 for everything that is wrong."""
+"""Every verb, as text and as JSON; wrong input gives one message with exit code 1."""
 
 import json
 from pathlib import Path

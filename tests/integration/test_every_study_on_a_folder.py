@@ -1,4 +1,4 @@
-"""Every study on a folder of one's own: 40 classes of 6 pictures, drawn here."""
+"""Every study on a folder of pictures: 40 classes of 6 drawn pictures."""
 
 from dataclasses import replace
 
@@ -84,7 +84,7 @@ def test_k_follows_the_pairs_of_a_small_folders_batches(root):
 
 
 def test_batches_fit_the_requested_split(root, cache_dir):
-    """Folds, fewer pictures a class and batches drawn at random were refused or not used."""
+    """Formerly folds, fewer pictures per class and random batches were refused or not used."""
     halves = make_plan(study_of(asked("sec_tml", root, **{"data.folds": 2})))
     assert halves.base_settings["batch.batch_size"] == 40  # of 10 classes, not of 15
     whole = make_plan(study_of(asked("npair_scale", root, **{"data.split": "paper_test_selection"})))
@@ -131,7 +131,7 @@ def test_a_study_says_that_nothing_was_measured_on_the_pictures(root):
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.spaces) for name in spaces()]
 )
 def test_every_cell_trains_on_a_folder_and_no_two_are_equal(name, root, cache_dir, tmp_path):
-    """Cells that train to equal losses are those that the plan calls equal."""
+    """Cells that train to equal losses are those that the plan reports as equal."""
     plan = planned(name, root, cache_dir)
     named = " ".join(idle_value_notes(plan))
     trained = {}
@@ -145,7 +145,7 @@ def test_every_cell_trains_on_a_folder_and_no_two_are_equal(name, root, cache_di
         figures = tuple(row["train/loss"] for row in rows if "train/loss" in row)
         assert figures, cell.label
         trained.setdefault(figures, []).append(cell.label)
-    # a loss that is 0 from the first step to the last has nothing to compare: the report says so
+    # a loss of 0 throughout has nothing to compare, which the report states
     named += " ".join(IDENTICAL.get(name, ()))
     equal = [labels for figures, labels in trained.items() if len(labels) > 1 and any(figures)]
     assert [labels for labels in equal if not all(label in named for label in labels)] == []

@@ -1,4 +1,4 @@
-"""A sweep whose trials leave their files in object storage ends as the same sweep does whose trials have a folder."""
+"""A sweep with files in object storage gives the results of the same sweep with a folder."""
 
 import os
 import re
@@ -135,7 +135,7 @@ def test_files_of_a_killed_driver_are_fetched_before_opening(swept, served, monk
 
 
 def test_a_sweep_resumes_only_with_the_bucket_of_its_files(swept, served):
-    """One trial is under way when the driver dies; then the sweep is extended, without a word of the bucket."""
+    """A trial runs when the driver dies; then the sweep is extended without naming the bucket."""
     done, _, here = swept
     state = read_state(done.folder)
     with Ledger(done.folder) as ledger:
@@ -158,7 +158,7 @@ def test_a_missing_bucket_is_refused_before_anything_is_written(refused, served)
 
 
 def test_a_sweep_that_is_removed_leaves_nothing_in_the_bucket(swept, served, command_line):
-    """Cut off in the middle of a trial."""
+    """The sweep was interrupted during a trial."""
     done, _, here = swept
     state = read_state(done.folder)
     key = next(iter(state.trials))

@@ -1,4 +1,4 @@
-"""A Ray of this machine, and the workers of a trial on it, are reached from this machine alone (SECURITY.md)."""
+"""A local Ray and the workers of a trial are reachable from this machine only (SECURITY.md)."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFF
 
 
 def sockets_of(pids):
-    """Inodes of the sockets that these processes hold open."""
+    """Return the inodes of the open sockets of these processes."""
     for pid in pids:
         for file in Path(f"/proc/{pid}/fd").glob("*"):
             try:
@@ -25,7 +25,7 @@ def sockets_of(pids):
 
 
 def listening(pids):
-    """Addresses, as the kernel writes them, at which these processes listen."""
+    """Return the addresses at which these processes listen, as the kernel writes them."""
     inodes = set(sockets_of(pids))
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]

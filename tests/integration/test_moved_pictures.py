@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def run(a_copy, command_line, monkeypatch, cache_dir):
-    """A command about the search `lr1`, whose pictures lie in `mine`."""
+    """Run a command on the sweep `lr1`, whose pictures are in `mine`."""
     monkeypatch.chdir(a_copy)
     return lambda verb, *words: command_line(verb, "lr1", "--cache-dir", cache_dir, *words)
 
@@ -27,7 +27,7 @@ def roots():
 
 @pytest.fixture
 def places(run, tmp_path):
-    """Where the pictures lie, and where they may be moved to; back again afterwards, for others read them too."""
+    """The folder of the pictures and its new location; moved back afterwards for other tests."""
     (began,), moved = roots(), tmp_path / "moved"
     yield began, moved
     if moved.exists():

@@ -28,7 +28,7 @@ WEIGHTS = source_of("bn_inception-52deb4733.pth").path
 
 @torch.no_grad()
 def start_norms(config, folder, *, cache_dir=None, most=960):
-    """Mean norm of embeddings of training pictures before training, by whether batch normalisation is active."""
+    """Return mean norms of training pictures before training, by whether batch normalisation is active."""
     task = task_of(config)
     pictures = open_pictures(task.dataset(cache_dir), FolderContext(folder, torch.device("cpu")))
     chosen = np.random.default_rng(0).permutation(task.split(pictures).train)[:most]

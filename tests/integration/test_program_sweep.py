@@ -1,4 +1,4 @@
-"""A sweep whose trials are a script of the user's own, from its command to its report."""
+"""A sweep of the user's own script, from its command to its report."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ OPTIONS = ["--metric", "val/score", "--goal", "maximize", "--margin", "0.02", "-
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory, ray_session, new_database):
-    """A working directory with the finished sweep `own`; and its exit code."""
+    """A working directory with the finished sweep `own`, and its exit code."""
     import sys
 
     from tune_dml.cli import main

@@ -1,4 +1,4 @@
-"""Every paper's protocol through the training loop, on small copies of its data in exactly the published format."""
+"""Every paper's protocol in the training loop, on small copies of its data in their published formats."""
 
 import json
 

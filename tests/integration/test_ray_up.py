@@ -33,7 +33,7 @@ def machines(tmp_path):
 
 @pytest.fixture
 def laptop(tmp_path, machines, monkeypatch):
-    """A copy of the project, with a token; where `tune-dml` and `ray` are run."""
+    """A copy of the project with a token, in which `tune-dml` and `ray` run."""
     home, copy = tmp_path / "laptop", tmp_path / "copy"
     (home / ".ray").mkdir(parents=True)
     token = home / ".ray" / "auth_token"
@@ -79,7 +79,7 @@ def tune_dml(*words, seconds=240):
 
 
 def listening(machines, number, port):
-    """At which addresses of a machine somebody listens at a port, as the kernel writes them."""
+    """Return the addresses at which a machine listens on a port, as the kernel writes them."""
     lines = [line.split() for line in machines.on(number, "cat", "/proc/net/tcp", "/proc/net/tcp6").splitlines()]
     at = [line[1].split(":") for line in lines if line[3:4] == ["0A"]]
     return {address for address, open_port in at if open_port == port}

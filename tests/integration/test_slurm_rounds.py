@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 
 class Arrays:
-    """A sweep that is submitted as arrays."""
+    """A sweep submitted as arrays."""
 
     def __init__(self, place, *words):
         self.place, self.folder = place, place / "sweeps" / "rows"
@@ -114,7 +114,7 @@ def test_a_task_out_of_time_continues_in_the_next_array(tmp_path, number):
         )
     assert "cut off before any evaluation" in arrays.collect(expected=130)
     arrays.submit("resume", "rows")
-    arrays.collect()  # the user has asked for more
+    arrays.collect()  # the user has requested more
 
 
 def test_jobs_share_a_budget_and_a_spent_budget_collects_the_last_array(tmp_path):

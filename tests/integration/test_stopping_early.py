@@ -37,7 +37,7 @@ def test_cells_that_fall_behind_stop_and_stay_stopped(tmp_path, ray_session, cac
     assert done.exit_code == 0
     ends = {(trial.cell.label, trial.seed): (trial.status, trial.step) for trial in done.results.trials}
     by_cell = Counter(ends[label, 0] for label, seed in ends if seed == 0)
-    assert by_cell == {("stopped", 4): 3, ("stopped", 12): 1, ("finished", 36): 2}  # of five, two go on; of two, one
+    assert by_cell == {("stopped", 4): 3, ("stopped", 12): 1, ("finished", 36): 2}  # of five, two continue; of two, one
     assert all(ends[label, 0] == ends[label, 1] for label, _ in ends)
     assert ends["none", 0] == ("finished", 36)
     stopped = next(trial for trial in done.results.trials if trial.status == "stopped")

@@ -1,4 +1,4 @@
-"""Two methods with different knobs, from one command to the report: cut short, grown by further arms and values."""
+"""Two methods with different knobs, from one command to the report: interrupted, then extended by arms and values."""
 
 import json
 

@@ -59,7 +59,7 @@ def test_the_command_line_starts_what_two_workers_need(cache_dir):
     Path("one_value.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_value.yaml", "--workers", "2"]
     command += ["--name", "two", "--cache-dir", str(cache_dir)]
-    # What a shell below torchrun has: none of it is for these workers, and with the last they would wait for half an hour.
+    # Variables of a shell under torchrun, not meant for these workers: the last would make them wait half an hour.
     left = {"MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "1", "RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8"}
     left["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     environment = {**os.environ, **left}
@@ -69,7 +69,7 @@ def test_the_command_line_starts_what_two_workers_need(cache_dir):
 
 
 def assert_as_alone(results, cache_dir):
-    """A trial has the rows of the same trial trained here, by one worker, without Ray."""
+    """Check that a trial has the rows of the same trial trained here by one worker without Ray."""
     trial = next(trial for trial in results.trials if not trial.cell.baseline)
     assert trial.status == "finished", trial.reason
     two = read_history(results.folder, trial.key)
@@ -174,7 +174,7 @@ def test_a_trial_waits_until_its_workers_fit(tmp_path):
 
 @ray.remote(num_cpus=0)
 class Asking:
-    """Asks for a place, as the controller of a Ray Train run does."""
+    """Request a placement group, as the controller of a Ray Train run does."""
 
     def ask(self):
         place = ray.util.placement_group([{"CPU": 0.01}])

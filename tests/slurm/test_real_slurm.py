@@ -1,4 +1,4 @@
-"""Sweeps as jobs of a real SLURM: time that is up, jobs queued again, two jobs on one node, arrays with killed tasks."""
+"""Sweeps as jobs of a real SLURM: time limits, requeued jobs, two jobs on one node, arrays with killed tasks."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def row(folder, since):
 
 
 def ended(folder):
-    """The trials that have ended."""
+    """Return the ended trials."""
     if not (folder / "plan.json").exists():
         return 0
     state = read_state(folder)
@@ -35,7 +35,7 @@ def ended(folder):
 
 
 def jobs(slurm, name):
-    """Ids of a sweep's jobs that wait or run."""
+    """Return the ids of a sweep's waiting and running jobs."""
     return slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%i", check=False).split()
 
 
@@ -81,7 +81,7 @@ def test_sixty_trials_survive_time_limits_a_requeue_a_drained_node_and_a_new_con
     slurm.wait_for(lambda: ended(folder) >= 32, seconds=400)
     (last,) = jobs(slurm, "cut")
     slurm.out("scontrol", "update", f"JobId={last}", "Requeue=1")  # the profile has `requeue = false`
-    slurm.out("scontrol", "requeue", last)  # kills it, without notice; SLURM waits two minutes before it begins again
+    slurm.out("scontrol", "requeue", last)  # kills it, without notice; SLURM waits two minutes before it restarts
     slurm.wait_for(lambda: ended(folder) == 60 and not jobs(slurm, "cut"), seconds=900)
     slurm.out("scontrol", "update", "NodeName=n1", "State=RESUME")
     assert table(folder) == local_table(slurm, place, 10)

@@ -28,7 +28,7 @@ SLURM = {
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Programs of SLURM's that write down how they are called."""
+    """Fake programs of SLURM that record their calls."""
     for name, body in SLURM.items():
         program = tmp_path / "bin" / name
         program.parent.mkdir(exist_ok=True)

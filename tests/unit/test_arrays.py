@@ -27,7 +27,7 @@ HOUR = 3600.0
 
 
 def test_hours_in_a_queue_cost_nothing_and_those_of_lost_attempts_count(tmp_path):
-    """Three sessions: cut off, its trial killed and tried again, and one that has just died; hours of queue between them."""
+    """Three sessions with hours of queue between them: one cut off, one with a killed trial that was retried, one that died."""
     lines = [
         ("started", 0, "earlier"), ("session", 1), ("started", 1, "a"), ("started", 1, "b"), ("retry", 2, "b"),
         ("started", 3, "b"), ("ended", 4, "b"),
@@ -183,7 +183,7 @@ def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_
 
 @pytest.mark.parametrize("at", ["is_spent", "start_timer"])
 def test_a_signal_between_two_trials_ends_a_task_cleanly(sweep, monkeypatch, at):
-    """It was a traceback, and after the start of a trial an attempt that counted as lost."""
+    """Formerly it gave a traceback, and after the start of a trial an attempt that counted as lost."""
     ledger, _, (one, two) = sweep
     keys = [log.path.parent.name for log in (one, two)]
     round_ = Round((tuple({"key": key} for key in keys),), "", 1, None, None, {}, "")
@@ -207,7 +207,7 @@ def test_a_signal_between_two_trials_ends_a_task_cleanly(sweep, monkeypatch, at)
 
 @pytest.mark.parametrize("cache_dir", [None, "/fast/cache"])
 def test_tasks_decode_pictures_into_the_cache_of_the_session(sweep, monkeypatch, cache_dir):
-    """`None` was a folder of that name in the working directory."""
+    """Formerly `None` became a folder of that name in the working directory."""
     ledger, state, _ = sweep
     (trial, *_), seen = state.plan.trials(), []
     session = Session(cache_dir=cache_dir)

@@ -1,4 +1,4 @@
-"""Ray's side, without Ray: capacity, addresses, tokens."""
+"""Capacity, addresses and tokens of Ray, without Ray."""
 
 import errno
 import os
@@ -122,7 +122,7 @@ def test_an_open_port_does_not_prove_a_ray_head(monkeypatch):
 
 
 def test_a_machine_that_does_not_reach_itself_is_named(monkeypatch):
-    """Of a network namespace whose loopback is down; Ray waited for itself as long as it was watched (150 s)."""
+    """A network namespace whose loopback is down; Ray waited for itself for more than 150 s."""
     assert address_problems(None, "default") == []
 
     def unreachable(address, timeout):
@@ -180,7 +180,7 @@ def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, sai
     ids=str,
 )
 def test_a_wrong_token_is_reported_with_its_source(home, monkeypatch, variables, told):
-    """Copying the head's token into the home folder changes nothing where a variable names another, or none is shown."""
+    """Copying the head's token into the home folder has no effect if a variable names another file or disables tokens."""
     Path("another").write_text("another")
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
@@ -192,7 +192,7 @@ def test_a_wrong_token_is_reported_with_its_source(home, monkeypatch, variables,
 
 @pytest.mark.parametrize("content", [None, b"", b" \n"], ids=["nothing", "empty", "blanks"])
 def test_an_empty_token_file_gives_one_line(tmp_path, monkeypatch, content):
-    """Ray raises as it looks for a token, after a sweep's folder has been made."""
+    """Ray raises when it looks for a token, after the sweep's folder has been created."""
     place = tmp_path / "token"
     if content is not None:
         place.write_bytes(content)
@@ -214,7 +214,7 @@ DEAD = "http://me:secret@127.0.0.1:9"
 
 @pytest.fixture
 def behind_a_proxy(monkeypatch):
-    """As in a company's network: a proxy for whatever no_proxy does not name, and it does not know this machine's loopback."""
+    """As in a company's network: a proxy for every host outside no_proxy, which cannot reach this machine's loopback."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
@@ -277,7 +277,7 @@ def test_a_token_is_sent_unless_the_user_disables_it(home):
 
     assert said(RAY_AUTH_MODE="") == "secret True\n"
     assert said(RAY_AUTH_MODE="disabled") == "None False\n"
-    home.write_bytes(b"\xff\xfe\x00")  # the cluster then says that it wants one
+    home.write_bytes(b"\xff\xfe\x00")  # the cluster then requires a token
     assert said(RAY_AUTH_MODE="") == "None True\n"
     home.write_text("tök✓en", encoding="utf-8")  # which no header takes
     assert said(RAY_AUTH_MODE="") == "None True\n"

@@ -77,7 +77,7 @@ def test_doctor_names_the_place_in_the_file(home, capsys):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_shared_folder_is_created_before_use(name):
-    """Ray syncs `file_mounts`, the token among them, then runs setup commands and at last those that start it."""
+    """Ray syncs `file_mounts` with the token, then runs setup commands, and start commands last."""
     content = yaml.safe_load((ROOT / name).read_text())
     setup = {who: content["setup_commands"] + content.get(f"{who}_setup_commands", []) for who in ("head", "worker")}
     made = {"head": "exportfs", "worker": "mount -t nfs4"} if "available_node_types" in content else {}
@@ -210,7 +210,7 @@ def test_missing_tools_of_the_launcher_are_reported(home, filled, monkeypatch):
 
 
 def test_a_head_with_too_few_own_machines_is_named(home, filled):
-    """As seen with three of them: Ray waits for ever, with words in its monitor's log alone."""
+    """As seen with three machines: Ray waits for ever, with a message only in its monitor's log."""
     started = filled("deploy/on_premises.yaml").read_text().replace("RAY_enable_autoscaler_v2=0", "")
     (problem,) = cluster_file_problems(filled("deploy/on_premises.yaml", **yaml.safe_load(started)))
     assert "leaves one out" in problem.rule
@@ -222,7 +222,7 @@ def test_a_head_with_too_few_own_machines_is_named(home, filled):
 
 
 def test_a_file_of_a_running_cluster_is_accepted(home, filled, monkeypatch):
-    """Its logs can be read, and its sweeps be cancelled, whatever its head offers."""
+    """Its logs can be read and its sweeps cancelled, whatever its head offers."""
     file = filled("cluster.yaml", file_mounts={}, head_start_ray_commands=["ray start --head"])
     assert cluster_file_problems(file)
     assert cluster_file_problems(file, to_start=False) == []
@@ -259,7 +259,7 @@ def test_a_file_without_cluster_keys_is_one_problem(tmp_path):
 
 @pytest.fixture
 def job(tmp_path):
-    """Our RayJob with its image put in, and where it is written to."""
+    """Return our RayJob with its image filled in, and its path."""
     text = (ROOT / "deploy" / "kuberay.yaml").read_text().replace("YOUR-REGISTRY", "ghcr.io/me")
     return yaml.safe_load(text), tmp_path / "job.yaml"
 

@@ -18,13 +18,13 @@ from tune_dml.running.scheduler import GrowingConcurrency
 
 
 class Endless(Searcher):
-    """Proposes for ever."""
+    """A searcher that proposes for ever."""
 
     def suggest(self, trial_id):
         return {"key": trial_id}
 
     def on_trial_complete(self, trial_id, result=None, error=False):
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.fixture

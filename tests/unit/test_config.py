@@ -103,7 +103,7 @@ def test_values_of_the_command_line_are_parsed(text, value):
 
 
 class KeepingHead(LinearHead):
-    """A head with a knob of the name that the pooling `gem` gives its exponent."""
+    """A head with a knob of the same name as the exponent of the pooling `gem`."""
 
     def __init__(self, in_features, embedding_dim, *, p: Annotated[float, Field(gt=0, lt=1)] = 0.5):
         super().__init__(in_features, embedding_dim)

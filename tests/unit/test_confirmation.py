@@ -1,4 +1,4 @@
-"""The winner measured again, on seeds that did not choose it."""
+"""Confirmation: the winner measured again, on seeds that did not choose it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def confirmed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The same sweep without a confirmation."""
+    """Return the same sweep without a confirmation."""
     return bare_sweep(tmp_path_factory.mktemp("alone") / "toy")
 
 
@@ -231,7 +231,7 @@ def test_resume_continues_a_confirmation(interrupted, monkeypatch):
 
 
 def test_failed_confirming_trials_are_retried(tmp_path, monkeypatch, command_line):
-    """No command could run them again: `resume --retry-failed` knew only the trials of the sweep."""
+    """Formerly no command retried them: `resume --retry-failed` knew only the trials of the sweep."""
     results = bare_sweep(tmp_path / "toy", confirmed={1000: 0.1, 1001: -0.2})
     lost = results.confirmed[-1].key
     with Ledger(results.folder) as ledger:

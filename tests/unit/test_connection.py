@@ -92,7 +92,7 @@ def test_a_node_is_lost_if_reported_dead_or_long_silent(monkeypatch, tmp_path, a
         raylet.listen(100)
         looks = [node.is_lost() for _ in answers]
     assert (looks.index(True) + 1 if True in looks else None) == lost
-    assert node.is_lost()  # nobody listens any more
+    assert node.is_lost()  # no process listens any more
 
 
 def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
@@ -140,7 +140,7 @@ def test_the_logs_of_a_failed_ray_start_are_found(monkeypatch):
 
 
 def test_folder_names_are_limited_by_the_socket_paths_of_ray(monkeypatch):
-    """A folder that we let pass has room for them; one byte more, and Ray refuses it too."""
+    """A folder that we accept has room for the sockets; Ray refuses one more byte too."""
     from ray._private.utils import validate_socket_filepath
 
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
@@ -170,7 +170,7 @@ def test_garbage_collection_stays_rare_or_disabled(threshold, given, meanwhile):
 
 
 class Context:
-    """Of the second of two workers."""
+    """The context of the second of two workers."""
 
     def get_world_rank(self):
         return 1

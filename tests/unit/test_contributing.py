@@ -1,4 +1,4 @@
-"""The listings of CONTRIBUTING.md: each is one file, and a tree with it knows the new thing."""
+"""The listings of CONTRIBUTING.md: each is one file, and a tree with it finds the new method."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_the_data_set_listing_works(used):
 
 @pytest.mark.slow
 def test_the_metric_listing_works(used):
-    # The only positive of the four queries stands at 1, 3, 1 and 1.
+    # The only positive of each of the four queries is at rank 1, 3, 1 and 1.
     assert used["reciprocal_rank"] == pytest.approx(100 * (1 + 1 / 3 + 1 + 1) / 4)
     assert "val/reciprocal_rank" in used["logged"]
     assert "MRR" in used["label"]

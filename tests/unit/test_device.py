@@ -1,4 +1,4 @@
-"""Which device a worker trains on, and whether it can train there once more, with a GPU in name alone."""
+"""The device of a worker, and whether it can train there again, with a fake GPU."""
 
 import json
 

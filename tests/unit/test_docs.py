@@ -67,12 +67,12 @@ def specification():
 
 
 def sections():
-    """Numbers of the specification's headings."""
+    """Return the numbers of the specification's headings."""
     return set(re.findall(r"^#{2,3} (\d+(?:\.\d+)?)\.? ", specification(), re.MULTILINE))
 
 
 def identities():
-    """Numbers listed in its section 12."""
+    """Return the numbers listed in its section 12."""
     chapter = specification().partition("\n## 12. ")[2].partition("\n## 13. ")[0]
     return [int(number) for number in re.findall(r"^(\d+)\. ", chapter, re.MULTILINE)]
 
@@ -122,7 +122,7 @@ def test_links_between_pages_have_targets():
 
 
 def commands_in(text):
-    """(verb, flags) of every `tune-dml VERB ...` in a text, up to its line's comment; of one that is submitted both verbs."""
+    """Return (verb, flags) of every `tune-dml VERB ...` in a text, without comments; both verbs of a submitted command."""
     for line in re.findall(r"tune-dml ([^`\n\"#]+)", text):
         for verb, *words in (part.split() for part in re.split(r" -- |&& tune-dml ", f"{line} ") if part.split()):
             flags = [word.strip(".,;:)]").partition("=")[0] for word in words if word.startswith("--")]
@@ -192,7 +192,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "a
 
 
 def prose(page):
-    """(number, line) outside tables and code blocks."""
+    """Yield (number, line) outside tables and code blocks."""
     code = False
     for number, line in enumerate(page.read_text().splitlines(), 1):
         code ^= line.lstrip().startswith("```")

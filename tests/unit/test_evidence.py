@@ -103,7 +103,7 @@ def test_queries_follow_the_seed_have_positives_and_cover_many_classes():
     assert len(queries_of(everything, None, labels, 30, seed=0)) == 30
     gallery = everything[labels >= 8]
     alone = queries_of(everything[:-19], gallery, labels, 6, seed=0)
-    assert len(alone) == 0  # nobody's class is in the gallery
+    assert len(alone) == 0  # no query's class is in the gallery
     half = queries_of(everything[::2], everything[1::2], labels, 12, seed=0)
     assert set(labels[everything[::2][half]]) <= set(labels[1::2])
 

@@ -91,7 +91,7 @@ def test_no_benchmark_class_is_trained_on_and_distractors_show_no_probe(tmp_path
 def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
     config = config_of(faces, task__validation_sets=["lfw_bin"], task__test_sets=["agedb30"], task__distractors=[5, 12])
     learner = learner_of(config, tmp_path / "task")
-    assert len(learner.split.train) == 48  # nobody is held out where benchmarks validate
+    assert len(learner.split.train) == 48  # no class is held out if benchmarks validate
     (benchmark,) = learner.validation_half.benchmarks
     assert benchmark.name == "lfw_bin"
     assert benchmark.pairs.indices[3].tolist() == [6, 7]
@@ -112,7 +112,7 @@ def test_figures_of_several_benchmarks_are_averaged(faces, tmp_path):
     for figure in ("verification_accuracy", "tar_at_far_1e-3"):
         own = [found[f"test/{figure}_{name}"] for name in ("lfw_bin", "agedb30")]
         assert found[f"test/{figure}"] == pytest.approx(np.mean(own))
-    assert "val/verification_accuracy" in validated.figures  # of people held out
+    assert "val/verification_accuracy" in validated.figures  # of held-out people
 
 
 def test_paper_test_selection_validates_on_the_test_sets_and_is_labelled(faces, tmp_path):

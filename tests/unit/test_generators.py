@@ -14,7 +14,7 @@ SMALL = {**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16, "los
 
 
 class Drawing(Loss):
-    """A cosine loss, each time times other numbers, as of a reference code that samples its negatives by numpy."""
+    """A cosine loss times random numbers, like reference code that samples its negatives by numpy."""
 
     name, citation, section = "drawing", "nobody", "1"
 

@@ -130,7 +130,7 @@ def test_losses_of_preempted_nodes_do_not_count_as_failures(mailbox, monkeypatch
 
 
 def test_workers_wait_for_resources_but_not_for_failing_workers(monkeypatch):
-    """Ray Train counts both as failures of its controller, and tries either for ever where none is counted."""
+    """Ray Train counts both as failures of its controller, and without a limit retries both for ever."""
     no_room = ControllerError(exceptions.WorkerGroupStartupTimeoutError(2))
     lacking = ControllerError(exceptions.WorkerGroupStartupFailedError("failed to import on the worker"))
     ends = iter([no_room, no_room, lacking])

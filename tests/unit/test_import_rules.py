@@ -17,7 +17,7 @@ from tune_dml.space import Paper, Protocol, Recipe, Space
 
 @cache
 def imports(path):
-    """Every module that a file imports, wherever in the file."""
+    """Return every module that a file imports, anywhere in the file."""
     found = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
@@ -291,7 +291,7 @@ def is_discovered(node):
 
 
 def declared(path):
-    """Spaces, protocols, recipes and papers, which are found by being there."""
+    """Return spaces, protocols, recipes and papers, which discovery finds."""
     module = importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     return {
         name
@@ -319,7 +319,7 @@ def types_in(node):
 
 
 def with_types(used, named):
-    """The used names of a module, and the types in their signatures; constants have none."""
+    """Return the used names of a module, and the types in their signatures; constants have none."""
     every, fresh = set(used), set(used)
     while fresh:
         shown = {name for known in fresh if not known.isupper() for name in types_in(named[known])}

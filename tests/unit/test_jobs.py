@@ -14,7 +14,7 @@ from tune_dml.running.cluster.upload import Upload, collect_upload
 
 
 class Client:
-    """A job server's answers."""
+    """A fake job server."""
 
     def __init__(self, *jobs_there):
         self.there = list(jobs_there)

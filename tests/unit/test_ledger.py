@@ -1,4 +1,4 @@
-"""The ledger: whole lines or none, one writer, rows once, and a faithful fold into results."""
+"""The ledger: complete lines, one writer, rows once, and results that follow from them."""
 
 import errno
 import fcntl
@@ -152,7 +152,7 @@ def test_without_file_locks_no_sweep_runs(tmp_path, monkeypatch, number):
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 def test_an_unwritable_sweep_is_refused_with_a_remedy(tmp_path, monkeypatch, number):
-    """As `sync`, `mv` and `rm` of a read-only copy."""
+    """As with `sync`, `mv` and `rm` of a read-only copy."""
 
     def refused(path, mode):
         raise OSError(number, os.strerror(number), str(path))

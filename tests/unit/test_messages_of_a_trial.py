@@ -161,7 +161,7 @@ def test_long_messages_are_cut(monkeypatch, tmp_path):
 
 
 def test_a_trial_refuses_other_data_than_those_of_its_sweep(monkeypatch, tmp_path, cache_dir):
-    """Another node may have others under the same path, and a folder may change while a sweep runs."""
+    """Another node may have other data under the same path, and a folder may change during a sweep."""
     said = []
     monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
     config = config_of(TASKS["face_recognition"], training__steps=2, training__eval_every=2)
@@ -281,7 +281,7 @@ def test_a_note_is_sent_at_once_with_waiting_rows():
 
 
 def test_steps_without_rows_are_reported_several_times_within_the_limit():
-    """The first at once: from then on it is known to make steps."""
+    """The first one at once: it shows that the trial makes steps."""
     out, _ = sent([(second, None) for second in (0.0, 10.0, 25.0, 26.0, 60.0)], stall_limit=100.0)
     assert out == [(0.0, {}), (26.0, {}), (60.0, {})]
 
@@ -291,7 +291,7 @@ def test_without_a_limit_steps_without_rows_are_not_reported():
 
 
 class Driver:
-    """Takes a message when it is let."""
+    """A driver that takes a message when it is allowed to."""
 
     def __init__(self):
         self.taken, self.asked, self.may = [], threading.Event(), threading.Event()
@@ -307,7 +307,7 @@ def test_a_trial_continues_while_its_driver_is_busy():
     with Messages(driver.send, stall_limit=1e-9) as messages:
         messages.row({"step": 0})
         assert driver.asked.wait(60)
-        for step in (1, 2):  # and nobody has taken the first yet
+        for step in (1, 2):  # and the first has not been taken yet
             messages.row({"step": step})
             messages.at_work()
         messages.note("storage is away")

@@ -1,4 +1,4 @@
-"""Methods of other packages, written wrongly: each mistake is one message that names the place and the remedy."""
+"""Wrongly written methods of other packages: each mistake is one message with the place and the remedy."""
 
 import importlib
 import subprocess
@@ -47,19 +47,19 @@ class Nameless(TripletLoss):
 
 
 class Unfinished(Loss):
-    """Computes nothing."""
+    """A loss without `value`."""
 
     name, citation, section = "unfinished", "nobody", "1"
 
 
 class Taken(Whole):
-    """Bears another one's name."""
+    """A loss with the name of another one."""
 
     name = "triplet"
 
 
 class TuneScheduler(Whole):
-    """Knobs that can be given by their place."""
+    """A loss whose knobs are positional."""
 
     name = "in_order"
 
@@ -77,7 +77,7 @@ class OfNowhere(Whole):
 
 
 class Hidden(Whole):
-    """A knob called as the setting that chooses the loss."""
+    """A loss with a knob called `name`, like the setting that chooses the loss."""
 
     name = "hidden"
 
@@ -86,7 +86,7 @@ class Hidden(Whole):
 
 
 def function(embeddings, labels):
-    """No class at all."""
+    """A function in place of a class."""
 
 
 def losses(monkeypatch, *named):
@@ -166,7 +166,7 @@ def test_a_value_without_required_gradient_is_named():
 
 
 class OfItsOwn(Loss):
-    """Trains its proxies alone: embeddings are normalised where no gradient is kept."""
+    """A loss that trains only its proxies: embeddings are normalised without gradient."""
 
     name, citation, section = "of_its_own", "nobody", "1"
 
@@ -207,7 +207,7 @@ class Hides(OfItsOwn):
         if self.way == 3 and not hasattr(self, "late"):
             self.late = torch.nn.Parameter(torch.ones(2, 3))
         value = super().value(embeddings, labels)
-        passing = torch.ones((), requires_grad=True)  # of an adversarial loss, say
+        passing = torch.ones((), requires_grad=True)  # for example of an adversarial loss
         ways = (passing, self.listed[0].sum() + self.listed[1].sum(), self.scale, getattr(self, "late", passing).sum())
         return value * ways[self.way]
 
@@ -344,7 +344,7 @@ class Flat(SmallConv):
 
 
 class Wider(SmallConv):
-    """Says it has more channels than it has."""
+    """A backbone that declares more channels than it has."""
 
     name = "wider"
 

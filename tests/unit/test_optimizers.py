@@ -1,4 +1,4 @@
-"""Which parameters get which learning rate and weight decay; optimizers and schedules against torch's own."""
+"""Learning rates and weight decay of parameters; optimizers and schedules against torch's."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""A plan: cells that hold their configuration, seeds that share it, and a file that reads back as it was."""
+"""Plans: cells with their configuration, shared seeds, and a file that reads back unchanged."""
 
 import json
 from dataclasses import asdict, replace

@@ -356,7 +356,7 @@ class TestBadPrograms:
         trial = ProgramTrial(Program((sys.executable, "own.py"), str(tmp_path)), request, METRIC, tmp_path / "trial")
 
         def send(message):
-            if pid.exists() and pid.read_text():  # earlier messages only say that the trial is at work
+            if pid.exists() and pid.read_text():  # earlier messages only report progress
                 raise Stopped
 
         with pytest.raises(Stopped), Messages(send, None, longest=0.1) as messages:

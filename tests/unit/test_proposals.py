@@ -253,7 +253,7 @@ def test_generations_are_the_same_after_an_interruption_at_any_place(method):
 
 
 def searched_rates(method, seed):
-    """log10 lr of 60 cells, where the best is -3."""
+    """Return log10 lr of 60 cells, where -3 is best."""
     margin = Knob("loss.margin", Range(0.05, 0.5))
     plan = plan_of(LR, margin, search=Search(method, 60, window=4, seed=seed), seeds=1)
     cells = []

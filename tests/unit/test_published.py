@@ -1,4 +1,4 @@
-"""The printed numbers, the papers that hold them and the curves that are read from them."""
+"""Published numbers, the papers that contain them, and the curves read from them."""
 
 import math
 from collections import defaultdict

@@ -38,7 +38,7 @@ TOY = Path(__file__).parents[1] / "toy_package"
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory, cache_dir):
-    """A sweep of one seed whose cells kept their embeddings, all but the last one."""
+    """A sweep of one seed whose cells kept their embeddings, except the last one."""
     folder = tmp_path_factory.mktemp("rescore") / "sweeps" / "toy"
     knob = Knob("loss.margin", Grid((0.5, 1.0)), symbol="m")
     fixed = {name: value for name, value in KEEPING.items() if not name.startswith("data.name")}
@@ -65,7 +65,7 @@ def sweep(kept, tmp_path, new_database):
 
 @pytest.fixture
 def toy_metric(monkeypatch):
-    """The metric of another package, installed after the trials ran."""
+    """A metric of another package, installed after the trials ran."""
     monkeypatch.setattr(families, "FAMILIES", families.FAMILIES)
     before = dict(families.FAMILIES)
     monkeypatch.syspath_prepend(str(TOY))
@@ -170,7 +170,7 @@ def test_a_new_metric_is_computed_without_training(sweep, toy_metric):
 
 
 def metrics_of(sweep, key):
-    """A trial's, in MLflow."""
+    """Return a trial's metrics in MLflow."""
     return StoredRuns(session_of(sweep).tracking_uri).by_key[key].data.metrics
 
 

@@ -1,4 +1,4 @@
-"""The page of results and the claims of the papers: generated, judged by intervals alone, up to date."""
+"""The page of results and the claims of the papers: generated, up to date, and judged by intervals only."""
 
 import json
 import math

@@ -63,7 +63,7 @@ def test_queries_are_searched_in_the_gallery_only(shop):
     for name, value in expected.items():
         assert found[f"test/{name}"] == pytest.approx(value), name
     everyone, whose = learner.embed(learner.split.test)
-    assert retrieval_metrics(everyone, whose)["queries"] > 8  # leave-one-out would ask the gallery too
+    assert retrieval_metrics(everyone, whose)["queries"] > 8  # leave-one-out would use the gallery as queries too
 
 
 def test_validation_leaves_one_out_on_training_classes(shop):

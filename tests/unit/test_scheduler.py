@@ -1,4 +1,4 @@
-"""Which trial Tune begins next and where, which processes are watched, and which losses count against its retries."""
+"""The next trial of Tune and its node, monitored processes, and losses that count as retries."""
 
 import json
 import logging
@@ -121,7 +121,7 @@ def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, losses, counted)
         recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
         for loss in losses:
             error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
-            trial.run_metadata.num_failures += 1  # by Tune, before it tells
+            trial.run_metadata.num_failures += 1  # by Tune, before its callback
             recorder.on_trial_recover(0, [], trial)
             assert trial.run_metadata.num_failures == recorder.lost[key]
     assert recorder.lost[key] == counted
@@ -130,12 +130,12 @@ def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, losses, counted)
 
 
 class Process:
-    """Of a trial."""
+    """The process of a trial."""
 
 
 @pytest.mark.parametrize(("host", "said"), [("10.0.0.7", " on 10.0.0.7: gone"), ("10.0.0.1", ": gone"), ("", ": gone")])
 def test_errors_on_another_node_name_that_node(tmp_path, monkeypatch, host, said):
-    """Of twenty that share a folder one may not have it."""
+    """One of twenty nodes with a shared folder may not have it mounted."""
     state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
     trial = SimpleNamespace(config={"key": state.plan.trials()[0].key, "label": "margin=0.1", "seed": 0})
     process = Process()
@@ -155,7 +155,7 @@ def test_errors_on_another_node_name_that_node(tmp_path, monkeypatch, host, said
 
 @dataclass(eq=False)
 class Room:
-    """A placement group as far as its manager sees it."""
+    """A placement group as its manager sees it."""
 
     state: str | None = "CREATED"
 
@@ -165,7 +165,7 @@ class Room:
 
 @dataclass(eq=False)
 class Wish:
-    """A request for room."""
+    """A resource request."""
 
     made: list = field(default_factory=list)
 
@@ -222,7 +222,7 @@ def test_the_placement_group_of_a_lost_node_is_replaced(given_back, state):
 
 
 def test_the_placement_group_of_a_hanging_process_is_removed_at_once(given_back):
-    """Ray ends such a process with its place, and not before."""
+    """Ray ends such a process only with its placement group."""
     manager, wish = PlacementManager(keeps=lambda: False), Wish()
     for _ in range(2):
         left = acquired(manager, wish)

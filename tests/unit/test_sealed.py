@@ -36,7 +36,7 @@ def _database(tmp_path, new_database):
 
 @pytest.fixture(params=["sealed files", "an older version's ledger"])
 def sweep(request, tmp_path):
-    """A finished sweep of either kind."""
+    """A finished sweep, trained or simulated."""
     return write_sweep(tmp_path / "sweeps/toy", **SMALL, baseline=60.0, older=request.param != "sealed files")
 
 
@@ -46,7 +46,7 @@ def session_of(results, uri=None):
 
 
 def planted(results):
-    """Every test value of the sweep, by the trial that has it, in all the digits by which it can be recognised."""
+    """Return every test value of the sweep by trial, with all its digits."""
     state = read_state(results.folder)
     values = {key: sealed_metrics(results.folder, trial) for key, trial in state.recorded.items()}
     assert all(TEST in figures for figures in values.values())

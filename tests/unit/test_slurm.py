@@ -1,4 +1,4 @@
-"""The kernel of the SLURM room: profile, ports, signals, jobs by name; fakes stand in for its programs."""
+"""SLURM without a cluster: profile, ports, signals, jobs by name; fakes replace its programs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The batch scripts of a sweep, run by bash with programs in place of SLURM's; `python` this file writes `deploy/slurm/`."""
+"""The batch scripts of a sweep, run by bash with fake programs of SLURM; `python` this file writes `deploy/slurm/`."""
 
 import os
 import shlex
@@ -123,7 +123,7 @@ def test_a_round_whose_number_cannot_be_written_is_removed(full_disk):
 
 
 def test_scripts_in_deploy_equal_the_submitted_ones():
-    """`deploy/slurm/` shows them; a change of the script changes them too: python tests/unit/test_slurm_scripts.py."""
+    """After a change of the script: python tests/unit/test_slurm_scripts.py."""
     for name, text in shown().items():
         assert (DEPLOY / name).read_text() == text
 

@@ -170,7 +170,7 @@ def test_ctrl_c_during_object_deletion_is_handled(monkeypatch):
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_ctrl_c_after_a_session_reaches_the_caller():
-    """Tune replaces the handlers and keeps them until a Ctrl-C, one of each sweep of a process."""
+    """Tune replaces the signal handlers in each sweep of a process, and keeps them until a Ctrl-C."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
     before = [signal.getsignal(number) for number in numbers]
     with sigterm_as_interrupt():

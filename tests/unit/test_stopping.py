@@ -1,4 +1,4 @@
-"""Cells that are behind stop, and budgets and hung trials end: decisions against naive oracles, by a clock of our own."""
+"""Early stopping, budgets and hanging trials: decisions against naive oracles, with a fake clock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plan_of(knob, method="grid", samples=0, stopping="asha", seeds=3):
 
 
 def value_at(trial, step):
-    """Noisy, growing, and now and then better late than early."""
+    """Return a noisy, growing value; some cells improve late."""
     noise = random.Random(f"{trial.key} {step}").gauss(0, 1)
     merit = -((math.log10(trial.cell.settings.get("optim.lr", 1)) + 2.5) ** 2) if "optim.lr" in trial.cell.knobs else 0
     return 10 * step / 90 + merit + noise + trial.seed
@@ -96,7 +96,7 @@ class Sweep:
 
 
 def oracle(plan, cells):
-    """Digest -> the step at which the cell stops (None: it finishes), from the rule alone: a grid all at once, one bracket."""
+    """Digest -> the step at which the cell stops (None if it finishes), by the rule on a whole grid with one bracket."""
     there, stops = list(cells), {}
     for step in (10, 30):
         means = {c.digest: np.mean([value_at(plan.trial(c, seed), step) for seed in plan.seeds]) for c in there}
@@ -260,7 +260,7 @@ class Clock:
         return self.now
 
     def stalled(self, watch, until):
-        """Whom rounds of a second each name meanwhile, and why."""
+        """Return the trials that checks once a second name as stalled, with the reasons."""
         named = {}
         while self.now < until:
             self.now += 1.0
@@ -273,7 +273,7 @@ def test_spending_counts_trials_that_ran_and_those_that_run():
     spending = BudgetStopper(share=2.0, limit=1.0, clock=clock)
     spending.begin("a")
     clock.now = 900.0
-    spending.begin("a")  # again, after a lost process: its time goes on
+    spending.begin("a")  # again, after a lost process: its time continues
     spending.begin("b")
     clock.now = 1200.0
     spending.end("a")
@@ -327,7 +327,7 @@ def test_a_suspended_driver_marks_no_trial_as_stalled():
     watch.step("speaks")
     watch.step("hangs")
     assert not watch.stalled()
-    clock.now = 40.0  # stopped, or waiting for its storage; the trials went on
+    clock.now = 40.0  # suspended, or waiting for its storage; the trials continued
     assert not watch.stalled()
     while clock.now < 52.0:
         clock.now += 1.0

@@ -30,7 +30,7 @@ NOT_IN_TRAINING = ("verification_acc", "rank1@", "Recall@10", "Precision@10", "M
 
 
 def cited(text):
-    """(part, kind, number) of every place that a text names; a part holds until the next one is named."""
+    """Return (part, kind, number) of every location that a text cites; a part holds until the next one."""
     part, found = "", []
     for piece in re.split(r"(supplement|rebuttal)", text):
         if piece in {"supplement", "rebuttal"}:
@@ -42,7 +42,7 @@ def cited(text):
 
 
 def unknown(paper, text):
-    """Places that the paper, or the part of it that is named, does not have."""
+    """Return cited locations that the paper, or its cited part, does not have."""
     index = paper.parts
     return [
         place for place in cited(text) if place[0] not in index or place[2] not in getattr(index[place[0]], place[1])
@@ -132,7 +132,7 @@ def test_multi_similarity_alone_has_the_plain_head_and_the_lower_rates():
 
 
 def plain_multi_similarity(name, dataset):
-    """The protocols of a study's arms with the loss alone."""
+    """Return the protocols of a study's arms with this loss only."""
     plan = make_plan(study_of(Request(name, dataset, seeds=1)))
     settings = {arm.name: arm.protocol.name for arm in plan.arms if is_plain_multi_similarity(arm.base_settings)}
     return set(settings.values())

@@ -169,7 +169,7 @@ def test_an_infinite_loss_with_finite_weights_is_named_as_cause(tmp_path, monkey
 
 
 def test_a_missing_headline_metric_is_reported_at_the_first_evaluation(tmp_path, monkeypatch):
-    """A sweep judged by such a metric ended with no number, and no word."""
+    """Formerly a sweep judged by such a metric ended without a number and without a message."""
     named = RetrievalTask.metrics
     monkeypatch.setattr(RetrievalTask, "metrics", lambda self: [*named(self), "val/of_nothing"])
     with pytest.raises(ConfigError, match=r"task retrieval: validate must return every metric .* \['val/of_nothing'\]"):
@@ -205,7 +205,7 @@ def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch
 
 
 def test_close_embeddings_that_find_the_class_of_most_queries_have_not_collapsed(tmp_path, monkeypatch):
-    """A short trial of an easy folder was lost as collapsed at R@1 100."""
+    """Formerly a short trial of an easy folder ended as collapsed at R@1 100."""
     monkeypatch.setattr(training, "_watched_cosine", lambda run: 0.9995)
     outcome, _ = run(config_of(SMALL), tmp_path)
     assert outcome.metrics["val/recall_at_1"] >= training._FINDS_MOST
@@ -255,7 +255,7 @@ def test_a_paused_trial_resumes_without_change(whole, tmp_path):
     uncut, rows, _ = whole("triplet + sec-ema")
     config, seen = config_of(VARIANTS["triplet + sec-ema"]), []
     context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: seen.append(dict(row)))
-    for step in (20, 20, 40):  # twice: what waits is asked no more of
+    for step in (20, 20, 40):  # twice: a waiting trial is not evaluated again
         paused = training.train(config, replace(context, until=step))
         assert (paused.metrics, paused.step) == ({}, step)
         assert max(row["step"] for row in seen) == step

@@ -122,7 +122,7 @@ class TestTheContract:
 
 
 class Evil:
-    """Pickles to a call."""
+    """An object whose pickle calls a function."""
 
     def __reduce__(self):
         return print, ("executed",)

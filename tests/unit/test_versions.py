@@ -120,7 +120,7 @@ def test_equal_versions_let_trials_run(monkeypatch):
 
 
 def answer(**changes):
-    """Of a node with which nothing is wrong."""
+    """Return the answer of a healthy node."""
     sound = {"host": "a", "node_id": "1", "shm": 8.0, "gpus": 4, "usable": 4, "cache": ["digits"], "cache_free": 100.0}
     return {**sound, "skew": 0.1, "storage": "tune-dml", **changes}
 
@@ -151,7 +151,7 @@ def test_problems_of_a_node_are_named(changes, words, wrong):
 
 def test_gpus_of_a_head_without_offered_gpus_are_not_checked():
     assert not [fact for fact in said(offered=0, usable=0) if fact.wrong]
-    assert not [fact for fact in said(usable=None) if fact.wrong]  # without torch, which its version tells
+    assert not [fact for fact in said(usable=None) if fact.wrong]  # without torch, which its version shows
 
 
 def test_a_head_that_others_cannot_reach_is_noted():

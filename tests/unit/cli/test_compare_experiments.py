@@ -16,7 +16,7 @@ CUB, CARS = ("cub", "c0ffee"), ("cars", "decade")
 
 @pytest.fixture
 def experiment(tmp_path, new_database):
-    """Writes an experiment of six trainings, as text `lr`, and gives the word that names it."""
+    """Return a function that writes an experiment of six trainings, with `lr` as text, and returns its address."""
     from mlflow.tracking import MlflowClient
 
     def written(name, *, gain=0.0, data=None, seeds=(0, 1, 2), store="one", lrs=("0.1", "0.2"), **params):

@@ -120,7 +120,7 @@ def flags() -> dict[str, Any]:
 
 
 def with_json() -> set[str]:
-    """The verbs that take `--json`; one without a call above has a schema that allows anything."""
+    """Return the verbs that take `--json`; a verb without a call above has a schema that allows anything."""
     return {name for name, command in flags().items() if "--json" in command["options"]}
 
 
@@ -148,7 +148,7 @@ def _options(verb: Callable[..., None]) -> dict[str, Any]:
 
 
 def _kind(annotation: Any) -> str:
-    """`int`, `Path`, `grid|tpe`, `list[str]`; a missing value is its default's affair."""
+    """Return a type such as `int`, `Path`, `grid or tpe` or `list[str]`, without None."""
     parts = [part for part in get_args(annotation) if part is not type(None)]
     if not parts:
         return annotation.__name__
@@ -182,7 +182,7 @@ def _one(shapes: Collection[Any]) -> Any:
 
 
 def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
-    """The JSON schema of a shape."""
+    """Return the JSON schema of a shape."""
     titled = {"title": f"tune-dml {verb} --json", "$schema": DIALECT} if verb else {}
     if isinstance(kind, dict):
         if "<name>" in kind:
@@ -200,7 +200,7 @@ def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
 def schemas() -> dict[str, Any]:
     """Verb -> schema of its JSON, with the toy sweep in the working directory."""
     with (
-        patch.object(Tracker, "attach", return_value=None),  # MLflow has tests of its own
+        patch.object(Tracker, "attach", return_value=None),  # MLflow has separate tests
         patch.object(Tracker, "show_opened", return_value=None),
         patch.object(Tracker, "reconcile", return_value=Reconciliation(("x",), (), Counts(1, 1, 1), None)),
     ):
@@ -217,7 +217,7 @@ def schemas() -> dict[str, Any]:
 
 
 def run(words: Sequence[str]) -> tuple[int, str]:
-    """Exit code and standard output, as `main` ends it."""
+    """Return exit code and standard output of `main`."""
     result = CliRunner().invoke(application(), list(words))
     if isinstance(result.exception, ConfigError):
         return 1, result.stdout
@@ -226,7 +226,7 @@ def run(words: Sequence[str]) -> tuple[int, str]:
 
 
 def make_toy(storage: Path, cache_dir: Path | None) -> None:
-    """A sweep of two seeds as the platform stores it, of which one trial failed."""
+    """Write a sweep of two seeds with one failed trial."""
     checked = prepare(Request("sec_rho", dataset="digits", seeds=2, name="toy"), cache_dir=cache_dir, decode=False)
     folder = storage / "toy"
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A first sweep file, from a folder of pictures."""
+"""`tune-dml init`: a sweep file from a folder of pictures."""
 
 import shlex
 from pathlib import Path

@@ -97,7 +97,7 @@ def test_a_signalled_driver_is_not_restarted(drivers):
 
 
 def test_all_drivers_share_a_budget(drivers, tmp_path, monkeypatch, capfd):
-    """Of 2 worker-hours one trial has taken one and a half, of 100,000 seconds 5,400 have gone: the next driver gets the rest."""
+    """One trial used 1.5 of 2 worker-hours, and 5,400 of 100,000 seconds passed: the next driver gets the rest."""
     monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 6400.0, *[99_999.0] * 9]).__next__)
     resources = {"workers": 1, "gpus_per_worker": 0.0}
     lines = [
@@ -185,7 +185,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, say)
 attach_to_supervisor()
 print(os.getpid(), flush=True)
-for _ in range(600):  # a signal to who stands still may come to another thread: what is asleep here does not hear of it
+for _ in range(600):  # a signal may reach another thread while this one sleeps
     time.sleep(0.1)
 """
 SUPERVISOR = """
@@ -198,7 +198,7 @@ _supervisor._Driver(sys.argv[2:]).wait()
 
 @pytest.fixture
 def program(tmp_path):
-    """Stands for Python, and runs the driver."""
+    """A replacement for Python that runs the driver."""
     path = tmp_path / "program"
     path.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{DRIVER}'\n")
     path.chmod(0o755)
@@ -269,7 +269,7 @@ Path(sys.argv[1]).write_text(str([min(os.pipe()) > 2, all(inherited)]))
     ("command", "looks_here"), [(["begin.py"], False), (["-m", "begin"], True), (["-P", "-m", "begin"], False)]
 )
 def test_the_driver_has_the_module_path_of_the_command(tmp_path, command, looks_here):
-    """`tune-dml` does not look into the working directory, where a `types.py` may lie; `python -m` does."""
+    """`tune-dml` does not search the working directory, which may have a `types.py`; `python -m` does."""
     (tmp_path / "begin.py").write_text("from tune_dml.cli import _supervisor; print(_supervisor._module_path_flags())")
     modules = os.pathsep.join([str(Path(_supervisor.__file__).parents[2]), str(tmp_path)])
     environment = {**os.environ, "PYTHONPATH": modules}

@@ -35,7 +35,7 @@ MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """One sweep that is complete, looked at as each is at its session's end; one that is planned only."""
+    """One complete sweep with a recorded look, and one that is only planned."""
     storage = tmp_path_factory.mktemp("storage")
     write_sweep(storage / "toy")
     read_state(storage / "toy").record_look("sweep")
@@ -135,7 +135,7 @@ def test_status_lists_stopped_trials_and_the_next_command(command_line, tmp_path
     with FileLock(tmp_path / "toy" / "lock"):
         assert is_running(tmp_path / "toy")
         assert command_line("status", "toy", "--storage", tmp_path)[1].startswith("running ")
-        for verb in ("status", "show"):  # whatever would be next is refused while it runs
+        for verb in ("status", "show"):  # any next command is refused while it runs
             assert "Next:" not in command_line(verb, "toy", "--storage", tmp_path)[1]
         for words in (["rm", "toy", "--yes"], ["mv", "toy", "new"]):
             code, _, err = command_line(*words, "--storage", tmp_path)
@@ -314,7 +314,7 @@ def test_a_notebook_shows_answer_curve_and_best_cell(stored):
 
 
 def test_a_sync_explains_how_to_repair_remaining_differences(stored, capsys):
-    """A parameter that somebody changed in the store: MLflow refuses to change it back."""
+    """A parameter was changed in the store, and MLflow refuses to change it back."""
     line = "trial 57030e9540246254 (rho=1, seed 2): other values of optim.lr"
     show(_SyncView(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
     out = capsys.readouterr().out

@@ -102,7 +102,7 @@ def test_all_wrong_settings_are_reported():
 
 
 def _torchvisions_window(random, height, width, scale, ratio):
-    """`RandomResizedCrop.get_params` of torchvision, written out; its fallback cuts the largest centred window."""
+    """Repeat torchvision's `RandomResizedCrop.get_params`; its fallback is the largest centred window."""
     for _ in range(10):
         area = height * width * random.uniform(*scale)
         aspect = np.exp(random.uniform(*np.log(ratio)))
@@ -118,7 +118,7 @@ def _torchvisions_window(random, height, width, scale, ratio):
 @pytest.mark.parametrize("name", ["crop_flip", "crop_flip_224", "simclr"])
 @pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 256), (600, 256), (32, 32)])
 def test_windows_have_the_distribution_of_torchvision(name, height, width):
-    """Two samples, Kolmogorov-Smirnov, place and size of 4000 windows each."""
+    """Two-sample Kolmogorov-Smirnov tests on position and size of 4000 windows each."""
     from scipy.stats import ks_2samp
 
     augmentation = build_augmentation(name)

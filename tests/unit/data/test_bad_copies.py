@@ -141,7 +141,7 @@ def test_grey_cmyk_and_16_bit_files_of_a_published_set_become_rgb(build, tmp_pat
     first, second, third = (root / f"images/002.Bird_2/Bird_2_000{i}.jpg" for i in range(3))
     fixtures.draw(1, (20, 20)).convert("CMYK").save(first)
     fixtures.draw(2, (20, 20)).convert("L").save(second)
-    with third.open("wb") as file:  # a PNG under a name that says otherwise
+    with third.open("wb") as file:  # a PNG with another suffix
         Image.fromarray(np.full((20, 20), 257 * 77, dtype=np.uint16)).save(file, "PNG")
     data = build("cub200", root)
     assert data.verify() == []

@@ -1,4 +1,4 @@
-"""The decoded cache: complete or absent, built once, shared by place and not by copy."""
+"""The decoded cache: complete or absent, built once, and pickled by path instead of by content."""
 
 import errno
 import multiprocessing
@@ -165,7 +165,7 @@ def test_the_environment_sets_the_cache_folder(monkeypatch, tmp_path):
 
 
 def test_without_a_home_the_cache_must_be_named(monkeypatch, tmp_path):
-    """A container's user without HOME, and without a name: `docker run --user 12345`."""
+    """A container's user without HOME and without an account: `docker run --user 12345`."""
     for name in ("HOME", "TUNE_DML_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])

@@ -1,4 +1,4 @@
-"""The user's own pictures: every kind of file, every kind of mistake."""
+"""Folders of pictures: all file formats, and all mistakes."""
 
 import errno
 import json
@@ -220,7 +220,7 @@ def test_a_picture_in_several_classes_is_noted(build, root):
     )
     (root / "ant" / "0.png").write_bytes(b"")
     (root / "bee" / "empty.png").write_bytes(b"")
-    assert "classes: 4" in build(size=16, skip_corrupt=True).prepare().notes[0]  # what is left out is nobody's copy
+    assert "classes: 4" in build(size=16, skip_corrupt=True).prepare().notes[0]  # a skipped picture counts as no copy
 
 
 def test_pictures_beside_the_classes_are_noted(build, root):

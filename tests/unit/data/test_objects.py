@@ -1,4 +1,4 @@
-"""The data set of rendered objects: views by counter, several processes, refusals; with a double of the renderer."""
+"""The data set of rendered objects with a replacement renderer: views by counter, several processes, refusals."""
 
 import math
 import platform

@@ -65,14 +65,14 @@ def test_threads_and_instruction_sets_do_not_change_a_pixel(environment, tmp_pat
 
 
 def test_a_picture_does_not_depend_on_the_pictures_before_it():
-    """Pybullet draws every second picture of a loaded mesh otherwise: eight pixels of this view differ by one."""
+    """Pybullet draws every second picture of a loaded mesh differently: eight pixels of this view differ by one."""
     with Renderers(lambda: RendererProcess(_mesh_folder(), 64)) as renderers:
         pictures = [renderers.picture(846, view).tobytes() for view in (9, 0, 9, 9)]
     assert pictures[0] == pictures[2] == pictures[3]
 
 
 def test_the_whole_data_set_has_the_recorded_pixels(tmp_path):
-    """A minute on two cores. Threads draw the views in another order each time."""
+    """Takes a minute on two cores. Threads draw the views in a different order each time."""
     assert build_dataset("objects", cache_dir=tmp_path).prepare().notes == ()
 
 

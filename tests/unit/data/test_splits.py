@@ -1,4 +1,4 @@
-"""Splits and alterations: classes disjoint or shared, fewer pictures and wrong labels, and honest refusals."""
+"""Splits and alterations: classes disjoint or shared, fewer pictures, wrong labels, and refused settings."""
 
 import numpy as np
 import pytest

@@ -14,7 +14,7 @@ from tune_dml.running.recorder import _last_failure
 
 
 def class_named(module, name, *bases, **members):
-    """A class as another package defines it."""
+    """Return a class as another package defines it."""
     return type(name, bases or (Exception,), {"__module__": module, **members})
 
 
@@ -34,7 +34,7 @@ The actor is dead because its worker process has died. Worker exit type: SYSTEM_
 exits with a connection error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due \
 to high memory usage, (2) ray stop --force was called."""
 
-# What Ray 2.60 says of Tune's own actor on a node without pandas, and of another one.
+# Messages of Ray 2.60 about Tune's actor on a node without pandas, and about another actor.
 NOT_LOADED = """The actor with name ImplicitFunc failed to import on the worker. This may be because needed library dependencies \
 are not installed in the worker environment:
 

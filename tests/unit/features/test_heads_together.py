@@ -1,4 +1,4 @@
-"""Heads that train together have the rows, checkpoints and ends that each has alone, to the bit."""
+"""Heads that train together have the rows, checkpoints and ends of single heads, bit for bit."""
 
 import json
 import time
@@ -143,7 +143,7 @@ def test_only_heads_of_our_methods_train_together(root, tmp_path, monkeypatch):
 
 
 def test_a_group_reports_its_heads_in_sequence(root, tmp_path, monkeypatch):
-    """Five train together, then the others; times add up, and each has the messages that it has alone."""
+    """Five train together, then the others; times add up, and each sends the messages of a single head."""
     requests = [request(root, number, **({"optim.lr": 1e30} if number == 3 else {})) for number in range(10)]
     runtime = TrialRuntime(tmp_path, tmp_path / "trials", Resources(workers=1), stall_limit=60.0)
     (tmp_path / "trials").mkdir()

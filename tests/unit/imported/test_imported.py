@@ -1,4 +1,4 @@
-"""Results that no sweep of ours made: read as they were written, or refused with rule, value, place and remedy."""
+"""Results of other programs are read as written, or refused with rule, value, place and remedy."""
 
 import json
 from pathlib import Path
@@ -149,7 +149,7 @@ def test_the_page_lists_omitted_questions_and_escapes_markup(tmp_path):
     html = files.html.read_text()
     assert "What is unknown" in html
     assert "Intervals assume one look" in html
-    assert "95% simultaneous interval" in html  # all the error, as that says
+    assert "95% simultaneous interval" in html  # the whole error of 5 %
     assert "not recorded; one is assumed" in html
     assert "<script>alert" not in html
     assert "trained elsewhere" in html

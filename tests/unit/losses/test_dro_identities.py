@@ -231,7 +231,7 @@ def test_identity_33_grouped_kl_with_gamma_one_has_the_gradient_of_lifted_struct
 
 
 class Anchorwise(AnchorwiseLoss):
-    """A new method in one line: pair loss and set, chosen by the test."""
+    """A new method in one line: pair loss and set are chosen by the test."""
 
     name = "test"
 

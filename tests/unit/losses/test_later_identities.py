@@ -163,7 +163,7 @@ def test_identity_71_influence_is_the_second_derivative(study):
 
 @pytest.mark.slow
 def test_the_figure_is_drawn_the_same_every_time(study, tmp_path):
-    """The names of clipping paths apart: the layout's last digit is in them, which depends on where things lie in memory."""
+    """Except names of clipping paths, which contain the layout's last digit, and so depend on memory addresses."""
     drawn = []
     for name in ("first.svg", "second.svg"):
         study.draw(tmp_path / name)

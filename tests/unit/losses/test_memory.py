@@ -47,7 +47,7 @@ def test_identity_67_an_empty_memory_is_the_base_loss(name):
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 def test_identity_68_losses_between_batch_and_memory_are_valid(name):
-    """Its gradient is that of the value, tangential, and the order in which things are remembered does not matter."""
+    """The gradient is that of the value and tangential, and the order of stored embeddings does not matter."""
     torch.manual_seed(0)
     loss = loss_named(name)
     embeddings, labels = batch(LABELS)

@@ -1,4 +1,4 @@
-"""Every loss equals its naive loop, in value and in the gradient of everything it learns from, for many knobs and batches."""
+"""Every loss equals its naive loop in value and all gradients, for many knobs and batches."""
 
 from functools import partial
 
@@ -76,7 +76,7 @@ LABELS = {
 
 
 def setting(name, knobs, labels, dtype=torch.float64):
-    """The loss, raw embeddings around a common direction (cosines lie on both sides of the thresholds), their labels."""
+    """Return a loss, raw embeddings around a common direction (cosines on both sides of the thresholds), and labels."""
     torch.default_generator.manual_seed(len(labels))  # all devices' takes longer than most losses
     loss = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **knobs).double().to(dtype)
     embeddings = torch.randn(len(labels), DIMENSION, dtype=torch.float64) + 1

@@ -46,7 +46,7 @@ def similarity(loss, f):
 
 
 def seen(loss, f, labels):
-    """The similarities that the loss itself works on."""
+    """Return the similarities inside the loss."""
     caught = []
     solve = loss.solve
 

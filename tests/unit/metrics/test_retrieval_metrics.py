@@ -308,14 +308,14 @@ def test_cuda_equals_cpu(sizes):
 
 @pytest.fixture
 def _own_families(monkeypatch):
-    """Metrics declared in a test end with it."""
+    """Remove metrics declared in a test at its end."""
     monkeypatch.setattr(families, "FAMILIES", known := dict(families.FAMILIES))
     monkeypatch.setattr(retrieval, "FAMILIES", known)
 
 
 @pytest.mark.usefixtures("_own_families")
 def test_a_metric_is_its_declaration():
-    """Declared once, it is computed, logged under its key and known to readers by its label."""
+    """Once declared, a metric is computed, logged under its key and labelled."""
 
     @families.family("first_at_{k}", "first@{k}", positives="best", percent=False)
     def first(ranking, k):
@@ -353,7 +353,7 @@ def _median_rank(_own_families):
 @pytest.mark.usefixtures("_median_rank")
 @pytest.mark.parametrize(("sizes", "entries"), [([4] * 300, 2**23), ([4] * 300, 500), ([2, 7, 40, 90, 1], 2**23)])
 def test_positives_all_gives_exact_positions(monkeypatch, sizes, entries):
-    """Also in many bands of queries, each of which holds few similarities, and beside metrics that need less."""
+    """Also in many bands of queries of few similarities each, and beside metrics that need fewer positions."""
     monkeypatch.setattr(search, "ENTRIES", entries)
     vectors, labels = blobs(sizes, dim=4, noise=3)
     for metrics in ("median_rank", None):

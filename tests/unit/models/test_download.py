@@ -1,4 +1,4 @@
-"""Downloads from a server of our own: whole, resumed, refused, damaged, by several at once."""
+"""Downloads from a local server: whole, resumed, refused, damaged, by several processes at once."""
 
 import errno
 import hashlib
@@ -69,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("ETag", server.etag)
         self.end_headers()
         end = start + server.breaks.pop(0) if server.breaks else len(content)
-        server.sent += end - start  # before whoever has all of it looks
+        server.sent += end - start  # before the process that has the whole file looks
         self.wfile.write(content[start:end])
         self.wfile.flush()
         server.stalls.wait(20)

@@ -34,7 +34,7 @@ def test_pictures_become_raw_embeddings(pooling, head):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-    assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3  # nobody has normalised them
+    assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3  # they are not normalised
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 16), (1, 24), (3, 33), (3, 64)])

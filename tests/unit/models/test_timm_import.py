@@ -1,4 +1,4 @@
-"""timm's import where the extra is absent, and where builds of torch and torchvision do not match."""
+"""timm's import without the extra, and with builds of torch and torchvision that do not match."""
 
 import subprocess
 import sys

@@ -105,7 +105,7 @@ def test_the_wheels_digest_is_checked():
 ARCHITECTURES = {  # picture size, channels, side of the map
     "resnet18": (64, 512, 2),
     "tf_efficientnet_lite0": (64, 1280, 2),
-    "mobilenetv3_small_100": (64, 576, 2),  # has a head of its own after the pooling
+    "mobilenetv3_small_100": (64, 576, 2),  # has a head after the pooling
     "convnext_atto": (64, 320, 2),
     "vit_tiny_patch16_224": (224, 192, 14),  # tokens, the first of a class
     "swin_tiny_patch4_window7_224": (224, 768, 7),  # channels last

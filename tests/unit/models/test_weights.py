@@ -165,7 +165,7 @@ def test_other_objects_than_state_dictionaries_are_refused(tmp_path, content):
 
 
 class Harmful:
-    """Would leave a file behind if it were unpickled without care."""
+    """An object that would create a file if it were unpickled carelessly."""
 
     def __reduce__(self):
         return Path.touch, (Path("harm"),)

@@ -1,4 +1,4 @@
-"""The protocol follows the loss, can be chosen by name, and is never silently one that was meant for other losses."""
+"""The protocol follows the loss, can be chosen by name, and is never silently that of another loss."""
 
 from dataclasses import replace
 

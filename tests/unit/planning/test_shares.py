@@ -30,7 +30,7 @@ GB = 1_000_000_000
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU of 16 GB on which trials hold so much, and so many at once make so many steps a second."""
+    """Return a GPU of 16 GB with a memory per trial and steps per second by number of trials."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it were there
     monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left knows of none

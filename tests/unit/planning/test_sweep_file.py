@@ -104,7 +104,7 @@ def test_the_form_of_a_parameter_sets_its_domain(file, form, domain):
 
 
 def test_a_knob_of_whole_numbers_is_searched_in_whole_numbers(file):
-    """However its range is written: half a dimension cannot be trained."""
+    """However its range is written: a fractional dimension cannot be trained."""
     ranges = "model.embedding_dim: {min: 8, max: 64, distribution: log_uniform}, loss.k: {min: 2.0, max: 9.5}"
     request = read_sweep_file(
         file(f"method: tpe\nrun_cap: 2\nparameters: {{{ranges}, loss.margin: {{min: 0.1, max: 1}}}}\n")

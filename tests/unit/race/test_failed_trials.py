@@ -1,4 +1,4 @@
-"""A race of which trials fail: a failed trial is a hole, and no cell is settled by it."""
+"""Races with failed trials: a failed trial is a gap and settles no cell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _the_disk_is_not_waited_for(monkeypatch):
 
 
 def losing(lost, means=TRUTH):
-    """Numbers of a law, of which the trials fail whose (label, seed) `lost` accepts; noise of s.d. 1.2 in a cell."""
+    """Return simulated values with noise of s.d. 1.2; trials fail whose (label, seed) `lost` accepts."""
 
     def value(trial):
         if lost(trial.cell.label, trial.seed):
@@ -39,7 +39,7 @@ def losing(lost, means=TRUTH):
 
 
 def raced(folder, lost, rule=RULE, **options):
-    """A race to its end, and its state."""
+    """Run a race to its end, and return its state."""
     drive = RaceDrive(folder / "toy", plan(), rule, losing(lost, **options))
     drive.session(most=5000)
     return drive, read_state(drive.folder)

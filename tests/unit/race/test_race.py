@@ -61,7 +61,7 @@ def test_a_race_decides_with_fewer_trials_and_reports_each_stop(decided):
 
 
 def judged(drive):
-    """The knob as the report sees it."""
+    """Return the knob as in the report."""
     return analyse(results_of(drive.folder)).knobs[0]
 
 

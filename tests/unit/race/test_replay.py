@@ -1,4 +1,4 @@
-"""A race judged again from its table, look by look, with cells that diverged or failed."""
+"""Races replayed from their tables, look by look, with diverged and failed cells."""
 
 from dataclasses import fields, replace
 
@@ -20,7 +20,7 @@ def table(*means, seeds=8, sd=0.3):
 
 
 def trials(values, diverged=(), failed=()):
-    """Outcomes of a table: of each (cell, seed) in `diverged` and `failed` the number is gone."""
+    """Return the outcomes of a table, without numbers for each (cell, seed) in `diverged` and `failed`."""
     marks = np.zeros((2, *values.shape), dtype=bool)
     for mark, named in zip(marks, (diverged, failed), strict=True):
         for cell, seed in named:

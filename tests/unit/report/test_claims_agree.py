@@ -1,4 +1,4 @@
-"""No two sentences of a report contradict each other: drawn sweeps of every shape, and a search through their claims."""
+"""No two sentences of a report contradict each other, in simulated sweeps of every shape."""
 
 import sys
 from collections import Counter
@@ -68,7 +68,7 @@ def test_claims_after_a_race_do_not_contradict_each_other(shape):
 
 
 def test_the_search_finds_a_contradiction():
-    """A value that is certainly worse and named among the best, as reports of grids had it."""
+    """A value that is significantly worse and named among the best, as in earlier reports of grids."""
     from helpers.claims import _Ahead, _of_knob
 
     ahead = _Ahead()

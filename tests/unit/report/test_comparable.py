@@ -1,4 +1,4 @@
-"""No level is compared between things that differ: each printed number has its conditions, each cell its settings."""
+"""Levels are compared only under equal conditions, known for each printed number and each cell."""
 
 import json
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def reasons(found: list[dict[str, Any]], table: str, dataset: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_a_setting_that_differs_from_the_printed_one_is_a_reason(tmp_path, space, dataset, change, table, on, reason):
-    """Rates of settings that are no knob, too; and the semihard loss is not the triplet loss."""
+    """Also settings that are no knobs; and the semihard loss is not the triplet loss."""
     assert f"other {reason}" in reasons(compared(tmp_path, space, dataset, **change), table, on)
 
 

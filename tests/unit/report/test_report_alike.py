@@ -17,7 +17,7 @@ MARGIN = Knob("loss.margin", Grid((0.1, 0.5)), symbol="margin")
 
 
 def twins(results, original):
-    """The sweep with each trial's numbers taken from the cell that `original` names for its label."""
+    """Return the sweep with each trial's numbers from the cell that `original` names for its label."""
     metrics = {(trial.cell.label, trial.seed): trial.metrics for trial in results.trials}
     trials = (replace(t, metrics=metrics[original(t.cell.label), t.seed]) for t in results.trials)
     return replace(results, trials=tuple(trials))

@@ -1,4 +1,4 @@
-"""Between arms: every arm at its best on seeds that did not choose it, all pairs at once; within an arm: its own knobs."""
+"""Comparison of arms: each at its best on seeds that did not choose it, all pairs together; and knobs within an arm."""
 
 import re
 from dataclasses import replace

@@ -74,7 +74,7 @@ def test_a_program_whose_seeds_change_nothing_may_ignore_its_seed(results):
 
 
 def test_a_program_may_report_a_percentage_as_a_fraction(results):
-    """An R@1 of 0.612 reads as 0.612 points; a program that follows the documentation of another library reports it."""
+    """An R@1 of 0.612 reads as 0.612 points; programs written for another library report fractions."""
     plan = replace(results.plan, space=replace(results.plan.space, program=Program(("t",), ".")))
 
     def unknown(factor):
@@ -191,7 +191,7 @@ def test_a_report_on_stored_features_states_the_frozen_backbone(results):
     said = [section.headline for section in answers(analyse(heads)) if "backbone was frozen" in section.headline]
     assert len(said) == 1
     assert "--rank" in said[0]
-    assert summary(heads).answer.sentences[-1] == said[0]  # the page begins with its answer
+    assert summary(heads).answer.sentences[-1] == said[0]  # the page starts with its answer
     assert not any("backbone was frozen" in section.headline for section in answers(analyse(results)))
 
 

@@ -1,4 +1,4 @@
-"""CSV, LaTeX and JSON carry the numbers of the page; intervals end where a metric can be."""
+"""CSV, LaTeX and JSON have the numbers of the page; intervals are clipped to the range of a metric."""
 
 import csv
 import json

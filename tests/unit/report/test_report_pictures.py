@@ -81,10 +81,10 @@ def test_training_shows_metric_and_loss_of_every_value_and_names_rising_curves(s
 
 
 def test_the_last_gain_of_training_uses_finished_trials(tmp_path):
-    """Without the bad trial, which diverged on the way, the mean at the end is another mean."""
+    """A diverged trial would change the mean at the end."""
     rows = [[{"step": step, "m": float(step)} for step in (100, 200, 300, 400)] for _ in range(2)]
     rows.append([{"step": 100, "m": -900.0}, {"step": 200, "m": -900.0}, {"step": 300, "m": -900.0}])
-    rows.append([{"step": 50, "m": 1.0}])  # has just begun
+    rows.append([{"step": 50, "m": 1.0}])  # has just started
     changes = Histories({"a": rows, "b": [], "c": rows[3:]}, (), ()).changes("m", 0.25)
     assert changes == (Change("a", 300, 400, 100.0),)
 

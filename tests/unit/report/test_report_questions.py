@@ -60,7 +60,7 @@ def install(folder, monkeypatch, entries):
 
 
 def add_file(folder, monkeypatch):
-    """One more file in the folder of the questions."""
+    """Add a file to the folder of questions."""
     (folder / "toy.py").write_text(TOY)
     monkeypatch.setattr(questions, "__path__", [*questions.__path__, str(folder)])
     monkeypatch.delitem(sys.modules, "tune_dml.report.questions.toy", raising=False)
@@ -176,7 +176,7 @@ def test_the_headline_is_the_first_verdict_and_runs_no_other_question(steep, bro
 
 @pytest.fixture(scope="module")
 def verdicts(steep):
-    """Those of a sweep, and of one more cell, whose name is of several words."""
+    """Return the verdicts of a sweep, and of one more cell with a name of several words."""
     found = json.loads(steep.files.verdicts.read_text())
     found["cells"].append(found["cells"][-1] | {"label": "SoftTriple (our) and more"})
     return found

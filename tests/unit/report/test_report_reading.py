@@ -120,7 +120,7 @@ def drawn(analysis, knob):
 
 
 def means_of(canvas):
-    """Value -> the difference that the thick line has there."""
+    """Value -> the difference that the thick line shows."""
     said = (re.match(r"mean at (\S+): (\S+)", mark.text) for mark in canvas.marks if mark.kind == "dot")
     return {match[1]: float(match[2].replace("−", "-")) for match in said if match}
 
@@ -130,7 +130,7 @@ def shapes_of(canvas):
 
 
 def test_a_lost_trial_of_a_grid_moves_the_thick_line_no_further_than_the_sentence(tmp_path):
-    """The average over the other knob keeps the seed's other trials: the whole seed was dropped from the line alone."""
+    """The average over the other knob keeps the seed's other trials; formerly only the line dropped the whole seed."""
     space = rho_space(scientific=(RHO, ETA), published=())
     results = bare_sweep(tmp_path / "s", space=space, means=GRID, failures=LOST, sd=6.0, seed_sd=8.0)
     analysis = analyse(results)

@@ -129,7 +129,7 @@ def test_an_answer_that_no_extension_is_likely_to_decide_suggests_none(tmp_path)
 
 
 def test_the_sentence_names_the_event_of_its_probability(tmp_path):
-    """Values that diverged leave "does not matter" unsaid, and a winner is expected to beat the baseline."""
+    """Diverged values exclude "does not matter", and a winner is expected to beat the baseline."""
     step = summary(written(tmp_path / "a", "flat")).answer.step
     assert re.fullmatch(r"It would show whether rho matters with a chance of about \d\d%\.", step.sentence)
     means = {**FLAT, 0.01: 71.0}

@@ -234,7 +234,7 @@ def test_a_grid_with_a_diverged_corner_is_averaged_where_every_value_trained(tmp
 
 
 def test_a_knob_compared_at_a_single_value_of_another_has_a_note(tmp_path: Path) -> None:
-    """As of a knob that only one of two methods has, where the other method trained with each of its values."""
+    """As for a knob of one of two methods, where the other method trained with each of its values."""
     space = rho_space(scientific=(RHO, Knob("regularizer.eta", Grid((0.0, 0.5)), "eta")), published=())
     means = {(a, b): STEEP[a] for a, b in crossed(list(STEEP), [0.0, 0.5])}
     found = judged(tmp_path, space=space, means=means, failures=diverged("rho=1, eta=0.5"))
@@ -327,7 +327,7 @@ def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: 
 
 
 def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
-    """Two seeds that disagree: the t distribution of one degree of freedom knows no end, R@1 does."""
+    """Two seeds that disagree: a t distribution of one degree of freedom is unbounded, R@1 is not."""
     space = rho_space(scientific=(RHO, ETA), published=())
     means = {(a, b): 90.0 + a for a, b in crossed(list(STEEP), [0.0, 0.5])}
     results = write_sweep(tmp_path / "noisy", space=space, means=means, seeds=(0, 1), sd=6.0, histories=False)

@@ -1,4 +1,4 @@
-"""A printed table with ours beside it: the right cell for each number, and why the two cannot be compared."""
+"""A printed table beside ours: the matching cell of each number, and the reasons against a comparison."""
 
 import csv
 
@@ -17,7 +17,7 @@ SELECTED = {"data.split": "paper_test_selection"}
 
 
 def reproduced(folder, paper, number, dataset=None, metrics=None, **settings):
-    """The rows of a table whose sweep was never trained: the trial of cell i and seed s has 60 + i + s / 10."""
+    """Return the rows of a table of an untrained sweep: the trial of cell i and seed s has 60 + i + s / 10."""
     printed = printed_table(paper, number, dataset)
     request = Request(
         printed.space, printed.trained_on, seeds=3, arms=printed.arms or None, name="r", settings=settings

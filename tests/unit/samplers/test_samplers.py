@@ -1,4 +1,4 @@
-"""Samplers: pure functions of the step, balanced, covering, shared out over ranks without loss."""
+"""Samplers: pure functions of the step, balanced, complete, and divided over ranks without loss."""
 
 import numpy as np
 import pytest

@@ -163,7 +163,7 @@ def test_the_interval_of_well_separated_values_covers_and_excludes_zero():
 
 
 def test_unrelated_orders_rarely_exclude_zero():
-    """Where one sweep has no effect at all, no more than a tenth of the intervals exclude an agreement of 0."""
+    """If one sweep has no effect at all, at most a tenth of the intervals exclude a tau of 0."""
     generator = np.random.default_rng(2)
     excluded = 0
     for _ in range(150):

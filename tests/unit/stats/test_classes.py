@@ -11,7 +11,7 @@ from tune_dml.stats.verdicts.classes import _equal_classes, _mcnemar, _variance_
 
 
 def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, per=20):
-    """Hits of one cell minus those of another that is equally good for classes and seeds at large, and queries."""
+    """Return hits of one cell minus those of an equally good one, for random classes and seeds, and the queries."""
     level = rng.normal(0.5, 1.0, (sims, classes, 1))
     effect = class_sd * rng.normal(size=(sims, classes, 1)) + seed_sd * rng.normal(size=(sims, 1, seeds))
     effect = (effect + both_sd * rng.normal(size=(sims, classes, seeds))) / 2
@@ -104,7 +104,7 @@ def test_false_claims_stay_below_five_percent_where_those_per_query_and_per_clas
     )
     assert np.mean(wrong) <= 0.0613  # 5 % and two Monte Carlo errors
     if seed_sd:
-        assert np.mean(fixed) > 0.12  # the same networks: what it says of other seeds would be false
+        assert np.mean(fixed) > 0.12  # the same networks: claims about other seeds would be false
 
 
 def test_classes_that_differ_by_seed_are_allowed():

@@ -54,7 +54,7 @@ TRUTHS = [np.zeros(6), np.linspace(0, 4, 6), [0, 0, 0, 3, 0, 0], [0, 0, 0, 1.5, 
     ("decided", "off"), [(sensitivity_is_decided(1.0), 0.15), (best_is_known(), 0.15)], ids=["matters", "best"]
 )
 def test_the_promised_share_of_sweeps_decides(decided, off, loud):
-    """The largest of many gaps is flattered by luck: a chance by the pair that decides today promises too much."""
+    """The largest of many differences is biased upwards: a chance from the leading pair alone is too high."""
     promised, kept = [], []
     for seed in range(72):
         drawn = np.random.default_rng(seed).standard_normal((6, 5 + 4))
@@ -187,7 +187,7 @@ def test_without_noise_no_forecast_is_made():
 
 
 def test_a_lead_that_luck_explains_is_not_expected_to_hold():
-    """The winner of twenty equal cells leads by as much as a cell that truly does."""
+    """The winner of twenty equal cells leads by as much as a truly better cell."""
     values = noisy([0] * 20, 4, seed=2)
     winner = int(values[1:].mean(1).argmax()) + 1
     among_many = forecast_fresh_seeds(values, (winner, 0), (5,), scale=1.0).chance

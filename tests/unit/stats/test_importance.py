@@ -141,7 +141,7 @@ def test_too_few_cells_are_refused():
 
 
 def drawn(number, curve, cells=16, knobs=2):
-    """Places and means of a random search with noise 1."""
+    """Return positions and means of a random search with noise 1."""
     rng = np.random.default_rng(number)
     places = rng.random((cells, knobs))
     return places, curve(places) + rng.standard_normal(cells)
@@ -184,7 +184,7 @@ def test_the_differing_range_is_named_with_its_effect():
 
 
 def test_orders_with_the_same_difference_count_as_no_smaller():
-    """Of the 70 ways to give four of eight cells one name, two part the means as the given one does."""
+    """Of the 70 ways to give four of eight cells one name, two separate the means as the given one does."""
     names, means = np.eye(2)[[0] * 4 + [1] * 4], np.array([0.1] * 4 + [0.7] * 4)
     assert judge_search_effect(names, np.zeros((8, 0)), means).p_value == pytest.approx(2 / 70, abs=0.01)
 

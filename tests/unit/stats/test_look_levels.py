@@ -68,7 +68,7 @@ def test_a_look_at_added_cells_spends_only_its_own_share() -> None:
 
 @pytest.mark.parametrize("planned", [2, 3, 5, 10])
 def test_the_second_look_keeps_a_usable_level(planned: int) -> None:
-    """Planned seeds looked at once, then extended as far as the next two looks: 98.5 % intervals at the widest."""
+    """One look at the planned seeds, then extensions for two more looks: intervals of at most 98.5 %."""
     for seeds in (planned + 1, next_look(planned), next_look(next_look(planned))):
         if seeds <= planned * 5 / 3:
             assert level_left([planned, seeds], planned=planned) >= 0.0153

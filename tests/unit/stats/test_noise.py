@@ -216,7 +216,7 @@ def test_equal_cells_that_were_chosen_early_are_told_apart_in_less_than_a_twenti
         pairs, base = all_pairs(kept, level), against(kept, 0, level)
         return float(np.mean((pairs.low > 0).any((1, 2)) | (base.low > 0).any(1) | (base.high < 0).any(1)))
 
-    assert claimed(0.05) > 0.08  # they would be, oftener, as if nothing had been chosen
+    assert claimed(0.05) > 0.08  # more often if the selection were ignored
     assert claimed(0.05 * 2 / 18) < 0.05
 
 

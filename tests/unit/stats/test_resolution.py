@@ -1,4 +1,4 @@
-"""Few queries: seeds that come out equal show no certainty, in any verdict."""
+"""Few queries: equal seeds are no certainty, in any verdict."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ STEP = 12.5
 
 
 def few(*levels: float, seeds: int = 3, resolution: float = STEP) -> SeedTable:
-    """Values that every seed gave alike, in steps."""
+    """Return values in steps, equal under every seed."""
     values = STEP * np.repeat(np.array(levels)[:, None], seeds, axis=1)
     return SeedTable(tuple("abcdefghi"[: len(levels)]), tuple(range(seeds)), values, resolution=resolution)
 
@@ -112,7 +112,7 @@ def _grid(table: SeedTable) -> np.ndarray:
 
 
 def _averaged(table: SeedTable) -> IsolatedKnob:
-    """The rows as averages over two values of another knob, which changes nothing."""
+    """Return the rows as averages over two values of another knob, which changes nothing."""
     rows = list(zip(table.labels, table.values.tolist(), strict=True))
     points = [KnobPoint(label, other, (), dict(enumerate(row))) for other in (0, 1) for label, row in rows]
     labels = {label: label for label in table.labels}
@@ -160,7 +160,7 @@ CERTAIN: dict[str, Callable[[SeedTable], bool]] = {
 
 @pytest.mark.parametrize("verdict", CERTAIN)
 def test_every_verdict_knows_the_resolution(verdict: str) -> None:
-    """Three seeds that all gave the same: certain of numbers that are as good as continuous, never of eight queries."""
+    """Three equal seeds: certain for a nearly continuous metric, never for eight queries."""
     assert CERTAIN[verdict](few(*HILL, resolution=0.0)) != CERTAIN[verdict](few(*HILL))
 
 

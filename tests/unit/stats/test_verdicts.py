@@ -223,7 +223,7 @@ def test_an_order_has_the_largest_deviation_of_the_paper_for_each_pair() -> None
 
 @pytest.mark.parametrize("truths", ["alike", "flat paper", "flat ours", "both flat"])
 def test_the_paper_is_contradicted_by_chance_in_at_most_five_sweeps_of_a_hundred(truths: str) -> None:
-    """The papers' noise is in each comparison: without it, most sweeps contradict a paper that found no difference."""
+    """Each comparison includes the paper's noise: without it, most sweeps contradict a paper without a difference."""
     random, sweeps = np.random.default_rng(4), 500
     curve = np.linspace(0, 1.6, 5)
     ours = curve * (truths in {"alike", "flat paper"})

@@ -1,4 +1,4 @@
-"""A cell's run between the sweep's and its trials': the curve, with the report's own numbers."""
+"""Runs of cells, between those of the sweep and of trials: the curve, with the report's numbers."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ from tune_dml.tracking.tracker import Tracker
 
 @pytest.fixture
 def curve(tmp_path, uri):
-    """A sweep of the momentum with its judgement, and a new process's tracker of it."""
+    """A judged sweep of the momentum, and a new process's tracker of it."""
     failures = {("rho=0.9", 1): ("diverged", "loss is not finite")}
     few = {rho: STEEP[rho] for rho in (0.01, 0.1, 0.9)}
     results = write_sweep(tmp_path / "sweeps" / "demo", means=few, failures=failures, evidence=False)
@@ -128,7 +128,7 @@ def test_replays_add_no_point_to_the_curve(curve, uri):
 
 @pytest.mark.slow
 def test_an_older_versions_trials_are_moved_below_their_cells(curve, uri):
-    """It had them right under the sweep, with less tags; their points stay as they are."""
+    """They were directly under the sweep, with fewer tags; their points stay."""
     _, _, tracker = curve
     tracker().stop()
     seen = StoredRuns(uri, "demo")

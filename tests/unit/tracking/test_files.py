@@ -46,7 +46,7 @@ def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     extra = tmp_path / "table.csv"
     extra.write_text("x")
     assert tracker().attach([folder, extra], "report") is None
-    assert mlflow_has().parents[0].info.status == "FINISHED"  # nobody else tells this store of the sweep
+    assert mlflow_has().parents[0].info.status == "FINISHED"  # nothing else writes the sweep to this store
     (folder / "figures" / "two.svg").unlink()
     (folder / "index.html").write_text("new")
     assert tracker().attach([folder], "report") is None
@@ -70,7 +70,7 @@ def test_files_of_trials_are_stored_once_after_replays(driver, tracker, mlflow_h
     for trial in (first, second, going):
         driver.leave(trial, evidence="{}", sheet=f"picture of {trial.key}")
     driver.run(first, second, third)
-    driver.started(going)  # what it has left so far is not its last word
+    driver.started(going)  # its files so far are not final
     expected = {
         trial.key: {"evidence/evidence.json": "{}", "evidence/sheet.jpg": f"picture of {trial.key}"}
         for trial in (first, second)
@@ -126,7 +126,7 @@ def test_metrics_do_not_wait_for_files(driver, tracker, mlflow_has, monkeypatch)
     report = one.sync()
     assert report.error == "the bucket is away"
     assert report.waiting == 2
-    assert one.sync().error is None  # not asked again before the last word
+    assert one.sync().error is None  # not computed again before the end
     assert len(asked) == 1
     assert one.stop().error == "the bucket is away"
     assert len(asked) == 1 + _LAST_ATTEMPTS

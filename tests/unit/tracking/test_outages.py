@@ -161,7 +161,7 @@ def test_a_new_database_is_created_without_output(tmp_path, driver, tracker, cap
 
 @pytest.mark.slow
 def test_a_database_that_mlflow_cannot_create_is_reported_in_one_line(tmp_path, driver, tracker, capfd, monkeypatch):
-    """Its SQL holds the working directory, quotes and all."""
+    """Its SQL contains the working directory, including quotes."""
     (tmp_path / "a 'b\" c").mkdir()
     monkeypatch.chdir(tmp_path / "a 'b\" c")
     driver.run(driver.trials[0])

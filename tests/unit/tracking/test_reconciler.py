@@ -13,7 +13,7 @@ from tune_dml.tracking.tracker import Tracker
 
 @pytest.fixture
 def store(driver, tracker, uri):
-    """The runs of a finished sweep, one of which has no finite numbers, and MLflow's client to edit them with."""
+    """The runs of a finished sweep, one without finite numbers, and MLflow's client to edit them."""
     driver.started(driver.trials[0])
     driver.row(driver.trials[0], 1, **{"train/loss": math.nan, "train/top": math.inf, "train/low": -math.inf})
     driver.run(*driver.trials)
@@ -24,7 +24,7 @@ def store(driver, tracker, uri):
 
 @pytest.fixture
 def edited(store, driver):
-    """The id of the run of the first trial, to be edited."""
+    """The id of the run of the first trial, which tests edit."""
     return store.by_key[driver.trials[0].key].info.run_id
 
 
@@ -77,7 +77,7 @@ def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
 
 @pytest.mark.slow
 def test_metrics_of_an_earlier_attempt_are_expected(store, driver, tracker, edited):
-    """It failed where it had a figure that no row has, and finished on a second try."""
+    """The attempt failed with a metric that no row has, and a second one finished."""
     trial = driver.trials[0]
     driver.ended(trial, "failed", reason="a disk is full", step=2, metrics={"val/late": 5.0})
     assert tracker().stop().error is None

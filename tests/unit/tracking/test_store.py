@@ -26,7 +26,7 @@ def _clean(monkeypatch):
 
 @pytest.fixture
 def serve():
-    """A server on the loopback that always gives one answer; the headers it was sent stay in `serve.seen`."""
+    """Return a function that starts a loopback server with one answer; request headers are in `serve.seen`."""
     servers = []
 
     def start(status, body):
@@ -187,7 +187,7 @@ def test_a_path_that_sqlite_does_not_take_is_refused(tmp_path, length):
 
 
 def test_a_removed_working_directory_does_not_hide_the_command(tmp_path, monkeypatch):
-    """As of a sweep whose storage and store lie elsewhere: it ended without its table."""
+    """As in a sweep with storage and store elsewhere: it ended without its table."""
     monkeypatch.setenv("PATH", "")
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -1,4 +1,4 @@
-"""Everything reaches MLflow once: replays, deaths between two requests, lost answers, runs deleted by hand."""
+"""Everything reaches MLflow once: after replays, kills between two requests, lost answers and deleted runs."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def test_replays_change_nothing(driver, tracker, mlflow_has):
 def test_killed_drivers_do_not_repeat_the_progress_of_the_sweep(driver, tracker, mlflow_has):
     for trial in driver.trials:
         driver.run(trial)
-        tracker().sync()  # each is a new process: the one before died without a word
+        tracker().sync()  # each is a new process: the previous one was killed
         tracker().sync()
     stored = mlflow_has()
     (parent,) = stored.parents
@@ -60,7 +60,7 @@ def test_a_sync_killed_after_any_request_completes_once(driver, tracker, mlflow_
     make = runs.open_client
 
     class Dying:
-        """A client whose process dies after a number of writes that arrived."""
+        """A client whose process dies after a number of completed writes."""
 
         def __init__(self, client):
             self._client = client
@@ -185,7 +185,7 @@ def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["the sweep's alone", "all"])
 def test_a_sweep_s_run_that_was_deleted_is_restored_and_nothing_is_there_twice(driver, tracker, mlflow_has, level):
-    """Those below it were made a second time, beside the first."""
+    """Formerly the runs below it were created a second time."""
     driver.run(*driver.trials)
     tracker().stop()
     seen = mlflow_has()
