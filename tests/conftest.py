@@ -62,11 +62,11 @@ def pytest_xdist_make_scheduler(config, log):
     """With several processes, run tests that share a resource in one of them."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByGroup(LoadScopeScheduling):
+    class GroupScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             return shared(nodeid)
 
-    return ByGroup(config, log)
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from helpers.sweeps import Running, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, outcome, sweep_file, table
 from helpers.toys import write_sweep
 
 from trainables import files
@@ -123,7 +123,7 @@ def undisturbed(tmp_path_factory, cache_dir):
 def begin(place, cache_dir, verb="sweep", says_in=None):
     words = [verb, sweep_file() if verb == "sweep" else "toy", "--cache-dir", cache_dir]
     words += ["--name", "toy"] if verb == "sweep" else []
-    return Running(words, place / "sweeps" / "toy", says_in=says_in)
+    return SweepProcess(words, place / "sweeps" / "toy", says_in=says_in)
 
 
 def fill(disk):
@@ -185,7 +185,7 @@ def test_a_removed_working_directory_does_not_affect_table_and_report(
     monkeypatch.chdir(desk)
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", tmp_path / "sweeps"]
     words += ["--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db"]
-    sweep = Running(words, tmp_path / "sweeps" / "toy")
+    sweep = SweepProcess(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(sweep.in_the_middle)
     shutil.rmtree(desk)
     monkeypatch.chdir(tmp_path)  # this process reads MLflow's store, the sweep's own stays without a folder
@@ -218,13 +218,13 @@ def test_a_sweep_waits_for_storage_that_disappears(tmp_path, undisturbed, found,
 def test_read_only_storage_is_refused_before_the_start(small_disk, tmp_path, undisturbed, found, cache_dir):
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", small_disk / "sweeps"]
-    refused = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
+    refused = SweepProcess(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
     assert refused.end() == 1
     assert "Traceback" not in refused.read_output()
     assert "--storage" in refused.read_output()
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     since = time.time()
-    again = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
+    again = SweepProcess(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
     assert again.end() == 0, again.read_output()
     assert table(again.folder) == undisturbed
     found("read-only storage: refused before anything begins; then mounted for writing", outcome(again.folder, since))

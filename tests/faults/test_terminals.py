@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers.clusters import children_of
-from helpers.sweeps import COMMAND, Running, outcome, sweep_file, table
+from helpers.sweeps import COMMAND, SweepProcess, outcome, sweep_file, table
 
 from tune_dml.record.ledger import read_events
 
@@ -27,7 +27,7 @@ def words(cache_dir):
 @pytest.fixture
 def quiet(words, tmp_path):
     """Return the table of a sweep with normal output."""
-    run = Running([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet")
+    run = SweepProcess([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet")
     assert run.end() == 0, run.read_output()
     return table(run.folder)
 
@@ -116,7 +116,7 @@ def test_a_closed_terminal_ends_the_sweep_cleanly(words, quiet, found, cache_dir
     os.close(terminal)
     since = time.time()
     assert sweep.wait(timeout=60) > 0  # not by the signal; its messages have no reader
-    again = Running(["resume", "toy", "--cache-dir", cache_dir], folder)
+    again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], folder)
     assert again.end() == 0, again.read_output()
     assert table(folder) == quiet
     found("its terminal is closed; then resume", outcome(folder, since))

@@ -33,7 +33,7 @@ fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {steps}, t
 
 
 @dataclass
-class Running:
+class SweepProcess:
     """Running process of `tune-dml WORDS`."""
 
     words: list[str]

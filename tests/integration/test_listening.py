@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import ray
 from helpers.clusters import children_of
-from helpers.sweeps import Running, sweep_file
+from helpers.sweeps import SweepProcess, sweep_file
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 """127.0.0.1, ::1 and the first as an address of the second kind, as the kernel writes them."""
@@ -45,7 +45,7 @@ def test_a_ray_of_this_machine_listens_on_loopback_alone():
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_workers_of_a_trial_listen_on_loopback_alone(workers, cache_dir):
     words = ["sweep", sweep_file((0.1, 0.9)), "--name", "heard", "--engine", "train", "--workers", workers]
-    sweep = Running([*words, "--cache-dir", cache_dir], Path.cwd() / "sweeps" / "heard")
+    sweep = SweepProcess([*words, "--cache-dir", cache_dir], Path.cwd() / "sweeps" / "heard")
     addresses = set()
 
     def has_ended():

@@ -173,7 +173,7 @@ def test_a_trial_waits_until_its_workers_fit(tmp_path):
 
 
 @ray.remote(num_cpus=0)
-class Asking:
+class PlacementRequester:
     """Request a placement group, as the controller of a Ray Train run does."""
 
     def ask(self):
@@ -185,7 +185,7 @@ class Asking:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_placement_groups_requested_by_a_dead_process_are_removed():
-    lives, dies = Asking.remote(), Asking.remote()
+    lives, dies = PlacementRequester.remote(), PlacementRequester.remote()
     places = {each: ray.get(each.ask.remote()) for each in (lives, dies)}
     ours = ray.util.placement_group([{"CPU": 0.01}])
     ray.get(ours.ready())

@@ -102,7 +102,7 @@ def test_values_of_the_command_line_are_parsed(text, value):
     assert parse_value(text) == value
 
 
-class KeepingHead(LinearHead):
+class HeadWithExponent(LinearHead):
     """A head with a knob of the same name as the exponent of the pooling `gem`."""
 
     def __init__(self, in_features, embedding_dim, *, p: Annotated[float, Field(gt=0, lt=1)] = 0.5):
@@ -112,7 +112,7 @@ class KeepingHead(LinearHead):
 
 @pytest.fixture
 def shared_name(monkeypatch):
-    monkeypatch.setitem(HEADS, "keeping", KeepingHead)
+    monkeypatch.setitem(HEADS, "keeping", HeadWithExponent)
     return {"model.pooling": "gem", "model.head": "keeping"}
 
 

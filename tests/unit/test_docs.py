@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from helpers.commands import whole_command
-from helpers.programs import Ran
+from helpers.programs import ProgramRun
 
 from trainables.losses import LOSSES
 from trainables.regularizers import REGULARIZERS
@@ -251,7 +251,7 @@ KNOBS = {
 @pytest.mark.parametrize("title", KNOBS)
 def test_a_script_of_the_docs_trains(title, tmp_path):
     metric = "val/precision_at_1" if "metric-learning" in title else "val/accuracy"
-    ran = Ran(tmp_path, SCRIPTS[title], metric, KNOBS[title])
+    ran = ProgramRun(tmp_path, SCRIPTS[title], metric, KNOBS[title])
     assert ran.end.status == "finished", ran.end
     assert 0.6 < ran.end.metrics[metric] <= 1
     (tmp_path / "alone.py").write_text(SCRIPTS[title])

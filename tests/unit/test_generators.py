@@ -13,7 +13,7 @@ from trainables.losses import LOSSES, Loss
 SMALL = {**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16, "loss.name": "drawing"}
 
 
-class Drawing(Loss):
+class RandomLoss(Loss):
     """A cosine loss times random numbers, like reference code that samples its negatives by numpy."""
 
     name, citation, section = "drawing", "nobody", "1"
@@ -26,7 +26,7 @@ class Drawing(Loss):
 
 @pytest.fixture(autouse=True)
 def drawing(monkeypatch):
-    monkeypatch.setitem(LOSSES.data, "drawing", Drawing)
+    monkeypatch.setitem(LOSSES.data, "drawing", RandomLoss)
 
 
 @pytest.mark.slow

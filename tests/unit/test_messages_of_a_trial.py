@@ -90,11 +90,11 @@ def test_a_method_that_exits_its_process_fails_its_trial(monkeypatch, tmp_path):
         trials.run_trial(settings, context, None)
 
 
-class Own(BaseException):
+class UncatchableError(BaseException):
     """An exception of a method that derives from BaseException."""
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, Own])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, UncatchableError])
 def test_any_exception_of_a_method_fails_its_trial(monkeypatch, tmp_path, error):
     """Ray treats KeyboardInterrupt as a cancelled task, so the trial was retried as lost."""
 

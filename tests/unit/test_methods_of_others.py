@@ -27,7 +27,7 @@ from tune_dml.planning.request import Request
 GROUP = "tune_dml.losses"
 
 
-class Whole(Loss):
+class SquaredLength(Loss):
     """Return the squared length of its input, changed by `like`."""
 
     name, citation, section = "whole", "nobody", "1"
@@ -42,23 +42,23 @@ class Whole(Loss):
         return mistakes[self.like]
 
 
-class Nameless(TripletLoss):
+class NamelessLoss(TripletLoss):
     """A subclass of a loss without a name of its own."""
 
 
-class Unfinished(Loss):
+class ValuelessLoss(Loss):
     """A loss without `value`."""
 
     name, citation, section = "unfinished", "nobody", "1"
 
 
-class Taken(Whole):
+class DuplicateName(SquaredLength):
     """A loss with the name of another one."""
 
     name = "triplet"
 
 
-class TuneScheduler(Whole):
+class PositionalKnobs(SquaredLength):
     """A loss whose knobs are positional."""
 
     name = "in_order"
@@ -67,7 +67,7 @@ class TuneScheduler(Whole):
         super().__init__()
 
 
-class OfNowhere(Whole):
+class UndefinedType(SquaredLength):
     """A class with an undefined type annotation."""
 
     name = "of_nowhere"
@@ -76,7 +76,7 @@ class OfNowhere(Whole):
         super().__init__()
 
 
-class Hidden(Whole):
+class KnobCalledName(SquaredLength):
     """A loss with a knob called `name`, like the setting that chooses the loss."""
 
     name = "hidden"
@@ -98,8 +98,8 @@ def losses(monkeypatch, *named):
 
 
 def test_a_class_of_another_package_is_found(monkeypatch):
-    registry = losses(monkeypatch, "Whole")
-    assert registry["whole"] is Whole
+    registry = losses(monkeypatch, "SquaredLength")
+    assert registry["whole"] is SquaredLength
     assert "triplet" in registry
 
 
@@ -107,9 +107,9 @@ def test_a_class_of_another_package_is_found(monkeypatch):
     ("named", "text"),
     [
         ("function", "must name a class derived from trainables.losses.base.Loss"),
-        ("Nameless", "must name a class with its own attribute `name`"),
-        ("Unfinished", "must name a class that implements value"),
-        ("Taken", "a method's name must be unique, trainables.losses.triplet.TripletLoss has it already"),
+        ("NamelessLoss", "must name a class with its own attribute `name`"),
+        ("ValuelessLoss", "must name a class that implements value"),
+        ("DuplicateName", "a method's name must be unique, trainables.losses.triplet.TripletLoss has it already"),
         ("Nowhere", 'must be importable, but got "AttributeError'),
         ("no_such_package:Loss", 'must be importable, but got "ModuleNotFoundError'),
     ],
@@ -129,43 +129,45 @@ def test_a_module_that_exits_on_import_ends_no_command(monkeypatch, tmp_path):
 
 def test_every_entry_point_that_cannot_be_imported_is_named(monkeypatch):
     with pytest.raises(ConfigError) as error:
-        len(losses(monkeypatch, "no_such_package:Loss", "Whole", "Nowhere"))
+        len(losses(monkeypatch, "no_such_package:Loss", "SquaredLength", "Nowhere"))
     assert [problem.place for problem in error.value.problems] == [f"entry point {GROUP}.0", f"entry point {GROUP}.2"]
 
 
 def test_wrongly_declared_knobs_are_named():
     with pytest.raises(ConfigError) as error:
-        methods.parameters_of(TuneScheduler)
+        methods.parameters_of(PositionalKnobs)
     assert [(p.rule, p.value) for p in error.value.problems] == [
         ("knobs must be keyword-only", "margin"),
         ("a knob must have a type", "scale"),
     ]
     with pytest.raises(ConfigError, match="the types of its knobs must resolve, but got \"name 'Nowhere'"):
-        methods.parameters_of(OfNowhere)
+        methods.parameters_of(UndefinedType)
 
 
 def test_a_knob_with_the_name_of_a_setting_is_refused():
-    known = {**registries._registries(), "loss": {"hidden": Hidden}}
+    known = {**registries._registries(), "loss": {"hidden": KnobCalledName}}
     (problem,) = registries._clashes(known)
     assert (problem.rule, problem.value) == ("a knob must not be called like the setting loss.name", "name")
 
 
 @pytest.mark.parametrize("like", [1, 2, 4, 5, 6])
 def test_a_value_that_is_not_a_scalar_is_named(like):
-    with pytest.raises(ConfigError, match="value of the loss Whole: must be a float tensor of shape \\(\\), but got"):
-        Whole(like=like)(torch.ones(4, 3, requires_grad=True), torch.arange(4))
+    with pytest.raises(
+        ConfigError, match="value of the loss SquaredLength: must be a float tensor of shape \\(\\), but got"
+    ):
+        SquaredLength(like=like)(torch.ones(4, 3, requires_grad=True), torch.arange(4))
 
 
 def test_a_value_without_required_gradient_is_named():
     embeddings = torch.ones(4, 3, requires_grad=True)
     with pytest.raises(ConfigError, match="must have a gradient for the embeddings"):
-        Whole(like=3)(embeddings, torch.arange(4))
-    assert Whole(like=3)(embeddings.detach(), torch.arange(4)) == 1
+        SquaredLength(like=3)(embeddings, torch.arange(4))
+    assert SquaredLength(like=3)(embeddings.detach(), torch.arange(4)) == 1
     with torch.no_grad():
-        assert Whole()(embeddings, torch.arange(4)) == 1
+        assert SquaredLength()(embeddings, torch.arange(4)) == 1
 
 
-class OfItsOwn(Loss):
+class ProxiesOnlyLoss(Loss):
     """A loss that trains only its proxies: embeddings are normalised without gradient."""
 
     name, citation, section = "of_its_own", "nobody", "1"
@@ -184,15 +186,17 @@ class OfItsOwn(Loss):
 def test_a_loss_that_trains_only_its_parameters_is_named():
     leaf, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
     for embeddings in (leaf, leaf * 2, (leaf * 2).half()):
-        with pytest.raises(ConfigError, match="OfItsOwn: must have a gradient for the embeddings, not for parameters"):
-            OfItsOwn()(embeddings, labels)
-        OfItsOwn(like=1)(embeddings, labels).backward()
-    OfItsOwn()(leaf.detach(), labels)
+        with pytest.raises(
+            ConfigError, match="ProxiesOnlyLoss: must have a gradient for the embeddings, not for parameters"
+        ):
+            ProxiesOnlyLoss()(embeddings, labels)
+        ProxiesOnlyLoss(like=1)(embeddings, labels).backward()
+    ProxiesOnlyLoss()(leaf.detach(), labels)
     with torch.no_grad():
-        OfItsOwn()(leaf, labels)
+        ProxiesOnlyLoss()(leaf, labels)
 
 
-class Hides(OfItsOwn):
+class UnregisteredProxies(ProxiesOnlyLoss):
     """Holds proxies unknown to the optimizer, or a scale that no checkpoint stores."""
 
     name = "hides"
@@ -215,24 +219,24 @@ class Hides(OfItsOwn):
 @pytest.mark.parametrize(("like", "got"), [(1, [(2, 3), (2, 3)]), (2, [()]), (3, [(2, 3)])])
 def test_unregistered_parameters_of_a_loss_are_named(like, got):
     embeddings, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
-    with pytest.raises(ConfigError, match="Hides: a loss's parameters must be registered") as error:
-        Hides(like)(embeddings * 2, labels)
+    with pytest.raises(ConfigError, match="UnregisteredProxies: a loss's parameters must be registered") as error:
+        UnregisteredProxies(like)(embeddings * 2, labels)
     assert error.value.problems[0].value == got
-    Hides()(embeddings * 2, labels).backward()
+    UnregisteredProxies()(embeddings * 2, labels).backward()
 
 
 def test_a_regularizer_with_parameters_is_refused(monkeypatch):
-    class Learns(Penalty):
+    class LearningPenalty(LengthPenalty):
         def __init__(self):
             super().__init__()
             self.target = torch.nn.Parameter(torch.ones(()))
 
-    monkeypatch.setitem(REGULARIZERS.data, "learns", Learns)
-    with pytest.raises(ConfigError, match=r"regularizer Learns: must have no parameters.* 'target'"):
+    monkeypatch.setitem(REGULARIZERS.data, "learns", LearningPenalty)
+    with pytest.raises(ConfigError, match=r"regularizer LearningPenalty: must have no parameters.* 'target'"):
         build_regularizer("learns")
 
 
-class Careless(Loss):
+class InPlaceLoss(Loss):
     """Normalise its input in place, unseen by autograd: a regularizer would see lengths of 1."""
 
     name, citation, section = "careless", "nobody", "1"
@@ -245,11 +249,11 @@ class Careless(Loss):
 
 def test_a_loss_that_modifies_its_embeddings_is_named():
     leaf = torch.ones(4, 3, requires_grad=True)
-    with pytest.raises(ConfigError, match="value of the loss Careless: must not change its inputs in place"):
-        Careless()(leaf * 2, torch.arange(4))
+    with pytest.raises(ConfigError, match="value of the loss InPlaceLoss: must not change its inputs in place"):
+        InPlaceLoss()(leaf * 2, torch.arange(4))
 
 
-class Penalty(Regularizer):
+class LengthPenalty(Regularizer):
     """Return the mean length, changed by `like`."""
 
     name, citation, section = "penalty", "nobody", "1"
@@ -270,9 +274,9 @@ class Penalty(Regularizer):
 )
 def test_a_regularizer_is_checked_like_a_loss(like, rule):
     embeddings = torch.ones(4, 3, requires_grad=True)
-    assert Penalty()(embeddings).item() == pytest.approx(3**0.5)
-    with pytest.raises(ConfigError, match=f"value of the regularizer Penalty: {rule}"):
-        Penalty(like)(embeddings)
+    assert LengthPenalty()(embeddings).item() == pytest.approx(3**0.5)
+    with pytest.raises(ConfigError, match=f"value of the regularizer LengthPenalty: {rule}"):
+        LengthPenalty(like)(embeddings)
 
 
 def test_a_diagnostic_must_be_a_single_number():
@@ -300,14 +304,14 @@ def test_a_sampler_without_steps_is_refused(monkeypatch):
 )
 def test_trials_with_third_party_code_are_known(monkeypatch, registry, settings):
     """Their process runs no further trial."""
-    monkeypatch.setitem(registry.data, "whole", Whole)
-    assert registries.foreign_packages(settings) == {Whole.__module__.partition(".")[0]}
+    monkeypatch.setitem(registry.data, "whole", SquaredLength)
+    assert registries.foreign_packages(settings) == {SquaredLength.__module__.partition(".")[0]}
     assert not registries.foreign_packages({"loss.name": "proxy_anchor", "regularizer.name": "sec"})
     assert not registries.foreign_packages({})
 
 
 def test_a_data_set_of_another_package_is_decoded_before_anything_trains(monkeypatch):
-    monkeypatch.setitem(DATASETS.data, "whole", Whole)
+    monkeypatch.setitem(DATASETS.data, "whole", SquaredLength)
     assert not registries.foreign_packages({"data.name": "whole"})
 
 
@@ -334,7 +338,7 @@ def test_every_package_is_imported_before_a_trial_begins():
     assert "m_per_class" in done.stdout
 
 
-class Flat(SmallConv):
+class PoolingBackbone(SmallConv):
     """A backbone that pools by itself."""
 
     name = "flat"
@@ -343,7 +347,7 @@ class Flat(SmallConv):
         return super().forward(images).mean((2, 3))
 
 
-class Wider(SmallConv):
+class WrongChannels(SmallConv):
     """A backbone that declares more channels than it has."""
 
     name = "wider"
@@ -353,7 +357,7 @@ class Wider(SmallConv):
         self.out_channels += 1
 
 
-class Uncounted(SmallConv):
+class UndeclaredChannels(SmallConv):
     """A backbone without a declared number of channels."""
 
     name = "uncounted"
@@ -366,9 +370,12 @@ class Uncounted(SmallConv):
 @pytest.mark.parametrize(
     ("backbone", "said"),
     [
-        (Flat, "feature map of the backbone flat: must be \\(B, out_channels, h, w\\).* 64, but got \\(2, 64\\)"),
-        (Wider, "feature map of the backbone wider: .* its out_channels is 65, but got \\(2, 64, 2, 2\\)"),
-        (Uncounted, "backbone uncounted: its constructor must set out_channels"),
+        (
+            PoolingBackbone,
+            "feature map of the backbone flat: must be \\(B, out_channels, h, w\\).* 64, but got \\(2, 64\\)",
+        ),
+        (WrongChannels, "feature map of the backbone wider: .* its out_channels is 65, but got \\(2, 64, 2, 2\\)"),
+        (UndeclaredChannels, "backbone uncounted: its constructor must set out_channels"),
     ],
 )
 def test_a_backbone_must_return_its_declared_map(monkeypatch, backbone, said):
@@ -386,11 +393,11 @@ def test_rules_of_knobs_are_shown_as_intervals():
 @pytest.mark.parametrize(("like", "said"), [(0, None), (2, "got 'NoneType'"), (7, None)])
 def test_errors_of_every_trial_are_reported_before_the_first(monkeypatch, cache_dir, like, said):
     """A loss that fails here (7: an invalid value) may fail only on this machine."""
-    monkeypatch.setitem(LOSSES.data, "whole", Whole)
+    monkeypatch.setitem(LOSSES.data, "whole", SquaredLength)
     quick = {"loss.name": "whole", "loss.like": like, "training.steps": 2, "training.eval_every": 1}
     request = Request("sec_rho", dataset="digits", seeds=1, settings=quick, name="w")
     if said is None:
         prepare(request, cache_dir=cache_dir)
         return
-    with pytest.raises(ConfigError, match=f"value of the loss Whole: must be a float tensor.*{said}"):
+    with pytest.raises(ConfigError, match=f"value of the loss SquaredLength: must be a float tensor.*{said}"):
         prepare(request, cache_dir=cache_dir)

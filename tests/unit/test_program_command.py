@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers.programs import Ran
+from helpers.programs import ProgramRun
 
 from tune_dml.planning.files.program_space import command_request
 from tune_dml.planning.request import OwnCommand, Request
@@ -110,4 +110,4 @@ class TestTheCommand:
         (tmp_path / "run.sh").write_text("#!/bin/sh\necho '{\"val/accuracy\": 0.5}' > $TUNE_DML_RESULTS\n")
         (tmp_path / "run.sh").chmod(0o755)
         assert Program(("./run.sh", "{lr}"), str(tmp_path)).problems(["lr"], "--command") == []
-        assert Ran(tmp_path, "", command=("./run.sh",)).end.metrics == {"val/accuracy": 0.5}
+        assert ProgramRun(tmp_path, "", command=("./run.sh",)).end.metrics == {"val/accuracy": 0.5}

@@ -154,7 +154,7 @@ def test_errors_on_another_node_name_that_node(tmp_path, monkeypatch, host, said
 
 
 @dataclass(eq=False)
-class Room:
+class FakePlacementGroup:
     """A placement group as its manager sees it."""
 
     state: str | None = "CREATED"
@@ -164,13 +164,13 @@ class Room:
 
 
 @dataclass(eq=False)
-class Wish:
+class ResourceRequest:
     """A resource request."""
 
     made: list = field(default_factory=list)
 
     def to_placement_group(self):
-        self.made.append(Room())
+        self.made.append(FakePlacementGroup())
         return self.made[-1]
 
 
@@ -192,7 +192,7 @@ def acquired(manager, wish):
 
 
 def test_resources_of_a_lost_process_are_reused_at_once(given_back):
-    manager, wish = PlacementManager(), Wish()
+    manager, wish = PlacementManager(), ResourceRequest()
     first = acquired(manager, wish)
     manager.free_resources(first)
     manager.request_resources(wish)
@@ -202,7 +202,7 @@ def test_resources_of_a_lost_process_are_reused_at_once(given_back):
 
 
 def test_unclaimed_placement_groups_are_removed_before_the_next_wait(given_back):
-    manager, wish = PlacementManager(), Wish()
+    manager, wish = PlacementManager(), ResourceRequest()
     kept, left = acquired(manager, wish), acquired(manager, wish)
     manager.free_resources(left)
     manager.get_resource_futures()
@@ -212,7 +212,7 @@ def test_unclaimed_placement_groups_are_removed_before_the_next_wait(given_back)
 
 @pytest.mark.parametrize("state", ["RESCHEDULING", "REMOVED", None])
 def test_the_placement_group_of_a_lost_node_is_replaced(given_back, state):
-    manager, wish = PlacementManager(), Wish()
+    manager, wish = PlacementManager(), ResourceRequest()
     lost = acquired(manager, wish)
     manager.free_resources(lost)
     lost.placement_group.state = state
@@ -223,7 +223,7 @@ def test_the_placement_group_of_a_lost_node_is_replaced(given_back, state):
 
 def test_the_placement_group_of_a_hanging_process_is_removed_at_once(given_back):
     """Ray ends such a process only with its placement group."""
-    manager, wish = PlacementManager(keeps=lambda: False), Wish()
+    manager, wish = PlacementManager(keeps=lambda: False), ResourceRequest()
     for _ in range(2):
         left = acquired(manager, wish)
         manager.free_resources(left)
@@ -232,7 +232,7 @@ def test_the_placement_group_of_a_hanging_process_is_removed_at_once(given_back)
 
 
 def test_other_resources_get_a_new_placement_group(given_back):
-    manager, wish, other = PlacementManager(), Wish(), Wish()
+    manager, wish, other = PlacementManager(), ResourceRequest(), ResourceRequest()
     left = acquired(manager, wish)
     manager.free_resources(left)
     manager.request_resources(other)
@@ -241,7 +241,7 @@ def test_other_resources_get_a_new_placement_group(given_back):
 
 
 def test_requests_can_be_cancelled_and_clear_removes_the_rest(given_back):
-    manager, wish = PlacementManager(), Wish()
+    manager, wish = PlacementManager(), ResourceRequest()
     first = acquired(manager, wish)
     manager.free_resources(first)
     manager.request_resources(wish)

@@ -127,7 +127,7 @@ def test_a_failed_ray_start_names_resource_limits(limits):
     )
 
 
-class Torn:
+class InterruptedDeletion:
     """An object during whose deletion Ctrl-C arrives."""
 
     def __del__(self):
@@ -154,7 +154,7 @@ def test_ctrl_c_during_object_deletion_is_handled(monkeypatch):
     before = sys.unraisablehook
 
     def tear_down():
-        Torn()
+        InterruptedDeletion()
         threading.Event().wait(30)
 
     since = time.monotonic()

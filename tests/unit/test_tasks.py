@@ -155,7 +155,7 @@ def test_describing_a_task_reads_and_builds_nothing(name, monkeypatch):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewShots(RetrievalTask):
+class FewShotTask(RetrievalTask):
     """A third-party task with a knob."""
 
     name = "few_shots"
@@ -163,7 +163,7 @@ class FewShots(RetrievalTask):
 
 
 def test_a_third_party_task_has_typed_knobs(monkeypatch):
-    monkeypatch.setitem(KNOWN, "few_shots", FewShots)
+    monkeypatch.setitem(KNOWN, "few_shots", FewShotTask)
     settings = {**TASKS["retrieval"], "task.name": "few_shots"}
     assert task_of(config_of(settings)).shots == 3
     assert config_of(settings, task__shots=5).settings()["task.shots"] == 5

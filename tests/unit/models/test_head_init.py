@@ -69,7 +69,7 @@ def test_a_projection_of_weight_norm_starts_as_the_linear_layer():
         assert torch.equal(head.bias, layer.fc.bias)
 
 
-class _OwnStart(Head):
+class _IdentityHead(Head):
     """A head of another package that starts at the identity."""
 
     def __init__(self, in_features, embedding_dim):
@@ -81,11 +81,11 @@ class _OwnStart(Head):
         return self.fc(vectors)
 
 
-class _Derived(LinearHead):
+class _DerivedHead(LinearHead):
     """A head of another package that is derived from one of ours."""
 
 
-@pytest.mark.parametrize(("cls", "follows"), [(_OwnStart, False), (_Derived, True)])
+@pytest.mark.parametrize(("cls", "follows"), [(_IdentityHead, False), (_DerivedHead, True)])
 def test_a_head_of_another_package_keeps_its_start_unless_derived_from_ours(cls, follows, monkeypatch):
     monkeypatch.setitem(HEADS, "other", cls)
     torch.manual_seed(0)

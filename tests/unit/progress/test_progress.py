@@ -109,7 +109,7 @@ def test_trials_reported_late_keep_their_times():
     assert "[1/4, 1 s left]" in text_of(console)
 
 
-class Unheard(io.StringIO):
+class ClosedOutput(io.StringIO):
     """Standard output of a closed pipe or on a full disk."""
 
     def __init__(self, number):
@@ -125,7 +125,7 @@ class Unheard(io.StringIO):
 def test_a_sweep_continues_if_its_output_is_closed(number, is_terminal, monkeypatch):
     monkeypatch.setattr(os, "dup2", lambda *descriptors: None)  # Rich gives our standard output away
     plan = make_plan()
-    console = Console(file=Unheard(number), force_terminal=is_terminal, width=100)
+    console = Console(file=ClosedOutput(number), force_terminal=is_terminal, width=100)
     state = unrun(plan)
     with Progress(state, console) as progress:
         start(progress, plan.trials()[0])

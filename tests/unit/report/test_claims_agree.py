@@ -69,9 +69,9 @@ def test_claims_after_a_race_do_not_contradict_each_other(shape):
 
 def test_the_search_finds_a_contradiction():
     """A value that is significantly worse and named among the best, as in earlier reports of grids."""
-    from helpers.claims import _Ahead, _of_knob
+    from helpers.claims import _LowerBounds, _of_knob
 
-    ahead = _Ahead()
+    ahead = _LowerBounds()
     ahead.add("low", "high", 1.6)
     data, at = (
         {"verdict": "sensitive", "margin": 1.0},

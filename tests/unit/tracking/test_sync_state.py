@@ -59,7 +59,7 @@ def test_a_sync_killed_after_any_request_completes_once(driver, tracker, mlflow_
     left = [calls]
     make = runs.open_client
 
-    class Dying:
+    class DyingClient:
         """A client whose process dies after a number of completed writes."""
 
         def __init__(self, client):
@@ -78,7 +78,7 @@ def test_a_sync_killed_after_any_request_completes_once(driver, tracker, mlflow_
 
             return call
 
-    monkeypatch.setattr(runs, "open_client", lambda uri: Dying(make(uri)))
+    monkeypatch.setattr(runs, "open_client", lambda uri: DyingClient(make(uri)))
     first = tracker()
     report = first.sync()
     monkeypatch.setattr(runs, "open_client", make)
