@@ -110,11 +110,11 @@ def application(verb: str | None = None) -> typer.Typer:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            examples, shows_help = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
+            examples, bare_help = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
             summary = textwrap.shorten(
                 re.split(r"[:;.](?=\s|$)", inspect.getdoc(command) or "")[0], _SUMMARY_LENGTH, placeholder=" ..."
             )
-            app.command(name, cls=Command, short_help=summary, epilog=epilog(examples), no_args_is_help=shows_help)(
+            app.command(name, cls=Command, short_help=summary, epilog=epilog(examples), no_args_is_help=bare_help)(
                 command
             )
     app.callback(invoke_without_command=True)(_main_options)

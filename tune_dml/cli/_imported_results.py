@@ -43,7 +43,7 @@ class ImportSource:
                  "--from-mlflow": self.from_mlflow}  # fmt: skip
         return {flag: value for flag, value in flags.items() if value is not None}
 
-    def problems(self, sweeps: list[str], import_options: ImportOptions) -> list[Problem]:
+    def problems(self, sweeps: list[str], options: ImportOptions) -> list[Problem]:
         """Return the problems of the given flags: a report reads one source, or sweeps."""
         given = [*self.sources, *(["SWEEP"] if sweeps else [])]
         if not given:
@@ -53,10 +53,10 @@ class ImportSource:
             ]
         if len(given) > 1:
             return [Problem(given[0], "a report reads one source", f"{', '.join(given)}", "Leave the others out.")]
-        return import_options.unused_problems({"--study": self.study}) if sweeps else []
+        return options.unused_problems({"--study": self.study}) if sweeps else []
 
     def read(
-        self, import_options: ImportOptions, margin: float | None, experiment: str | None, output: Path | None
+        self, options: ImportOptions, margin: float | None, experiment: str | None, output: Path | None
     ) -> Results:
         """Read the results. Raises ConfigError with all problems."""
         from tune_dml.record import imported
@@ -64,7 +64,7 @@ class ImportSource:
         (source,) = self.sources.values()
         names = {"--from-csv": Path(str(source)).stem, "--from-ray": Path(str(source)).name, "--from-optuna": self.study,
                  "--from-mlflow": experiment}  # fmt: skip
-        request = import_options.request(names[next(iter(self.sources))], margin)
+        request = options.request(names[next(iter(self.sources))], margin)
         if self.from_csv is not None:
             data = imported.read_csv(absolute(self.from_csv) or self.from_csv, request)
         elif self.from_ray is not None:

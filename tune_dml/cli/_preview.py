@@ -155,10 +155,8 @@ class Preview:
         if self.power.seeds:
             low, high = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
             seeds = " to ".join(dict.fromkeys((low, high)))
-            tuned = (
-                f", with levels tuned over {self.power.settings} settings at most" if self.power.settings > 1 else ""
-            )
-            yield f"Seeds:  {seeds} are needed to show that a knob does not matter{tuned} ({high} with 80% assurance)."
+            tuned = f", with up to {self.power.settings} settings per level" if self.power.settings > 1 else ""
+            yield f'Seeds:  {seeds} are needed for the verdict "does not matter"{tuned} ({high} with 80% assurance).'
         yield from (_fit_line(note, "Note:   ") for note in self.notes)
         run = self.in_use or f"Run it: {program()} sweep, with the same arguments."
         yield f"All cells, settings and notes: --all. {run}"

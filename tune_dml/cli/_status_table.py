@@ -127,10 +127,8 @@ def _status_line(results: Results) -> str:
     parts += [f"{counts['stopped']} stopped early"] if counts["stopped"] else []
     if missing := results.count("missing"):
         parts.append(f"{missing} not run yet")
-    if confirming := results.confirmed:
-        parts.append(
-            f"{sum(trial.status == 'finished' for trial in confirming)} of {len(confirming)} confirming trials finished"
-        )
+    if fresh := results.confirmed:
+        parts.append(f"{sum(trial.status == 'finished' for trial in fresh)} of {len(fresh)} confirming trials finished")
     return ", ".join(parts)
 
 

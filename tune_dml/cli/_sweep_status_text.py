@@ -43,7 +43,7 @@ def age_of(results: Results) -> str:
 
 
 def answer_of(results: Results) -> SweepAnswer | None:
-    """Return the answer of the last look; None without results or before the first look (see `reason_without_answer`)."""
+    """Return the answer of the last look; None without results or before the first look (see `why_no_answer`)."""
 
     def compute() -> SweepAnswer:
         from tune_dml import report
@@ -64,7 +64,7 @@ def headline_of(results: Results) -> str:
     return stored_headline(results, compute) if _is_judged(results) else ""
 
 
-def reason_without_answer(results: Results) -> str:
+def why_no_answer(results: Results) -> str:
     """Return why a sweep with results has no answer yet; empty if it has one.
 
     Without a recorded look, up to 14 % of sweeps with equal cells would get a wrong verdict.

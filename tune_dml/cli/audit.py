@@ -136,12 +136,8 @@ class _AuditView:
 
         metric, effects = self.report.metric, self.report.verdict.effects
         rows = [
-            (
-                *self.report.audit.described(index),
-                metric.signed(effect.effect),
-                metric.interval(effect.low, effect.high),
-            )
-            for index, effect in sorted(enumerate(effects), key=lambda item: -abs(item[1].effect))
+            (*self.report.audit.described(index), metric.signed(row.effect), metric.interval(row.low, row.high))
+            for index, row in sorted(enumerate(effects), key=lambda item: -abs(item[1].effect))
         ]
         columns = ("setting", "yours", "protocol", f"effect on {metric.name}", "simultaneous interval")
         yield table(

@@ -38,7 +38,7 @@ def compare(
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the page and JSON.")] = None,
     *,
-    import_options: ImportOptions,
+    options: ImportOptions,
     same_data: Annotated[
         bool, typer.Option(help="MLflow experiments that log no data set were trained on the data of the others.")
     ] = False,
@@ -62,11 +62,9 @@ def compare(
         if sweep_names.count(word) > 1
     ]
     if not any(_split_experiment(word) for word in sweep_names):
-        problems += import_options.unused_problems({"--same-data": same_data})
+        problems += options.unused_problems({"--same-data": same_data})
     raise_if_any(problems)
-    results = _with_unique_names(
-        [_load(word, storage, import_options, margin) for word in sweep_names], sweep_names, storage
-    )
+    results = _with_unique_names([_load(word, storage, options, margin) for word in sweep_names], sweep_names, storage)
     comparison = compare_sweeps(on_the_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
     if rank:
@@ -106,7 +104,7 @@ def _split_experiment(word: str) -> tuple[str, str] | None:
     return (uri, name) if sharp and "://" in uri else None
 
 
-def _load(word: str, storage: Path, import_options: ImportOptions, margin: float | None) -> Results:
+def _load(word: str, storage: Path, options: ImportOptions, margin: float | None) -> Results:
     """Load a sweep by name or folder, or the runs of an MLflow experiment."""
     from tune_dml.record.results import load_and_look
 
@@ -114,7 +112,7 @@ def _load(word: str, storage: Path, import_options: ImportOptions, margin: float
         from tune_dml.record.imported import results_of_rows
         from tune_dml.tracking.experiments import read_mlflow
 
-        request = import_options.request(experiment[1], margin)
+        request = options.request(experiment[1], margin)
         data = read_mlflow(experiment[0], experiment[1] or None, request, word=word)
         return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
     path = expanded(word)

@@ -113,11 +113,9 @@ def confirm_or_abort(question: str, yes: bool) -> None:
 def raise_if_link(folder: Path, verb: str) -> None:
     """Raise ConfigError if a sweep's folder is a link, because the user may mean the link or the sweep."""
     if folder.is_symlink():
-        target = folder.resolve()
-        rule = f"is a link to {target}; `tune-dml {verb}` needs the sweep itself"
-        remedy = (
-            f"Use `{verb}` for the link, or `tune-dml {verb} {target.name} --storage {target.parent}` for the sweep."
-        )
+        sweep = folder.resolve()
+        rule = f"is a link to {sweep}; `tune-dml {verb}` needs the sweep itself"
+        remedy = f"Use `{verb}` for the link, or `tune-dml {verb} {sweep.name} --storage {sweep.parent}` for the sweep."
         raise ConfigError(Problem(str(folder), rule, None, remedy))
 
 
@@ -132,7 +130,7 @@ def location_flags(storage: Path, tracking_uri: str | None, experiment: str | No
     return {"--storage": other_storage, "--tracking-uri": tracking_uri, "--experiment": experiment}
 
 
-def request_or_command(request: Request, own: OwnCommand) -> Request:
+def final_request(request: Request, own: OwnCommand) -> Request:
     """Return the request of a space or of `--command`. Raise a usage error without either."""
     from tune_dml.planning.files.program_space import command_request
 
@@ -145,9 +143,7 @@ def request_of(given: Mapping[str, Any]) -> Request:
     """Return the request of the parsed flags of `sweep`. Raise ConfigError for invalid flags."""
     values = read_values(given)
     own = {field.name: values.pop(field.name) for field in fields(OwnCommand)}
-    return request_or_command(
-        Request(**{field.name: values[field.name] for field in fields(Request)}), OwnCommand(**own)
-    )
+    return final_request(Request(**{field.name: values[field.name] for field in fields(Request)}), OwnCommand(**own))
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Value]:
@@ -230,7 +226,7 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     default = declared.default if option.default is inspect.Parameter.empty else option.default
     shown: Any = typer.Option(help=sentence)
     if option.name == "space":
-        default = ""  # `request_or_command` requires it, unless there is a command
+        default = ""  # `final_request` requires it, unless there is a command
         kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence, autocompletion=_complete.spaces)
     elif option.name == "seeds":
         kind = str | None
@@ -244,10 +240,8 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     elif option.name == "arms":
         kind, shown = list[str] | None, typer.Option("--arm", metavar="NAME", help=sentence)
     elif option.name == "tune":
-        tune_option = typer.Option(
-            "--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.setting_names
-        )
-        kind, shown = list[str] | None, tune_option
+        shown = typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.setting_names)
+        kind = list[str] | None
     elif option.name == "params":
         kind, shown = list[str] | None, typer.Option("--param", metavar="NAME=V,V,...", help=sentence)
     elif option.name in _COMPLETIONS:

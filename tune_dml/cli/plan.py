@@ -14,7 +14,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.cli._preview import Cost, FullPreview, Power, Preview
-from tune_dml.cli.options import Json, engine_of, request_or_command, verb
+from tune_dml.cli.options import Json, engine_of, final_request, verb
 from tune_dml.cli.screen import show
 from tune_dml.planning.request import OwnCommand, Request, Resources, Session, file_problems
 from tune_dml.programs.command import SETTING
@@ -61,7 +61,7 @@ def plan(
     from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
     resources = resolve_gpus(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
-    preview = _preview(request_or_command(request, own), resources, Session(storage, cache_dir=cache_dir), probe=probe)
+    preview = _preview(final_request(request, own), resources, Session(storage, cache_dir=cache_dir), probe=probe)
     show(FullPreview(preview) if whole else preview, as_json)
 
 
@@ -210,10 +210,8 @@ def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> in
     level = level_left([1.0], planned=1)
 
     def is_detected(seeds: int) -> bool:
-        detectable = detectable_difference(
-            seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None
-        )
-        return detectable <= float(plan.margin)
+        limit = detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None)
+        return limit <= float(plan.margin)
 
     seed_counts = range(2, MOST_SEEDS + 1)
     index = bisect_left(seed_counts, True, key=is_detected)

@@ -57,7 +57,7 @@ def report(
     output: Output = None,
     *,
     source: ImportSource,
-    import_options: ImportOptions,
+    options: ImportOptions,
     storage: Path,
     margin: Margin = None,
     paper_sd: _PaperSd = None,
@@ -81,17 +81,16 @@ def report(
     names, conditions = sweep_names or [], check or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
-    problems += [*checks.condition_problems(conditions), *source.problems(names, import_options)]
+    problems += [*checks.condition_problems(conditions), *source.problems(names, options)]
     if len(names) > 1:
         problems += _study_problems(
             {"--check": bool(check), "--unseal-test": unseal_test, "--paper-sd": bool(paper_sd)}
         )
     raise_if_any(problems)
     if source.sources:
-        results = source.read(import_options, margin, experiment, absolute(output))
-        _show_and_exit(
-            _report_imported(results, absolute(output), paper_sd, _FIGURE_FORMS[figures]), conditions, as_json
-        )
+        results = source.read(options, margin, experiment, absolute(output))
+        written = _report_imported(results, absolute(output), paper_sd, _FIGURE_FORMS[figures])
+        _show_and_exit(written, conditions, as_json)
     if len(names) > 1:
         show(_report_study(names, storage, absolute(output), margin), as_json)
         return

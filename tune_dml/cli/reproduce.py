@@ -56,13 +56,13 @@ def reproduce(
         tune=tune,
         name=name or _name(printed),
     )
-    outcome = run_with_progress(
+    sweep = run_with_progress(
         request, session, Racing(), resources, options, lambda: _data_problems(printed, data_root)
     )
-    rows = compare(outcome.results, printed)
-    files = write_reproduction(rows, printed, absolute(options.output) or outcome.folder / "reproduction")
-    show(_Reproduction(outcome, printed, rows, files), options.as_json)
-    raise typer.Exit(outcome.exit_code)
+    rows = compare(sweep.results, printed)
+    files = write_reproduction(rows, printed, absolute(options.output) or sweep.folder / "reproduction")
+    show(_Reproduction(sweep, printed, rows, files), options.as_json)
+    raise typer.Exit(sweep.exit_code)
 
 
 @dataclass(frozen=True)

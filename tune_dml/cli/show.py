@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli import _complete
-from tune_dml.cli._sweep_status_text import age_of, answer_of, reason_without_answer, state_of
+from tune_dml.cli._sweep_status_text import age_of, answer_of, state_of, why_no_answer
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, View, table
 from tune_dml.cli.screen import show as show_view
@@ -301,9 +301,7 @@ class _SweepView:
         yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
         yield f"State:   {state_of(results)}; last change: {age_of(results)}"
         if answer is None:
-            yield (
-                reason_without_answer(results) or f"No trial has a number yet. Follow it: {command(results, 'status')}"
-            )
+            yield why_no_answer(results) or f"No trial has a number yet. Follow it: {command(results, 'status')}"
             return
         yield from answer.lines(running=is_running(results.folder))
         yield from (f"{name + ':':<20} {text}" for name, text in answer.facts.items())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._sweep_status_text import answer_of, reason_without_answer, state_of
+from tune_dml.cli._sweep_status_text import answer_of, state_of, why_no_answer
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.screen import Lines, number, show, table
 from tune_dml.record.ledger import is_running
@@ -151,7 +151,7 @@ class _SweepStatus:
             "counts": counts,
             "answer": answer.sentences if answer else [],
             "next": [] if running or _has_jobs(folder) else (answer and answer.commands) or [self._next_action()[1]],
-            "unjudged": as_typed_here(reason_without_answer(self.results)),
+            "unjudged": as_typed_here(why_no_answer(self.results)),
             "notes": list(self.results.notes),
             "race": race_data(self.results),
             "trial_files": self.trial_files,
@@ -233,7 +233,7 @@ class _SweepStatus:
         """Return the answer of the last look and the next step, or how to get an answer."""
         if answer := answer_of(self.results):
             return ["", *answer.lines(running=is_running(self.results.folder))]
-        return ["", text] if (text := reason_without_answer(self.results)) else []
+        return ["", text] if (text := why_no_answer(self.results)) else []
 
 
 def _row(trial: TrialResult, plan: Plan) -> tuple[object, ...]:

@@ -23,8 +23,20 @@ if TYPE_CHECKING:
     from tune_dml.running.cluster.upload import Upload
 
 ORDER = 45
-_READING_VERBS = ("list", "status", "report", "compare", "open", "rescore", "sync", "plan", "doctor", "datasets",
-                  "version")  # fmt: skip
+_READ_VERBS = (
+    "list",
+    "status",
+    "report",
+    "compare",
+    "open",
+    "rescore",
+    "sync",
+    "plan",
+    "doctor",
+    "datasets",
+    "version",
+)
+"""Verbs that only read, and print their output here."""
 _TARGET = "cluster.yaml|ADDRESS|slurm"
 Target = Annotated[
     str, typer.Argument(metavar=_TARGET, help="slurm, a cluster file, http://HEAD:8265, HOST:6379 or ray://HOST:10001.")
@@ -37,8 +49,7 @@ def submit(
     words: Annotated[list[str], typer.Argument(metavar="-- VERB ...", help="What to run there: sweep, status, ...")],
     *,
     working_dir: Annotated[
-        Path | None,
-        typer.Option(help="A folder of your own modules to upload too; a named sweep file is always uploaded."),
+        Path | None, typer.Option(help="A folder of modules to upload too; a named sweep file is always uploaded.")
     ] = None,
     slurm: SlurmOptions,
     as_json: Json = False,
@@ -57,7 +68,7 @@ def submit(
     target_words = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
     upload = collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
-        if command.verb in _READING_VERBS:
+        if command.verb in _READ_VERBS:
             remote = command.in_json() if as_json else command
             with jobs.asked(client, target_words, remote.words, upload) as job:
                 for text in jobs.answer(client, job):
@@ -142,7 +153,7 @@ def read_command(words: Sequence[str], target: str = _TARGET, *, has_all_modules
 
     verb = words[0]
     group: Any = typer.main.get_command(application())
-    if verb not in (*JOB_VERBS, *_READING_VERBS):
+    if verb not in (*JOB_VERBS, *_READ_VERBS):
         remedy = _verb_remedy(words, target, group.commands)
         raise ConfigError(Problem("submit", "must be a verb that can run as a job", verb, remedy))
     context = group.commands[verb].make_context(f"tune-dml submit {shlex.quote(target)} -- {verb}", list(words[1:]))
@@ -166,7 +177,7 @@ def _verb_remedy(words: Sequence[str], target: str, verbs: Iterable[str]) -> str
         return "Leave that word out."
     if verb in {"logs", "cancel"}:
         return f"That verb asks the cluster itself: `tune-dml {shlex.join([verb, target, *rest])}`."
-    jobs = (*JOB_VERBS, *_READING_VERBS)
+    jobs = (*JOB_VERBS, *_READ_VERBS)
     if verb not in verbs and (matches := difflib.get_close_matches(verb, jobs, n=1)):
         return f"Did you mean {matches[0]!r}?"
     prefix = f"`tune-dml {verb}` runs here. There: " if verb in verbs else "One of "

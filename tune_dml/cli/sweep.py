@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tune_dml.cli.options import ReportOptions, request_or_command, verb
+from tune_dml.cli.options import ReportOptions, final_request, verb
 from tune_dml.cli.screen import console_for, progress_bar
 from tune_dml.planning.request import OwnCommand, Racing, Request, Resources, Session
 
@@ -29,7 +29,7 @@ def sweep(
     """Run a sweep, write its report and print the verdicts; on Ray Tune, with every trial in MLflow."""
     from tune_dml.cli.report import close
 
-    outcome = run_with_progress(request_or_command(request, own), session, racing, resources, options)
+    outcome = run_with_progress(final_request(request, own), session, racing, resources, options)
     close(outcome, session, options)
 
 

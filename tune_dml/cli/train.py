@@ -107,12 +107,10 @@ class TrainedTrial:
     @property
     def differences(self) -> dict[str, tuple[float, float]]:
         """Metrics that differ from the recorded ones in any digit: (now, recorded)."""
-        pairs = {
-            name: (value, self.recorded[name]) for name, value in self.end.metrics.items() if name in self.recorded
-        }
+        both = {name: (value, self.recorded[name]) for name, value in self.end.metrics.items() if name in self.recorded}
         return {
             name: (now, then)
-            for name, (now, then) in pairs.items()
+            for name, (now, then) in both.items()
             if now != then and not (math.isnan(now) and math.isnan(then))
         }
 
