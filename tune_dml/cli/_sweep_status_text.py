@@ -54,7 +54,7 @@ def answer_of(results: Results) -> SweepAnswer | None:
 
 
 def headline_of(results: Results) -> str:
-    """Return the first sentence of the answer; empty without one."""
+    """Return the first sentence of the answer; empty if there is none."""
 
     def compute() -> str:
         from tune_dml import report

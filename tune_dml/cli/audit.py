@@ -50,7 +50,7 @@ def audit(
     session: Session,
     options: ReportOptions,
 ) -> None:
-    """Find the settings that keep a run from a protocol's result; all that differ are screened at once."""
+    """Find the settings that keep a run from a protocol's result; all differing settings are screened at once."""
     from tune_dml.campaigns.audit import AuditRequest, plan_audit, run_audit
 
     request = AuditRequest(run, against, dataset, absolute(data_root), settings, cell, name, margin)

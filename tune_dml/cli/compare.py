@@ -179,7 +179,7 @@ class _ComparisonView:
             yield f"Page:    {self.page}"
 
     def _cells(self) -> Lines:
-        """Yield a table for each sweep."""
+        """Yield a table of cells for each sweep."""
         for name, sweep in zip(self.comparison.names, self.comparison.sweeps, strict=True):
             cells = [
                 (cell.label, len(cell.values), sweep.metric.number(cell.mean), sweep.metric.interval(*sweep.bar(cell)))

@@ -76,7 +76,7 @@ class _SweepLine:
 
 @dataclass(frozen=True)
 class _Sweeps:
-    """Every sweep of a folder."""
+    """All sweeps of a folder."""
 
     storage: Path
     sweeps: tuple[_SweepLine, ...]

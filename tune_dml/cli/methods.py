@@ -17,7 +17,7 @@ tune-dml show triplet                                 # one method: formula, kno
 
 @verb
 def methods(as_json: Json = False) -> None:
-    """List the losses and regularizers, one a line; with --json their knobs, defaults and citations too."""
+    """List the losses and regularizers, one per line; with --json their knobs, defaults and citations too."""
     from trainables.losses import LOSSES
     from trainables.regularizers import REGULARIZERS
 

@@ -72,7 +72,7 @@ def report(
 ) -> None:
     """Write the sensitivity report of a sweep; also of several sweeps as one study, or of another program's results.
 
-    It contains HTML, CSV, LaTeX and JSON verdicts. The report of a sweep is attached to its MLflow run.
+    It contains HTML, CSV, LaTeX and JSON. The report of a sweep is attached to its MLflow run.
     """
     from tune_dml.api import load_sweep
     from tune_dml.operations import open_test
@@ -130,7 +130,7 @@ def _report_study(names: Sequence[str], storage: Path, folder: Path | None, marg
 
 
 def _show_and_exit(written: _ReportView, conditions: Sequence[str], as_json: bool) -> NoReturn:
-    """Show a report, check its conditions, and exit with the code that they need."""
+    """Show a report, check its conditions, and exit with 3 if one of them does not hold."""
     from tune_dml.report.export import checks
 
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
@@ -195,7 +195,7 @@ class _ReportView:
 
     @property
     def summary(self) -> SweepSummary:
-        """The verdicts."""
+        """The summary of the report."""
         return self.files.summary
 
     def data(self) -> dict[str, object]:

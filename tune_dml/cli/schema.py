@@ -1,4 +1,4 @@
-"""`tune-dml schema`: print the JSON schema of a sweep file, for editors, or of what a verb prints with --json."""
+"""`tune-dml schema`: print the JSON schema of a sweep file, for editors, or of a verb's output with --json."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def schema(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write to.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the JSON schema of sweep files; with a verb, of what it prints with --json."""
+    """Print the JSON schema of sweep files; with a verb, of its output with --json."""
     content = _schema_of(of)
     path = absolute(output)
     if path is not None:

@@ -14,7 +14,7 @@ ORDER = 10
 
 @verb
 def spaces(as_json: Json = False) -> None:
-    """List the search spaces, one a line; with --json their arms, knobs, citations and published numbers too."""
+    """List the search spaces, one per line; with --json their arms, knobs, citations and published numbers too."""
     from tune_dml import catalogue
 
     show(_SpaceList(tuple(catalogue.spaces().values())), as_json)
@@ -22,7 +22,7 @@ def spaces(as_json: Json = False) -> None:
 
 @dataclass(frozen=True)
 class _SpaceList:
-    """Every space."""
+    """All search spaces."""
 
     spaces: tuple[Space, ...]
 
