@@ -77,7 +77,7 @@ def test_the_bucket_is_empty_and_the_ledger_records_it(swept, served):
 
 
 def test_a_trial_sends_a_bounded_number_of_requests(swept):
-    """One put per file of two checkpoints and of the results, two requests to fetch each, a dozen to list and delete."""
+    """One put per checkpoint and result file, two requests to fetch each result, a dozen to list and delete."""
     done, requests, _ = swept
     key = done.results.trials[0].key
     one = [(verb, name, size) for verb, name, size in requests if key in name]

@@ -160,7 +160,7 @@ with cluster.connected(None, engine="train") as capacity:
 
 @pytest.mark.slow
 def test_a_trial_waits_until_its_workers_fit(tmp_path):
-    """Ray Train counts missing resources as a controller failure, like workers that cannot start; only the latter may count."""
+    """Ray Train counts missing resources as a controller failure, like workers that cannot start."""
     done = subprocess.run(
         [sys.executable, "-c", NO_ROOM, str(tmp_path)],
         capture_output=True,

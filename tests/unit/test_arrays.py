@@ -27,7 +27,7 @@ HOUR = 3600.0
 
 
 def test_hours_in_a_queue_cost_nothing_and_those_of_lost_attempts_count(tmp_path):
-    """Three sessions with hours of queue between them: one cut off, one with a killed trial that was retried, one that died."""
+    """Three sessions with hours of queue between them: one cut off, one with a retried trial, one that died."""
     lines = [
         ("started", 0, "earlier"), ("session", 1), ("started", 1, "a"), ("started", 1, "b"), ("retry", 2, "b"),
         ("started", 3, "b"), ("ended", 4, "b"),

@@ -180,7 +180,7 @@ def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, sai
     ids=str,
 )
 def test_a_wrong_token_is_reported_with_its_source(home, monkeypatch, variables, told):
-    """Copying the head's token into the home folder has no effect if a variable names another file or disables tokens."""
+    """The token in the home folder has no effect if a variable names another file or disables tokens."""
     Path("another").write_text("another")
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
@@ -214,7 +214,7 @@ DEAD = "http://me:secret@127.0.0.1:9"
 
 @pytest.fixture
 def behind_a_proxy(monkeypatch):
-    """As in a company's network: a proxy for every host outside no_proxy, which cannot reach this machine's loopback."""
+    """As in a company's network: a proxy for all hosts outside no_proxy, which cannot reach our loopback."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):

@@ -122,7 +122,7 @@ def test_links_between_pages_have_targets():
 
 
 def commands_in(text):
-    """Return (verb, flags) of every `tune-dml VERB ...` in a text, without comments; both verbs of a submitted command."""
+    """Return (verb, flags) of every `tune-dml VERB ...` in a text; both verbs of a submitted command."""
     for line in re.findall(r"tune-dml ([^`\n\"#]+)", text):
         for verb, *words in (part.split() for part in re.split(r" -- |&& tune-dml ", f"{line} ") if part.split()):
             flags = [word.strip(".,;:)]").partition("=")[0] for word in words if word.startswith("--")]

@@ -230,7 +230,7 @@ def test_packages_files_functions_and_classes_are_small():
 
 @pytest.mark.slow
 def test_a_driver_starts_trials_without_unneeded_imports():
-    """Races and reports need scipy; MLflow is loaded by a thread that waits for the first trial; each takes a second."""
+    """Only races and reports need scipy; a thread loads MLflow before the first trial. Each takes a second."""
     code = (
         "import sys, tune_dml.api, tune_dml.tracking, tune_dml.running.sweep\n"
         "loaded = {'scipy.stats', 'mlflow', 'sklearn', 'tune_dml.report'} & set(sys.modules)\n"

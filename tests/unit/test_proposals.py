@@ -120,7 +120,7 @@ def test_an_interrupted_search_proposes_the_same_cells(method, repeats):
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "cells"), [("tpe", 30), ("gp", 24)])
 def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cells):
-    """Share of diverging cells after the first draws, as a mean over searches; 0.6 if they were reported as failures."""
+    """Mean share of diverging cells after the first draws; 0.6 if they were reported as failures."""
     shares = []
     for seed in range(6 if method == "tpe" else 2):
         proposed = []

@@ -96,7 +96,7 @@ class Sweep:
 
 
 def oracle(plan, cells):
-    """Digest -> the step at which the cell stops (None if it finishes), by the rule on a whole grid with one bracket."""
+    """Digest -> the step at which the cell stops (None if it finishes), by the rule on a grid with one bracket."""
     there, stops = list(cells), {}
     for step in (10, 30):
         means = {c.digest: np.mean([value_at(plan.trial(c, seed), step) for seed in plan.seeds]) for c in there}

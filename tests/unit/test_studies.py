@@ -1,4 +1,4 @@
-"""The studies against the papers: citations exist, arms are compared on equal terms, and corrected errors stay corrected."""
+"""The studies against the papers: citations exist, and arms are compared on equal terms."""
 
 import importlib.util
 import re

@@ -115,7 +115,7 @@ def _verbs() -> Iterator[tuple[str, str, str]]:
     commands: list[tuple[str, Any]] = [(str(command.name), command.callback) for command in app.registered_commands]
     for group in app.registered_groups:
         subcommands = group.typer_instance
-        assert subcommands is not None and subcommands.registered_callback is not None  # noqa: S101, PT018 - made by `application`
+        assert subcommands is not None and subcommands.registered_callback is not None  # noqa: S101, PT018
         commands.append((str(group.name), subcommands.registered_callback.callback))
         commands += [(f"{group.name} {command.name}", command.callback) for command in subcommands.registered_commands]
     for name, function in commands:

@@ -30,7 +30,7 @@ def sync(
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
-    """Compare MLflow with a sweep's ledger; write missing values, compare again, and exit with 3 unless they are equal."""
+    """Compare MLflow with a sweep's ledger; write missing values, compare again, and exit with 3 if they differ."""
     from tune_dml import operations
     from tune_dml.record.results import load_results
 

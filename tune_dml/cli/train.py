@@ -170,7 +170,7 @@ def _single_trial(
 
 
 def run(single: SingleTrial, console: Console) -> TrainedTrial:
-    """Train a trial in this process and print its evaluations. Raise ConfigError for settings that do not fit the data."""
+    """Train a trial in this process and print its rows. Raise ConfigError for settings that do not fit the data."""
     import tempfile
 
     import torch

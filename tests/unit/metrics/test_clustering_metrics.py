@@ -22,7 +22,7 @@ BACKENDS = [
 
 
 def two_partitions(random):
-    """Return two partitions of few points into up to nine parts; a third of them is so small that some have one part."""
+    """Return two partitions of few points into up to nine parts; some of them have one part."""
     return random.integers(-2, random.integers(-1, 8), (2, random.integers(1, random.choice([5, 31, 31]))))
 
 

@@ -1,4 +1,4 @@
-"""Races without training: which cells stop and when, the recorded events, and equal decisions after any interruption."""
+"""Races without training: stopped cells, recorded events, and equal decisions after any interruption."""
 
 from __future__ import annotations
 

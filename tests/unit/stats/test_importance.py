@@ -14,7 +14,7 @@ FIRST, SECOND = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4), indexi
 
 
 def by_orders(values):
-    """Return each knob's contribution to the variance of the conditional mean, averaged over all orders of the knobs."""
+    """Return each knob's share in the variance of the conditional mean, averaged over all orders of knobs."""
     knobs = values.ndim
     gains = np.zeros(knobs)
     orders = list(permutations(range(knobs)))

@@ -1,4 +1,4 @@
-"""Unreachable, new, deleted and password-protected stores: nothing is lost or written twice, and no password is stored."""
+"""Unreachable, new, deleted and protected stores: nothing is lost or doubled, and no password is stored."""
 
 import fcntl
 import logging
