@@ -200,7 +200,7 @@ def probe(report, folder, width, *, dark=False, unfolded=False, script="() => ({
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [390, 768, 1280])
-def test_page_fits_its_window_and_its_text_can_be_read(pages, tmp_path, name, width):
+def test_page_fits_its_window_and_its_text_is_legible(pages, tmp_path, name, width):
     found = probe(pages(name), tmp_path, width, unfolded=True)
     assert found["width"] <= width
     assert found["content"] <= found["width"], "the page scrolls sideways"

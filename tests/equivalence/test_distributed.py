@@ -130,7 +130,7 @@ def test_synchronised_batch_norm_equals_one_process(seen):
     same(torch.cat([found["gradient"] for found in seen["batch_norm"]]), W * x.grad)
 
 
-def test_average_gradients_leaves_missing_ones_alone(seen):
+def test_average_gradients_keeps_missing_gradients_missing(seen):
     for found in seen["averaged"]:
         assert sorted(found) == ["0", "1", "3"]
         same(found["0"], torch.ones(2, 3))

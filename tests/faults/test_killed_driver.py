@@ -111,7 +111,7 @@ def test_a_killed_driver_resumes_from_its_last_state(three_trials, command_line,
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_says_how_to_continue(three_trials, command_line, cache_dir, monkeypatch):
+def test_an_interrupted_sweep_prints_the_resume_command(three_trials, command_line, cache_dir, monkeypatch):
     start = Recorder.on_trial_start
 
     def interrupted(*arguments, **options):

@@ -120,7 +120,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     assert capfd.readouterr() == ("", "")  # the user's terminal stays clean
 
 
-def test_a_sweep_without_its_server_ends_and_reports_what_is_unsynced(driver):
+def test_a_sweep_without_its_server_ends_and_counts_unsynced_trials(driver):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     tracker = Tracker(SweepState(driver.folder, driver.plan), f"http://127.0.0.1:{port}", "toys")

@@ -81,7 +81,7 @@ def statuses(sweep):
     return {status: found.count(status) for status in ("finished", "failed") if found.count(status)}
 
 
-def test_trials_have_the_device_and_their_record_names_it(folder):
+def test_trials_use_the_device_and_record_its_name(folder):
     (folder / "toy.yaml").write_text(DIGITS)
     status, said = tune_dml("sweep", "toy.yaml", "--name", "one")
     assert status == 0, said

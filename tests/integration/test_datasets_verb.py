@@ -82,7 +82,7 @@ def test_verify_suggests_prepare_with_the_same_file_of_pairs(tune_dml, tmp_path)
     assert f"datasets prepare lfw_bin --root {tmp_path} --set data.strict=false" in " ".join(out.split())
 
 
-def test_verify_counts_pictures_not_their_further_labels(tune_dml, tmp_path):
+def test_verify_counts_pictures_and_not_further_labels(tune_dml, tmp_path):
     _, out, _ = tune_dml("verify", "sop", "--root", fixtures.sop(tmp_path / "sop"), *LOOSE, "--json")
     assert sorted(json.loads(out)["counts"]) == sorted(DATASETS["sop"].expected)
 

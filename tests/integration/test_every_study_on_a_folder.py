@@ -118,7 +118,7 @@ def test_sizes_of_a_study_shrink_to_the_folder_with_a_note(root):
     assert not any("in place of" in note for note in own.notes)  # what the user sets stays
 
 
-def test_a_study_says_that_nothing_was_measured_on_the_pictures(root):
+def test_a_study_notes_that_nothing_was_measured_on_the_pictures(root):
     note = "optim.lr and training.steps are those of small networks in general"
     assert any(note in said for said in study_of(asked("sec_eta", root)).notes)
     measured = {"optim.lr": 1e-3, "training.steps": 50}

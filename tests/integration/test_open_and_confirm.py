@@ -24,7 +24,7 @@ def here(a_copy, cache_dir):
     return {"storage": a_copy / "sweeps", "tracking_uri": store, "cache_dir": cache_dir, "max_concurrent": 1}
 
 
-def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):
+def test_test_metrics_of_a_sweep_are_only_in_sealed_files(a_copy, here):
     results = tune_dml.load_sweep("rho1", storage=here["storage"]).results
     values = set()
     for trial in results.trials:

@@ -151,7 +151,7 @@ FACE_SETTINGS = settings(
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_a_face_protocol_trains_and_is_judged_by_its_benchmarks(name, faces, command_line):
+def test_a_face_protocol_trains_and_is_evaluated_on_its_benchmarks(name, faces, command_line):
     words = ("train", "--protocol", name, "--data-root", faces, *FACE_SETTINGS, "--json")
     benchmarks = ("--set", f"task.evaluation_root={faces}", "--set", "task.strict=false")
     code, out, err = command_line(*words, *benchmarks)
@@ -159,7 +159,7 @@ def test_a_face_protocol_trains_and_is_judged_by_its_benchmarks(name, faces, com
     assert any(name.startswith("val/") for name in json.loads(out)["metrics"])
 
 
-def test_missing_or_wrong_benchmarks_of_faces_are_said_before_training(faces, command_line):
+def test_missing_or_wrong_benchmarks_of_faces_are_reported_before_training(faces, command_line):
     words = ("train", "--protocol", FACES[0], "--data-root", faces, *FACE_SETTINGS)
     (faces / "lfw.bin").unlink()
     code, _, err = command_line(*words, "--set", f"task.evaluation_root={faces}")
@@ -169,7 +169,7 @@ def test_missing_or_wrong_benchmarks_of_faces_are_said_before_training(faces, co
 
 
 @pytest.mark.parametrize("name", CIFAR)
-def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch, command_line):
+def test_a_contrastive_protocol_trains_and_is_evaluated(name, tmp_path, monkeypatch, command_line):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
     dataset = protocols()[name].dataset
     root = getattr(fixtures, dataset)(tmp_path / "batches", each=60)

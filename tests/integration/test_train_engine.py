@@ -55,7 +55,7 @@ def test_two_workers_give_the_losses_of_one(cache_dir, new_database):
 
 
 @pytest.mark.slow
-def test_the_command_line_starts_what_two_workers_need(cache_dir):
+def test_the_command_line_starts_ray_for_two_workers(cache_dir):
     Path("one_value.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_value.yaml", "--workers", "2"]
     command += ["--name", "two", "--cache-dir", str(cache_dir)]

@@ -85,7 +85,7 @@ class TestItsReports:
         assert ProgramRun(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
 
     @pytest.mark.slow
-    def test_the_client_of_mlflow_logs_to_the_run_it_is_given(self, tmp_path):
+    def test_the_client_of_mlflow_logs_to_the_given_run(self, tmp_path):
         script = (
             "import mlflow\nwith mlflow.start_run():\n mlflow.log_params({'a': 1})\n mlflow.set_tag('b', 'c')\n"
             " for step in (1, 2): mlflow.log_metric('val/accuracy', step / 10, step=step)\n"

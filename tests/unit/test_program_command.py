@@ -48,7 +48,7 @@ class TestTheCommand:
             ("sh -c 't ${args}'", ""),
         ],
     )
-    def test_a_note_names_what_the_command_does_not_pass(self, command, missing):
+    def test_a_note_names_parameters_that_the_command_does_not_pass(self, command, missing):
         notes = Program(read_command(command), ".").notes(["lr"])
         assert [note.partition(":")[0] for note in notes] == [f"The command does not pass {missing}"] * bool(missing)
 

@@ -29,7 +29,7 @@ def submission(folder, *words):
     ("time", "seconds"),
     [("5", 300), ("2:30", 150), ("01:00:00", 3600), ("1-00", 86_400), ("1-01:30", 91_800), ("2-00:00:10", 172_810)],
 )
-def test_time_is_read_as_slurm_reads_it(time, seconds):
+def test_time_limits_are_read_as_slurm_reads_them(time, seconds):
     assert _seconds_of(time) == seconds
 
 

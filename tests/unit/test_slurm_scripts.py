@@ -15,7 +15,7 @@ from tune_dml.running.slurm.script import ROUND_FOLLOWS, array_script, collect_s
 
 
 @pytest.mark.parametrize("write", [sweep_script, collect_script, array_script])
-def test_scripts_are_valid_bash_with_what_the_profile_says(write, tmp_path):
+def test_scripts_are_valid_bash_with_the_settings_of_the_profile(write, tmp_path):
     profile = Profile(
         partition="gpu", gres="gpu:4", time="04:00:00", sbatch=("--constraint=a100",), prologue=("module load python",),
         container="apptainer exec --nv /shared/it.sif",

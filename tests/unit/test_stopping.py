@@ -154,7 +154,7 @@ def test_a_grid_stops_the_same_cells_in_any_order(order, slots):
 
 @pytest.mark.parametrize("stopping", ["asha", "hyperband"])
 @pytest.mark.parametrize("method", slow_after(3, ["grid", "tpe", "gp", "random", "qmc", "cmaes"]))
-def test_neither_order_nor_interruptions_change_what_stops_and_what_is_proposed(method, stopping):
+def test_neither_order_nor_interruptions_change_stops_and_proposals(method, stopping):
     plan = plan_of(MARGINS if method == "grid" else LR, method, 0 if method == "grid" else 14, stopping)
     whole = Sweep(plan)
     whole.run(random.Random(0))
@@ -171,7 +171,7 @@ def test_neither_order_nor_interruptions_change_what_stops_and_what_is_proposed(
         assert done.finished
 
 
-def test_a_proposed_cell_is_compared_with_those_before_it_alone():
+def test_a_proposed_cell_is_compared_only_with_earlier_cells():
     plan = plan_of(LR, "random", 12)
     sweep = Sweep(plan)
     sweep.run(random.Random(0))

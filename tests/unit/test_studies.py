@@ -142,7 +142,7 @@ def is_plain_multi_similarity(settings):
     return (settings["loss.name"], settings["regularizer.name"]) == ("multi_similarity", "none")
 
 
-def test_multi_similarity_alone_never_trains_by_the_protocol_that_is_printed_for_it_with_sec():
+def test_multi_similarity_alone_never_trains_by_its_protocol_with_sec():
     with_sec = {protocol.name for protocol in SEC_MS}
     found = {
         (name, dataset): plain_multi_similarity(name, dataset)
@@ -190,7 +190,7 @@ def test_arms_of_the_grouped_study_share_the_reduction():
     assert arms["MS"]["loss.beta"] == 50
 
 
-def test_pairs_without_loss_are_left_out_of_a_temperature_and_of_what_it_is_compared_with():
+def test_pairs_without_loss_are_excluded_with_and_without_temperature():
     arms = settings_by_arm("dro_gamma")
     assert arms[""]["loss.drop_zeros"] is True
     assert arms["mean of all pairs"]["loss.denominator"] == "nonzero"
@@ -242,7 +242,7 @@ def test_faces_and_contrastive_learning_print_every_column():
         assert methods == {"NT-Xent+L2-reg", "NT-Xent+SEC", "NT-Xent+SEC-EMA"}
 
 
-def test_recall_is_measured_where_the_papers_print_it():
+def test_recall_is_measured_at_the_k_of_the_papers():
     ks = {name: tuple(protocols()[name].settings["evaluation.ks"]) for name in protocols() if "/cub200" in name}
     assert {k for name, k in ks.items() if name.startswith(("sec/", "mpa/"))} == {(1, 2, 4, 8)}
     assert {k for name, k in ks.items() if name.startswith("dro/")} == {(1, 2, 4, 8, 16, 32)}
@@ -253,7 +253,7 @@ def test_sgd_for_faces_is_marked_as_our_choice():
     assert protocols()["sec/webface"].sources["optim.name"].startswith("open: ")
 
 
-def test_arms_that_differ_in_protocol_pair_term_or_reduction_say_why():
+def test_arms_that_differ_in_protocol_pair_term_or_reduction_give_a_reason():
     """`make_plan` refuses the others; every space plans."""
     silent = [name for name, space in spaces().items() if len(space.every_arm) > 1 and not space.differs]
     for name in silent:
@@ -276,7 +276,7 @@ def test_every_printed_metric_of_training_is_one_that_we_log():
     assert all(metric.startswith(NOT_IN_TRAINING) for metric in unknown_ones)
 
 
-def test_every_metric_that_is_printed_along_a_knob_is_a_curve_of_its_own():
+def test_every_metric_printed_along_a_knob_is_a_separate_curve():
     """The report draws each; a table with two numbers for a value would have none."""
     curves = [
         (item, name) for space in spaces().values() for item in space.published for name in published_curve(item).others

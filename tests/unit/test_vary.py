@@ -87,7 +87,7 @@ def test_vary_all_gives_the_usual_plan(cache_dir):
     assert planned(cache_dir, vary="all").plan == planned(cache_dir).plan
 
 
-def test_a_plan_stored_before_sources_could_be_held_keeps_its_identity(cache_dir, tmp_path):
+def test_a_plan_stored_before_sources_could_be_fixed_keeps_its_identity(cache_dir, tmp_path):
     plan = planned(cache_dir).plan
     plan.save(tmp_path / "plan.json")
     body = json.loads((tmp_path / "plan.json").read_text())
@@ -217,7 +217,7 @@ def reach_in(results, folder):
 
 
 @pytest.mark.slow
-def test_the_report_says_how_far_a_difference_reaches_and_keeps_test_sealed(tmp_path):
+def test_the_report_estimates_other_classes_and_keeps_test_sealed(tmp_path):
     results = write_sweep(tmp_path / "toy", space=rho_space(), histories=False)
     assert reach_in(results, tmp_path / "before") is None
     leave_hits(results, "val", gain=0.2)

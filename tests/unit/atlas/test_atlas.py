@@ -156,7 +156,7 @@ def test_an_interval_is_wider_with_more_comparisons_and_unknown_without_seeds():
     assert verdict.tunability.value == max(0.0, few[1].value)
 
 
-def test_the_page_answers_in_its_first_sentence(tmp_path):
+def test_the_page_starts_with_the_answer(tmp_path):
     two = pd.concat(
         [
             table({"margin": {0.1: 4.0, 0.4: 0.0}}, noise=0.1),

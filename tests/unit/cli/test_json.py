@@ -140,7 +140,7 @@ class TestWaiting:
         assert command_line("status", "toy", "--storage", tmp_path, "--wait", "--json")[0] == 0
         renamed.join()
 
-    def test_it_returns_when_the_sweep_ends_or_at_its_time_limit(self, tmp_path):
+    def test_status_wait_returns_at_the_end_of_the_sweep_or_of_the_timeout(self, tmp_path):
         driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy", overrides=SETTINGS))
         driver.session()
         with Ledger(tmp_path / "toy"):

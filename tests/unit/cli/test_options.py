@@ -154,7 +154,7 @@ def test_flags_of_other_programs_get_a_suggestion(line, said):
     assert said in result.output.splitlines()[-1]
 
 
-def test_underscores_in_flags_are_dashes_and_values_stay_as_they_are():
+def test_underscores_in_flags_become_dashes_and_values_stay_unchanged():
     typed = [
         "sweep",
         "my_space",

@@ -80,7 +80,7 @@ def test_verify_prints_counts_beside_the_published_ones(build, tmp_path):
     }
 
 
-def test_published_lists_are_known_by_their_digest(build, tmp_path):
+def test_published_lists_are_identified_by_their_digest(build, tmp_path):
     root = fixtures.cars_original(tmp_path / "cars")
     assert build("cars196", root).checksums() == {"cars_annos.mat": "differs"}
     assert "must be b407c6086d669747186bd1d764ff9dbc" in _text(build("cars196", root, strict=True).verify())
@@ -216,7 +216,7 @@ def test_cars_without_annotations_are_reported(build, tmp_path):
     assert "cars_annos.mat" in problem.remedy
 
 
-def test_corrupt_pictures_are_all_named_with_their_reason_or_left_out_with_a_note(build, tmp_path):
+def test_corrupt_pictures_are_named_with_a_reason_or_skipped_with_a_note(build, tmp_path):
     root = fixtures.cub(tmp_path / "birds")
     empty, text, cut = (root / "images" / name for name in (f"001.Bird_1/Bird_1_000{i}.jpg" for i in (0, 1, 2)))
     empty.write_bytes(b"")

@@ -255,7 +255,7 @@ def raises(error):
 
 @pytest.mark.parametrize("name", ["check", "digest", "test_classes", "write"])
 @pytest.mark.parametrize("error", [KeyError("x"), FileNotFoundError(2, "No such file", "list.txt"), SystemExit("bye")])
-def test_a_mistake_in_a_method_of_a_data_set_is_one_line_that_names_it(tmp_path, name, error):
+def test_an_error_in_a_method_of_a_data_set_is_one_line_with_its_name(tmp_path, name, error):
     wrong = type("Wrong", (Squares,), {name: raises(error)})
     data = wrong(cache_dir=tmp_path)
     with pytest.raises(DataError) as caught:

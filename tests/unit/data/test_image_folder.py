@@ -357,7 +357,7 @@ def test_the_parts_of_a_split_are_no_classes(tmp_path):
 
 
 @pytest.mark.parametrize("size", [16, 30])
-def test_what_is_listed_is_what_is_decoded_later(build, size):
+def test_listed_pictures_equal_decoded_pictures(build, size):
     data = build(size=size)
     listed = data.listed()
     assert not data.is_prepared()

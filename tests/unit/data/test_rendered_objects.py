@@ -39,7 +39,7 @@ def pictures(tmp_path_factory):
 
 
 @pytest.mark.parametrize("size", RECORDED)
-def test_the_pixels_are_the_recorded_ones(size, tmp_path):
+def test_pixels_equal_the_recorded_ones(size, tmp_path):
     assert (
         _pixels_digest(build_dataset("objects", cache_dir=tmp_path, size=size, classes=6).prepare().images)
         == RECORDED[size]
@@ -77,7 +77,7 @@ def test_the_whole_data_set_has_the_recorded_pixels(tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name, one in protocols().items() if one.dataset == "objects"])
-def test_its_protocols_train(name, tmp_path):
+def test_protocols_of_rendered_objects_train(name, tmp_path):
     few = {"data.name": "objects", "data.classes": 8, "data.views": 6, "batch.batch_size": 6, "training.steps": 1}
     layers = protocol_layer(protocols()[name]), Layer("few", {**few, "training.eval_every": 1})
     outcome = train(resolve(*layers).config, FolderContext(tmp_path, torch.device("cpu")), cache_dir=tmp_path / "cache")

@@ -86,7 +86,7 @@ def test_each_part_that_is_too_small_has_its_own_remedy(sizes, remedies):
     assert all(said in problem.remedy for said, problem in zip(remedies, error.value.problems, strict=True))
 
 
-def test_a_smaller_fraction_is_advised_where_it_helps():
+def test_a_smaller_fraction_is_suggested_if_it_helps():
     with pytest.raises(ConfigError, match="or a smaller validation fraction"):
         class_disjoint_split(_labels([3] * 6), [0, 1], seed=0, validation_fraction=0.9)
 

@@ -149,7 +149,7 @@ def test_classes_of_the_same_name_are_distinguished_by_module():
     assert classify(class_named("sqlalchemy.exc", "DataError")("column too long")).kind == "bug"
 
 
-def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes():
+def test_the_failed_rank_is_the_cause_and_errors_of_other_ranks_are_ignored():
     echo = RuntimeError("Connection closed by peer")
     assert classify(ranks(echo, Diverged("the loss is nan", 3))).kind == "diverged"
     assert classify(ranks(echo, ValueError("shapes"))).kind == "bug"

@@ -291,7 +291,7 @@ def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
     ],
     ids=["external", "expanding"],
 )
-def test_hdf5_is_read_within_one_file_and_no_larger_than_it_can_be(arguments, message, tmp_path):
+def test_hdf5_links_to_other_files_and_oversized_data_are_refused(arguments, message, tmp_path):
     h5py = pytest.importorskip("h5py")
     (tmp_path / "passwords").write_bytes(bytes(128))
     with h5py.File(tmp_path / "x.h5", "w") as file:

@@ -108,7 +108,7 @@ def test_identity_24_shortage_of_positives_takes_as_many_negatives(k, positives,
 @pytest.mark.parametrize(
     ("labels", "taken"), [([0, 0, 0, 0], 2), ([0, 1, 2, 3], 2), ([0, 0, 0, 0, 1], 2 + 2), ([0, 0, 0, 1], 2 + 2)]
 )
-def test_identity_24_a_missing_sign_leaves_its_half_out(labels, taken):
+def test_identity_24_a_missing_sign_omits_its_half(labels, taken):
     loss = build_loss("dro_topk_pn", k=4, **WIDE)
     run(loss, raw(len(labels)), torch.tensor(labels))
     slopes = loss._last[1]

@@ -180,7 +180,7 @@ def test_entropy_is_the_mean_over_groups_with_pairs():
 
 
 @pytest.mark.parametrize("kind", [Mean(), TopK(2), Entropic(0.2), ExpMinusOne(0.2), ChiSquared(0.5)])
-def test_each_group_is_judged_as_if_it_were_the_only_one(kind):
+def test_each_group_is_computed_independently(kind):
     losses = torch.rand(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
     losses *= mask

@@ -29,7 +29,7 @@ def published(network, tmp_path_factory):
     return path
 
 
-def test_sizes_are_the_published_ones(network):
+def test_sizes_equal_the_published_ones(network):
     assert sum(parameter.numel() for parameter in network.parameters()) == 10_270_240
     keys = list(network.state_dict())
     assert len(keys) == 485 - 2  # the classifier's weight and bias
@@ -108,7 +108,7 @@ def lite0():
     return BACKBONES["efficientnet_lite0"](in_channels=3).eval()
 
 
-def test_sizes_and_names_are_the_published_ones(lite0):
+def test_sizes_and_names_equal_the_published_ones(lite0):
     keys = list(lite0.state_dict())
     assert len(keys) == 296 - 2  # the classifier's weight and bias
     assert sum(parameter.numel() for parameter in lite0.parameters()) == 4_652_008 - 1_281_000

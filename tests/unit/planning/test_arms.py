@@ -76,7 +76,7 @@ def test_an_arm_may_have_other_values_of_a_shared_knob():
     assert {cell.knobs["batch.batch_size"] for cell in plan.cells if cell.arm == "triplet"} == {6, 9}
 
 
-def test_a_plan_with_arms_reads_back_and_its_identity_tells_arms_apart(tmp_path):
+def test_a_plan_with_arms_reads_back_and_its_identity_depends_on_arms(tmp_path):
     plan = plan_of(space=space())
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan

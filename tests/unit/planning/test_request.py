@@ -81,7 +81,7 @@ def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_a_report_checks_its_arguments_before_it_opens_the_seal(monkeypatch):
+def test_a_report_checks_its_arguments_before_it_opens_test_metrics(monkeypatch):
     monkeypatch.setattr(operations, "open_results", lambda state: pytest.fail("opened"))
     sweep = object.__new__(tune_dml.Sweep)
     with pytest.raises(ConfigError) as error:
@@ -228,7 +228,7 @@ def test_splits_and_batches_are_checked_before_a_picture_is_decoded(tmp_path, se
     assert before.value.problems == after.value.problems
 
 
-def test_a_plan_says_how_pictures_are_split_before_they_are_decoded(tmp_path):
+def test_a_plan_notes_the_split_before_pictures_are_decoded(tmp_path):
     settings = {"data.size": 32, "batch.batch_size": 4, "batch.instances_per_class": 2, "loss.name": "triplet"}
     small = Request("sec_rho", "image_folder", image_folder(tmp_path / "pictures"), settings=settings)
     planned, decoded = (prepare(small, cache_dir=tmp_path / "cache", decode=decode) for decode in (False, True))

@@ -96,7 +96,7 @@ def test_a_value_that_always_fails_stops_after_the_limit_and_is_named(tmp_path):
 @pytest.mark.parametrize(
     "lost", [lambda label, seed: label == "rho=0.9", lambda label, seed: label == BEST and seed > 2]
 )
-def test_no_knob_is_said_not_to_matter_while_a_value_has_failed(tmp_path, lost):
+def test_no_knob_is_called_insensitive_while_a_value_has_failed(tmp_path, lost):
     means = {"off": 60.0, **dict.fromkeys(LABELS, 71.0)}
     drive, state = raced(tmp_path, lost, RaceRule(4.0, 40), means=means)
     knob = analyse(results_of(drive.folder), margin=4.0).knobs[0]
@@ -148,7 +148,7 @@ def test_a_gap_filled_after_the_decision_is_judged_at_no_further_level(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_race_with_failures_takes_the_same_decisions_wherever_it_is_interrupted(tmp_path):
+def test_an_interrupted_race_with_failures_takes_the_same_decisions(tmp_path):
     lost = lambda label, seed: label == "rho=0.9" or (label == BEST and seed in {3, 5})  # noqa: E731
     whole, state = raced(tmp_path / "whole", lost)
     total = len(state.trials)
@@ -159,7 +159,7 @@ def test_a_race_with_failures_takes_the_same_decisions_wherever_it_is_interrupte
         assert len({*first, *second}) == len(first) + len(second) == total
 
 
-def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(tmp_path):
+def test_a_stored_race_that_counted_failures_as_divergence_continues_the_cell(tmp_path):
     """Such a ledger has `settled ... diverged` for a cell with one failed trial, then `race_over decided`."""
     drive = RaceDrive(tmp_path / "toy", plan(), RULE, losing(lambda label, seed: label == BEST and seed == 3))
     drive.session(15 + 5)
@@ -184,7 +184,7 @@ def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(t
     assert state.race.settled[best.digest].why == "best"
 
 
-def test_a_failed_trial_that_diverges_when_tried_again_ends_its_cell(tmp_path):
+def test_a_failed_trial_that_diverges_on_retry_ends_its_cell(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: label == BEST and seed < 3)
     assert state.race.over == "decided"
     whole = losing(lambda label, seed: False)

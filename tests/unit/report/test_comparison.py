@@ -172,7 +172,7 @@ def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
         analyse_study([steep, steep])
 
 
-def test_page_and_json_of_a_study_tell_sweeps_of_one_data_set_apart_by_their_names(steep, tmp_path):
+def test_page_and_json_of_a_study_name_sweeps_of_the_same_data_set(steep, tmp_path):
     study = analyse_study([steep, bare_sweep(tmp_path / "again", means=FLAT, sd=0.4)])
     page, body = write_study(study, tmp_path / "out")
     assert json.loads(body.read_text())["schema"] == "tune_dml.study/1"

@@ -207,7 +207,7 @@ def test_arms_with_one_cell_lose_no_seed():
     assert at_best(arms).tuned is None
 
 
-def test_methods_that_share_a_knob_have_a_line_each_of_what_their_trials_logged(results, monkeypatch):
+def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, monkeypatch):
     def history(results, key):
         (trial,) = (trial for trial in results.trials if trial.key == key)
         size, slow = trial.cell.knobs.get("batch.batch_size", 6), 2 if trial.cell.arm == "L2" else 1

@@ -59,7 +59,7 @@ def test_each_gain_is_judged_against_its_own_baseline_and_comes_first(results):
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.98, "open"), (1.02, "within the margin")])
-def test_a_gain_is_within_the_margin_where_its_whole_interval_is(results, share, verdict):
+def test_a_gain_is_within_the_margin_if_its_whole_interval_is(results, share, verdict):
     _, gains = found(results)
     row = gains.data["gains"]["rows"][1]
     assert row.low < 0 < row.high

@@ -188,7 +188,7 @@ def test_equal_values_do_not_matter_only_among_those_that_finished(tmp_path):
     assert knob.sensitivity.reason.endswith("but rho=0.5, rho=0.9, rho=1 were stopped early")
 
 
-def test_trust_names_each_cell_with_its_step_and_place_and_the_bias(tmp_path):
+def test_the_section_on_trust_names_stopped_cells_their_step_and_the_bias(tmp_path):
     sections = answers(analyse(of(tmp_path, failures=STOPPED)), traces=False)
     trust = next(section for section in sections if section.name == "trust")
     text = str(trust.body)

@@ -249,7 +249,7 @@ def watched(norms, turned):
     return {"pictures": [3, 4], "looks": looks}
 
 
-def test_norms_of_the_same_pictures_and_their_turns_are_views_beside_the_histograms(tmp_path):
+def test_norms_and_rotations_of_the_same_pictures_are_views_beside_the_histograms(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False)
     for label, norms, turned in (("no SEC", (5.0, 6.0, 7.0), 0.4), ("rho=0.01", (5.0, 5.0, 5.0), 0.2)):
         (key,) = keys_of(results, label, 0)

@@ -77,7 +77,7 @@ def test_knobs_are_ordered_by_the_size_of_their_effect(tmp_path, sd):
 @pytest.mark.parametrize(("trials", "chance", "urgency", "worth"), [
     (288, 0.5, 40, False), (36, 0.6, 40, True), (36, None, 50, True), (288, None, 90, True), (36, 0.1, 40, False),
 ])  # fmt: skip
-def test_a_step_is_worth_its_cost_in_proportion_to_the_sweep(tmp_path, trials, chance, urgency, worth):
+def test_the_cost_of_a_step_is_weighed_against_that_of_the_sweep(tmp_path, trials, chance, urgency, worth):
     results = bare_sweep(tmp_path / "toy")  # 18 trials
     assert Step("tune-dml extend toy", "it", trials, urgency, chance).is_worth_it(results) is worth
 

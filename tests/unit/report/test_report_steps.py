@@ -100,7 +100,7 @@ def test_the_most_urgent_step_is_advised(tmp_path, name, begins):
 
 
 @pytest.mark.parametrize("name", ["an edge", "one seed", "two knobs"])
-def test_the_cost_of_an_extension_is_what_it_would_run(tmp_path, name):
+def test_the_cost_of_an_extension_is_that_of_its_new_trials(tmp_path, name):
     results = written(tmp_path, name)
     step = summary(results).answer.step
     _, _, _, *rest = shlex.split(step.command)

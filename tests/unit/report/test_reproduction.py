@@ -78,7 +78,7 @@ def test_numbers_along_a_knob_are_matched_to_cells_by_value(tmp_path):
     assert norms == pytest.approx([6.0] * 6)
 
 
-def test_the_best_of_a_grid_stands_for_a_number_whose_value_is_not_printed(tmp_path):
+def test_a_number_without_printed_value_is_matched_to_the_best_of_the_grid(tmp_path):
     printed, _, rows = reproduced(tmp_path, "dro", "1", "cub200", **SELECTED)
     top = next(row for row in rows if (row.method, row.metric) == ("DRO-TopK_M", "R@1"))
     assert top.cell == "DRO-TopK_M: K=280"

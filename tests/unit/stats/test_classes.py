@@ -127,6 +127,6 @@ def test_cells_with_equal_answers_have_p_values_of_one():
     assert (found.per_query, found.these_networks, found.trained_anew) == (1, 1, 1)
 
 
-def test_seeds_that_agree_to_the_query_may_still_differ_by_what_half_a_query_moves():
+def test_seeds_with_equal_answers_may_differ_by_half_a_query():
     found = reach_of(np.ones((3, 2)), np.full((3, 2), 5.0), (6, 0), alpha=0.05)
     assert (found.high - found.low) / 200 == pytest.approx(student.ppf(0.975, 1) * math.sqrt(2 / 30**2 / 2))

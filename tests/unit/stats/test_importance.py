@@ -96,7 +96,7 @@ def test_a_search_over_noise_claims_nothing():
     assert all(one.problem for one in found)
 
 
-def test_a_model_that_predicts_too_little_of_the_held_out_configurations_says_how_much():
+def test_a_model_that_predicts_too_little_reports_how_much():
     worse_than_the_mean, some = (search(lambda points: 0 * points[:, 0], 10, seed) for seed in (0, 3))
     assert worse_than_the_mean.predicted < 0
     assert "predicts 0% of the variance of held-out ones, and 63% are needed" in worse_than_the_mean.problem

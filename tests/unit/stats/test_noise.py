@@ -180,7 +180,7 @@ def test_a_single_effect_of_two_cells_is_the_paired_t_test() -> None:
 
 
 @pytest.mark.parametrize("seeds", [5, 10])
-def test_ends_that_differ_by_what_matters_are_called_equal_in_a_twentieth_of_sweeps_under_a_slope(seeds: int) -> None:
+def test_ends_that_differ_by_the_margin_are_called_equal_in_a_twentieth_of_sweeps(seeds: int) -> None:
     random, place = np.random.default_rng([16, seeds]), np.linspace(0, 1, 16)[:, None]
     values = random.normal(size=(4000, 16, seeds)) + 10 * place * random.normal(size=(4000, 1, seeds))
     margin = 6 * math.sqrt(102 / seeds)  # six standard errors of the ends' difference
@@ -202,7 +202,7 @@ def test_a_grid_without_effects_claims_none(kind: str) -> None:
         assert ((found.low > 0) | (found.high < 0)).any(1).mean() <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 600)
 
 
-def test_equal_cells_that_were_chosen_early_are_told_apart_in_less_than_a_twentieth_of_sweeps_at_their_share() -> None:
+def test_equal_cells_selected_early_differ_in_less_than_a_twentieth_of_sweeps() -> None:
     rng = np.random.default_rng(0)
     end = rng.standard_normal((1000, 19, 10))  # the first row is the baseline
     left = np.tile(np.arange(1, 19), (1000, 1))

@@ -78,7 +78,7 @@ def test_the_fewest_seeds_that_show_a_difference_to_be_small() -> None:
     ("cells", "queries", "flipping", "seeds", "before"),
     [(2, 8, 2, 2, 0.10), (5, 8, 1, 3, 0.15), (5, 20, 6, 2, 0.30), (5, 50, 2, 4, 0.05), (5, 358, 18, 2, 0.20)],
 )
-def test_equal_cells_are_told_apart_by_few_queries_in_at_most_five_sweeps_of_a_hundred(
+def test_equal_cells_differ_on_few_queries_in_at_most_five_sweeps_of_a_hundred(
     cells: int, queries: int, flipping: int, seeds: int, before: float
 ) -> None:
     values = _flips(cells, queries, flipping, seeds)
@@ -225,7 +225,7 @@ def test_the_step_of_a_metric_comes_from_trials_or_from_its_values() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3])
-def test_an_accuracy_on_ten_queries_that_nobody_counted_is_certain_in_at_most_five_sweeps(seeds: int) -> None:
+def test_an_accuracy_on_ten_uncounted_queries_is_certain_in_at_most_five_sweeps(seeds: int) -> None:
     """Two cells, a query that flips; "does not matter" of cells a point apart, and a difference of equal ones."""
     random = np.random.default_rng(seeds)
     wrong = {"small": [0, 0], "different": [0, 0]}

@@ -67,7 +67,7 @@ def test_within_the_margin_of_the_best(margin: float, within: tuple[int, ...]) -
     assert judge_best(values, [1, 2, 3, 4, 5], margin).within == within
 
 
-def test_no_cell_is_nearer_to_the_best_than_the_intervals_of_its_pairs_say() -> None:
+def test_distances_to_the_best_agree_with_the_intervals_of_pairs() -> None:
     low = np.array([[0.0, 0.7, 0.1], [-1.0, 0.0, -1.0], [-1.0, 0.3, 0.0]])
     pairs, candidates = Bounds(np.zeros((3, 3)), low, -low.T), np.array([True, True, False])
     np.testing.assert_allclose(_no_nearer(np.array([0.0, 0.2, 0.4]), candidates, pairs), [0.0, 0.7, 0.4])

@@ -116,7 +116,7 @@ def test_files_of_a_killed_creator_are_removed(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_sweeps_that_make_one_database_keep_what_the_first_wrote(tmp_path, monkeypatch):
+def test_two_sweeps_that_create_one_database_keep_the_first_content(tmp_path, monkeypatch):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     link = os.link
 

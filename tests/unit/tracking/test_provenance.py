@@ -161,7 +161,7 @@ def test_the_mask_leaves_other_words(text):
     assert provenance.mask(text) == text
 
 
-def test_secrets_of_the_environment_are_masked_wherever_they_stand(monkeypatch):
+def test_secrets_of_the_environment_are_masked_everywhere(monkeypatch):
     monkeypatch.setenv("MY_TOKEN", SECRET)
     for name in ("RAY_AUTH_MODE", "TOKENIZERS_PARALLELISM", "TOKEN_FILE", "DB_PASS"):
         monkeypatch.setenv(name, {"TOKEN_FILE": "/run/secrets/token", "DB_PASS": "short"}.get(name, "a long word"))
@@ -188,7 +188,7 @@ def test_outside_git_provenance_states_it(tmp_path, monkeypatch):
     assert collect()["git"] == {"commit": None, "note": "not in a git repository"}
 
 
-def test_an_installed_package_is_not_taken_for_the_project_around_it(project, tmp_path_factory, monkeypatch):
+def test_an_installed_package_is_not_confused_with_the_surrounding_project(project, tmp_path_factory, monkeypatch):
     installed = project / ".venv" / "tune_dml"
     installed.mkdir(parents=True)
     (project / ".gitignore").write_text(".venv\n")

@@ -30,7 +30,7 @@ def edited(store, driver):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7])
-def test_a_point_that_somebody_added_is_no_longer_equal_until_its_run_is_deleted(store, edited, tracker, step):
+def test_an_added_point_makes_a_run_unequal_until_it_is_deleted(store, edited, tracker, step):
     store.client.log_metric(edited, METRIC, 99.9, step=step)
     found = tracker().reconcile(Judgement((), {}, {}, "", ""))
     assert not found.equal
