@@ -164,27 +164,21 @@ def _check_here(command: Any) -> None:
 
 def _check_array_flags(command: Any, options: SlurmOptions) -> None:
     """Raise ConfigError for flags that the tasks of an array do not support."""
-    problems = []
+    given = command.given
+    nodes, workers, share = options.nodes or 1, given.get("workers") or 1, given.get("gpus_per_worker") or 0
+    stopping, files = given.get("stopping"), given.get("trial_files")
+    not_seen = "trials of an array cannot be stopped early, because they do not see each other"
+    in_turn = "trials of a task run one after the other, and do not share a GPU"
+    refused = [
+        (nodes != 1, "--nodes", "a task of an array has one node", nodes, "Leave --array out."),
+        (workers != 1, "--workers", "a trial of an array trains with one worker", workers, "Leave --array out."),
+        (0 < share < 1, "--gpus-per-worker", in_turn, share, "Use 1, or leave --array out."),
+        (stopping, "--stopping", not_seen, stopping, "Leave --array out."),
+        (files, "--trial-files", "trials of an array keep their files in the sweep's folder", files, "Leave it out."),
+    ]
     if not options.array:
-        if options.group:
-            problems.append(Problem("--group", "groups the trials of an array", options.group, "Add --array."))
-        raise_if_any(problems)
-        return
-    if (options.nodes or 1) != 1:
-        problems.append(Problem("--nodes", "a task of an array has one node", options.nodes, "Leave --array out."))
-    if (command.given.get("workers") or 1) != 1:
-        rule = "a trial of an array trains with one worker"
-        problems.append(Problem("--workers", rule, command.given["workers"], "Leave --array out."))
-    if 0 < (share := command.given.get("gpus_per_worker") or 0) < 1:
-        rule = "trials of a task run one after the other, and do not share a GPU"
-        problems.append(Problem("--gpus-per-worker", rule, share, "Use 1, or leave --array out."))
-    if command.given.get("stopping"):
-        rule = "trials of an array cannot be stopped early, because they do not see each other"
-        problems.append(Problem("--stopping", rule, command.given["stopping"], "Leave --array out."))
-    if command.given.get("trial_files"):
-        rule = "trials of an array keep their files in the sweep's folder"
-        problems.append(Problem("--trial-files", rule, command.given["trial_files"], "Leave it out."))
-    raise_if_any(problems)
+        refused = [(options.group, "--group", "groups the trials of an array", options.group, "Add --array.")]
+    raise_if_any(Problem(*problem) for is_wrong, *problem in refused if is_wrong)
 
 
 def _ceiling(profile: Profile, command: Any, group: int) -> str:
