@@ -52,7 +52,7 @@ def _fix_of(problem: Problem, words: Sequence[str]) -> str | None:
 
 
 def _with_suggestion(words: Sequence[str], given: str, suggestion: str) -> list[str]:
-    """Return `words` with `suggestion` for `given`; a suggestion `--set optim.lr=X` for `--lr` keeps the typed value."""
+    """Return `words` with `suggestion` for `given`; `--set optim.lr=X` for `--lr` keeps the typed value."""
     flag, space, setting = suggestion.partition(" ")
     if not space:
         return [_replace_word(word, given, suggestion) for word in words]
