@@ -1,4 +1,4 @@
-"""Shared by all tests: a quiet environment of their own, and one small Ray for those that sweep."""
+"""Fixtures of all tests: a quiet environment for each, and one small Ray for the tests that run sweeps."""
 
 import functools
 import gc
@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin for each other take what other tests need
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody takes a test's machine away
+os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; tests have no preemption
 os.environ["COLUMNS"] = "120"
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # `python`, `ray`
 os.environ |= {"AWS_ACCESS_KEY_ID": "ours", "AWS_SECRET_ACCESS_KEY": "ours", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -37,18 +37,18 @@ def pytest_addoption(parser):
 
 
 def shared(nodeid: str) -> str:
-    """The group that a test belongs to: its file, or what it shares with other files."""
+    """Return the group of a test: its file, or a resource that it shares with other files."""
     return next((group for start, group in TOGETHER.items() if nodeid.startswith(start)), nodeid.partition("::")[0])
 
 
 def pytest_collection_modifyitems(items):
-    """What waits longest starts first: the driver that is killed, the other sweeps."""
+    """Start slow tests first: killed drivers, then other sweeps."""
     killed = next(iter(TOGETHER))
     items.sort(key=lambda item: (not item.nodeid.startswith(killed), shared(item.nodeid) != "sweeps"))
 
 
 def pytest_collection_finish():
-    """What is there now stays, so that garbage is not looked for in it; and nothing waits for the disk."""
+    """Exempt present objects from garbage collection, and disable waiting for the disk."""
     from sqlalchemy import Engine, event
 
     gc.enable()
@@ -59,19 +59,19 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With several processes, what shares something stays in one of them."""
+    """With several processes, run tests that share a resource in one of them."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByGroup(LoadScopeScheduling):
+    class GroupScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
             return shared(nodeid)
 
-    return ByGroup(config, log)
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
 def _working_directories(tmp_path_factory):
-    """New folders, counted here: pytest's own numbering reads all earlier ones each time, nine seconds in all."""
+    """Create numbered folders; pytest's own numbering lists all earlier ones each time, nine seconds in all."""
     base = tmp_path_factory.mktemp("cwd")
     return (base / str(number) for number in itertools.count())
 
@@ -92,7 +92,7 @@ def _own_working_directory(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def of_the_run(tmp_path_factory) -> Path:
-    """A folder of all processes of the run."""
+    """Return a folder shared by all processes of the run."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -115,7 +115,7 @@ def ray_session():
 
 
 def follows_its_schema(arguments, code, text):
-    """Whatever a test runs with --json, its output is strict JSON and follows the verb's schema."""
+    """Check that the output of --json is strict JSON and follows the verb's schema."""
     import jsonschema
 
     from tune_dml.cli._json import schemas
@@ -135,7 +135,7 @@ def follows_its_schema(arguments, code, text):
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_command():
-    """`main` runs a command that is put together once."""
+    """Build the command of `main` only once."""
     import typer.main
 
     from tune_dml import cli
@@ -167,7 +167,7 @@ def command_line(capsys, monkeypatch):
 
 @pytest.fixture(scope="session")
 def new_database(of_the_run):
-    """Copies an MLflow store without any run into a folder; MLflow takes seconds to make its tables, once a run."""
+    """Copy an MLflow store without runs into a folder; MLflow takes seconds to create its tables."""
     from filelock import FileLock
 
     from tune_dml.tracking.client import open_client, quiet_mlflow
@@ -188,7 +188,7 @@ def new_database(of_the_run):
 
 @pytest.fixture
 def store():
-    """An S3 on loopback with a bucket of its own."""
+    """An S3 server on loopback with an empty bucket."""
     from helpers.bucket import Store
 
     with Store() as served:

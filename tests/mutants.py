@@ -43,7 +43,7 @@ TESTS = [
     "tests/unit/cli/test_frozen.py::test_knobs_of_methods_keep_their_defaults_and_rules",
     "tests/unit/cli/test_messages.py",
     *("tests/unit/test_docs.py", "tests/unit/report/test_comparable.py", "tests/unit/report/test_reproduction.py"),
-    "tests/integration/test_every_study_on_a_folder.py::test_sizes_of_a_study_shrink_to_the_folder_and_say_so",
+    "tests/integration/test_every_study_on_a_folder.py::test_sizes_of_a_study_shrink_to_the_folder_with_a_note",
 ]
 LIBRARIES = [
     *("torch", "numpy", "pandas", "scipy.stats", "scipy.optimize", "sklearn.cluster", "pydantic", "typer", "rich"),
@@ -84,7 +84,7 @@ def mutate(node: ast.AST) -> bool:
 
 
 def _without_effect(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node whose change no test can see, or that only say how the code is checked."""
+    """Yield the parts of a node whose change no test can detect, such as type hints."""
     for field in ("annotation", "returns"):
         if isinstance(part := getattr(node, field, None), ast.AST):
             yield part
@@ -125,7 +125,7 @@ def sample(paths: list[str], count: int, seed: int) -> Iterator[tuple[Path, int]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed node: its file, the changed tree, the lines of its statement, what changed."""
+    """One changed node: its file, the changed tree, the lines of its statement, and the change."""
 
     file: Path
     tree: ast.Module
@@ -191,7 +191,7 @@ def _file_of(test: str) -> str:
 
 
 def _clear_caches() -> None:
-    """Forget what functions of the project remember, so that each file of tests runs their lines again."""
+    """Clear the caches of the project's functions, so that each file of tests runs their lines again."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in {"tune_dml", "trainables", "search_spaces"}:
             for value in list(vars(module).values()):
@@ -212,7 +212,7 @@ def _run_pytest(tests: list[str], *plugins: object, output: str = os.devnull, op
 
 
 def _collect_lines(tests: list[str], written: Path) -> int:
-    """Run all tests under the tracer and write what it saw; return the exit code."""
+    """Run all tests under the tracer and write the lines it saw; return the exit code."""
     tracer = Tracer()
     code = _run_pytest(tests, tracer, output=f"{written}.log")
     lines = {test: sorted(seen) for test, seen in tracer.lines.items()}
@@ -266,7 +266,7 @@ def _judge(changed: Mutant, tests: list[str], limit: int) -> int:
 
 
 def _fork(run) -> int:
-    """Run a function in a child; its exit code is what the function returns."""
+    """Run a function in a child process, whose exit code is the function's result."""
     if child := os.fork():
         return child
     code = 1

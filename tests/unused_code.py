@@ -1,4 +1,4 @@
-"""Code that nothing of the project's own calls, by vulture; tests do not count as callers. `make check` runs this."""
+"""Find code that nothing in the project calls, with vulture; tests do not count as callers. `make check` runs this."""
 
 import ast
 import sys
@@ -31,7 +31,7 @@ CALLED_BY_OTHERS = [
     ),  # Ray Tune, Ray Train
     *("model_config", "compute_loss", "min_points_per_centroid"),  # pydantic, pytorch-metric-learning, faiss
     *("host_reads", "evaluation_root"),  # traits and knobs, read by name
-    "process_group",  # of benchmarks and of people who launch their own processes
+    "process_group",  # for benchmarks and users who launch their own processes
     *("_repr_html_", "infer_relative_search_space", "sample_relative"),  # notebooks, Optuna
     *("many_knobs", "badge", "card", "opening", "searchable"),  # read by the page's template
     *("identities", "f1", "accuracy_std", "effect", "shape_algorithm"),  # written to files by their dataclasses' fields
@@ -45,7 +45,7 @@ CALLED_BY_OTHERS = [
 
 
 def found_by_name(item) -> bool:
-    """Whether discovery finds it: a method's class has a `name`; spaces and protocols are constants of their modules."""
+    """Return whether discovery finds it: a method's class with a `name`, or a constant of a module of spaces."""
     if item.typ == "variable" and item.name.isupper():
         return item.filename.is_relative_to(ROOT / "search_spaces")
     if item.typ != "class":
@@ -57,25 +57,25 @@ def found_by_name(item) -> bool:
 
 
 def decided_by_pydantic(item) -> bool:
-    """Whether a decorator of pydantic makes it a check of a record."""
+    """Return whether it is a validator of pydantic, by its decorator."""
     line = item.filename.read_text().splitlines()[max(0, item.first_lineno - 1) : item.last_lineno]
     return any("validator" in text or "serializer" in text for text in line)
 
 
 def published(item) -> bool:
-    """Whether it is a field of the schema of verdicts.json, which `make docs` writes."""
+    """Return whether it is a field of the schema of verdicts.json, which `make docs` writes."""
     return item.filename == ROOT / "tune_dml" / "report" / "export" / "schema.py"
 
 
 def key_of_a_file(item) -> bool:
-    """Whether it is a key of a TypedDict: a name that a stored file has, read by whoever opens the file."""
+    """Return whether it is a key of a TypedDict, and so of a stored file."""
     classes = (node for node in ast.walk(ast.parse(item.filename.read_text())) if isinstance(node, ast.ClassDef))
     typed = [node for node in classes if "TypedDict" in [ast.unparse(base) for base in node.bases]]
     return any(node.lineno <= item.first_lineno <= node.end_lineno for node in typed)
 
 
 def main() -> int:
-    """Print what is unused; the exit code says whether anything is."""
+    """Print the unused code; return 1 if there is any."""
     vulture = Vulture(ignore_names=CALLED_BY_OTHERS, ignore_decorators=FOUND_BY_DECORATOR)
     vulture.scavenge([str(ROOT / package) for package in PACKAGES])
     accounted_for = (found_by_name, decided_by_pydantic, published, key_of_a_file)

@@ -1,4 +1,4 @@
-"""Twenty tasks that a coding agent is given, each solved by at most seven calls of the command line.
+"""Twenty tasks for a coding agent, each solved by at most seven calls of the command line.
 
 No model takes part: each task lists its calls and reads the answer from their JSON. `Agent.call` checks that every
 output is strict JSON and follows its verb's schema (`conftest.command_line`), and counts the calls.
@@ -25,7 +25,7 @@ parser = argparse.ArgumentParser()
 
 
 class Agent:
-    """Calls the command line as an agent does, and remembers how often."""
+    """Call the command line as an agent does, and count the calls."""
 
     def __init__(self, command_line):
         self._run, self.calls, self.code = command_line, 0, 0
@@ -40,14 +40,14 @@ class Agent:
         return json.loads(out)
 
     def fix(self, printed):
-        """Run the command that an error names."""
+        """Run the fix of an error."""
         line = printed["error"][0]["fix"]
         return self.call(line.replace(" --json", ""))
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """A working directory with five stored sweeps: one that matters, one flat, one broken, one cut off, one of arms."""
+    """A working directory with five stored sweeps: sensitive, flat, failed, interrupted, and one of arms."""
     place = tmp_path_factory.mktemp("agents")
     sweeps = place / "sweeps"
     write_sweep(sweeps / "steep", seeds=tuple(range(5)))
@@ -66,7 +66,7 @@ def agent(stored, tmp_path, command_line, monkeypatch):
         yield Agent(command_line)
 
 
-def test_01_does_the_knob_matter_and_is_it_certain(agent):
+def test_01_does_the_knob_matter_significantly(agent):
     report = agent.call("tune-dml report steep")
     assert any(verdict.startswith("rho matters") for verdict in report["verdicts"])
 
@@ -77,7 +77,7 @@ def test_02_which_value_is_best(agent):
     assert max(report["cells"], key=lambda cell: cell["mean"])["label"] == "rho=0.01"
 
 
-def test_03_does_it_make_no_difference_elsewhere(agent):
+def test_03_is_the_knob_insensitive_in_another_sweep(agent):
     report = agent.call("tune-dml report flat")
     assert not any(verdict.startswith("rho matters") for verdict in report["verdicts"])
 
@@ -88,12 +88,12 @@ def test_04_why_did_it_fail(agent):
     assert {trial["reason"] for trial in status["trials"] if trial["status"] == "failed"} == {REASON}
 
 
-def test_05_try_again_what_failed(agent):
+def test_05_retry_failed_trials(agent):
     report = agent.call("tune-dml report broken")
     assert any("resume broken" in command and "--retry-failed" in command for command in report["next"])
 
 
-def test_06_go_on_after_a_crash(agent):
+def test_06_continue_after_a_crash(agent):
     status = agent.call("tune-dml status half")
     assert status["state"].startswith("interrupted")
     assert status["counts"]["missing"] == 2
@@ -101,12 +101,12 @@ def test_06_go_on_after_a_crash(agent):
     assert any("resume half" in command for command in report["next"])
 
 
-def test_07_which_sweeps_are_there(agent):
+def test_07_which_sweeps_exist(agent):
     rows = agent.call("tune-dml list")
     assert {row["sweep"] for row in rows} == {"steep", "flat", "broken", "half"}
 
 
-def test_08_what_would_it_cost(agent):
+def test_08_what_does_a_sweep_cost(agent):
     plan = agent.call("tune-dml plan sec_rho --dataset digits --seeds 4")
     assert plan["trials"] == 4 * len(plan["cells"])
     assert plan["done"] == 0

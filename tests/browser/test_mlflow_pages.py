@@ -1,4 +1,4 @@
-"""MLflow's own pages of a sweep, from a real server, in headless Chromium: descriptions, curve and figure are there."""
+"""MLflow's pages of a sweep, from a real server, in headless Chromium: descriptions, curve and figure."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """(server, printed link, sweep's run, cells' runs, a function that gives a page as it is after its scripts)."""
+    """(server, printed link, the sweep's run, runs of cells, a function that returns a page after its scripts ran)."""
     folder = tmp_path_factory.mktemp("pages")
     space = rho_space(title="<b>Momentum</b>\nof the mean")
     results = write_sweep(folder / "sweeps" / "demo", space=space)
@@ -51,7 +51,7 @@ def shown(tmp_path_factory):
         yield server.uri, attachment.link, runs["parent"], cells, page
 
 
-def test_the_sweeps_run_begins_with_the_answer_and_shows_its_figure(shown):
+def test_the_run_of_a_sweep_starts_with_the_answer_and_its_figure(shown):
     uri, _, parent, _, page = shown
     text = page(f"{uri}/#/experiments/1/runs/{parent}")
     assert "rho matters on glyphs" in text

@@ -39,7 +39,7 @@ def dashboard(tmp_path):
     server.server_close()
 
 
-def test_it_lists_trials_with_their_states(dashboard, tmp_path):
+def test_the_dashboard_lists_trials_with_their_states(dashboard, tmp_path):
     with urlopen(f"{dashboard}/api/studies") as answer:  # noqa: S310 - on loopback
         (study,) = json.load(answer)["study_summaries"]
     options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile")

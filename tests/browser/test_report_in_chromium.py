@@ -1,4 +1,4 @@
-"""The report in a real browser: it fits, asks the network for nothing, complains about nothing, and can be read by all.
+"""The report in a real browser: it fits, sends no request, logs no error and is accessible.
 
 Pages are laid out in a frame of a given width, whatever the smallest window may be, and measured by a script there.
 """
@@ -165,7 +165,7 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Name -> its page, written when it is first asked for."""
+    """Name -> its page, written on first use."""
     written = {}
 
     def page(name):
@@ -185,7 +185,7 @@ def chromium(target, profile, *flags):
 
 
 def probe(report, folder, width, *, dark=False, unfolded=False, script="() => ({})"):
-    """What the page's own script measures of it; `script` is a function of (document, window)."""
+    """Return the measurements of a script in the page; `script` is a function of (document, window)."""
     page = folder / "probe.html"
     text = report.read_text()
     if dark:
@@ -200,7 +200,7 @@ def probe(report, folder, width, *, dark=False, unfolded=False, script="() => ({
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [390, 768, 1280])
-def test_page_fits_its_window_and_its_text_can_be_read(pages, tmp_path, name, width):
+def test_page_fits_its_window_and_its_text_is_legible(pages, tmp_path, name, width):
     found = probe(pages(name), tmp_path, width, unfolded=True)
     assert found["width"] <= width
     assert found["content"] <= found["width"], "the page scrolls sideways"
@@ -224,7 +224,7 @@ def test_answer_and_first_figure_are_seen_at_once_and_the_page_is_short(pages, t
     assert found["loaded"] == 2
 
 
-def test_keys_go_down_the_page_and_reach_everything(pages, tmp_path):
+def test_keyboard_reaches_every_part_of_the_page(pages, tmp_path):
     found = probe(pages("one knob"), tmp_path, 1280)
     assert found["stops"] > 20
     assert found["positive"] == 0
@@ -274,7 +274,7 @@ def test_trials_are_sorted_and_searched(pages, tmp_path):
     assert found["sorters"] > 5
 
 
-def test_no_complaint_and_no_request(pages, tmp_path):
+def test_page_logs_no_error_and_sends_no_request(pages, tmp_path):
     log = tmp_path / "net.json"
     done = chromium(
         pages("one knob"), tmp_path / "profile", "--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom"

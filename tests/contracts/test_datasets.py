@@ -1,4 +1,4 @@
-"""What every data set and regularizer promises, checked for every one that is found, on small copies in its published format."""
+"""The contract of every data set and regularizer found, on small copies in their published formats."""
 
 from functools import partial
 
@@ -56,7 +56,7 @@ def test_every_data_set_that_reads_files_has_a_small_copy():
 
 
 @pytest.mark.parametrize("name", slow_after(len(DATASETS) - 1, sorted(DATASETS, key="glyphs".__eq__)))
-def test_a_data_set_keeps_its_promises(name, tmp_path, monkeypatch):
+def test_a_data_set_fulfils_its_contract(name, tmp_path, monkeypatch):
     drawn_views.use(monkeypatch, tmp_path / "meshes", meshes=6)
     root = COPIES[name](tmp_path / "files") if name in COPIES else None
     knobs = {"classes": 6, "views": 3, "size": 32} if name == "objects" else {}
@@ -77,5 +77,5 @@ CASES = [(name, knobs) for name in REGULARIZERS for knobs in KNOBS.get(name, [{}
 
 
 @pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_a_regularizer_keeps_its_promises(name, knobs):
+def test_a_regularizer_fulfils_its_contract(name, knobs):
     assert failing({str(check): check for check in regularizer_checks(REGULARIZERS[name], **knobs)}) == []

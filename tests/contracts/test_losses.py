@@ -1,4 +1,4 @@
-"""What every loss promises, checked for every loss that is found; a new one takes part by being there."""
+"""The contract of every loss found; a new loss is included automatically."""
 
 import re
 
@@ -14,7 +14,7 @@ from trainables.testing import REGULAR, Method, batch, loss_checks
 
 
 def checks(*beginnings, ends=("",)):
-    """For every loss, those of its checks whose names begin and end so."""
+    """Return each loss's checks whose names start and end as given."""
     chosen = {
         name: {str(c): c for c in loss_checks(cls) if str(c).startswith(beginnings) and str(c).endswith(ends)}
         for name, cls in LOSSES.items()
@@ -49,11 +49,11 @@ def test_identity_18_in_types_of_a_wider_range(kept):
 
 
 @checks("gradient is that", "is", "unknown", "wrong", "autocast", "inputs", "repeats", "diagnostics")
-def test_a_loss_keeps_its_other_promises(kept):
+def test_a_loss_fulfils_the_rest_of_its_contract(kept):
     assert failing(kept) == []
 
 
-def test_no_promise_is_left_out():
+def test_every_check_of_the_contract_is_tested():
     names = {(name, str(check)) for name, cls in LOSSES.items() for check in loss_checks(cls)}
     tests = [value for name, value in globals().items() if name.startswith("test_") and hasattr(value, "pytestmark")]
     marked = [mark.args[1] for test in tests for mark in test.pytestmark if mark.args[:1] == ("kept",)]
@@ -70,7 +70,7 @@ def test_every_loss_has_an_oracle_a_section_and_an_example():
 
 
 class Watch(TorchDispatchMode):
-    """Sees every tensor operation of forward and backward: the largest result, and what waits for the device."""
+    """Record the largest result of each tensor operation, and the operations that wait for the device."""
 
     WAITS = frozenset({"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2"})
 
@@ -92,8 +92,8 @@ class Watch(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("cls", LOSSES.values(), ids=LOSSES.keys())
-def test_memory_is_quadratic_and_nothing_waits_for_the_device(cls):
-    """Two classes of 48: all triplets would be 48 x the square of the batch, so that any B x P x N tensor shows."""
+def test_memory_is_quadratic_and_no_call_waits_for_the_device(cls):
+    """Two classes of 48: all triplets would be 48 times the square of the batch, so any B x P x N tensor shows."""
     embeddings, labels = batch([0, 1] * 48)
     loss = Method(cls).build()
     weights = sum(parameter.numel() for parameter in loss.parameters())
@@ -106,7 +106,7 @@ def test_memory_is_quadratic_and_nothing_waits_for_the_device(cls):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("cls", LOSSES.values(), ids=LOSSES.keys())
-def test_compiles(cls, backend):
+def test_every_loss_compiles(cls, backend):
     embeddings, labels = batch(REGULAR, dtype=torch.float32)
     expected, slope = Method(cls).value_and_slope(embeddings, labels)
     torch.compiler.reset()

@@ -1,4 +1,4 @@
-"""Names that Ray does not promise to keep: a version that lacks one says so here, not in the middle of a sweep."""
+"""Private names of Ray that we use: a version that lacks one fails here, not during a sweep."""
 
 import inspect
 from pathlib import Path
@@ -175,8 +175,8 @@ def test_ray_has_the_names_that_we_use(names):
     assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"
 
 
-def test_a_process_that_ray_ends_for_want_of_memory_is_a_lost_process():
-    """Where Ray's own manager no longer raises at it, our mend may go."""
+def test_a_process_that_ray_kills_for_memory_counts_as_lost():
+    """If Ray's own manager no longer raises, our workaround can go."""
     from ray.air.execution._internal.actor_manager import RayActorManager
     from ray.exceptions import OutOfMemoryError
 
@@ -195,7 +195,7 @@ def test_a_process_that_ray_ends_for_want_of_memory_is_a_lost_process():
 
 
 @pytest.mark.parametrize(("inherit", "given"), [(True, {}), (False, {"AWS_SECRET_ACCESS_KEY": "ours"})])
-def test_tune_gives_a_trials_process_no_variable_so_that_an_idle_one_will_do(monkeypatch, inherit, given):
+def test_tune_sets_no_environment_variable_so_idle_processes_are_reused(monkeypatch, inherit, given):
     from ray.tune.execution import class_cache
 
     for name in class_cache.ENV_VARS_TO_PROPAGATE:
@@ -222,7 +222,7 @@ def test_tune_does_not_import_mlflow_to_count_callbacks():
     assert usage.tag_callbacks is count
 
 
-def test_tune_asks_our_manager_for_room():
+def test_tune_requests_resources_from_our_manager():
     from ray.tune.execution import tune_controller
 
     from tune_dml.running.cluster.placement import PlacementManager
@@ -233,8 +233,8 @@ def test_tune_asks_our_manager_for_room():
     assert tune_controller.PlacementGroupResourceManager is tunes
 
 
-def test_below_uv_run_processes_of_a_ray_of_ours_are_begun_by_our_python(monkeypatch):
-    """Ray would begin each by `uv run`, and none came where a user had typed `uv run -- tune-dml sweep`."""
+def test_under_uv_run_a_local_ray_starts_processes_with_our_python(monkeypatch):
+    """Ray would start each process by `uv run`, and none started under `uv run -- tune-dml sweep`."""
     from ray._private import worker
     from ray._private.runtime_env import uv_runtime_env_hook
 

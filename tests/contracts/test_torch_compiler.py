@@ -1,4 +1,4 @@
-"""A process that compiles nothing does not load torch's compiler, which takes a second; a torch that does so says it here."""
+"""A process that compiles nothing does not load torch's compiler, which takes a second."""
 
 import subprocess
 import sys

@@ -16,7 +16,7 @@ def double(*shape, seed):
 
 
 def gathered(rank):
-    """Sizes 2, 0, 3; a loss that mixes all rows, so that each row's gradient depends on the others."""
+    """Gather sizes 2, 0, 3; a loss mixes all rows, so that each row's gradient depends on the others."""
     size = [2, 0, 3][rank]
     rows = double(size, 4, seed=rank).requires_grad_()
     labels = torch.arange(size) + 10 * rank
@@ -43,7 +43,7 @@ def halves(rank):
 
 
 def batch_norm(rank):
-    """Synchronised batch normalisation from differentiable sums, as a network would use it."""
+    """Return synchronised batch normalisation from differentiable sums."""
     x = double(rank + 2, 3, seed=rank).requires_grad_()
     count = d.all_reduce_sum(torch.tensor(float(len(x)), dtype=torch.float64))
     mean = d.all_reduce_sum(x.sum(dim=0)) / count
@@ -105,14 +105,14 @@ def test_gathering_concatenates_in_rank_order_and_multiplies_the_local_gradient(
         same(found["gradient"], W * rows.grad[own])
 
 
-def test_gathering_nothing_is_nothing(seen):
+def test_gathering_empty_tensors_gives_an_empty_tensor(seen):
     for found in seen["nobody"]:
         assert found["shape"].tolist() == [0, 4]
         assert found["labels"].tolist() == []
         assert found["gradient"].shape == (0, 4)
 
 
-def test_rows_of_any_shape_and_type(seen):
+def test_gathering_accepts_rows_of_any_shape_and_type(seen):
     for found in seen["images"]:
         assert found["rows"].shape == (6, 2, 2)
         assert found["rows"][:, 0, 0].tolist() == [0, 1, 1, 2, 2, 2]
@@ -130,7 +130,7 @@ def test_synchronised_batch_norm_equals_one_process(seen):
     same(torch.cat([found["gradient"] for found in seen["batch_norm"]]), W * x.grad)
 
 
-def test_average_gradients_leaves_missing_ones_alone(seen):
+def test_average_gradients_keeps_missing_gradients_missing(seen):
     for found in seen["averaged"]:
         assert sorted(found) == ["0", "1", "3"]
         same(found["0"], torch.ones(2, 3))
@@ -138,7 +138,7 @@ def test_average_gradients_leaves_missing_ones_alone(seen):
         same(found["3"], torch.full((2,), 3.0))
 
 
-def test_alone_everything_is_the_identity():
+def test_a_single_process_changes_nothing():
     rows, labels = torch.randn(3, 2, requires_grad=True), torch.arange(3)
     assert (d.rank(), d.world_size(), d.is_distributed()) == (0, 1, False)
     assert d.gather_batch(rows, labels) == (rows, labels)
@@ -159,22 +159,22 @@ def test_a_frozen_network_is_not_wrapped(seen):
 
 
 def test_in_a_group_of_one_nothing_is_exchanged(tmp_path, monkeypatch):
-    """NCCL ends the process of a trial whose GPU turns sick while an exchange is under way: one that nobody needs, here."""
+    """NCCL ends the process if its GPU fails during an exchange; a group of one needs no exchange."""
     with d.process_group(rank=0, world_size=1, init_method=f"file://{tmp_path}/meet", backend="gloo"):
         for name in ("all_reduce", "all_gather_into_tensor", "all_gather_single", "barrier"):
             monkeypatch.setattr(torch.distributed, name, None, raising=False)
         monkeypatch.setattr(d, "_all_gather_equal", None)
-        test_alone_everything_is_the_identity()
+        test_a_single_process_changes_nothing()
     assert not d.is_distributed()
 
 
-def test_where_ranks_meet_is_reached_at_its_address_alone():
+def test_the_rendezvous_is_reachable_only_at_its_address():
     port = d.open_store("127.0.0.1")
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", port), timeout=5)
 
 
-def test_a_node_that_others_know_by_another_address_can_be_met():
-    """As behind a translated address: what it is told to listen at is none of its own."""
+def test_ranks_connect_to_a_node_with_several_addresses():
+    """As behind address translation: the address to listen at is not an address of the machine."""
     socket.create_connection(("127.0.0.2", d.open_store("203.0.113.7")), timeout=5).close()

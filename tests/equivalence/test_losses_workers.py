@@ -125,7 +125,7 @@ def test_identity_61_many_processes_equal_one(case, alone, together):
             )
 
 
-def test_every_rank_holds_the_same_numbers(together):
+def test_every_rank_computes_the_same_numbers(together):
     first, *others = together
     for name, numbers in first.items():
         for other in others:

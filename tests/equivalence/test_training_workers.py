@@ -67,7 +67,7 @@ def train_all(rank, world_size, folder):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Case -> what rank 0 left, alone and as one of two."""
+    """Case -> the files of rank 0, with one process and with two."""
     roots = [tmp_path_factory.mktemp(f"workers{world_size}") for world_size in (1, 2)]
     for world_size, root in enumerate(roots, start=1):
         run_ranks(train_all, world_size, world_size, root)
@@ -96,7 +96,7 @@ def test_identity_61_two_workers_equal_one_through_training(folders, case):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("a look")])
-def test_identity_61_two_workers_show_what_one_shows(folders, case):
+def test_identity_61_two_workers_write_the_evidence_of_one(folders, case):
     for folder in folders[case]:
         assert [row["step"] for row in load(folder)["rows"] if "train/direction_variance" in row] == [25]
     one, two = (json.loads((folder / "evidence/evidence.json").read_text()) for folder in folders[case])

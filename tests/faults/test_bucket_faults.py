@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 from helpers.clusters import Cluster, children_of, command_of
-from helpers.sweeps import Running, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, outcome, sweep_file, table
 
 from tune_dml.record.results import results_of
 from tune_dml.record.state import read_state
@@ -27,7 +27,7 @@ def begin(tmp_path, cache_dir, store):
 
     def start(verb="sweep", **values):
         given = [sweep_file(**values), "--name", "toy", "--trial-files", store.address] if verb == "sweep" else ["toy"]
-        runs.append(Running([verb, *given, "--cache-dir", cache_dir], tmp_path / "sweeps" / "toy"))
+        runs.append(SweepProcess([verb, *given, "--cache-dir", cache_dir], tmp_path / "sweeps" / "toy"))
         return runs[-1]
 
     yield start
@@ -41,7 +41,7 @@ def undisturbed(tmp_path_factory, cache_dir):
     place, before = tmp_path_factory.mktemp("undisturbed"), os.getcwd()
     os.chdir(place)
     try:
-        run = Running(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir], place / "sweeps" / "toy")
+        run = SweepProcess(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir], place / "sweeps" / "toy")
         assert run.end() == 0, run.read_output()
     finally:
         os.chdir(before)
@@ -84,7 +84,7 @@ def test_a_killed_worker_resumes_from_the_bucket(begin, store, undisturbed, foun
     found("files in a bucket: kill -9 of a trial's worker", after)
 
 
-def test_an_unreachable_store_is_waited_for(begin, store, undisturbed, found):
+def test_trials_wait_for_an_unreachable_store(begin, store, undisturbed, found):
     sweep = begin()
     sweep.wait_until(lambda: in_the_middle(sweep, store))
     store.stop()
@@ -160,7 +160,7 @@ def submit(cluster, store, tmp_path, cache_dir, *words):
         cwd=tmp_path,
     )
     assert sent.returncode == 0, sent.stdout
-    return Running(["logs", cluster.http, "toy", "--follow"], cluster.storage / "toy", cluster.environment)
+    return SweepProcess(["logs", cluster.http, "toy", "--follow"], cluster.storage / "toy", cluster.environment)
 
 
 def test_a_node_dies_in_a_cluster_without_shared_folder(apart, store, tmp_path, cache_dir, undisturbed, found):

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from helpers.sweeps import Running, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, outcome, sweep_file, table
 
 TRIALS, KILLS, SEED = 60, 30, 7
 STEPS, EVERY = 3000, 200
@@ -78,14 +78,14 @@ def injected_failures(since):
 def test_kills_and_failing_calls_do_not_change_the_table(tmp_path, cache_dir, found):
     file = sweep_file(values(TRIALS), steps=STEPS, every=EVERY)
     common = ["sweep", file, "--cache-dir", cache_dir, "--stall-limit", "60"]
-    quiet = Running([*common, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
+    quiet = SweepProcess([*common, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
     began = time.monotonic()
     assert quiet.end(LIMIT) == 0, quiet.read_output()
     quiet_seconds = time.monotonic() - began
 
     draw, kills = random.Random(SEED), Counter()
     since, began = time.time(), time.monotonic()
-    sweep = Running([*common, "--name", "chaos"], tmp_path / "sweeps" / "chaos", injection())
+    sweep = SweepProcess([*common, "--name", "chaos"], tmp_path / "sweeps" / "chaos", injection())
     pause = 0.8 * quiet_seconds / KILLS  # all kills before the end, even if the quiet run was slow
     while sweep.process.poll() is None and time.monotonic() - began < 2 * MOST * quiet_seconds:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from equivalence.processes import run_ranks
 from helpers.clusters import PROJECT, Cluster, command_of
-from helpers.sweeps import Running
+from helpers.sweeps import SweepProcess
 
 from trainables import distributed
 from trainables.context import FolderContext
@@ -48,7 +48,7 @@ def take_away(cluster, number):
 
 
 def train_in_peace(rank, folder, config, cache_dir):
-    """As many workers, undisturbed: one worker's figures differ after 1,500 steps, because rounding grows."""
+    """Train with as many workers, undisturbed: with one worker, rounding differs after 1,500 steps."""
     rows = []
     with distributed.process_group(rank=rank, world_size=2, init_method=f"file://{folder}/meet"):
         context = FolderContext(folder / "peace", torch.device("cpu"), rank=rank, world_size=2, sink=rows.append)
@@ -69,7 +69,7 @@ def test_three_drained_nodes_do_not_change_a_trial(tmp_path, cache_dir):
         cluster.wait_for(2)
         words = ["sweep", "toy.yaml", "--workers", 2, "--max-concurrent", 1]  # the other trial must not end first
         words += ["--address", cluster.address, "--cache-dir", cache_dir]
-        sweep = Running(words, tmp_path / "sweeps" / "toy", {**cluster.environment, "PYTHONPATH": str(PROJECT)})
+        sweep = SweepProcess(words, tmp_path / "sweeps" / "toy", {**cluster.environment, "PYTHONPATH": str(PROJECT)})
         since = 0.0
 
         def trains():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers.clusters import PROJECT, Cluster
-from helpers.sweeps import Running, sweep_file
+from helpers.sweeps import SweepProcess, sweep_file
 from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID, FakeMultiNodeProvider
 
 from tune_dml.record.ledger import read_events
@@ -102,7 +102,7 @@ def test_a_node_that_joins_trains_trials_of_the_running_sweep(tmp_path, cache_di
         words = ["sweep", sweep_file((0.1, 0.3, 0.5, 0.9), steps=3000, every=500), "--name", "toy"]
         flags = ["--address", cluster.address, "--cache-dir", cache_dir]
         environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
-        sweep = Running([*words, *flags], tmp_path / "sweeps" / "toy", environment)
+        sweep = SweepProcess([*words, *flags], tmp_path / "sweeps" / "toy", environment)
         sweep.wait_until(lambda: sweep.events("started"))
         cluster.add_worker(has_project=True)
         cluster.wait_for(3)

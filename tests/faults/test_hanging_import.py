@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from helpers.packages import write_package
-from helpers.sweeps import Running, sweep_file
+from helpers.sweeps import SweepProcess, sweep_file
 
 from tune_dml.record.results import results_of
 
@@ -30,7 +30,7 @@ def test_a_hanging_import_ends_within_the_start_limit(tmp_path, cache_dir):
     file.write_text(file.read_text().replace("fixed: {", "fixed: {loss.name: toy_margin, "))
     words = ["sweep", file, "--name", "toy", "--cache-dir", cache_dir, "--max-concurrent", 1, "--start-limit", 10]
     path = f"{tmp_path / 'own'}:{ROOT}"
-    sweep = Running(words, tmp_path / "sweeps" / "toy", {"PYTHONPATH": path})
+    sweep = SweepProcess(words, tmp_path / "sweeps" / "toy", {"PYTHONPATH": path})
     assert sweep.end(seconds=150) == 0, sweep.read_output()
     assert "stalled: no first step for 10 s; retrying from the checkpoint" in sweep.read_output()
     assert [trial.status for trial in results_of(sweep.folder).trials] == ["finished"] * 2

@@ -58,7 +58,7 @@ def kill_in_the_middle(process, folder):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline
         if in_the_middle():
-            driver = int((folder / "lock").read_text())  # a child of the command, which would begin it again
+            driver = int((folder / "lock").read_text())  # a child of the command, which would restart it
             os.kill(driver, signal.SIGSTOP)
             if in_the_middle():
                 break
@@ -111,7 +111,7 @@ def test_a_killed_driver_resumes_from_its_last_state(three_trials, command_line,
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_says_how_to_continue(three_trials, command_line, cache_dir, monkeypatch):
+def test_an_interrupted_sweep_prints_the_resume_command(three_trials, command_line, cache_dir, monkeypatch):
     start = Recorder.on_trial_start
 
     def interrupted(*arguments, **options):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import ray
 from helpers.features import stored
-from helpers.sweeps import Running, outcome, table
+from helpers.sweeps import SweepProcess, outcome, table
 
 from tune_dml.record.ledger import read_events
 from tune_dml.running.recorder import Recorder
@@ -76,9 +76,9 @@ def test_a_lost_worker_changes_no_number_of_its_group(ray_session, new_database,
 @pytest.mark.slow
 def test_a_killed_driver_continues_with_unfinished_trials(tmp_path, cache_dir, found):
     words = ["sweep", sweep_file(40), "--cache-dir", cache_dir, "--name"]
-    undisturbed = Running([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
+    undisturbed = SweepProcess([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
     assert undisturbed.end() == 0, undisturbed.read_output()
-    sweep = Running([*words, "toy"], tmp_path / "sweeps" / "toy")
+    sweep = SweepProcess([*words, "toy"], tmp_path / "sweeps" / "toy")
     sweep.wait_until(lambda: len(sweep.events("ended")) > 20)
     os.kill(sweep.driver, signal.SIGKILL)
     since = time.time()

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.sweeps import Running, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, outcome, sweep_file, table
 
 from tune_dml.record.ledger import read_history
 from tune_dml.record.results import results_of
@@ -35,7 +35,7 @@ def undisturbed(tmp_path_factory, cache_dir):
 
 def begin(place, cache_dir, *words, **environment):
     folder = place / "sweeps" / "toy"
-    return Running(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, *words], folder, environment)
+    return SweepProcess(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, *words], folder, environment)
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ def test_the_driver_dies_between_a_proposal_and_its_trial(tmp_path, cache_dir, f
     """A recorded proposal without a trial is neither repeated nor replaced."""
     Path("search.yaml").write_text(SEARCH)
     words = ["sweep", "search.yaml", "--cache-dir", cache_dir, "--name"]
-    undisturbed = Running([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
+    undisturbed = SweepProcess([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
     assert undisturbed.end() == 0, undisturbed.read_output()
-    sweep = Running([*words, "toy"], tmp_path / "sweeps" / "toy")
+    sweep = SweepProcess([*words, "toy"], tmp_path / "sweeps" / "toy")
     sweep.wait_until(lambda: stopped_with_a_new_proposal(sweep))
     kill(sweep.driver)
     since = time.time()
@@ -183,7 +183,7 @@ def test_sigterm_ends_cleanly_and_resumes(run, undisturbed, found, cache_dir):
     kill(sweep.pid, number=signal.SIGTERM)
     assert sweep.end(seconds=60) == 130, sweep.read_output()
     assert "tune-dml resume toy" in sweep.read_output()
-    again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
     assert again.end() == 0, again.read_output()
     assert table(sweep.folder) == undisturbed
     found("SIGTERM, as a spot machine gets it; then resume", outcome(sweep.folder, since))
@@ -199,7 +199,7 @@ def test_ctrl_c_twice_leaves_a_sweep_that_resumes(run, undisturbed, found, cache
     assert sweep.end(seconds=60) == 130, sweep.read_output()
     assert "Traceback" not in sweep.read_output()
     assert "Continue with: tune-dml resume toy" in sweep.read_output()
-    again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
     assert again.end() == 0, again.read_output()
     assert table(sweep.folder) == undisturbed
     found("SIGINT twice; then resume", outcome(sweep.folder, since))
@@ -220,7 +220,7 @@ def test_a_corrupt_ledger_line_and_a_second_launcher_are_reported(run, undisturb
     sweep = run()
     sweep.wait_until(sweep.in_the_middle)
     kill(sweep.driver, number=signal.SIGSTOP)  # it holds the sweep for as long as the second one looks
-    second = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    second = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
     assert second.end() == 1
     assert "one process at a time may run a sweep" in second.read_output()
     since = time.time()
@@ -230,7 +230,7 @@ def test_a_corrupt_ledger_line_and_a_second_launcher_are_reported(run, undisturb
     damaged = b"".join(b"\x00" * 40 + b"\n" if line == spoilt else line for line in lines) + b'{"kind": "st'
     (sweep.folder / "ledger.jsonl").write_bytes(damaged)
     (sweep.folder / "lock").write_text("1")  # a stale one, of a process that lives but does not hold it
-    again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
     assert again.end() == 0, again.read_output()
     assert "cannot be read" in again.read_output()
     assert (sweep.folder / "ledger.unreadable").exists()
@@ -248,7 +248,7 @@ IN_A_GROUP = {
 @pytest.mark.parametrize("victim", IN_A_GROUP)
 def test_a_group_of_workers_continues(tmp_path, cache_dir, found, victim):
     words = ["sweep", sweep_file((0.1, 0.5), steps=200), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
-    sweep = Running(words, tmp_path / "sweeps" / "toy")
+    sweep = SweepProcess(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(sweep.in_the_middle)
     kill(*sweep.find(IN_A_GROUP[victim])[:1])
     since = time.time()
@@ -262,7 +262,7 @@ def test_a_group_of_workers_continues(tmp_path, cache_dir, found, victim):
 def test_workers_lost_at_their_start_free_their_placement_group(tmp_path, cache_dir, found):
     """Ray Train knows a placement group only after its workers started; a leaked one would block the next group."""
     words = ["sweep", sweep_file((0.1, 0.5), steps=40), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
-    sweep = Running(words, tmp_path / "sweeps" / "toy")
+    sweep = SweepProcess(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(lambda: sweep.find("ray::RayTrainWorker"))
     kill(*sweep.find("ray::ImplicitFunc")[:1])
     since = time.time()
@@ -328,14 +328,14 @@ def test_memory_pressure_kills_a_trials_process_but_keeps_its_result(tmp_path, c
         "--cache-dir",
         cache_dir,
     ]  # seconds, not parts of one
-    quiet = Running([*words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
+    quiet = SweepProcess([*words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
     assert quiet.end() == 0, quiet.read_output()
     used, total = memory_in_use()
     if total - used < 8e9:
         pytest.skip("too little memory is free to be eaten without harm to others")
     limit = used + 5e9
     monitor = {"RAY_memory_usage_threshold": f"{limit / total:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
-    sweep = Running([*words, "--name", "eaten"], tmp_path / "sweeps" / "eaten", monitor)
+    sweep = SweepProcess([*words, "--name", "eaten"], tmp_path / "sweeps" / "eaten", monitor)
     sweep.wait_until(lambda: any(sweep.folder.glob("trials/*/checkpoint.pt")))
     since = time.time()
     eat_memory(limit, until=lambda: bool(sweep.events("retry")))

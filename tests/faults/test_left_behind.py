@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.packages import write_package
-from helpers.sweeps import Running
+from helpers.sweeps import SweepProcess
 
 from tune_dml.record.results import results_of
 
@@ -51,7 +51,7 @@ def test_global_state_of_a_method_does_not_reach_other_trials(tmp_path, cache_di
     for name, arms in (("first", ARMS), ("last", ARMS[::-1])):
         Path(f"{name}.yaml").write_text(SWEEP.format(arms=", ".join(arms)))
         words = ["sweep", f"{name}.yaml", "--name", name, "--cache-dir", cache_dir, "--max-concurrent", 1]
-        sweep = Running(words, tmp_path / "sweeps" / name, {"PYTHONPATH": f"{tmp_path / 'own'}:{ROOT}"})
+        sweep = SweepProcess(words, tmp_path / "sweeps" / name, {"PYTHONPATH": f"{tmp_path / 'own'}:{ROOT}"})
         assert sweep.end(seconds=150) == 0, sweep.read_output()
         trials = results_of(sweep.folder).trials
         found.append({(trial.cell.label, trial.seed): dict(trial.metrics) for trial in trials})
@@ -67,12 +67,12 @@ def test_a_method_edited_before_resume_is_reported(tmp_path, cache_dir):
     Path("own.yaml").write_text(SWEEP.format(arms="own: {loss.name: toy_margin}, triplet: {loss.name: triplet}"))
     flags = ["--cache-dir", cache_dir, "--max-concurrent", 1]
     path = {"PYTHONPATH": f"{tmp_path / 'own'}:{ROOT}"}
-    sweep = Running(["sweep", "own.yaml", "--name", "own", *flags], tmp_path / "sweeps" / "own", path)
+    sweep = SweepProcess(["sweep", "own.yaml", "--name", "own", *flags], tmp_path / "sweeps" / "own", path)
     sweep.wait_until(lambda: sweep.events("ended"))
     os.kill(sweep.pid, signal.SIGINT)
     assert sweep.end() == 130, sweep.read_output()
     (tmp_path / "own" / "own_loss.py").write_text(loss.replace("(1 - similarity)", "(2 - 2 * similarity)"))
-    again = Running(["resume", "own", *flags], sweep.folder, path)
+    again = SweepProcess(["resume", "own", *flags], sweep.folder, path)
     assert again.end(seconds=150) == 0, again.read_output()
     assert (
         "the code of own_loss was changed while the sweep ran: 1 of 2 trials, first own, seed 1" in again.read_output()

@@ -120,7 +120,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     assert capfd.readouterr() == ("", "")  # the user's terminal stays clean
 
 
-def test_a_sweep_without_its_server_ends_and_reports_what_is_unsynced(driver):
+def test_a_sweep_without_its_server_ends_and_counts_unsynced_trials(driver):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     tracker = Tracker(SweepState(driver.folder, driver.plan), f"http://127.0.0.1:{port}", "toys")
@@ -133,13 +133,13 @@ def test_a_sweep_without_its_server_ends_and_reports_what_is_unsynced(driver):
     assert "the server must answer" in str(report.error)
 
 
-class Unsteady(ThreadingHTTPServer):
+class UnsteadyProxy(ThreadingHTTPServer):
     """Proxy of a server that, while unsteady, drops requests and delays or drops responses."""
 
     daemon_threads = True
 
     def __init__(self, port):
-        super().__init__(("127.0.0.1", 0), _HandedOn)
+        super().__init__(("127.0.0.1", 0), _ForwardedRequest)
         self.behind, self.steady, self.fates, self.seen = port, True, random.Random(7), Counter()
 
     @property
@@ -153,7 +153,7 @@ class Unsteady(ThreadingHTTPServer):
         return way
 
 
-class _HandedOn(BaseHTTPRequestHandler):
+class _ForwardedRequest(BaseHTTPRequestHandler):
     def hand_on(self):
         body, way = self.rfile.read(int(self.headers.get("Content-Length", 0))), self.server.fate()
         status, kind, content = 500, "text/plain", b"unsteady"
@@ -168,7 +168,7 @@ class _HandedOn(BaseHTTPRequestHandler):
             threading.Event().wait(2 * PATIENCE)
         self.close_connection = True
         if way != "cut, but done":
-            with contextlib.suppress(OSError):  # whoever asked has left
+            with contextlib.suppress(OSError):  # the client has disconnected
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(content)))
@@ -185,7 +185,7 @@ class _HandedOn(BaseHTTPRequestHandler):
 def test_an_unsteady_server_doubles_nothing(server, driver, monkeypatch, found):
     """A request without a response may have been executed, and an unexecuted one must be repeated."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", str(PATIENCE))
-    with server, Unsteady(server.port) as between:
+    with server, UnsteadyProxy(server.port) as between:
         threading.Thread(target=between.serve_forever, daemon=True).start()
         tracker = Tracker(SweepState(driver.folder, driver.plan), between.uri, "toys")
         assert tracker.sync().error is None

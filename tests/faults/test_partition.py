@@ -5,7 +5,7 @@ import time
 
 import pytest
 from helpers.clusters import Cluster
-from helpers.sweeps import Running, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, outcome, sweep_file, table
 
 HEAD, NODE, NETWORK = "10.213.7.1", "10.213.7.2", "tunedml"
 
@@ -37,7 +37,7 @@ def network():
 def test_a_trial_of_a_disconnected_node_moves_to_another(network, tmp_path, cache_dir, found):
     """Both sides still write to the storage; the restarted and the disconnected trial must write equal bytes."""
     words = [sweep_file((0.1, 0.5, 0.9), steps=400), "--cache-dir", cache_dir]
-    quiet = Running(["sweep", *words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
+    quiet = SweepProcess(["sweep", *words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
     assert quiet.end() == 0, quiet.read_output()
     storage, store = tmp_path / "shared", f"sqlite:///{tmp_path / 'mlflow.db'}"
     with Cluster(tmp_path / "cluster", workers=1, host=HEAD) as cluster:
@@ -46,7 +46,7 @@ def test_a_trial_of_a_disconnected_node_moves_to_another(network, tmp_path, cach
         there = ["--name", "toy", "--storage", storage, "--tracking-uri", store]
         sent = cluster.run("submit", cluster.http, "--", "sweep", *words, *there, cwd=tmp_path)
         assert sent.returncode == 0, sent.stdout
-        sweep = Running(["logs", cluster.http, "toy", "--follow"], storage / "toy", cluster.environment)
+        sweep = SweepProcess(["logs", cluster.http, "toy", "--follow"], storage / "toy", cluster.environment)
         sweep.wait_until(lambda: any(event.body()["host"] == NODE for event in sweep.events("started")))
         (cut_off,) = [event.key for event in sweep.events("started") if event.body()["host"] == NODE][:1]
         sweep.wait_until((sweep.folder / "trials" / cut_off / "checkpoint.pt").exists)
@@ -83,7 +83,9 @@ def test_workers_connect_if_every_host_name_resolves_to_loopback(network, tmp_pa
         flags = ["--name", "toy", "--storage", tmp_path / "shared", "--cache-dir", cache_dir, "--workers", "2"]
         sent = cluster.run("submit", cluster.http, "--", "sweep", sweep_file((0.1, 0.9)), *flags, cwd=tmp_path)
         assert sent.returncode == 0, sent.stdout
-        sweep = Running(["logs", cluster.http, "toy", "--follow"], tmp_path / "shared" / "toy", cluster.environment)
+        sweep = SweepProcess(
+            ["logs", cluster.http, "toy", "--follow"], tmp_path / "shared" / "toy", cluster.environment
+        )
         sweep.wait_until(lambda: sweep.events("ended") or sweep.events("retry"))
         assert not sweep.events("retry"), sweep.read_output()
         assert sweep.end() == 0, sweep.read_output()

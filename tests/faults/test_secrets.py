@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers.sweeps import Running, sweep_file
+from helpers.sweeps import SweepProcess, sweep_file
 
 from tune_dml.running.cluster.upload import collect_upload
 
@@ -45,7 +45,7 @@ def test_no_file_of_a_sweep_has_a_secret(tmp_path, monkeypatch, cache_dir, store
     subprocess.run(["git", "add", "settings.py"], check=True)
     Path("settings.py").write_text(f'password = "{PLANTED["PGPASSWORD"]}"\n')
     words = ["sweep", sweep_file((0.1, 0.5), steps=10, every=10), "--name", "toy", "--cache-dir", cache_dir]
-    run = Running([*words, "--trial-files", store.address], place / "sweeps" / "toy", PLANTED)
+    run = SweepProcess([*words, "--trial-files", store.address], place / "sweeps" / "toy", PLANTED)
     assert run.end() == 0, run.read_output()
     assert any("checkpoint.pt" in name for _, name, _ in store.requests)
     assert (place / "sweeps" / "toy" / "report" / "report.html").exists()
@@ -55,14 +55,14 @@ def test_no_file_of_a_sweep_has_a_secret(tmp_path, monkeypatch, cache_dir, store
     assert holding(cache_dir) == []
 
     for address in (f"s3://user:{IN_ADDRESS}@bucket/x", f"s3://bucket/x?secret_key={IN_ADDRESS}"):
-        refused = Running(
+        refused = SweepProcess(
             [*words[:2], "--name", "refused", "--trial-files", address], place / "sweeps" / "refused", PLANTED
         )
         assert refused.end() == 1
         assert "--trial-files" in refused.read_output()
         assert IN_ADDRESS not in refused.read_output()
     away = ["sweep", "toy.yaml", "--name", "away", "--tracking-uri", f"http://user:{IN_ADDRESS}@127.0.0.1:9/"]
-    refused = Running([*away, "--cache-dir", cache_dir], place / "sweeps" / "away", PLANTED)
+    refused = SweepProcess([*away, "--cache-dir", cache_dir], place / "sweeps" / "away", PLANTED)
     refused.end()
     assert IN_ADDRESS not in refused.read_output()
     assert set(holding(tmp_path)) - planted_by_us == set()

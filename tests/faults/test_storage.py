@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from helpers.sweeps import Running, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, outcome, sweep_file, table
 from helpers.toys import write_sweep
 
 from trainables import files
@@ -25,7 +25,7 @@ WAITED = "waiting up to 10 minutes"
 class TestPatience:
     """Unit tests of waiting for storage: which errors are waited for, and the messages."""
 
-    def test_a_failure_that_passes_is_waited_for_and_said_once(self, tmp_path, monkeypatch):
+    def test_a_temporary_failure_is_waited_for_and_reported_once(self, tmp_path, monkeypatch):
         pauses, said = [], []
         monkeypatch.setattr(files.time, "sleep", pauses.append)
         ends = iter([errno.ENOSPC, errno.EROFS, errno.ESTALE, None])
@@ -40,7 +40,7 @@ class TestPatience:
         assert [WAITED in text for text in said] == [True, False]
         assert str(tmp_path) in said[0]
 
-    def test_it_is_waited_for_where_saying_so_fails_too(self, tmp_path, monkeypatch):
+    def test_waiting_continues_if_the_report_of_it_fails(self, tmp_path, monkeypatch):
         class Full(io.StringIO):
             def write(self, text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -57,14 +57,14 @@ class TestPatience:
         assert retry_storage(write, tmp_path) == "written"
 
     @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOTDIR])
-    def test_what_waiting_cannot_mend_is_raised_at_once(self, tmp_path, number):
+    def test_a_permanent_error_is_raised_at_once(self, tmp_path, number):
         def write():
             raise OSError(number, os.strerror(number))
 
         with pytest.raises(OSError, match=os.strerror(number)):
             retry_storage(write, tmp_path)
 
-    def test_the_first_ctrl_c_is_heeded_while_it_waits(self, tmp_path, monkeypatch):
+    def test_the_first_ctrl_c_ends_the_waiting(self, tmp_path, monkeypatch):
         """Tune records the first one and continues its loop, which waits here."""
         noted = []
         before = signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
@@ -81,7 +81,7 @@ class TestPatience:
             signal.signal(signal.SIGINT, before)
         assert noted == [signal.SIGINT]
 
-    def test_patience_ends(self, tmp_path, monkeypatch):
+    def test_waiting_ends_after_its_limit(self, tmp_path, monkeypatch):
         clock = iter(range(0, 10_000, 100))
         monkeypatch.setattr(files.time, "monotonic", lambda: next(clock))
         monkeypatch.setattr(files.time, "sleep", lambda seconds: None)
@@ -123,7 +123,7 @@ def undisturbed(tmp_path_factory, cache_dir):
 def begin(place, cache_dir, verb="sweep", says_in=None):
     words = [verb, sweep_file() if verb == "sweep" else "toy", "--cache-dir", cache_dir]
     words += ["--name", "toy"] if verb == "sweep" else []
-    return Running(words, place / "sweeps" / "toy", says_in=says_in)
+    return SweepProcess(words, place / "sweeps" / "toy", says_in=says_in)
 
 
 def fill(disk):
@@ -145,7 +145,7 @@ def wait_for_words(run, words, seconds=90):
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_waited_for(small_disk, monkeypatch, undisturbed, found, cache_dir):
+def test_trials_wait_for_space_on_a_full_disk(small_disk, monkeypatch, undisturbed, found, cache_dir):
     """The disk has results, MLflow's store, the sync state and the sweep's output."""
     monkeypatch.chdir(small_disk)
     sweep = begin(small_disk, cache_dir)
@@ -160,7 +160,7 @@ def test_a_full_disk_is_waited_for(small_disk, monkeypatch, undisturbed, found, 
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_as_tune_begins_is_waited_for(small_disk, tmp_path, undisturbed, cache_dir):
+def test_a_sweep_waits_if_the_disk_is_full_when_tune_starts(small_disk, tmp_path, undisturbed, cache_dir):
     """Tune writes a file before the first trial."""
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
@@ -185,7 +185,7 @@ def test_a_removed_working_directory_does_not_affect_table_and_report(
     monkeypatch.chdir(desk)
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", tmp_path / "sweeps"]
     words += ["--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db"]
-    sweep = Running(words, tmp_path / "sweeps" / "toy")
+    sweep = SweepProcess(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(sweep.in_the_middle)
     shutil.rmtree(desk)
     monkeypatch.chdir(tmp_path)  # this process reads MLflow's store, the sweep's own stays without a folder
@@ -195,7 +195,7 @@ def test_a_removed_working_directory_does_not_affect_table_and_report(
 
 
 @pytest.mark.slow
-def test_storage_that_disappears_is_waited_for(tmp_path, undisturbed, found, cache_dir):
+def test_a_sweep_waits_for_storage_that_disappears(tmp_path, undisturbed, found, cache_dir):
     """An empty folder takes its place, as below a mount; no new sweep may start in it."""
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
@@ -209,7 +209,7 @@ def test_storage_that_disappears_is_waited_for(tmp_path, undisturbed, found, cac
     away.rename(place)
     since = time.time()
     assert sweep.end() == 0, sweep.read_output()
-    assert not [name for name in left if "/ray/" not in name]  # Tune's own bookkeeping, which nobody reads, apart
+    assert not [name for name in left if "/ray/" not in name]  # except Tune's state files, which nothing reads
     assert table(sweep.folder) == undisturbed
     found("the storage disappears for 4 s and returns", outcome(sweep.folder, since))
 
@@ -218,13 +218,13 @@ def test_storage_that_disappears_is_waited_for(tmp_path, undisturbed, found, cac
 def test_read_only_storage_is_refused_before_the_start(small_disk, tmp_path, undisturbed, found, cache_dir):
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", small_disk / "sweeps"]
-    refused = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
+    refused = SweepProcess(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
     assert refused.end() == 1
     assert "Traceback" not in refused.read_output()
     assert "--storage" in refused.read_output()
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     since = time.time()
-    again = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
+    again = SweepProcess(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
     assert again.end() == 0, again.read_output()
     assert table(again.folder) == undisturbed
     found("read-only storage: refused before anything begins; then mounted for writing", outcome(again.folder, since))
@@ -262,7 +262,7 @@ def test_a_full_disk_keeps_the_old_report_and_is_reported(small_disk, command_li
 
 
 @pytest.mark.slow
-def test_a_clock_that_jumps_back_a_day(tmp_path, undisturbed, found, cache_dir):
+def test_a_clock_set_back_a_day_changes_no_result(tmp_path, undisturbed, found, cache_dir):
     """Events written before the jump have times in the future."""
     sweep = begin(tmp_path, cache_dir)
     sweep.wait_until(sweep.in_the_middle)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers.clusters import children_of
-from helpers.sweeps import COMMAND, Running, outcome, sweep_file, table
+from helpers.sweeps import COMMAND, SweepProcess, outcome, sweep_file, table
 
 from tune_dml.record.ledger import read_events
 
@@ -27,12 +27,12 @@ def words(cache_dir):
 @pytest.fixture
 def quiet(words, tmp_path):
     """Return the table of a sweep with normal output."""
-    run = Running([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet")
+    run = SweepProcess([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet")
     assert run.end() == 0, run.read_output()
     return table(run.folder)
 
 
-def test_a_closed_pipe(words, quiet, found):
+def test_a_sweep_survives_a_closed_output_pipe(words, quiet, found):
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as sweep:
         sweep.stdout.readline()
         sweep.stdout.close()
@@ -44,7 +44,7 @@ def test_a_closed_pipe(words, quiet, found):
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_standard_streams_closed_at_the_start(words, quiet, closed):
+def test_a_sweep_runs_with_standard_streams_closed(words, quiet, closed):
     sweep = subprocess.run(["bash", "-c", f'"$@" {closed}', "--", *COMMAND, *words], check=False, timeout=200)
     assert sweep.returncode == 0
     folder = Path("sweeps/toy").absolute()
@@ -52,7 +52,7 @@ def test_standard_streams_closed_at_the_start(words, quiet, closed):
     assert (folder / "report" / "report.html").exists()
 
 
-def test_a_full_disk_of_the_output(words, quiet, found):
+def test_a_sweep_survives_a_full_disk_of_its_output(words, quiet, found):
     with Path("/dev/full").open("w") as full:
         sweep = subprocess.run(
             [*COMMAND, *words], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200
@@ -95,7 +95,7 @@ def read_until(terminal, condition, seconds=200):
                 time.sleep(0.1)
 
 
-def test_a_terminal_that_stops_background_programs(words, quiet, found):
+def test_a_sweep_runs_in_a_terminal_with_tostop(words, quiet, found):
     """`stty tostop` affects the driver, which has another process group."""
     sweep, terminal = in_a_terminal(words, stops_background=True)
     try:
@@ -109,14 +109,14 @@ def test_a_terminal_that_stops_background_programs(words, quiet, found):
     found("a terminal with `stty tostop`", {**outcome(folder, time.time()), "seconds": 0.0})
 
 
-def test_a_closed_terminal_ends_the_sweep_in_order(words, quiet, found, cache_dir):
+def test_a_closed_terminal_ends_the_sweep_cleanly(words, quiet, found, cache_dir):
     folder = Path("sweeps/toy").absolute()
     sweep, terminal = in_a_terminal(words, stops_background=False)
     read_until(terminal, lambda: any(event.kind == "ended" for event in read_events(folder)))
     os.close(terminal)
     since = time.time()
-    assert sweep.wait(timeout=60) > 0  # not by the signal; what it says of itself is heard by nobody
-    again = Running(["resume", "toy", "--cache-dir", cache_dir], folder)
+    assert sweep.wait(timeout=60) > 0  # not by the signal; its messages have no reader
+    again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], folder)
     assert again.end() == 0, again.read_output()
     assert table(folder) == quiet
     found("its terminal is closed; then resume", outcome(folder, since))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.clusters import BARE, PROJECT, Cluster
-from helpers.sweeps import Running, sweep_file
+from helpers.sweeps import SweepProcess, sweep_file
 
 from tune_dml.record.results import results_of
 
@@ -30,7 +30,7 @@ def ends_on_a_late_node(cluster, cpus, flags, within=()):
     cluster.wait_for(2)
     environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
     words = ["sweep", sweep_file((0.1, 0.9), steps=4000, every=500), "--name", "toy", *flags]
-    sweep = Running(words, Path.cwd() / "sweeps" / "toy", environment)
+    sweep = SweepProcess(words, Path.cwd() / "sweeps" / "toy", environment)
     sweep.wait_until(lambda: sweep.events("started"))
     cluster.add_worker(cpus=cpus, within=within)
     cluster.wait_for(3)
@@ -41,7 +41,7 @@ def ends_on_a_late_node(cluster, cpus, flags, within=()):
 
 
 def say_so(reasons, lacks=NO_PROJECT):
-    """Check that both trials name what the node lacks, and the remedy."""
+    """Check that both trials name the missing package and the remedy."""
     return [f"does not have what {lacks}" in reason for reason in reasons] == [True, True]
 
 

@@ -1,4 +1,4 @@
-"""What a trial computes may change only together with PROTOCOL_VERSION: short trials against their recorded figures.
+"""Results of trials change only together with PROTOCOL_VERSION: short trials against their recorded metrics.
 
 On the processor and the torch that recorded them, every figure is equal to the last bit. Elsewhere other kernels round
 differently, from the initial weights on: there the training figures agree to 1e-3, and to 5e-2 where rounding may decide
@@ -56,7 +56,7 @@ def curve(case, folder, cache_dir):
 
 
 def equal_elsewhere(case, rows, expected):
-    """Whether the training figures agree as far as they can on another machine."""
+    """Return whether training figures agree within the tolerance for other machines."""
     tolerance = 5e-2 if case.startswith("drawn") else 1e-3
     figures, others = (
         [{k: v for k, v in row.items() if k.startswith("train/")} for row in x] for x in (rows, expected)
@@ -67,7 +67,7 @@ def equal_elsewhere(case, rows, expected):
 
 
 def machine():
-    """What decides rounding: torch, its kernels, and the processor that MKL chooses its own kernels for."""
+    """Return what determines rounding: torch, its kernels, and the processor for which MKL chooses kernels."""
     about = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.findall(r"^(?:vendor_id|cpu family|model)\s*:\s*(.+)$", about, re.MULTILINE)[:3]
     kernels = torch.backends.cpu.get_cpu_capability()
@@ -85,9 +85,7 @@ def recorded(request):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_trial_computes_what_it_computed_when_its_protocol_version_was_given(
-    case, recorded, tmp_path, cache_dir, request
-):
+def test_a_trial_repeats_the_stored_curve_of_its_protocol_version(case, recorded, tmp_path, cache_dir, request):
     rows = curve(case, tmp_path, cache_dir)
     if request.config.getoption("--record-curves"):
         recorded["curves"][case] = rows

@@ -12,5 +12,5 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """Where they are kept decoded."""
+    """The folder of their decoded copies."""
     return tmp_path_factory.mktemp("cache")

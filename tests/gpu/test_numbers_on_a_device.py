@@ -19,7 +19,7 @@ pytestmark = ON_DEVICE
 
 
 def both(method):
-    """(value, slope) on the CPU, and on the device for the same module and batch."""
+    """Return (value, slope) on the CPU, and on the device for the same module and batch."""
     embeddings, numbers = batch(dtype=torch.float64)
     module = method.build()
     if getattr(module, "needs_mean", False):
@@ -34,7 +34,7 @@ def both(method):
 
 
 @pytest.mark.parametrize("method", [*LOSSES.values(), *REGULARIZERS.values()], ids=lambda cls: cls.name)
-def test_value_and_gradient_are_those_of_the_cpu(method):
+def test_value_and_gradient_equal_those_of_the_cpu(method):
     (value, slope), (other, slant) = both(Method(method))
     torch.testing.assert_close(other, value, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(slant, slope, rtol=1e-7, atol=1e-11)
@@ -52,7 +52,7 @@ def embedded():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_metrics_are_those_of_the_cpu(embedded, dtype):
+def test_metrics_equal_those_of_the_cpu(embedded, dtype):
     vectors, labels = embedded[0].to(dtype), embedded[1]
     ks = (1, 2, 10, 100)
     expected = retrieval_metrics(vectors, labels, ks)
@@ -64,13 +64,13 @@ def test_metrics_are_those_of_the_cpu(embedded, dtype):
     assert found == pytest.approx(expected, abs=0.02)
 
 
-def test_clusters_are_those_of_the_cpu(embedded):
+def test_clusters_equal_those_of_the_cpu(embedded):
     vectors, labels = embedded
     expected = clustering_metrics(vectors, labels, backend="sklearn")
     assert clustering_metrics(vectors.to(DEVICE), labels.to(DEVICE), backend="sklearn") == pytest.approx(expected)
 
 
-def test_linear_probes_are_those_of_the_cpu(embedded):
+def test_linear_probes_equal_those_of_the_cpu(embedded):
     vectors, labels = embedded[0], embedded[1] % 5
     given = {"num_classes": 5, "lrs": (0.1, 1.0), "epochs": 3, "batch_size": 100, "seed": 0}
     expected = fit_linear_probes(vectors, labels, **given)
@@ -80,7 +80,7 @@ def test_linear_probes_are_those_of_the_cpu(embedded):
 
 
 @pytest.mark.parametrize("name", ["crop_flip", "simclr"])
-def test_views_are_those_of_the_cpu_within_its_rounding(name):
+def test_views_equal_those_of_the_cpu_within_rounding(name):
     """The CPU cuts, shrinks and rounds to bytes; a hue turns such a step into a few."""
     smooth = np.random.default_rng(0).integers(0, 256, (6, 5, 5, 3), dtype=np.uint8)
     images = smooth.repeat(12, axis=1).repeat(12, axis=2)

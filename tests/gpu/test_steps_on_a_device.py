@@ -1,4 +1,4 @@
-"""Within a step nobody waits for a CUDA device: it has work before it is done with the last."""
+"""A training step never waits for a CUDA device: new work is queued before the last is done."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ STEPS = {
 
 
 def wait_of(work):
-    """What torch says where `work` would have waited for the device; nothing where it did not."""
+    """Return torch's warning where `work` would wait for the device; empty if it does not."""
     if DEVICE.type != "cuda":
         work()
         return ""
@@ -52,7 +52,7 @@ def wait_of(work):
     [cls for cls in (*LOSSES.values(), *REGULARIZERS.values()) if cls.name not in WAIT_ONCE],
     ids=lambda cls: cls.name,
 )
-def test_no_method_waits(method):
+def test_no_method_waits_for_the_device(method):
     embeddings, labels = batch(dtype=torch.float32)
     module = Method(method).build(torch.float32)
     if getattr(module, "needs_mean", False):
@@ -67,13 +67,13 @@ def test_no_method_waits(method):
     assert wait_of(slope) == ""
 
 
-def test_standardising_does_not_wait():
+def test_standardising_does_not_wait_for_the_device():
     images = torch.rand(2, 1, 4, 4, device=DEVICE)
     assert wait_of(lambda: standardise(images, (0.5, 0.4, 0.3), (0.2, 0.2, 0.2))) == ""
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_no_step_waits(pictures, cache, tmp_path, name):
+def test_no_training_step_waits_for_the_device(pictures, cache, tmp_path, name):
     config = config_of(pictures, SMALL, {"training.steps": 40}, STEPS[name])
     context = FolderContext(tmp_path, DEVICE)
     training.prepare_process(config, context)

@@ -1,4 +1,4 @@
-"""Sweeps whose trials have a CUDA device, or share one; these need Ray and all else."""
+"""Sweeps whose trials have or share a CUDA device, with Ray and MLflow."""
 
 import os
 import subprocess
@@ -64,12 +64,12 @@ fixed: {loss.name: triplet, data.size: 32, model.backbone: resnet18, model.freez
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where sweeps are run."""
+    """The folder of the sweeps."""
     return tmp_path
 
 
 def tune_dml(*words):
-    """The command's exit status and what it printed."""
+    """Run a command and return its exit status and output."""
     done = subprocess.run(
         [sys.executable, "-m", "tune_dml.cli", *words], capture_output=True, text=True, check=False, timeout=500
     )
@@ -81,7 +81,7 @@ def statuses(sweep):
     return {status: found.count(status) for status in ("finished", "failed") if found.count(status)}
 
 
-def test_trials_have_the_device_and_their_record_names_it(folder):
+def test_trials_use_the_device_and_record_its_name(folder):
     (folder / "toy.yaml").write_text(DIGITS)
     status, said = tune_dml("sweep", "toy.yaml", "--name", "one")
     assert status == 0, said
@@ -91,7 +91,7 @@ def test_trials_have_the_device_and_their_record_names_it(folder):
         assert torch.cuda.get_device_name() in kept
 
 
-def test_small_trials_share_a_device_and_what_they_gain_is_said(folder):
+def test_small_trials_share_a_device_and_the_gain_is_reported(folder):
     (folder / "toy.yaml").write_text(DIGITS)
     status, said = tune_dml("sweep", "toy.yaml", "--name", "four", "--gpus-per-worker", "0.25")
     assert status == 0, said
@@ -99,7 +99,7 @@ def test_small_trials_share_a_device_and_what_they_gain_is_said(folder):
     assert statuses(folder / "sweeps" / "four") == {"finished": 4}
 
 
-def test_what_does_not_fit_is_said_before_and_trained_in_parts_afterwards(folder):
+def test_a_batch_too_large_for_the_device_is_reported_and_trains_in_parts(folder):
     """A trial that needs more memory than the GPU has, and then the same batch, fewer pictures at a time."""
     (folder / "pictures").mkdir()
     write_pictures(folder / "pictures", each=60)
@@ -120,8 +120,8 @@ def test_what_does_not_fit_is_said_before_and_trained_in_parts_afterwards(folder
 
 
 @pytest.mark.parametrize("engine", ["local", "train"])
-def test_a_trial_that_leaves_the_device_sick_fails_alone(folder, monkeypatch, engine):
-    """Every call of its process fails from then on, and torch ends that as soon as pinned memory is given back."""
+def test_a_trial_that_breaks_the_device_fails_alone(folder, monkeypatch, engine):
+    """Every later call of its process fails, and torch ends the process when pinned memory is freed."""
     write_package(folder, "table = table_loss:Table", table_loss=TABLE)
     (folder / "sick.yaml").write_text(SICK)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, sys.path)]))
@@ -134,7 +134,7 @@ def test_a_trial_that_leaves_the_device_sick_fails_alone(folder, monkeypatch, en
     assert "CUDA_LAUNCH_BLOCKING" in failed.reason
 
 
-def test_who_asks_for_no_gpu_gets_none(folder):
+def test_a_trial_without_requested_gpu_gets_none(folder):
     (folder / "toy.yaml").write_text(DIGITS)
     status, said = tune_dml(
         "sweep", "toy.yaml", "--name", "none", "--set", "training.precision=fp16", "--gpus-per-worker", "0"

@@ -1,4 +1,4 @@
-"""Whole trials on a CUDA device: the CPU's numbers, alone and by several ranks; cut and resumed; in half precision."""
+"""Whole trials on a CUDA device: numbers of the CPU, with one and several ranks, resumed, and in half precision."""
 
 import math
 
@@ -43,7 +43,7 @@ def test_a_trial_repeats_to_the_bit(pictures, cache, tmp_path, name):
 
 
 @pytest.mark.parametrize(("first", "then"), [(DEVICE, DEVICE), (DEVICE, CPU), (CPU, DEVICE)], ids=str)
-def test_a_trial_goes_on_from_its_checkpoint_on_either(pictures, cache, tmp_path, first, then):
+def test_a_trial_resumes_from_its_checkpoint_on_cpu_and_gpu(pictures, cache, tmp_path, first, then):
     config = config_of(pictures, EXACT, TRIALS["sampled margin"])
     whole = figures_of(config, tmp_path / "whole", CPU, cache=cache)
     assert figures_of(config, tmp_path / "cut", first, cache=cache, until=3) == {}

@@ -56,14 +56,14 @@ def raced(plan: Plan, values: np.ndarray, margin: float) -> Results:
 def contradictions(analysis: Analysis) -> list[str]:
     """Return pairs of claims in a report's data that cannot both be true."""
     sections = [one.section(analysis, None) for one in (arms, configuration)]
-    ahead = _Ahead()
+    ahead = _LowerBounds()
     for low, better, worse in _of_cells(analysis, sections):
         ahead.add(better, worse, low)
     found = []
     for knob in analysis.knobs:
         data, at = vars(knob.sensitivity), optimum.section(analysis, knob).data["optimum"]
         names = dict(zip(knob.labels, knob.cells or [f"{knob.key} {label}" for label in knob.labels], strict=True))
-        own = ahead if knob.cells else _Ahead()
+        own = ahead if knob.cells else _LowerBounds()
         for low, better, worse in _differences(data["differences"], analysis.sign):
             own.add(names[better], names[worse], low)
         found += _of_knob(knob.key, data, at, names, own)
@@ -80,7 +80,7 @@ def contradictions(analysis: Analysis) -> list[str]:
     return found + (["a circle of values that are each better than the next"] if ahead.cyclic else [])
 
 
-class _Ahead:
+class _LowerBounds:
     """Proven lower bounds of differences, and their transitive closure."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ def _of_cells(analysis: Analysis, sections: Sequence[Section]) -> Iterable[tuple
             yield low, cells[better], cells[worse]
 
 
-def _of_knob(key: str, data: Any, at: Any, names: dict[str, str], ahead: _Ahead) -> list[str]:
+def _of_knob(key: str, data: Any, at: Any, names: dict[str, str], ahead: _LowerBounds) -> list[str]:
     found = []
     values = set(names.values())  # the baseline is none of them: it may be better than all
     mine = [name for name in ahead.names if name in values]

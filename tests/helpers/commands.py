@@ -1,4 +1,4 @@
-"""The command line, built once, because Typer takes longer for it than most verbs run."""
+"""The command line, built once, because Typer needs longer for it than most verbs need to run."""
 
 from functools import cache
 

@@ -30,7 +30,7 @@ exec "$(command -v sshd || echo /usr/sbin/sshd)" -D -e -h /run/machine/host -o U
 
 
 def lacking():
-    """Return what this machine lacks to create namespaces; empty if nothing."""
+    """Return what this machine lacks to create namespaces; empty if it lacks nothing."""
     path = "/usr/sbin:/sbin"
     if missing := [name for name in NEEDED if not (shutil.which(name) or shutil.which(name, path=path))]:
         return f"needs {', '.join(missing)}"

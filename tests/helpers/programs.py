@@ -10,7 +10,7 @@ from tune_dml.running.trials.program import ProgramTrial
 METRIC = "val/accuracy"
 
 
-class Ran:
+class ProgramRun:
     """A trial of a user's program that ran in this process."""
 
     def __init__(self, folder, script, metric=METRIC, settings=None, **options):

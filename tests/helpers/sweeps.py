@@ -33,7 +33,7 @@ fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {steps}, t
 
 
 @dataclass
-class Running:
+class SweepProcess:
     """Running process of `tune-dml WORDS`."""
 
     words: list[str]
@@ -109,7 +109,7 @@ class Running:
 
 
 def table(folder):
-    """Return what no fault may change: cell, seed, status and every metric."""
+    """Return the results that no fault may change: cell, seed, status and every metric."""
     trials = results_of(folder).trials
     return [(trial.cell.label, trial.seed, trial.status, sorted(trial.metrics.items())) for trial in trials]
 

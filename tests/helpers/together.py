@@ -18,7 +18,7 @@ def failing(cases: Mapping[str, Callable[[], object]]) -> list[str]:
     for name, case in cases.items():
         try:
             case()
-        except Exception as error:  # an assertion, or whatever else went wrong
+        except Exception as error:  # an assertion or any other error
             error.add_note(f"in the case: {name}")
             traceback.print_exception(error)
             names.append(name)

@@ -1,4 +1,4 @@
-"""Sweeps that run once and are looked at by many tests."""
+"""Sweeps that run once and are read by many tests."""
 
 import shutil
 import sys
@@ -63,13 +63,13 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir, new_database):
 
 @pytest.fixture(scope="module")
 def a_copy(two_sweeps, tmp_path_factory):
-    """The same working directory for one module's own use."""
+    """A copy of the same working directory for one module."""
     return Path(shutil.copytree(two_sweeps, tmp_path_factory.mktemp("copy") / "work"))
 
 
 @pytest.fixture
 def refused(command_line, cache_dir):
-    """Call it with options of `sweep sec_rho` and what must be said of them: nothing may be stored."""
+    """Run `sweep sec_rho` with options and check its message; nothing may be stored."""
 
     def check(words, message):
         code, out, err = command_line("sweep", "sec_rho", "--dataset", "digits", "--cache-dir", cache_dir, *words)

@@ -1,4 +1,4 @@
-"""An audit of a run with a planted culprit: two sweeps, a page, and nothing to do at the second call."""
+"""An audit of a run with a planted setting: two sweeps, a page, and nothing left for a second call."""
 
 import json
 
@@ -15,7 +15,7 @@ def config(tmp_path, new_database):
 
 
 @pytest.mark.slow
-def test_a_planted_culprit_is_named(config, command_line, cache_dir, ray_session, tmp_path):
+def test_an_audit_names_the_planted_setting(config, command_line, cache_dir, ray_session, tmp_path):
     words = ("audit", config, "--against", "digits/quick", "--max-concurrent", "1", "--cache-dir", cache_dir)
     code, out, _ = command_line(*words, "--plan", "--json")
     planned = json.loads(out)

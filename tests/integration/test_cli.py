@@ -1,4 +1,4 @@
-"""The command line: every verb, as text and as JSON, and one message with exit code 1 for everything that is wrong."""
+"""Every verb, as text and as JSON; wrong input gives one message with exit code 1."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def swept(a_copy, monkeypatch):
 
 
 @pytest.mark.parametrize("verb", ["spaces", "datasets", "methods", "doctor", "version"])
-def test_listings_speak_text(tune_dml, verb):
+def test_listings_print_text(tune_dml, verb):
     """Their JSON is frozen: tests/unit/cli/test_frozen.py."""
     code, out, _ = tune_dml(verb)
     assert code == 0
@@ -50,7 +50,7 @@ def test_methods_list_knobs_with_defaults(tune_dml):
     assert rows["sec"]["knobs"] == {"regularizer.rho": 1.0}
 
 
-def test_plan_touches_nothing(tune_dml, tmp_path):
+def test_plan_writes_nothing(tune_dml, tmp_path):
     code, out, _ = tune_dml("plan", "sec_rho", "--dataset", "digits", "--json")
     seen = json.loads(out)
     assert code == 0
@@ -60,7 +60,7 @@ def test_plan_touches_nothing(tune_dml, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_plan_counts_what_is_done_and_measures_cost_and_noise(tune_dml, swept):
+def test_plan_counts_finished_trials_and_estimates_cost_and_noise(tune_dml, swept):
     _, out, _ = tune_dml("plan", *RHO1, "--json")
     seen = json.loads(out)
     assert seen["done"] == seen["trials"] == 12
@@ -70,7 +70,7 @@ def test_plan_counts_what_is_done_and_measures_cost_and_noise(tune_dml, swept):
     assert "12 done already" in tune_dml("plan", *RHO1)[1]
 
 
-def test_the_plan_of_more_seeds_counts_what_is_done_and_names_the_way_to_add_them(tune_dml, swept):
+def test_a_plan_with_more_seeds_counts_finished_trials_and_suggests_extend(tune_dml, swept):
     code, out, _ = tune_dml("plan", *RHO1, "--seeds", "3", "--json")
     seen = json.loads(out)
     assert (code, seen["trials"], seen["done"]) == (0, 18, 12)
@@ -78,7 +78,7 @@ def test_the_plan_of_more_seeds_counts_what_is_done_and_names_the_way_to_add_the
     assert any("`tune-dml extend rho1`" in note for note in seen["notes"])
 
 
-def test_status_is_a_matrix(tune_dml, swept):
+def test_status_prints_a_table_of_cells_by_seeds(tune_dml, swept):
     code, out, _ = tune_dml("status", "rho1", "--json")
     seen = json.loads(out)
     assert code == 0
@@ -89,7 +89,7 @@ def test_status_is_a_matrix(tune_dml, swept):
     assert seen["trials"][0]["trial"] in tune_dml("status", "rho1", "--trials")[1]
 
 
-def test_compare_shows_what_differs_first(tune_dml, swept):
+def test_compare_lists_differing_settings_first(tune_dml, swept):
     code, out, _ = tune_dml("compare", "lr1", "rho1", "--json")
     seen = json.loads(out)
     assert code == (1 if seen["refused"] else 0)
@@ -124,7 +124,7 @@ def test_train_runs_a_stored_trial_again_to_the_same_numbers(tune_dml, swept):
     assert not [name for name in seen["metrics"] if name.startswith("test/")]
 
 
-def test_train_alone_shows_where_its_settings_come_from(tune_dml):
+def test_train_show_prints_the_origin_of_each_setting(tune_dml):
     code, out, _ = tune_dml("train", "--set", "data.name=digits", "--set", "loss.margin=0.3", "--show", "--json")
     seen = json.loads(out)
     assert code == 0
@@ -145,7 +145,7 @@ def events(folder):
     return read_events(folder / "sweeps" / "rho1")
 
 
-def test_a_users_own_sweep_file_on_a_users_own_pictures(tune_dml, swept):
+def test_a_sweep_file_runs_on_a_folder_of_pictures(tune_dml, swept):
     seen = json.loads(tune_dml("status", "lr1", "--json")[1])
     assert seen["counts"]["finished"] == 8
     assert all(trial["metric"] is not None for trial in seen["trials"])
@@ -173,7 +173,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_is_one_message_and_touches_nothing(tune_dml, tmp_path, case):
+def test_wrong_input_prints_one_message_and_writes_nothing(tune_dml, tmp_path, case):
     arguments, words = WRONG[case]
     code, out, err = tune_dml(*arguments)
     assert code == 1, err

@@ -29,7 +29,7 @@ def birds(tmp_path):
 LOOSE = ("--set", "data.strict=false")
 
 
-def test_prepare_decodes_once_and_says_what_is_there(tune_dml, birds):
+def test_prepare_decodes_once_and_prints_the_contents(tune_dml, birds):
     code, out, _ = tune_dml("prepare", "cub200", "--root", birds, *LOOSE, "--json")
     found = json.loads(out)
     assert code == 0
@@ -60,7 +60,7 @@ def test_verify_counts_and_decodes_everything(tune_dml, birds):
     assert victim.name in err
 
 
-def test_verify_says_what_is_passed_over_and_what_lies_in_several_classes(tune_dml, tmp_path):
+def test_verify_lists_skipped_files_and_pictures_in_several_classes(tune_dml, tmp_path):
     for name in ("ant", "bee"):
         (tmp_path / name).mkdir()
         Image.new("L", (20, 20)).save(tmp_path / name / "same.png")
@@ -76,18 +76,18 @@ def test_verify_says_what_is_passed_over_and_what_lies_in_several_classes(tune_d
     assert [note.split()[0] for note in found["notes"]] == ["folders", "files"]  # the rest is known when it is decoded
 
 
-def test_verify_advises_to_decode_the_same_file_of_pairs(tune_dml, tmp_path):
+def test_verify_suggests_prepare_with_the_same_file_of_pairs(tune_dml, tmp_path):
     fixtures.face_bin(tmp_path / "lfw.bin")
     _, out, _ = tune_dml("verify", "lfw_bin", "--root", tmp_path, *LOOSE)
     assert f"datasets prepare lfw_bin --root {tmp_path} --set data.strict=false" in " ".join(out.split())
 
 
-def test_verify_counts_pictures_not_their_further_labels(tune_dml, tmp_path):
+def test_verify_counts_pictures_and_not_further_labels(tune_dml, tmp_path):
     _, out, _ = tune_dml("verify", "sop", "--root", fixtures.sop(tmp_path / "sop"), *LOOSE, "--json")
     assert sorted(json.loads(out)["counts"]) == sorted(DATASETS["sop"].expected)
 
 
-def test_corrupt_pictures_are_left_out_only_when_asked(tune_dml, birds):
+def test_corrupt_pictures_are_skipped_only_with_skip_corrupt(tune_dml, birds):
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(b"not a picture")
     code, _, err = tune_dml("prepare", "cub200", "--root", birds, *LOOSE)
@@ -99,7 +99,7 @@ def test_corrupt_pictures_are_left_out_only_when_asked(tune_dml, birds):
     assert any(victim.name in note for note in found["notes"])
 
 
-def test_verify_counts_what_will_be_left_out(tune_dml, birds):
+def test_verify_counts_the_pictures_that_will_be_skipped(tune_dml, birds):
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(b"")
     code, out, _ = tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--skip-corrupt")
@@ -107,7 +107,7 @@ def test_verify_counts_what_will_be_left_out(tune_dml, birds):
     assert "--set data.skip_corrupt=true" in " ".join(out.split())
 
 
-def test_verify_says_every_problem_in_json_too(tune_dml, birds):
+def test_verify_lists_every_problem_in_json(tune_dml, birds):
     code, out, _ = tune_dml("verify", "cub200", "--root", birds, "--json")
     found = json.loads(out)
     assert (code, found["ok"], len(found["problems"])) == (1, False, 6)
@@ -119,7 +119,7 @@ def test_verify_says_every_problem_in_json_too(tune_dml, birds):
     assert "images" in found["differs"]
 
 
-def test_a_home_and_a_relative_root_are_those_of_the_shell(tune_dml, birds, monkeypatch):
+def test_home_and_relative_roots_are_resolved_as_in_a_shell(tune_dml, birds, monkeypatch):
     monkeypatch.setenv("HOME", str(birds.parent))
     assert tune_dml("verify", "cub200", "--root=~/CUB_200_2011", *LOOSE)[0] == 0
     monkeypatch.chdir(birds.parent)
@@ -130,14 +130,14 @@ def test_a_home_and_a_relative_root_are_those_of_the_shell(tune_dml, birds, monk
     assert (code, json.loads(out)["counts"]["images"]) == (0, 24)
 
 
-def test_alone_it_lists_every_data_set_and_dead_addresses(tune_dml):
+def test_datasets_lists_every_data_set_and_dead_addresses(tune_dml):
     rows = {row["data set"]: row for row in json.loads(tune_dml("--json")[1])}
     assert set(rows) == set(DATASETS)
     assert "ai.stanford.edu" in rows["cars196"]["dead"]
     assert "Dead" in tune_dml()[1]
 
 
-def test_everything_wrong_is_said_at_once(tune_dml):
+def test_all_problems_are_reported_together(tune_dml):
     code, _, err = tune_dml("prepare", "digits", "--root", ".", "--skip-corrupt", "--set", "optim.lr=1")
     assert code == 1
     assert all(part in err for part in ("--root", "--skip-corrupt", "optim.lr"))
@@ -161,7 +161,7 @@ def test_the_bar_appears_with_the_first_picture_and_leaves_the_terminal_free():
 
 
 def _commands(page):
-    """The commands of a page of ours, as a shell would cut them."""
+    """Return the commands of a documentation page, split as a shell does."""
     text = (Path(__file__).parents[2] / page).read_text()
     lines = [line.strip() for line in text.splitlines()]
     return [shlex.split(line) for line in lines if line.startswith("tune-dml ") and "/data/CUB_200_2011" in line]

@@ -1,4 +1,4 @@
-"""Another package's loss, data set, task and space: installed, found, planned, trained, and held to the contracts."""
+"""Another package's loss, data set, task and space: installed, found, planned, trained and checked by the contracts."""
 
 import json
 import os
@@ -42,7 +42,7 @@ print(json.dumps(seen))
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
-    """What a process with the package installed sees; installed as pip does it, without a network."""
+    """Return the output of a process with the package installed, as by pip but without a network."""
     folder = tmp_path_factory.mktemp("toy")
     shutil.copytree(PACKAGE, folder / "source")  # building leaves files behind
     install = ["install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
@@ -61,12 +61,12 @@ def seen(tmp_path_factory):
 @pytest.mark.parametrize(
     ("verb", "name"), [("methods", "toy_margin"), ("spaces", "toy_study"), ("datasets", "toy_stripes")]
 )
-def test_what_is_installed_is_listed(seen, verb, name):
+def test_installed_methods_are_listed(seen, verb, name):
     (row,) = [row for row in seen[verb] if name in row.values()]
     assert "A. Author" in json.dumps(row)
 
 
-def test_its_space_is_planned_with_its_protocol(seen):
+def test_an_installed_space_is_planned_with_its_protocol(seen):
     plan = seen["plan"]
     assert [cell["label"] for cell in plan["cells"]] == ["triplet", "m=0", "m=0.5", "m=1"]
     assert plan["trials"] == 8
@@ -74,10 +74,10 @@ def test_its_space_is_planned_with_its_protocol(seen):
     assert plan["settings"]["task.name"]["value"] == "toy_retrieval"
 
 
-def test_its_task_trains_its_loss_on_its_data(seen):
+def test_an_installed_task_trains_an_installed_loss_on_installed_data(seen):
     assert seen["train"]["status"] == "finished"
     assert seen["train"]["metrics"]["val/pictures"] == 32
 
 
-def test_its_loss_and_its_data_set_keep_the_contracts(seen):
+def test_an_installed_loss_and_data_set_fulfil_the_contracts(seen):
     assert seen["checks"] > 40

@@ -1,4 +1,4 @@
-"""Every study from its name to its report, on the embedded pictures with a few steps a trial."""
+"""Every study from its name to its report, on the embedded pictures with a few steps per trial."""
 
 import pytest
 
@@ -11,13 +11,13 @@ from tune_dml.report import write_report
 pytestmark = pytest.mark.slow
 
 TINY = {"training.steps": 3, "training.epochs": None, "training.eval_every": 3, "evaluation.clustering": False}
-# SEC of the faces begins after three epochs of 34 steps, as the paper's does: a shorter training is refused.
+# SEC for faces starts after three epochs of 34 steps, as in the paper: shorter training is refused.
 FACES = {"training.steps": 105, "training.eval_every": 105, "task.distractors": [50]}
 OF_TASK = {"contrastive": {"task.linear_epochs": 1}, "face_recognition": FACES}
 
 
 def tiny(name):
-    """Settings that make a study quick and leave what it compares alone."""
+    """Return settings that make a study quick without changing the settings that it compares."""
     task = spaces()[name].fixed.get("task.name", "retrieval")
     settings = {**TINY, **OF_TASK.get(task, {})}
     return {path: value for path, value in settings.items() if task == "retrieval" or path != "evaluation.clustering"}
@@ -25,7 +25,7 @@ def tiny(name):
 
 @pytest.mark.parametrize("name", spaces())
 def test_a_study_can_be_run_on_the_embedded_pictures(name, cache_dir):
-    """Its cells resolve, its batches can be drawn from the pictures, and its networks be built."""
+    """Its cells resolve, its batches can be drawn from the pictures, and its networks can be built."""
     checked = prepare(Request(name, seeds=1), cache_dir=cache_dir)
     assert checked.plan.dataset == "glyphs"
     assert {cell.arm for cell in checked.plan.cells} == {arm.name for arm in spaces()[name].every_arm}

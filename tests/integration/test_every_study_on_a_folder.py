@@ -1,4 +1,4 @@
-"""Every study on a folder of one's own: 40 classes of 6 pictures, drawn here."""
+"""Every study on a folder of pictures: 40 classes of 6 drawn pictures."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ OF_THE_METHOD = ("loss.", "regularizer.", "memory.", "batch.sampler", "batch.ins
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Each class is a pattern of its own, each picture of it a noisy one."""
+    """A folder of pictures: each class has a pattern, each picture a noisy copy of it."""
     random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("drawn")
     for number in range(40):
         pattern = np.kron(random.uniform(0, 255, (4, 4, 3)), np.ones((6, 6, 1)))
@@ -59,7 +59,7 @@ def test_a_study_can_be_run_on_a_folder(name, root, cache_dir):
 
 
 @for_each("name", spaces())
-def test_a_study_has_the_settings_that_it_has_on_glyphs_or_names_them(name, root):
+def test_a_study_reports_settings_that_differ_from_those_on_glyphs(name, root):
     study = study_of(asked(name, root))
     here, glyphs = make_plan(study), make_plan(study_of(Request(name, seeds=1)))
     assert [cell.arm for cell in here.cells] == [cell.arm for cell in glyphs.cells]
@@ -83,8 +83,8 @@ def test_k_follows_the_pairs_of_a_small_folders_batches(root):
     assert npair.origins["batch.batch_size"] == "protocol image_folder/small: 60 cut to the 15 training classes of 2"
 
 
-def test_batches_fit_the_split_that_is_asked_for(root, cache_dir):
-    """Folds, fewer pictures a class and batches drawn at random were refused or not used."""
+def test_batches_fit_the_requested_split(root, cache_dir):
+    """Formerly folds, fewer pictures per class and random batches were refused or not used."""
     halves = make_plan(study_of(asked("sec_tml", root, **{"data.folds": 2})))
     assert halves.base_settings["batch.batch_size"] == 40  # of 10 classes, not of 15
     whole = make_plan(study_of(asked("npair_scale", root, **{"data.split": "paper_test_selection"})))
@@ -122,7 +122,7 @@ def test_a_plan_counts_the_classes_whose_pictures_a_batch_repeats(root, cache_di
     assert not any("repeat" in note for note in prepare(asked("sec_losses", root), cache_dir=cache_dir).notes)
 
 
-def test_sizes_of_a_study_shrink_to_the_folder_and_say_so(root):
+def test_sizes_of_a_study_shrink_to_the_folder_with_a_note(root):
     study = study_of(asked("dro_imbalance", root))
     assert "batch.batch_size is 10, 20, 40, 55, 75 in place of 80, 160, 320, 480, 640: there are 15" in study.notes[0]
     cells = make_plan(study).cells
@@ -138,7 +138,7 @@ def test_sizes_of_a_study_shrink_to_the_folder_and_say_so(root):
     assert not any("in place of" in note for note in own.notes)  # what the user sets stays
 
 
-def test_a_study_says_that_nothing_was_measured_on_the_pictures(root):
+def test_a_study_notes_that_nothing_was_measured_on_the_pictures(root):
     note = "optim.lr and training.steps have general values for small networks"
     assert any(note in said for said in study_of(asked("sec_eta", root)).notes)
     measured = {"optim.lr": 1e-3, "training.steps": 50}
@@ -151,7 +151,7 @@ def test_a_study_says_that_nothing_was_measured_on_the_pictures(root):
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.spaces) for name in spaces()]
 )
 def test_every_cell_trains_on_a_folder_and_no_two_are_equal(name, root, cache_dir, tmp_path):
-    """Cells that train to equal losses are those that the plan calls equal."""
+    """Cells that train to equal losses are those that the plan reports as equal."""
     plan = planned(name, root, cache_dir)
     named = " ".join(idle_value_notes(plan))
     trained = {}
@@ -165,7 +165,7 @@ def test_every_cell_trains_on_a_folder_and_no_two_are_equal(name, root, cache_di
         figures = tuple(row["train/loss"] for row in rows if "train/loss" in row)
         assert figures, cell.label
         trained.setdefault(figures, []).append(cell.label)
-    # a loss that is 0 from the first step to the last has nothing to compare: the report says so
+    # a loss of 0 throughout has nothing to compare, which the report states
     named += " ".join(IDENTICAL.get(name, ()))
     equal = [labels for figures, labels in trained.items() if len(labels) > 1 and any(figures)]
     assert [labels for labels in equal if not all(label in named for label in labels)] == []

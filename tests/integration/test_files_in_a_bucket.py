@@ -1,4 +1,4 @@
-"""A sweep whose trials leave their files in object storage ends as the same sweep does whose trials have a folder."""
+"""A sweep with files in object storage gives the results of the same sweep with a folder."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def served():
 
 @pytest.fixture(scope="module")
 def swept(served, ray_session, tmp_path_factory, cache_dir, new_database):
-    """The sweep, its requests, and where it lies, as keywords of whoever goes on with it."""
+    """Return the sweep, the requests it sent, and its location as keywords for further commands."""
     place = tmp_path_factory.mktemp("away")
     here = {"storage": place / "sweeps", "tracking_uri": new_database(place), "cache_dir": cache_dir}
     done = tune_dml.run_sweep(
@@ -48,13 +48,13 @@ def swept(served, ray_session, tmp_path_factory, cache_dir, new_database):
 
 
 def files_of(sweep, key):
-    """Name -> (bytes, mode) of what a trial left."""
+    """Name -> (bytes, mode) of a trial's files."""
     folder = trial_folder(sweep, key)
     found = [path for path in folder.rglob("*") if path.is_file() and path.name != "history.jsonl"]
     return {path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mode & 0o777) for path in found}
 
 
-def test_table_and_files_are_those_of_a_sweep_with_a_folder(swept, two_sweeps):
+def test_table_and_files_equal_those_of_a_sweep_in_a_folder(swept, two_sweeps):
     done, _, _ = swept
     one_seed = [row for row in table(two_sweeps / "sweeps/rho1") if row[1] == 0]
     assert table(done.folder) == one_seed
@@ -66,7 +66,7 @@ def test_table_and_files_are_those_of_a_sweep_with_a_folder(swept, two_sweeps):
         assert len(client.list_artifacts(trial.run_id, "evidence")) == 2
 
 
-def test_nothing_is_left_in_the_bucket_and_the_ledger_knows(swept, served):
+def test_the_bucket_is_empty_and_the_ledger_records_it(swept, served):
     done, _, _ = swept
     assert [name for name, size in served.objects().items() if size] == []
     kinds = [event.kind for event in read_events(done.folder)]
@@ -76,8 +76,8 @@ def test_nothing_is_left_in_the_bucket_and_the_ledger_knows(swept, served):
     assert not any(trial.has_remote_files for trial in state.trial_states.values())
 
 
-def test_what_a_trial_costs_in_requests(swept):
-    """A put for each of two checkpoints and of what is left, two requests to fetch each of those, a dozen to look and delete."""
+def test_a_trial_sends_a_bounded_number_of_requests(swept):
+    """One put per checkpoint and result file, two requests to fetch each result, a dozen to list and delete."""
     done, requests, _ = swept
     key = done.results.trials[0].key
     one = [(verb, name, size) for verb, name, size in requests if key in name]
@@ -89,7 +89,7 @@ def test_what_a_trial_costs_in_requests(swept):
     assert len(one) <= len(put) + 2 * len(left) + 12
 
 
-def test_opening_contacts_no_bucket_when_all_is_here(swept, served):
+def test_opening_contacts_no_bucket_if_all_files_are_local(swept, served):
     before = len(served.requests)
     _, _, here = swept
     opened = tune_dml.open_sweep("rho1", storage=here["storage"], tracking_uri=here["tracking_uri"])
@@ -97,10 +97,8 @@ def test_opening_contacts_no_bucket_when_all_is_here(swept, served):
     assert len(served.requests) == before
 
 
-def test_what_was_left_by_a_driver_that_died_is_fetched_before_anything_is_opened(
-    swept, served, monkeypatch, command_line
-):
-    """Its last word was the end of a trial: sealed figures lie in the bucket, among things that nobody asked for."""
+def test_files_of_a_killed_driver_are_fetched_before_opening(swept, served, monkeypatch, command_line):
+    """The last event is a trial's end; sealed files are in the bucket, among unrelated files."""
     done, _, here = swept
     state = read_state(done.folder)
     key = next(iter(state.trials))
@@ -116,7 +114,7 @@ def test_what_was_left_by_a_driver_that_died_is_fetched_before_anything_is_opene
         ledger.write(event_of("started", key, host="h", away=True))
         ledger.write(ended)
     _, said, _ = command_line("status", "rho1", "--storage", here["storage"])
-    assert "1 ended trials have left files at s3://" in " ".join(said.split())
+    assert "1 ended trials still have files at s3://" in " ".join(said.split())
     served.stop()
     monkeypatch.setattr(files, "PATIENCE", 0.0)
     try:
@@ -136,8 +134,8 @@ def test_what_was_left_by_a_driver_that_died_is_fetched_before_anything_is_opene
     assert [name for name, size in served.objects().items() if size] == []
 
 
-def test_a_sweep_goes_on_where_its_files_are_and_nowhere_else(swept, served):
-    """One trial is under way when the driver dies; then the sweep is extended, without a word of the bucket."""
+def test_a_sweep_resumes_only_with_the_bucket_of_its_files(swept, served):
+    """A trial runs when the driver dies; then the sweep is extended without naming the bucket."""
     done, _, here = swept
     state = read_state(done.folder)
     with Ledger(done.folder) as ledger:
@@ -151,7 +149,7 @@ def test_a_sweep_goes_on_where_its_files_are_and_nowhere_else(swept, served):
     assert [name for name, size in served.objects().items() if size] == []
 
 
-def test_a_bucket_that_is_not_there_is_refused_before_anything_is_written(refused, served):
+def test_a_missing_bucket_is_refused_before_anything_is_written(refused, served):
     missing = f"s3://no-such-bucket/x?endpoint_override={served.endpoint}"
     refused(["--trial-files", missing], "--trial-files: the bucket must exist")
     refused(["--trial-files", "gs://bucket/x", "--stall-limit", "1"], "--stall-limit: must be at least 10 seconds")
@@ -160,7 +158,7 @@ def test_a_bucket_that_is_not_there_is_refused_before_anything_is_written(refuse
 
 
 def test_a_sweep_that_is_removed_leaves_nothing_in_the_bucket(swept, served, command_line):
-    """Cut off in the middle of a trial."""
+    """The sweep was interrupted during a trial."""
     done, _, here = swept
     state = read_state(done.folder)
     key = next(iter(state.trials))

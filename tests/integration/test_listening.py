@@ -1,4 +1,4 @@
-"""A Ray of this machine, and the workers of a trial on it, are reached from this machine alone (SECURITY.md)."""
+"""A local Ray and the workers of a trial are reachable from this machine only (SECURITY.md)."""
 
 import os
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import ray
 from helpers.clusters import children_of
-from helpers.sweeps import Running, sweep_file
+from helpers.sweeps import SweepProcess, sweep_file
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 """127.0.0.1, ::1 and the first as an address of the second kind, as the kernel writes them."""
 
 
 def sockets_of(pids):
-    """Inodes of the sockets that these processes hold open."""
+    """Return the inodes of the open sockets of these processes."""
     for pid in pids:
         for file in Path(f"/proc/{pid}/fd").glob("*"):
             try:
@@ -25,7 +25,7 @@ def sockets_of(pids):
 
 
 def listening(pids):
-    """Addresses, as the kernel writes them, at which these processes listen."""
+    """Return the addresses at which these processes listen, as the kernel writes them."""
     inodes = set(sockets_of(pids))
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
@@ -43,9 +43,9 @@ def test_a_ray_of_this_machine_listens_on_loopback_alone():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_so_do_the_workers_of_a_trial(workers, cache_dir):
+def test_the_workers_of_a_trial_listen_on_loopback_alone(workers, cache_dir):
     words = ["sweep", sweep_file((0.1, 0.9)), "--name", "heard", "--engine", "train", "--workers", workers]
-    sweep = Running([*words, "--cache-dir", cache_dir], Path.cwd() / "sweeps" / "heard")
+    sweep = SweepProcess([*words, "--cache-dir", cache_dir], Path.cwd() / "sweeps" / "heard")
     addresses = set()
 
     def has_ended():

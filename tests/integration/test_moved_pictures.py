@@ -1,4 +1,4 @@
-"""A folder of pictures that has moved: named anew once, and no other pictures slip in."""
+"""A folder of pictures that has moved: it is named once, and no other pictures are accepted."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def run(a_copy, command_line, monkeypatch, cache_dir):
-    """A command about the search `lr1`, whose pictures lie in `mine`."""
+    """Run a command on the sweep `lr1`, whose pictures are in `mine`."""
     monkeypatch.chdir(a_copy)
     return lambda verb, *words: command_line(verb, "lr1", "--cache-dir", cache_dir, *words)
 
@@ -27,14 +27,14 @@ def roots():
 
 @pytest.fixture
 def places(run, tmp_path):
-    """Where the pictures lie, and where they may be moved to; back again afterwards, for others read them too."""
+    """The folder of the pictures and its new location; moved back afterwards for other tests."""
     (began,), moved = roots(), tmp_path / "moved"
     yield began, moved
     if moved.exists():
         shutil.move(moved, began)
 
 
-def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, places, tmp_path):
+def test_moved_pictures_are_named_once_and_other_pictures_refused(run, places, tmp_path):
     before, (began, moved) = Path("sweeps/lr1/plan.json").read_bytes(), places
     other = image_folder(tmp_path / "other", each=6)
     code, _, error = run("resume", "--data-root", other)
@@ -57,7 +57,7 @@ def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, places, t
     assert roots() == {str(moved)}
 
 
-def test_a_sweep_that_reads_no_folder_has_none_to_name(a_copy, command_line, monkeypatch, tmp_path):
+def test_a_sweep_without_a_folder_refuses_data_root(a_copy, command_line, monkeypatch, tmp_path):
     monkeypatch.chdir(a_copy)
     code, _, error = command_line("resume", "rho1", "--data-root", tmp_path)
     assert (code, "--data-root: the pictures of digits are not read from a folder" in error) == (1, True)

@@ -24,7 +24,7 @@ def here(a_copy, cache_dir):
     return {"storage": a_copy / "sweeps", "tracking_uri": store, "cache_dir": cache_dir, "max_concurrent": 1}
 
 
-def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):
+def test_test_metrics_of_a_sweep_are_only_in_sealed_files(a_copy, here):
     results = tune_dml.load_sweep("rho1", storage=here["storage"]).results
     values = set()
     for trial in results.trials:
@@ -48,11 +48,11 @@ def test_the_winner_is_confirmed_resumed_and_extended(here):
     before = tune_dml.load_sweep("rho1", storage=here["storage"])
     plan = (before.folder / "plan.json").read_bytes()
     baseline, best = before.results.cells[0], next(cell for cell in best_cells(before.results) if not cell.baseline)
-    with Ledger(before.folder) as ledger:  # a driver that died as it began
+    with Ledger(before.folder) as ledger:  # a driver that died at its start
         ledger.write(event_of("confirm", cells=[baseline.digest, best.digest], seeds=[1000, 1001]))
         ledger.write(event_of("started", before.results.plan.trial(best, 1001).key, host="gone"))
     assert tune_dml.load_sweep("rho1", storage=here["storage"]).results.confirmed[3].status == "running"
-    more = tune_dml.confirm_sweep("rho1", top=1, seeds=3, **here)  # goes on with those, and adds a seed
+    more = tune_dml.confirm_sweep("rho1", top=1, seeds=3, **here)  # continues with these, and adds a seed
     assert not more.interrupted
     assert more.exit_code == 0
     assert [(trial.cell.baseline, trial.seed, trial.status, trial.attempts) for trial in more.results.confirmed] == [

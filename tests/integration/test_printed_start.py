@@ -1,4 +1,4 @@
-"""One trial on its own: what it leaves to look at, and the mean norm it starts with, against theory and the printed 8.70."""
+"""Single trials: the pictures they store, and their initial mean norm against theory and the printed 8.70."""
 
 import io
 import json
@@ -28,7 +28,7 @@ WEIGHTS = source_of("bn_inception-52deb4733.pth").path
 
 @torch.no_grad()
 def start_norms(config, folder, *, cache_dir=None, most=960):
-    """Mean norm of embeddings of training pictures before training, by whether batch normalisation is active."""
+    """Return mean norms of training pictures before training, by whether batch normalisation is active."""
     task = task_of(config)
     pictures = open_pictures(task.dataset(cache_dir), FolderContext(folder, torch.device("cpu")))
     chosen = np.random.default_rng(0).permutation(task.split(pictures).train)[:most]
@@ -43,7 +43,7 @@ def start_norms(config, folder, *, cache_dir=None, most=960):
     return norms
 
 
-def test_a_network_starts_at_the_norm_that_its_head_implies(tmp_path, cache_dir):
+def test_a_network_starts_at_the_norm_implied_by_its_head(tmp_path, cache_dir):
     head = {"data.name": "digits", "model.head": "bn_fc", "model.embedding_dim": 16, "batch.batch_size": 90}
     norms = {}
     for init in ("he_fan_out", "torch"):
@@ -56,7 +56,7 @@ def test_a_network_starts_at_the_norm_that_its_head_implies(tmp_path, cache_dir)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (CARS196 and WEIGHTS.exists()), reason="needs TUNE_DML_CARS196 and BN-Inception's weights")
-def test_sec_starts_at_the_norm_that_its_paper_prints(tmp_path):
+def test_sec_starts_at_the_norm_printed_in_its_paper(tmp_path):
     own = {"data.name": "cars196", "data.root": CARS196, "data.split": "paper_test_selection"}
     config = resolve(protocol_layer(protocols()["sec/cars196"]), Layer("test", own)).config
     norms = start_norms(config, tmp_path)
@@ -73,7 +73,7 @@ def ended(storage, cache_dir, **settings):
     return train.run(single, Console(file=io.StringIO()))
 
 
-def test_pictures_stay_and_are_named(tmp_path, cache_dir):
+def test_train_keeps_pictures_and_prints_their_paths(tmp_path, cache_dir):
     found = ended(tmp_path, cache_dir)
     assert found.end.status == "finished"
     assert [path.name for path in found.pictures] == ["evidence.json", "sheet.jpg"]
@@ -90,8 +90,8 @@ def test_pictures_stay_and_are_named(tmp_path, cache_dir):
     assert json.loads(again.pictures[0].read_text())["sheet"] is None
 
 
-def test_pictures_that_cannot_be_kept_cost_no_figures(tmp_path, cache_dir, monkeypatch):
-    """It trained to the end, and then told *Read-only file system* alone."""
+def test_metrics_are_printed_if_pictures_cannot_be_kept(tmp_path, cache_dir, monkeypatch):
+    """Formerly a finished trial printed only *Read-only file system*."""
 
     def read_only(source, place):
         raise OSError(30, "Read-only file system", str(place))
@@ -103,7 +103,7 @@ def test_pictures_that_cannot_be_kept_cost_no_figures(tmp_path, cache_dir, monke
     assert "Read-only file system" in found.data()["not_kept"]
 
 
-def test_a_trial_that_fails_leaves_and_says_nothing(tmp_path, cache_dir):
+def test_a_failed_trial_keeps_no_pictures(tmp_path, cache_dir):
     found = ended(tmp_path, cache_dir, optim__name="sgd", optim__lr=1e30)
     assert found.end.status == "diverged"
     assert found.pictures == ()

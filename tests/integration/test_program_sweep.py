@@ -1,4 +1,4 @@
-"""A sweep whose trials are a script of the user's own, from its command to its report."""
+"""A sweep of the user's own script, from its command to its report."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ OPTIONS = ["--metric", "val/score", "--goal", "maximize", "--margin", "0.02", "-
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory, ray_session, new_database):
-    """A working directory with the finished sweep `own`; and its exit code."""
+    """A working directory with the finished sweep `own`, and its exit code."""
     import sys
 
     from tune_dml.cli import main
@@ -54,7 +54,7 @@ def here(swept, tmp_path, monkeypatch):
     return place
 
 
-def test_trials_are_known_by_cell_and_seed_and_the_bad_ones_are_named(swept):
+def test_trials_are_listed_by_cell_and_seed_with_failures_named(swept):
     place, code = swept
     sweep = tune_dml.load_sweep("own", storage=place / "sweeps")
     assert code == 3
@@ -67,7 +67,7 @@ def test_trials_are_known_by_cell_and_seed_and_the_bad_ones_are_named(swept):
     assert [row["step"] for row in sweep.results.history(key)] == [10, 20]
 
 
-def test_the_page_says_what_it_cannot_know(swept):
+def test_the_page_states_what_is_unknown_about_a_program(swept):
     place, _ = swept
     page = (place / "sweeps/own/report/report.html").read_text()
     assert "What the seed changes" in page
@@ -92,7 +92,7 @@ def test_opening_shows_test_figures(here):
 
 
 @pytest.mark.slow
-def test_going_on_runs_nothing_twice_and_notes_another_script(swept, here, ray_session):
+def test_resume_repeats_no_trial_and_notes_a_changed_script(swept, here, ray_session):
     script = swept[0] / "train.py"
     script.write_text(SCRIPT.replace("> 100", "> 10_000"))
     try:

@@ -1,4 +1,4 @@
-"""Every paper's protocol through the training loop, on small copies of its data in exactly the published format."""
+"""Every paper's protocol in the training loop, on small copies of its data in their published formats."""
 
 import json
 
@@ -38,7 +38,7 @@ def roots(tmp_path_factory):
 
 
 def small(name, roots, **more):
-    """A protocol with its sizes cut down and everything else as it is."""
+    """Return a protocol with smaller sizes and otherwise unchanged settings."""
     protocol = protocols()[name]
     instances = int(protocol.settings.get("batch.instances_per_class", 2))
     layers = [
@@ -77,7 +77,7 @@ def run(config, folder, cache):
 
 
 @pytest.mark.parametrize("name", slow_after(2, sorted(PAPERS, key=lambda name: (PAPERS.index(name) % 14, name))))
-def test_a_papers_protocol_trains_and_is_judged(name, roots, tmp_path):
+def test_a_protocol_of_a_paper_trains_and_is_evaluated(name, roots, tmp_path):
     config = small(name, roots)
     outcome, rows = run(config, tmp_path, roots[1])
     assert outcome.step == rows[-1]["step"]
@@ -151,7 +151,7 @@ FACE_SETTINGS = settings(
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_a_face_protocol_trains_and_is_judged_by_its_benchmarks(name, faces, command_line):
+def test_a_face_protocol_trains_and_is_evaluated_on_its_benchmarks(name, faces, command_line):
     words = ("train", "--protocol", name, "--data-root", faces, *FACE_SETTINGS, "--json")
     benchmarks = ("--set", f"task.evaluation_root={faces}", "--set", "task.strict=false")
     code, out, err = command_line(*words, *benchmarks)
@@ -159,7 +159,7 @@ def test_a_face_protocol_trains_and_is_judged_by_its_benchmarks(name, faces, com
     assert any(name.startswith("val/") for name in json.loads(out)["metrics"])
 
 
-def test_missing_or_wrong_benchmarks_of_faces_are_said_before_training(faces, command_line):
+def test_missing_or_wrong_benchmarks_of_faces_are_reported_before_training(faces, command_line):
     words = ("train", "--protocol", FACES[0], "--data-root", faces, *FACE_SETTINGS)
     (faces / "lfw.bin").unlink()
     code, _, err = command_line(*words, "--set", f"task.evaluation_root={faces}")
@@ -169,7 +169,7 @@ def test_missing_or_wrong_benchmarks_of_faces_are_said_before_training(faces, co
 
 
 @pytest.mark.parametrize("name", CIFAR)
-def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch, command_line):
+def test_a_contrastive_protocol_trains_and_is_evaluated(name, tmp_path, monkeypatch, command_line):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
     dataset = protocols()[name].dataset
     root = getattr(fixtures, dataset)(tmp_path / "batches", each=60)

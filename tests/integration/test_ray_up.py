@@ -1,4 +1,4 @@
-"""From `ray up` to `ray down` by deploy/on_premises.yaml, on three machines with SSH of their own, as its comments say."""
+"""From `ray up` to `ray down` with deploy/on_premises.yaml, on three virtual machines with SSH."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def machines(tmp_path):
 
 @pytest.fixture
 def laptop(tmp_path, machines, monkeypatch):
-    """A copy of the project, with a token; where `tune-dml` and `ray` are run."""
+    """A copy of the project with a token, in which `tune-dml` and `ray` run."""
     home, copy = tmp_path / "laptop", tmp_path / "copy"
     (home / ".ray").mkdir(parents=True)
     token = home / ".ray" / "auth_token"
@@ -51,7 +51,7 @@ def laptop(tmp_path, machines, monkeypatch):
 
 
 def cluster_file(machines):
-    """deploy/on_premises.yaml with these machines' addresses; what installs is replaced by a link to what the tests run on."""
+    """deploy/on_premises.yaml with the addresses of these machines; installation is replaced by a link."""
     config = yaml.safe_load((PROJECT / "deploy" / "on_premises.yaml").read_text())
     head, *workers = machines.addresses
     config["provider"] |= {"head_ip": head, "worker_ips": workers}
@@ -67,7 +67,7 @@ def cluster_file(machines):
 
 
 def run(*words, seconds=240):
-    """What a command says; it must end well, in time."""
+    """Run a command that must succeed within the time limit, and return its output."""
     words = [str(word) for word in ("timeout", seconds, *words)]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -79,14 +79,14 @@ def tune_dml(*words, seconds=240):
 
 
 def listening(machines, number, port):
-    """At which addresses of a machine somebody listens at a port, as the kernel writes them."""
+    """Return the addresses at which a machine listens on a port, as the kernel writes them."""
     lines = [line.split() for line in machines.on(number, "cat", "/proc/net/tcp", "/proc/net/tcp6").splitlines()]
     at = [line[1].split(":") for line in lines if line[3:4] == ["0A"]]
     return {address for address, open_port in at if open_port == port}
 
 
 @pytest.mark.timeout(900)
-def test_machines_of_ones_own_run_a_sweep(machines, laptop):
+def test_a_cluster_file_of_own_machines_runs_a_sweep(machines, laptop):
     file = cluster_file(machines)
     assert "Ready" in tune_dml("doctor", "--cluster", file)
     run("ray", "up", "--yes", file, seconds=90)
@@ -105,7 +105,7 @@ def test_machines_of_ones_own_run_a_sweep(machines, laptop):
         results = results_of(machines.shared / "sweeps" / "toy")
         assert [trial.status for trial in results.trials] == ["finished"] * 2
         assert [trial.attempts for trial in results.trials] == [1, 1]
-        assert "MLflow shows what the ledger has" in tune_dml("submit", file, "--", "sync", "toy", *at)
+        assert "MLflow agrees with the ledger" in tune_dml("submit", file, "--", "sync", "toy", *at)
         status = json.loads(tune_dml("submit", file, "--json", "--", "status", "toy", *at, "--json"))
         assert status["counts"]["finished"] == 2
     finally:

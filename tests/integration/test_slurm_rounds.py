@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 
 class Arrays:
-    """A sweep that is submitted as arrays."""
+    """A sweep submitted as arrays."""
 
     def __init__(self, place, *words):
         self.place, self.folder = place, place / "sweeps" / "rows"
@@ -82,7 +82,7 @@ class Arrays:
         return [state.trial(key).end for key in state.trials]
 
 
-def test_a_program_is_a_trial_of_an_array(tmp_path):
+def test_an_array_runs_a_program_as_a_trial(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     arrays = Arrays(tmp_path, "sweep", "--command", COMMAND, *OPTIONS, "--seeds", 2)
     assert "4 trials follow in the next array" in arrays.collect()
@@ -92,7 +92,7 @@ def test_a_program_is_a_trial_of_an_array(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_a_task_whose_time_is_up_goes_on_in_the_next_array(tmp_path, number):
+def test_a_task_out_of_time_continues_in_the_next_array(tmp_path, number):
     words = ("--dataset", "digits", "--set", "training.steps=20000", "--set", "training.eval_every=10")
     arrays = Arrays(tmp_path, "sweep", "sec_rho", "--seeds", 2, *words)
     arrays.collect()
@@ -114,10 +114,10 @@ def test_a_task_whose_time_is_up_goes_on_in_the_next_array(tmp_path, number):
         )
     assert "ended before any evaluation" in arrays.collect(expected=130)
     arrays.submit("resume", "rows")
-    arrays.collect()  # the user has asked for more
+    arrays.collect()  # the user has requested more
 
 
-def test_hours_are_those_of_a_command_and_a_spent_budget_collects_the_last_array(tmp_path):
+def test_jobs_share_a_budget_and_a_spent_budget_collects_the_last_array(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     limits = ("--gpu-hours", "1", "--time-budget", "7200")
     arrays = Arrays(tmp_path, "sweep", "--command", COMMAND, *OPTIONS, "--seeds", 4, *limits)
@@ -141,7 +141,7 @@ def test_hours_are_those_of_a_command_and_a_spent_budget_collects_the_last_array
     ("words", "trials"),
     [(("sweep.yaml",), 12), (("--command", COMMAND, *OPTIONS, "--seeds", 2, "--until-decided", "--max-seeds", 4), 8)],
 )
-def test_a_search_and_a_race_go_on_after_each_array_and_are_judged_at_their_end(tmp_path, words, trials):
+def test_searches_and_races_continue_after_each_array_and_are_judged_at_the_end(tmp_path, words, trials):
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "sweep.yaml").write_text(SEARCH)
     arrays = Arrays(tmp_path, "sweep", *words)

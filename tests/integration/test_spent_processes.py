@@ -1,4 +1,4 @@
-"""A trial that leaves its GPU sick takes its process with it: the next trial begins in another, and is not failed by it."""
+"""A trial that breaks its GPU ends its process; the next trial starts in another and does not fail."""
 
 import os
 import subprocess
@@ -66,7 +66,7 @@ fixed: {loss.name: sick, training.steps: 4, training.eval_every: 2}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", "train"])
-def test_the_trials_after_it_finish(tmp_path, cache_dir, engine):
+def test_trials_after_a_spent_process_finish(tmp_path, cache_dir, engine):
     write_package(tmp_path, "sick = sick_loss:Sick", sick_loss=SICK)
     Path("sick.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "sick.yaml", "--name", "sick", "--engine", engine]

@@ -1,4 +1,4 @@
-"""A real sweep that stops cells early, on digits, cut short and gone on with; and what is refused before it starts."""
+"""A real sweep on digits that stops cells early, is interrupted and resumed; and inputs refused before its start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPACE = Space(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bucket", [False, True], ids=["files in a folder", "files in a bucket"])
-def test_cells_that_are_behind_stop_and_stay_stopped(tmp_path, ray_session, cache_dir, command_line, store, bucket):
+def test_cells_that_fall_behind_stop_and_stay_stopped(tmp_path, ray_session, cache_dir, command_line, store, bucket):
     here = {"storage": tmp_path / "sweeps", "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db", "cache_dir": cache_dir}
     place = {"trial_files": store.address} if bucket else {}
     cut = tune_dml.run_sweep(SPACE, seeds=2, stopping="asha", time_budget=2, **place, **here)
@@ -37,7 +37,7 @@ def test_cells_that_are_behind_stop_and_stay_stopped(tmp_path, ray_session, cach
     assert done.exit_code == 0
     ends = {(trial.cell.label, trial.seed): (trial.status, trial.step) for trial in done.results.trials}
     by_cell = Counter(ends[label, 0] for label, seed in ends if seed == 0)
-    assert by_cell == {("stopped", 4): 3, ("stopped", 12): 1, ("finished", 36): 2}  # of five, two go on; of two, one
+    assert by_cell == {("stopped", 4): 3, ("stopped", 12): 1, ("finished", 36): 2}  # of five, two continue; of two, one
     assert all(ends[label, 0] == ends[label, 1] for label, _ in ends)
     assert ends["none", 0] == ("finished", 36)
     stopped = next(trial for trial in done.results.trials if trial.status == "stopped")

@@ -28,7 +28,7 @@ class TestAGrid:
 
     @pytest.fixture(scope="class")
     def here(self, sweep, cache_dir):
-        """Where it lies, as keywords of whoever goes on with it."""
+        """Return the sweep's location as keywords for further commands."""
         _, folder = sweep
         store = f"sqlite:///{folder}/mlflow.db"
         return {"storage": folder / "sweeps", "tracking_uri": store, "cache_dir": cache_dir, "max_concurrent": 1}
@@ -54,7 +54,7 @@ class TestAGrid:
         assert not [name for name in one.data.metrics if name.startswith("test/")]
         assert {row["run_id"] for _, row in done.table().iterrows()} == {run.info.run_id for run in runs}
 
-    def test_every_trial_left_something_to_look_at_here_and_in_mlflow(self, sweep):
+    def test_every_trial_stored_evidence_locally_and_in_mlflow(self, sweep):
         done, folder = sweep
         client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
         for trial in done.results.trials:
@@ -65,7 +65,7 @@ class TestAGrid:
             assert {Path(entry.path).name: entry.file_size for entry in there} == sizes
             assert set(sizes) == {"evidence.json", "sheet.jpg"}
 
-    def test_nothing_runs_twice(self, sweep, here):
+    def test_a_second_run_repeats_no_trial(self, sweep, here):
         _, folder = sweep
         before = (folder / "sweeps/rho1/ledger.jsonl").read_text()
         again = tune_dml.resume_sweep("rho1", **here)
@@ -83,9 +83,7 @@ class TestAGrid:
         assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
 
     @pytest.mark.parametrize("verb", ["run", "resume", "extend"])
-    def test_what_never_fits_on_a_cluster_elsewhere_is_refused_and_touches_nothing(
-        self, sweep, here, monkeypatch, verb
-    ):
+    def test_resources_that_a_cluster_never_has_are_refused_without_writing(self, sweep, here, monkeypatch, verb):
         import ray
 
         _, folder = sweep
@@ -104,7 +102,7 @@ class TestAGrid:
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
     @pytest.mark.slow
-    def test_failed_trials_are_tried_again_only_when_asked(self, sweep, here):
+    def test_failed_trials_run_again_only_with_retry_failed(self, sweep, here):
         done, folder = sweep
         key = done.results.trials[0].key
         with Ledger(folder / "sweeps/rho1") as ledger:
@@ -116,7 +114,7 @@ class TestAGrid:
         assert again.trials[0].metrics == done.results.trials[0].metrics
 
     @pytest.mark.slow
-    def test_a_trial_that_ran_out_of_memory_is_tried_again_with_fewer_pictures_at_a_time(self, sweep, here, cache_dir):
+    def test_a_trial_out_of_memory_is_retried_with_a_micro_batch(self, sweep, here, cache_dir):
         from rich.console import Console
 
         from tune_dml.cli import train
@@ -139,7 +137,7 @@ class TestAGrid:
         assert single.config.training.micro_batch == 7
         assert train.run(single, Console(quiet=True)).differences == {}
 
-    def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, here):
+    def test_another_plan_under_the_same_name_is_refused_without_writing(self, sweep, here):
         _, folder = sweep
         before = {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")}
         with pytest.raises(ConfigError, match=r"the sweep rho1 exists already, with .*values of regularizer"):

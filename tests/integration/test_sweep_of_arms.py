@@ -1,4 +1,4 @@
-"""Two methods with different knobs, from one command to the report: cut short, grown by further arms and values."""
+"""Two methods with different knobs, from one command to the report: interrupted, then extended by arms and values."""
 
 import json
 
@@ -43,7 +43,7 @@ def session(tmp_path, cache_dir, ray_session, new_database):
 
 
 @pytest.mark.slow
-def test_a_sweep_that_was_cut_short_grows_by_arms_and_values_and_shows_what_diverged(session, tmp_path, cache_dir):
+def test_an_interrupted_sweep_is_extended_and_shows_diverged_trials(session, tmp_path, cache_dir):
     plan = prepare(Request(SPACE, dataset="digits", seeds=2, arms=["triplet", "topk"]), cache_dir=cache_dir).plan
     driver = Driver(tmp_path / "sweeps" / plan.name, plan)
     driver.session()

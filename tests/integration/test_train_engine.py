@@ -55,11 +55,11 @@ def test_two_workers_give_the_losses_of_one(cache_dir, new_database):
 
 
 @pytest.mark.slow
-def test_the_command_line_starts_what_two_workers_need(cache_dir):
+def test_the_command_line_starts_ray_for_two_workers(cache_dir):
     Path("one_value.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_value.yaml", "--workers", "2"]
     command += ["--name", "two", "--cache-dir", str(cache_dir)]
-    # What a shell below torchrun has: none of it is for these workers, and with the last they would wait for half an hour.
+    # Variables of a shell under torchrun, not meant for these workers: the last would make them wait half an hour.
     left = {"MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "1", "RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8"}
     left["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     environment = {**os.environ, **left}
@@ -69,7 +69,7 @@ def test_the_command_line_starts_what_two_workers_need(cache_dir):
 
 
 def assert_as_alone(results, cache_dir):
-    """A trial has the rows of the same trial trained here, by one worker, without Ray."""
+    """Check that a trial has the rows of the same trial trained here by one worker without Ray."""
     trial = next(trial for trial in results.trials if not trial.cell.baseline)
     assert trial.status == "finished", trial.reason
     two = read_history(results.folder, trial.key)
@@ -130,7 +130,7 @@ with cluster.connect(None, engine="train"):
 
 
 @pytest.mark.slow
-def test_workers_whose_node_lacks_the_pictures_say_so(tmp_path):
+def test_workers_report_a_node_without_the_pictures(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LACKING, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
     )
@@ -159,8 +159,8 @@ with cluster.connect(None, engine="train") as capacity:
 
 
 @pytest.mark.slow
-def test_workers_for_whom_there_is_no_room_are_waited_for(tmp_path):
-    """Ray Train calls that a failure of its controller, like workers that cannot begin, of which it is told to count a few."""
+def test_a_trial_waits_until_its_workers_fit(tmp_path):
+    """Ray Train counts missing resources as a controller failure, like workers that cannot start."""
     done = subprocess.run(
         [sys.executable, "-c", NO_ROOM, str(tmp_path)],
         capture_output=True,
@@ -173,8 +173,8 @@ def test_workers_for_whom_there_is_no_room_are_waited_for(tmp_path):
 
 
 @ray.remote(num_cpus=0)
-class Asking:
-    """Asks for a place, as the controller of a Ray Train run does."""
+class PlacementRequester:
+    """Request a placement group, as the controller of a Ray Train run does."""
 
     def ask(self):
         place = ray.util.placement_group([{"CPU": 0.01}])
@@ -184,8 +184,8 @@ class Asking:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
-def test_what_a_dead_process_has_asked_for_is_found_and_given_back():
-    lives, dies = Asking.remote(), Asking.remote()
+def test_placement_groups_requested_by_a_dead_process_are_removed():
+    lives, dies = PlacementRequester.remote(), PlacementRequester.remote()
     places = {each: ray.get(each.ask.remote()) for each in (lives, dies)}
     ours = ray.util.placement_group([{"CPU": 0.01}])
     ray.get(ours.ready())
@@ -231,8 +231,8 @@ with cluster.connect(None, engine="train"):
 
 
 @pytest.mark.slow
-def test_a_worker_that_fails_alone_is_not_waited_for_and_the_next_trial_is_trained_whole(tmp_path):
-    """The other one waits for it in a collective, and would add its number to the next trial's."""
+def test_a_failing_worker_ends_its_trial_and_the_next_one_has_all_workers(tmp_path):
+    """The other worker waits in a collective, and would add its number to that of the next trial."""
     done = subprocess.run(
         [sys.executable, "-c", ALONE, str(tmp_path)], capture_output=True, text=True, timeout=200, check=False
     )
@@ -243,7 +243,7 @@ def test_a_worker_that_fails_alone_is_not_waited_for_and_the_next_trial_is_train
 
 @pytest.mark.slow
 def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
-    """Ray's nodes were started below torchrun, for whose store workers would wait half an hour."""
+    """Ray's nodes were started under torchrun, for whose store workers would wait half an hour."""
     below_torchrun = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "1"}
     with Cluster(tmp_path / "cluster", workers=0, environment=below_torchrun) as cluster:
         for number in (2, 3):
@@ -263,7 +263,7 @@ def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, cache_dir):
-    """A sweep on a cluster whose one worker has two CPUs and a GPU; what it said."""
+    """Run a sweep on a cluster whose one worker has two CPUs and a GPU, and return its output."""
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
         cluster.add_worker(cpus=2, gpus=1, has_project=True)
         cluster.wait_for(2)

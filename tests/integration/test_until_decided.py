@@ -1,4 +1,4 @@
-"""A real race: `--until-decided` on digits with tiny trials, cut short and gone on with; and what is refused before it starts."""
+"""A real race on digits with tiny trials, interrupted and resumed; and inputs refused before its start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPACE = Space(
 
 
 @pytest.mark.slow
-def test_a_race_on_digits_stops_cells_and_goes_on_after_an_interruption(tmp_path, ray_session, cache_dir, capsys):
+def test_a_race_on_digits_stops_cells_and_resumes(tmp_path, ray_session, cache_dir, capsys):
     here = {"storage": tmp_path / "sweeps", "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db", "cache_dir": cache_dir}
     race = {"until_decided": True, "max_seeds": 6}
     cut = tune_dml.run_sweep(SPACE, seeds=3, time_budget=2, **race, **here)

@@ -1,4 +1,4 @@
-"""Training teaches a network something: mean figures over several seeds, against the same networks untrained.
+"""Training improves a network: mean metrics over several seeds, against the same networks untrained.
 
 One run says little: the luck of a seed moves recall by ten points. So every test here asks for the mean over its seeds, in
 settings where an untrained network is poor, and for about half of the gain that was measured. `make test-learning` runs
@@ -60,7 +60,7 @@ DIGITS_CONTRASTIVE = {
 
 
 class Gains:
-    """Means over seeds of what training adds to a figure."""
+    """Means over seeds of the gain of training."""
 
     def __init__(self, settings: Mapping[str, Any], *, seeds: int, folder: Path, cache_dir: Path):
         first_step_only = {"training__steps": 1, "training__eval_every": 1}
@@ -75,7 +75,7 @@ class Gains:
         )
 
     def of(self, figure: str) -> float:
-        """The mean gain; printed, so that `pytest -rP` shows what a margin was chosen from."""
+        """Return the mean gain; it is printed, so that `pytest -rP` shows the basis of each margin."""
         before, after = ([end[figure] for end in ends] for ends in (self.untrained, self.trained))
         print(f"{figure}: untrained {before}, trained {after}, gain {mean(after) - mean(before):.1f}")  # noqa: T201
         return mean(after) - mean(before)
@@ -87,7 +87,7 @@ def gains(tmp_path, cache_dir):
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_classes_never_seen_are_told_apart_better_after_training(gains, precision):
+def test_training_improves_retrieval_of_unseen_classes(gains, precision):
     assert gains({**DIGITS_RETRIEVAL, "training.precision": precision}, seeds=4).of("val/recall_at_1") > 7
 
 
@@ -97,11 +97,11 @@ def test_contrastive_training_beats_the_untrained_encoder_on_digits(gains):
 
 
 def test_contrastive_training_beats_the_untrained_encoder_on_glyphs(gains):
-    """583 characters told apart by a linear classifier, without labels in pretraining."""
+    """A linear classifier of 583 characters, without labels in pretraining."""
     assert gains(GLYPHS_SIMCLR.settings, seeds=2).of("val/linear_top1") > 10
 
 
-def test_characters_never_seen_are_verified_well_above_chance(gains):
+def test_unseen_characters_are_verified_well_above_chance(gains):
     """Same character or not, of 73 characters not trained on, in 20 typefaces; chance is 50%."""
     learnt = gains(GLYPHS_FACE.settings, seeds=2)
     for part in ("val", "test"):

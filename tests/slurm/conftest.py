@@ -27,7 +27,7 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture
 def found():
-    """Call it with what happened and the outcome."""
+    """Return a function that records an event and its outcome."""
 
     def note(fault, outcome):
         assert outcome["lost"] == outcome["doubled"] == 0, outcome

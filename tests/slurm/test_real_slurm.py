@@ -1,4 +1,4 @@
-"""Sweeps as jobs of a real SLURM: time that is up, jobs queued again, two jobs on one node, arrays with killed tasks."""
+"""Sweeps as jobs of a real SLURM: time limits, requeued jobs, two jobs on one node, arrays with killed tasks."""
 
 import contextlib
 import json
@@ -21,13 +21,13 @@ STEPS = ["--dataset", "digits", "--set", "training.steps=40", "--set", "training
 
 
 def row(folder, since):
-    """The row of docs/reliability.md; MLflow's file lies beside the sweeps."""
+    """Return the row of docs/reliability.md; MLflow's file is beside the sweeps."""
     with contextlib.chdir(folder.parent):
         return outcome(folder, since)
 
 
 def ended(folder):
-    """The trials that have ended."""
+    """Return the ended trials."""
     if not (folder / "plan.json").exists():
         return 0
     state = read_state(folder)
@@ -35,7 +35,7 @@ def ended(folder):
 
 
 def jobs(slurm, name):
-    """Ids of a sweep's jobs that wait or run."""
+    """Return the ids of a sweep's waiting and running jobs."""
     return slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%i", check=False).split()
 
 
@@ -57,7 +57,7 @@ def place(slurm, tmp_path):
     return tmp_path
 
 
-def test_sixty_trials_through_cuts_a_requeue_a_drained_node_and_a_new_controller(slurm, place, found):
+def test_sixty_trials_survive_time_limits_a_requeue_a_drained_node_and_a_new_controller(slurm, place, found):
     words = ("submit", "slurm", "--nodes", 2, "--cpus-per-task", 1, "--", "sweep", "sec_rho", "--name", "cut")
     sent = slurm.tune(*words, "--seeds", 10, *STEPS, cwd=place).stdout
     assert "#SBATCH --signal=B:USR1@30" in sent
@@ -81,7 +81,7 @@ def test_sixty_trials_through_cuts_a_requeue_a_drained_node_and_a_new_controller
     slurm.wait_for(lambda: ended(folder) >= 32, seconds=400)
     (last,) = jobs(slurm, "cut")
     slurm.out("scontrol", "update", f"JobId={last}", "Requeue=1")  # the profile has `requeue = false`
-    slurm.out("scontrol", "requeue", last)  # kills it, without notice; SLURM waits two minutes before it begins again
+    slurm.out("scontrol", "requeue", last)  # kills it, without notice; SLURM waits two minutes before it restarts
     slurm.wait_for(lambda: ended(folder) == 60 and not jobs(slurm, "cut"), seconds=900)
     slurm.out("scontrol", "update", "NodeName=n1", "State=RESUME")
     assert table(folder) == local_table(slurm, place, 10)
@@ -90,7 +90,7 @@ def test_sixty_trials_through_cuts_a_requeue_a_drained_node_and_a_new_controller
 
 
 def test_two_jobs_of_one_user_on_one_node(slurm, place, found):
-    """Each has a Ray of its own; the one that ends first harms nothing."""
+    """Each has its own Ray; the first to end does not disturb the other."""
     for name in ("left", "right"):
         words = ("submit", "slurm", "--nodes", 1, "--cpus-per-task", 2, "--sbatch", "--nodelist=n1", "--")
         slurm.tune(*words, "sweep", "sec_rho", "--name", name, "--seeds", 2, *STEPS, cwd=place)
@@ -113,7 +113,7 @@ def test_two_jobs_of_one_user_on_one_node(slurm, place, found):
     assert not [pid for pid in all_pids() if str(slurm.folder / "spool") in command_of(pid)]
 
 
-def test_a_job_that_is_preempted_is_queued_again_and_goes_on(slurm, place, found):
+def test_a_preempted_job_is_queued_again_and_continues(slurm, place, found):
     """A partition of higher priority takes the nodes; SLURM sends TERM, waits its grace time, and queues the job again."""
     slurm.profile("warn_seconds = 30\nrequeue = true\ntime = '20'\n")
     words = ("submit", "slurm", "--nodes", 1, "--cpus-per-task", 2, "--sbatch", "--nodelist=n1", "--", "sweep")
@@ -129,7 +129,7 @@ def test_a_job_that_is_preempted_is_queued_again_and_goes_on(slurm, place, found
 
 
 def test_an_array_with_killed_tasks(slurm, place, found):
-    """SLURM is the scheduler; what a killed task had not finished comes in the next round."""
+    """SLURM is the scheduler; unfinished trials of a killed task run in the next round."""
     words = ("submit", "slurm", "--array", "--", "sweep", "sec_rho", "--name", "rows", "--seeds", 34, *STEPS)
     slurm.tune(*words, cwd=place)
     folder, killed, since = place / "sweeps" / "rows", set(), time.time()
@@ -155,7 +155,7 @@ def test_an_array_with_killed_tasks(slurm, place, found):
     found("SLURM: an array of 204 trials, 10 tasks killed, collected in two rounds", row(folder, since))
 
 
-def test_the_commands_of_the_page_by_name_from_the_login_node(slurm, place):
+def test_the_documented_commands_work_from_the_login_node(slurm, place):
     began = time.monotonic()
     slurm.tune("submit", "slurm", "--cpus-per-task", 2, "--", "sweep", "sec_rho", "--name", "page", "--seeds", 2,
                *STEPS, cwd=place)  # fmt: skip

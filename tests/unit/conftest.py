@@ -1,4 +1,4 @@
-"""What several unit tests begin with."""
+"""Fixtures of several unit tests."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A user who has a token, readable to nobody else; the token."""
+    """A user's home with a token that only the user can read; returns the token."""
     token = tmp_path / "home" / ".ray" / "auth_token"
     token.parent.mkdir(parents=True)
     token.write_text("secret")
@@ -28,7 +28,7 @@ SLURM = {
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Programs of SLURM's that write down how they are called."""
+    """Fake programs of SLURM that record their calls."""
     for name, body in SLURM.items():
         program = tmp_path / "bin" / name
         program.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Advised commands carry what their sweep needs to be found again."""
+"""Suggested commands include the locations that their sweep needs."""
 
 import platform
 from dataclasses import replace
@@ -35,7 +35,7 @@ def test_defaults_are_left_out(results):
     assert command(python, "resume") == "tune-dml resume toy"
 
 
-def test_places_that_were_typed_are_carried_where_the_verb_takes_them(results):
+def test_typed_locations_are_repeated_if_the_verb_accepts_them(results):
     words = ["--storage", "elsewhere", "--tracking-uri=http://here:5000", "--cache-dir", "/my cache"]
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", *words)
     folder = results.folder.parent
@@ -46,7 +46,7 @@ def test_places_that_were_typed_are_carried_where_the_verb_takes_them(results):
     assert command(there, "status") == f"tune-dml status toy --storage {folder}"
 
 
-def test_python_says_where_the_sweep_lies_unless_that_is_the_default(results):
+def test_commands_from_python_name_the_storage_unless_default(results):
     assert command(typed(results, "train.py"), "status") == f"tune-dml status toy --storage {results.folder.parent}"
 
 
@@ -57,7 +57,7 @@ def test_secrets_are_not_repeated(results):
     assert command(database, "report") == "tune-dml report toy"
 
 
-def test_what_is_typed_now_counts_before_the_first_session(results):
+def test_flags_typed_now_override_those_of_the_first_session(results):
     here = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://here:5000", "--experiment", "mine")
     now = {"--tracking-uri": "http://there:5000", "--experiment": None}
     assert command(here, "sync", options=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
@@ -65,7 +65,7 @@ def test_what_is_typed_now_counts_before_the_first_session(results):
     assert command(here, "sync", options=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
 
 
-def test_what_a_later_session_was_given_counts_before_the_first(tmp_path):
+def test_flags_of_a_later_session_override_those_of_the_first(tmp_path):
     """A sweep that has moved to another store, or another cluster."""
     driver = Driver(tmp_path / "toy", plan_of(Knob("loss.margin", Grid((0.1, 0.2)))))
     for verb, address in (("sweep", "old:6379"), ("resume", "new:6379"), ("confirm", "")):
@@ -75,8 +75,8 @@ def test_what_a_later_session_was_given_counts_before_the_first(tmp_path):
     assert command(later, "resume").endswith("resume toy --experiment mine --address new:6379")
 
 
-def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch):
-    """Who reads them sits elsewhere."""
+def test_commands_of_a_job_on_a_cluster_begin_with_submit(results, monkeypatch):
+    """Their reader is on another machine."""
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--max-concurrent", "4")
     assert (
@@ -92,8 +92,8 @@ def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch
     assert with_program(refusal) == refusal
 
 
-def test_a_sweep_is_stopped_where_it_runs_wherever_that_is_asked(tmp_path, monkeypatch):
-    """One cluster's job may be asked for a sweep that another's runs, or that somebody began by hand."""
+def test_the_stop_command_names_the_cluster_of_the_sweep(tmp_path, monkeypatch):
+    """A job of one cluster may show a sweep of another cluster, or one started by hand."""
     driver = Driver(tmp_path / "toy", plan_of(Knob("loss.margin", Grid((0.1, 0.2)))))
     driver.event("session", provenance={"host": "desk"}, resources={}, submitted_to="my cluster.yaml")
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "http://other:8265")
@@ -104,7 +104,7 @@ def test_a_sweep_is_stopped_where_it_runs_wherever_that_is_asked(tmp_path, monke
     assert stop_instruction(results_of(driver.folder)) == "Ctrl-C where it runs"
 
 
-def test_a_session_knows_the_cluster_that_it_was_submitted_to(monkeypatch):
+def test_a_session_records_its_cluster(monkeypatch):
     assert cluster_of_this_job() is None
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
     assert cluster_of_this_job() == "my cluster.yaml"
@@ -122,8 +122,8 @@ def test_a_session_knows_the_cluster_that_it_was_submitted_to(monkeypatch):
         (True, None, "bug", "--retry-failed"),
     ],
 )
-def test_trials_that_ran_out_of_memory_are_advised_to_hold_fewer_pictures(tmp_path, frozen, micro_batch, kind, advised):
-    """Where batch statistics would be those of a part, other numbers would come out."""
+def test_trials_out_of_memory_are_retried_with_a_micro_batch(tmp_path, frozen, micro_batch, kind, advised):
+    """Not if batch statistics of a micro-batch would change the numbers."""
     made = bare_sweep(
         tmp_path / "toy",
         means={0.1: 70.0, 0.5: 69.0},

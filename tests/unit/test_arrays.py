@@ -1,4 +1,4 @@
-"""What an array's tasks and its collecting job do with time, budgets and messages of earlier rounds."""
+"""Time, budgets and messages of earlier rounds, in the tasks of an array and in its collecting job."""
 
 import json
 import time
@@ -27,7 +27,7 @@ HOUR = 3600.0
 
 
 def test_hours_in_a_queue_cost_nothing_and_those_of_lost_attempts_count(tmp_path):
-    """Three sessions: cut off, its trial killed and tried again, and one that has just died; hours of queue between them."""
+    """Three sessions with hours of queue between them: one cut off, one with a retried trial, one that died."""
     lines = [
         ("started", 0, "earlier"), ("session", 1), ("started", 1, "a"), ("started", 1, "b"), ("retry", 2, "b"),
         ("started", 3, "b"), ("ended", 4, "b"),
@@ -100,7 +100,7 @@ def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
     ids=str,
 )  # fmt: skip
 def test_a_damaged_message_of_a_task_is_skipped(sweep, damaged):
-    """The collecting job would end, and no other would follow it."""
+    """Otherwise the collecting job would end, and no other would follow."""
     _, _, (one, _) = sweep
     for message in (began(1.0), damaged, {"ended": {"status": "finished", "metrics": {METRIC: 0.5}}, "time": 2.0}):
         one.write(message)
@@ -153,7 +153,7 @@ def test_a_failed_trial_that_is_reset_runs_again_in_the_next_array(sweep):
     assert collect(sweep)[0].end.status == "finished"
 
 
-def test_what_ended_elsewhere_after_a_cancelled_array_stays(sweep):
+def test_results_after_a_cancelled_array_are_kept(sweep):
     ledger, state, (one, _) = sweep
     one.write(began(10.0))
     one.write({"ended": {"status": "finished", "metrics": {}}})
@@ -182,8 +182,8 @@ def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_
 
 
 @pytest.mark.parametrize("at", ["is_exhausted", "start_timer"])
-def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypatch, at):
-    """It was a traceback, and after the start of a trial an attempt that counted as lost."""
+def test_a_signal_between_two_trials_ends_a_task_cleanly(sweep, monkeypatch, at):
+    """Formerly it gave a traceback, and after the start of a trial an attempt that counted as lost."""
     ledger, _, (one, two) = sweep
     keys = [log.path.parent.name for log in (one, two)]
     round_ = Round((tuple({"key": key} for key in keys),), "", 1, None, None, {}, "")
@@ -206,8 +206,8 @@ def test_a_signal_between_two_trials_of_a_task_ends_it_in_order(sweep, monkeypat
 
 
 @pytest.mark.parametrize("cache_dir", [None, "/fast/cache"])
-def test_tasks_decode_pictures_where_the_session_says_or_each_node_by_default(sweep, monkeypatch, cache_dir):
-    """`None` was a folder of that name in the working directory."""
+def test_tasks_decode_pictures_into_the_cache_of_the_session(sweep, monkeypatch, cache_dir):
+    """Formerly `None` became a folder of that name in the working directory."""
     ledger, state, _ = sweep
     (trial, *_), seen = state.plan.trials(), []
     session = Session(cache_dir=cache_dir)
@@ -226,17 +226,17 @@ def test_tasks_decode_pictures_where_the_session_says_or_each_node_by_default(sw
     assert seen == [session.cache]
 
 
-def test_the_budget_of_an_array_is_left_to_its_session(tmp_path, monkeypatch):
-    from tune_dml.cli._supervisor import _budgets_left
+def test_the_session_counts_the_budget_of_an_array(tmp_path, monkeypatch):
+    from tune_dml.cli._supervisor import _remaining_budgets
 
     (tmp_path / "ledger.jsonl").write_text("")
     given = {"gpu_hours": 2.0, "time_budget": 10.0}
-    assert _budgets_left(given, tmp_path, 1.0, 6.0) == {"--time-budget": 5.0, "--gpu-hours": 2.0}
+    assert _remaining_budgets(given, tmp_path, 1.0, 6.0) == {"--time-budget": 5.0, "--gpu-hours": 2.0}
     monkeypatch.setenv("TUNE_DML_ARRAY_GROUP", "1")
-    assert _budgets_left(given, tmp_path, 1.0, None) == {}
+    assert _remaining_budgets(given, tmp_path, 1.0, None) == {}
 
 
-def test_a_sweep_with_open_jobs_is_not_run_elsewhere(tmp_path, monkeypatch):
+def test_a_sweep_with_open_jobs_is_refused(tmp_path, monkeypatch):
     from tune_dml.running.slurm import jobs
 
     monkeypatch.setattr(jobs, "open_jobs", lambda folder: [jobs.SlurmJob("7_", "RUNNING", "None", 12)])

@@ -1,4 +1,4 @@
-"""Ray's side, without Ray: capacity, addresses, tokens."""
+"""Capacity, addresses and tokens of Ray, without Ray."""
 
 import errno
 import os
@@ -47,7 +47,7 @@ def nodes(*each):
         (nodes((16, 1), (16, 1)), Resources(gpus_per_worker=2), 0),
     ],
 )
-def test_how_many_trials_fit(capacity, resources, fits):
+def test_the_number_of_trials_that_fit_is_computed(capacity, resources, fits):
     assert capacity.trials_that_fit(resources) == fits
     assert bool(_capacity_problems(capacity, resources)) == (fits == 0)
 
@@ -61,8 +61,8 @@ def test_how_many_trials_fit(capacity, resources, fits):
         (None, 0.0),
     ],
 )
-def test_a_worker_has_a_gpu_where_its_cluster_has_any_or_may_come_to_have(monkeypatch, there, share):
-    """A submitted driver runs on the head, which has none: what this machine has says nothing of the cluster."""
+def test_a_worker_has_a_gpu_if_its_cluster_has_or_may_add_one(monkeypatch, there, share):
+    """A submitted driver runs on the head, which has no GPU; this machine says nothing about the cluster."""
 
     def capacity(address, origin):
         assert (address, origin) == ("head:6379", "address")
@@ -79,22 +79,22 @@ def test_a_worker_has_a_gpu_where_its_cluster_has_any_or_may_come_to_have(monkey
 
 
 @pytest.mark.parametrize(("visible", "share"), [("0,1", 1.0), ("", 0.0)])
-def test_a_worker_has_a_gpu_where_this_machine_has_any(monkeypatch, visible, share):
+def test_a_worker_has_a_gpu_if_this_machine_has_one(monkeypatch, visible, share):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it had some
     monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # a Ray that another test has left knows of none
     assert resolve_gpus(Resources(), "local").gpus_per_worker == share
 
 
-def test_what_never_fits_names_need_and_supply():
+def test_impossible_resources_are_reported_with_need_and_supply():
     (problem,) = _capacity_problems(nodes((2, 0)), Resources(workers=3, gpus_per_worker=1))
     assert "2 CPUs and 0 GPUs" in str(problem)
     assert "3 worker(s) x 1 CPU and 1 GPU" in str(problem)
     assert "workers" in problem.remedy
 
 
-def test_machines_of_ones_own_that_are_yet_to_come_are_told_of():
-    """`ray up` is done when the head is there, and what the others have Ray knows once they are."""
+def test_own_machines_that_have_not_joined_are_named():
+    """`ray up` ends when the head is up; Ray knows the others' resources only once they join."""
     begun = Capacity(({"CPU": 0.0}, {"CPU": 1.0}), future_nodes=({}, {}))
     (problem,) = _capacity_problems(begun, Resources(workers=2))
     assert problem.remedy.startswith("Only 1 of its 2 machines beside the head have joined")
@@ -108,7 +108,7 @@ def test_the_address_comes_from_flag_then_environment(monkeypatch):
     assert address_of("local") == (None, "address")
 
 
-def test_an_open_port_is_not_yet_a_ray(monkeypatch):
+def test_an_open_port_does_not_prove_a_ray_head(monkeypatch):
     monkeypatch.setattr(probe_address, "_SECONDS", 0.2)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -122,7 +122,7 @@ def test_an_open_port_is_not_yet_a_ray(monkeypatch):
 
 
 def test_a_machine_that_does_not_reach_itself_is_named(monkeypatch):
-    """Of a network namespace whose loopback is down; Ray waited for itself as long as it was watched (150 s)."""
+    """A network namespace whose loopback is down; Ray waited for itself for more than 150 s."""
     assert address_problems(None, "default") == []
 
     def unreachable(address, timeout):
@@ -134,7 +134,7 @@ def test_a_machine_that_does_not_reach_itself_is_named(monkeypatch):
 
 
 class Dashboard(BaseHTTPRequestHandler):
-    """Answers every request with `told`: a status and a body."""
+    """Answer every request with `told`: a status and a body."""
 
     told = (200, b"{}")
 
@@ -179,8 +179,8 @@ def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, sai
     ],
     ids=str,
 )
-def test_a_wrong_token_is_mended_where_it_came_from(home, monkeypatch, variables, told):
-    """Copying the head's token into the home folder changes nothing where a variable names another, or none is shown."""
+def test_a_wrong_token_is_reported_with_its_source(home, monkeypatch, variables, told):
+    """The token in the home folder has no effect if a variable names another file or disables tokens."""
     Path("another").write_text("another")
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
@@ -191,8 +191,8 @@ def test_a_wrong_token_is_mended_where_it_came_from(home, monkeypatch, variables
 
 
 @pytest.mark.parametrize("content", [None, b"", b" \n"], ids=["nothing", "empty", "blanks"])
-def test_a_token_file_that_holds_none_is_a_line_and_no_traceback(tmp_path, monkeypatch, content):
-    """Ray raises as it looks for a token, after a sweep's folder has been made."""
+def test_an_empty_token_file_gives_one_line(tmp_path, monkeypatch, content):
+    """Ray raises when it looks for a token, after the sweep's folder has been created."""
     place = tmp_path / "token"
     if content is not None:
         place.write_bytes(content)
@@ -214,21 +214,21 @@ DEAD = "http://me:secret@127.0.0.1:9"
 
 @pytest.fixture
 def behind_a_proxy(monkeypatch):
-    """As in a company's network: a proxy for whatever no_proxy does not name, and it does not know this machine's loopback."""
+    """As in a company's network: a proxy for all hosts outside no_proxy, which cannot reach our loopback."""
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, DEAD)
 
 
-def test_a_proxy_that_was_asked_in_place_of_a_dashboard_is_named(home, behind_a_proxy, monkeypatch):
+def test_a_proxy_that_answers_for_a_dashboard_is_named(home, behind_a_proxy, monkeypatch):
     (problem,) = job_server_problems("http://127.0.0.1:8265", "cluster")
     assert "through the proxy http://***@127.0.0.1:9. To avoid it: `export no_proxy=127.0.0.1`." in problem.remedy
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert "proxy" not in job_server_problems("http://127.0.0.1:9", "cluster")[0].remedy
 
 
-def test_a_head_is_greeted_past_every_proxy_as_ray_does(home, behind_a_proxy):
+def test_a_head_is_contacted_without_proxy_as_ray_does(home, behind_a_proxy):
     from ray.core.generated import gcs_service_pb2
 
     reply = gcs_service_pb2.CheckAliveReply(ray_version=version("ray")).SerializeToString()
@@ -256,20 +256,20 @@ def test_a_port_that_never_answers_is_no_dashboard(monkeypatch):
 
 
 @pytest.mark.parametrize("target", ["nonsense", "auto", "127.0.0.1", "host:port"])
-def test_what_names_no_cluster_is_refused(target):
+def test_unknown_clusters_are_refused(target):
     with pytest.raises(ConfigError, match="a cluster is named by its file"), cluster_client(target):
         pytest.fail("connected")
 
 
 def printed(code, **environment):
-    """What a process of its own prints, with only those variables that have a value."""
+    """Return the output of a process with only these environment variables."""
     given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     given = {name: value for name, value in given.items() if value}
     return subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.slow
-def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
+def test_a_token_is_sent_unless_the_user_disables_it(home):
     code = "from tune_dml.running import ray_internals as r; print(r.load_token(), r.is_token_auth_enabled())"
 
     def said(**environment):
@@ -277,7 +277,7 @@ def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
 
     assert said(RAY_AUTH_MODE="") == "secret True\n"
     assert said(RAY_AUTH_MODE="disabled") == "None False\n"
-    home.write_bytes(b"\xff\xfe\x00")  # the cluster then says that it wants one
+    home.write_bytes(b"\xff\xfe\x00")  # the cluster then requires a token
     assert said(RAY_AUTH_MODE="") == "None True\n"
     home.write_text("tök✓en", encoding="utf-8")  # which no header takes
     assert said(RAY_AUTH_MODE="") == "None True\n"
@@ -287,8 +287,8 @@ def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("can_write", [True, False], ids=["a new home", "a home that cannot be written"])
-def test_a_ray_that_is_started_finds_a_token_whatever_home_it_has(tmp_path, can_write):
-    """Two that begin at the same time take one and the same; Ray's own would end without a home, and each write one."""
+def test_a_started_ray_finds_its_token_with_any_home(tmp_path, can_write):
+    """Two simultaneous starts share one token; Ray's own code would fail without a home, and write two."""
     home = tmp_path / "home"
     home.mkdir() if can_write else home.touch()
     code = """
@@ -316,7 +316,7 @@ print(r.load_token(), os.environ.get("RAY_AUTH_TOKEN", ""))
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", "http://", "host:port"])
-def test_what_is_no_address_is_refused(address):
+def test_malformed_addresses_are_refused(address):
     assert address_problems(address, "--address")
 
 
@@ -336,7 +336,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch)
     assert "correct the address" in problem.remedy
 
 
-def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):
+def test_capacity_of_a_local_cluster_is_known_without_starting_it(monkeypatch):
     import ray
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
@@ -351,7 +351,7 @@ def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):
     ("address", "engine", "stays"), [(None, "train", "1"), (None, "local", "0"), ("head:6379", "train", "0")]
 )
 def test_a_ray_of_ours_trains_with_the_version_of_ray_train_that_we_speak(monkeypatch, address, engine, stays):
-    """A profile that still asks for the first one: each trial was lost three times, for a word that it does not know."""
+    """With a profile that requests the first version, each trial was lost three times."""
     monkeypatch.setattr(os, "environ", {"RAY_TRAIN_V2_ENABLED": "0"})
     cluster._init_arguments(address, engine, preload=False)
     assert os.environ["RAY_TRAIN_V2_ENABLED"] == stays

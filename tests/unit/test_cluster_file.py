@@ -1,4 +1,4 @@
-"""The cluster files in Ray's own schema, and what is wrong with others, without a machine."""
+"""The cluster files follow Ray's schema, and problems of others are named, without a machine."""
 
 import json
 import re
@@ -18,7 +18,7 @@ FILES = ("cluster.yaml", "deploy/on_premises.yaml", "deploy/gcp.yaml")
 
 @pytest.fixture
 def home(home, monkeypatch):
-    """Who has what Ray's launcher needs, too."""
+    """A user with everything that Ray's launcher needs."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(cluster_file, "find_spec", lambda module: module)
     monkeypatch.setattr(cluster_file, "which", lambda program: program)
@@ -29,7 +29,7 @@ def home(home, monkeypatch):
 
 @pytest.fixture
 def filled(tmp_path):
-    """A file of ours, with what its user has to put in; changed, if so."""
+    """Return a provided file with the user's values filled in, and optional changes."""
 
     def write(name, **changes):
         content = yaml.safe_load(re.sub(r"YOUR-[A-Z]+", "mine-1", (ROOT / name).read_text()))
@@ -41,7 +41,7 @@ def filled(tmp_path):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_cluster_files_are_rays_own(home, filled, name):
+def test_the_cluster_files_follow_the_schema_of_ray(home, filled, name):
     assert cluster_file_problems(filled(name)) == []
     assert cluster_file_notes(filled(name)) == []
 
@@ -54,15 +54,15 @@ def test_the_cluster_files_are_rays_own(home, filled, name):
         ("deploy/on_premises.yaml", []),
     ],
 )
-def test_what_the_user_has_to_put_in_is_named(home, name, places):
+def test_values_that_the_user_must_fill_in_are_named(home, name, places):
     problems = cluster_file_gaps(ROOT / name)
     assert cluster_file_problems(ROOT / name) == []
     assert [problem.place for problem in problems] == [f"{Path(name).name}: {place}" for place in places]
     assert all(problem.rule == "must be filled in" for problem in problems)
 
 
-def test_the_doctor_says_where_in_the_file(home, capsys):
-    """What its user has to put in is no fault of the file."""
+def test_doctor_names_the_place_in_the_file(home, capsys):
+    """Values that the user must fill in are no errors of the file."""
     others = dict.fromkeys(("address", "storage", "trial_files", "tracking_uri", "cache_dir", "data_root"))
     with pytest.raises(typer.Exit) as end:
         doctor(cluster=ROOT / "deploy" / "gcp.yaml", as_json=True, **others)
@@ -76,8 +76,8 @@ def test_the_doctor_says_where_in_the_file(home, capsys):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_folder_that_all_share_is_there_before_anything_writes_into_it(name):
-    """Ray syncs `file_mounts`, the token among them, then runs setup commands and at last those that start it."""
+def test_the_shared_folder_is_created_before_use(name):
+    """Ray syncs `file_mounts` with the token, then runs setup commands, and start commands last."""
     content = yaml.safe_load((ROOT / name).read_text())
     setup = {who: content["setup_commands"] + content.get(f"{who}_setup_commands", []) for who in ("head", "worker")}
     made = {"head": "exportfs", "worker": "mount -t nfs4"} if "available_node_types" in content else {}
@@ -158,7 +158,7 @@ def test_a_wrong_cluster_file_is_named_before_a_machine_starts(home, filled, cas
     assert all(problem.place.startswith("mine.yaml: ") for problem in problems)
 
 
-def test_everything_is_named_at_once(home, filled):
+def test_all_problems_are_reported_together(home, filled):
     home.unlink()
     file = filled("cluster.yaml", max_wrkers=2, worker_start_ray_commands=["ray start"])
     rules = [problem.rule for problem in cluster_file_problems(file)]
@@ -170,8 +170,8 @@ def test_everything_is_named_at_once(home, filled):
     }
 
 
-def test_a_head_of_ones_own_says_itself_that_it_offers_nothing(home, filled):
-    """Ray counts the processors and GPUs of such a machine, and no node type says otherwise."""
+def test_an_own_head_must_declare_that_it_offers_no_resources(home, filled):
+    """Ray counts the processors and GPUs of such a machine, and no node type overrides them."""
     start = [f"RAY_enable_autoscaler_v2=0 {HEAD} --resources='{{\"trial_driver\": 64}}'"]
     problems = cluster_file_problems(filled("deploy/on_premises.yaml", head_start_ray_commands=start))
     assert [problem.remedy for problem in problems] == [
@@ -185,19 +185,19 @@ def test_a_dashboard_on_loopback_is_fine(home, filled, host):
     assert cluster_file_problems(filled("cluster.yaml", head_start_ray_commands=start)) == []
 
 
-def test_credentials_and_other_providers_keys_are_no_mistakes(home, filled):
+def test_credentials_and_keys_of_other_providers_are_accepted(home, filled):
     provider = {"type": "aws", "region": "us-west-2", "aws_credentials": {"aws_access_key_id": "x"}}
     assert cluster_file_problems(filled("cluster.yaml", provider=provider)) == []
 
 
-def test_workers_that_mount_nothing_are_said(home, filled):
+def test_workers_without_a_mounted_folder_are_reported(home, filled):
     file = filled("cluster.yaml", worker_setup_commands=["sudo mkdir -p /mnt/shared"])
     assert cluster_file_problems(file) == []
     (note,) = cluster_file_notes(file)
     assert "--trial-files" in note
 
 
-def test_what_the_launcher_lacks_here_is_said(home, filled, monkeypatch):
+def test_missing_tools_of_the_launcher_are_reported(home, filled, monkeypatch):
     monkeypatch.setattr(cluster_file, "find_spec", lambda module: None)
     (problem,) = cluster_file_gaps(filled("cluster.yaml"))
     assert problem.remedy == "pip install boto3"
@@ -209,8 +209,8 @@ def test_what_the_launcher_lacks_here_is_said(home, filled, monkeypatch):
     assert problem.remedy == "Install ssh and rsync."
 
 
-def test_a_head_that_could_not_start_all_of_ones_own_machines_is_named(home, filled):
-    """As seen with three of them: Ray waits for ever, with words in its monitor's log alone."""
+def test_a_head_with_too_few_own_machines_is_named(home, filled):
+    """As seen with three machines: Ray waits for ever, with a message only in its monitor's log."""
     started = filled("deploy/on_premises.yaml").read_text().replace("RAY_enable_autoscaler_v2=0", "")
     (problem,) = cluster_file_problems(filled("deploy/on_premises.yaml", **yaml.safe_load(started)))
     assert "one worker too few" in problem.rule
@@ -221,8 +221,8 @@ def test_a_head_that_could_not_start_all_of_ones_own_machines_is_named(home, fil
     assert problem.place == "mine.yaml: auth.ssh_private_key"
 
 
-def test_a_file_that_leads_to_a_cluster_that_runs_need_not_be_ours(home, filled, monkeypatch):
-    """Its logs can be read, and its sweeps be cancelled, whatever its head offers."""
+def test_a_file_of_a_running_cluster_is_accepted(home, filled, monkeypatch):
+    """Its logs can be read and its sweeps cancelled, whatever its head offers."""
     file = filled("cluster.yaml", file_mounts={}, head_start_ray_commands=["ray start --head"])
     assert cluster_file_problems(file)
     assert cluster_file_problems(file, to_start=False) == []
@@ -231,7 +231,7 @@ def test_a_file_that_leads_to_a_cluster_that_runs_need_not_be_ours(home, filled,
     assert problem.remedy == "pip install boto3"
 
 
-def test_a_token_that_others_can_read_or_that_is_not_there_is_refused(home, filled):
+def test_a_readable_or_missing_token_file_is_refused(home, filled):
     home.chmod(0o644)
     (problem,) = cluster_file_problems(filled("cluster.yaml"))
     assert "only the owner may read" in problem.rule
@@ -240,7 +240,7 @@ def test_a_token_that_others_can_read_or_that_is_not_there_is_refused(home, fill
     assert "ray get-auth-token --generate" in problem.remedy
 
 
-def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
+def test_a_file_without_cluster_keys_is_one_problem(tmp_path):
     for text, said in (
         (b"a: [", "x.yaml, line 1: the cluster file must be YAML"),
         (b"- 1", "a cluster file must be a mapping"),
@@ -259,7 +259,7 @@ def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
 
 @pytest.fixture
 def job(tmp_path):
-    """Our RayJob with its image put in, and where it is written to."""
+    """Return our RayJob with its image filled in, and its path."""
     text = (ROOT / "deploy" / "kuberay.yaml").read_text().replace("YOUR-REGISTRY", "ghcr.io/me")
     return yaml.safe_load(text), tmp_path / "job.yaml"
 
@@ -305,7 +305,7 @@ def test_a_wrong_job_is_named_before_it_is_applied(job, case):
     assert words in problem
 
 
-def test_with_a_bucket_the_head_alone_needs_the_folder(job):
+def test_with_a_bucket_only_the_head_needs_the_folder(job):
     spec = job[0]["spec"]
     spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0].pop("volumeMounts")
     spec["entrypoint"] += " --trial-files s3://bucket/sweeps"

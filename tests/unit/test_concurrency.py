@@ -1,4 +1,4 @@
-"""How many trials run at once and what a cluster may grow to, without a cluster."""
+"""The number of concurrent trials and the growth of a cluster, without a cluster."""
 
 from pathlib import Path
 
@@ -18,18 +18,18 @@ from tune_dml.running.scheduler import GrowingConcurrency
 
 
 class Endless(Searcher):
-    """Proposes for ever."""
+    """A searcher that proposes for ever."""
 
     def suggest(self, trial_id):
         return {"key": trial_id}
 
     def on_trial_complete(self, trial_id, result=None, error=False):
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.fixture
 def nodes(monkeypatch):
-    """What the cluster's nodes have."""
+    """Return the resources of the cluster's nodes."""
     nodes = [{"CPU": 1.0}]
     monkeypatch.setattr(cluster, "_node_resources", lambda: tuple(nodes))
     return nodes
@@ -39,7 +39,7 @@ def proposed(limiter):
     return sum(limiter.suggest(str(number)) is not None for number in range(100, 110))
 
 
-def test_nodes_that_join_are_used_and_those_that_go_take_nothing_back(nodes):
+def test_concurrency_grows_with_nodes_and_does_not_shrink(nodes):
     told = []
     limiter = ConcurrencyLimiter(Endless(), max_concurrent=1)
     room = GrowingConcurrency(
@@ -58,7 +58,7 @@ def test_nodes_that_join_are_used_and_those_that_go_take_nothing_back(nodes):
     assert (limiter.max_concurrent, told) == (3, [3])
 
 
-def test_never_more_than_the_user_allows_and_as_many_as_may_come(nodes):
+def test_concurrency_follows_the_users_limit_and_the_autoscaler(nodes):
     grown = Capacity(({"CPU": 1.0},), future_nodes=({"CPU": 1.0},) * 4)
     assert cluster.trials_that_fit_now(grown, Resources(), None) == 4
     nodes += [{"CPU": 8.0}]
@@ -66,7 +66,7 @@ def test_never_more_than_the_user_allows_and_as_many_as_may_come(nodes):
     assert cluster.trials_that_fit_now(grown, Resources(), 2) == 2
 
 
-def test_a_head_that_is_away_ends_nothing(monkeypatch):
+def test_an_unreachable_head_ends_no_trial(monkeypatch):
     asked = []
 
     def away():
@@ -90,7 +90,7 @@ HEAD = {"trial_driver": 64.0}
 
 @pytest.fixture
 def pod(tmp_path, monkeypatch):
-    """The head's pod of deploy/kuberay.yaml, with what KubeRay and Kubernetes put into it; what it asks Kubernetes for."""
+    """The head's pod of deploy/kuberay.yaml, with the variables of KubeRay and Kubernetes, and its requests."""
     job = yaml.safe_load((ROOT / "deploy" / "kuberay.yaml").read_text())
     cluster = {"metadata": {"name": "sec-rho-x7", "namespace": "ml"}, "spec": job["spec"]["rayClusterSpec"]}
     (tmp_path / "namespace").write_text("ml")
@@ -112,15 +112,15 @@ def pod(tmp_path, monkeypatch):
     return cluster, answer
 
 
-def test_a_cluster_on_kubernetes_that_has_no_worker_yet_may_come_to_have_gpus(pod):
-    """Ray's autoscaler there tells nobody: the sweep of deploy/kuberay.yaml was refused, and would have asked for no GPU."""
+def test_a_kubernetes_cluster_without_workers_may_add_gpus(pod):
+    """Ray's autoscaler does not report its limits there, so the sweep of deploy/kuberay.yaml was refused."""
     capacity = Capacity((HEAD,), autoscaler_nodes())
     assert capacity.has_gpus
     assert capacity.trials_that_fit(Resources(gpus_per_worker=1)) == 4
     assert {(node["CPU"], node["GPU"]) for node in capacity.future_nodes} == {(12, 1)}
 
 
-def test_one_of_a_fixed_size_or_that_this_pod_may_not_read_does_not_grow(pod):
+def test_a_fixed_or_unreadable_kubernetes_cluster_does_not_grow(pod):
     cluster, answer = pod
     for status in (401, 403, 404):
         answer.status_code = status
@@ -130,7 +130,7 @@ def test_one_of_a_fixed_size_or_that_this_pod_may_not_read_does_not_grow(pod):
     assert autoscaler_nodes() == ()
 
 
-def test_kubernetes_that_does_not_answer_is_named(pod, monkeypatch):
+def test_an_unreachable_kubernetes_api_is_named(pod, monkeypatch):
     def away(url, **options):
         raise requests.ConnectionError("Connection refused")
 
@@ -139,14 +139,14 @@ def test_kubernetes_that_does_not_answer_is_named(pod, monkeypatch):
         autoscaler_nodes()
 
 
-def test_so_is_one_that_answers_with_an_error_of_its_own(pod):
-    """Else a sweep would be refused for want of room, or train without GPUs."""
+def test_a_kubernetes_api_that_answers_with_an_error_is_named(pod):
+    """Otherwise a sweep would be refused for lack of resources, or train without GPUs."""
     pod[1].status_code = 503
     with pytest.raises(ConfigError, match=r"must report the cluster's limits .*503"):
         autoscaler_nodes()
 
 
-def test_elsewhere_nobody_asks_kubernetes(pod, monkeypatch, tmp_path):
+def test_outside_a_pod_kubernetes_is_not_contacted(pod, monkeypatch, tmp_path):
     monkeypatch.setattr(autoscaler_limits, "_BOOTSTRAP", str(tmp_path / "none.yaml"))
     monkeypatch.delenv("RAY_CLUSTER_NAME")
     assert autoscaler_nodes() == ()

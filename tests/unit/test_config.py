@@ -27,7 +27,7 @@ def test_settings_round_trip():
     assert again.digest() == config.digest()
 
 
-def test_defaults_are_filled_in_and_count_for_the_identity():
+def test_defaults_are_part_of_the_identity():
     both = resolved(a={"loss.name": "triplet"})
     implicit, origins = both.config, both.origins
     explicit = resolved(a={"loss.name": "triplet", "loss.margin": 1.0}).config
@@ -36,7 +36,7 @@ def test_defaults_are_filled_in_and_count_for_the_identity():
     assert implicit.digest() == explicit.digest()
 
 
-def test_whole_numbers_and_floats_of_equal_value_are_one_cell():
+def test_equal_integers_and_floats_give_the_same_cell():
     one = resolved(a={"regularizer.name": "sec", "regularizer.rho": 1}).config
     same = resolved(a={"regularizer.name": "sec", "regularizer.rho": 1.0}).config
     assert one.digest() == same.digest()
@@ -57,7 +57,7 @@ def test_later_layers_win_and_origins_are_kept():
     assert origins["loss.margin"] == "space"
 
 
-def test_another_method_does_not_inherit_the_knobs_of_the_first():
+def test_a_method_does_not_inherit_the_knobs_of_another():
     both = resolved(space={"loss.name": "triplet", "loss.margin": 1.0}, flag={"loss.name": "semihard_triplet"})
     config, origins = both.config, both.origins
     assert config.loss.knobs() == {"margin": 0.2}
@@ -90,7 +90,7 @@ def test_sizes_that_do_not_divide_name_the_nearest_valid_ones():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "abc", None, [1]])
-def test_values_that_are_no_numbers_are_refused(value):
+def test_values_that_are_not_numbers_are_refused(value):
     with pytest.raises(ConfigError, match=r"optim\.lr"):
         resolved(a={"optim.lr": value})
 
@@ -98,12 +98,12 @@ def test_values_that_are_no_numbers_are_refused(value):
 @pytest.mark.parametrize(
     ("text", "value"), [("1", 1), ("0.5", 0.5), ("true", True), ("null", None), ("[1, 2]", [1, 2]), ("abc", "abc")]
 )
-def test_values_typed_on_the_command_line(text, value):
+def test_values_of_the_command_line_are_parsed(text, value):
     assert parse_value(text) == value
 
 
-class KeepingHead(LinearHead):
-    """A head with a knob of the name that the pooling `gem` gives its exponent."""
+class HeadWithExponent(LinearHead):
+    """A head with a knob of the same name as the exponent of the pooling `gem`."""
 
     def __init__(self, in_features, embedding_dim, *, p: Annotated[float, Field(gt=0, lt=1)] = 0.5):
         super().__init__(in_features, embedding_dim)
@@ -112,7 +112,7 @@ class KeepingHead(LinearHead):
 
 @pytest.fixture
 def shared_name(monkeypatch):
-    monkeypatch.setitem(HEADS, "keeping", KeepingHead)
+    monkeypatch.setitem(HEADS, "keeping", HeadWithExponent)
     return {"model.pooling": "gem", "model.head": "keeping"}
 
 
@@ -131,7 +131,7 @@ def test_two_methods_of_a_section_may_share_a_knobs_name(shared_name):
     assert (network.pooling.p, network.head.p) == (4.0, 0.25)
 
 
-def test_a_name_that_two_methods_share_must_say_which(shared_name):
+def test_an_ambiguous_knob_name_is_refused(shared_name):
     with pytest.raises(ConfigError) as error:
         resolved(flag={**shared_name, "model.p": 4.0})
     (problem,) = error.value.problems
@@ -143,7 +143,7 @@ def test_a_name_that_two_methods_share_must_say_which(shared_name):
         resolved(flag={**shared_name, "model.head.p": 4.0})
 
 
-def test_a_knobs_full_path_is_always_understood_and_its_short_one_kept_while_it_is_the_only_one(shared_name):
+def test_full_knob_paths_always_work_and_short_ones_while_unique(shared_name):
     alone = resolved(space={"model.pooling": "gem", "model.pooling.p": 4.0})
     assert alone.config.settings()["model.p"] == 4.0
     assert alone.origins["model.p"] == "space"
@@ -171,7 +171,7 @@ def test_the_domain_of_a_knob_is_read_off_its_declaration(path, domain):
     assert domain_of(path, resolved(a={}).config.settings()) == domain
 
 
-def test_rules_between_sections_are_checked_beside_a_wrong_one():
+def test_rules_between_sections_are_checked_despite_a_wrong_section():
     wrong = {"task.name": "contrastive", "loss.name": "tripplet", "augment.name": "simclr", "augment.crop": 3}
     with pytest.raises(ConfigError) as error:
         resolved(flag={**wrong, "data.split": "class_disjoint", "batch.sampler": "random"})
@@ -195,7 +195,7 @@ def test_settings_are_read_back_with_their_types_and_domains_checked():
 
 
 @pytest.mark.parametrize(("path", "remedy"), [("loss", "Set one of loss.name"), ("seed.x", "'seed'")])
-def test_a_path_that_names_no_setting_is_refused(path, remedy):
+def test_an_unknown_path_is_refused(path, remedy):
     with pytest.raises(ConfigError) as error:
         resolved(flag={path: 1})
     (problem,) = error.value.problems
@@ -211,6 +211,6 @@ def test_a_path_that_names_no_setting_is_refused(path, remedy):
         ({"loss.name": "mpa"}, "1b4650c991d2121f"),
     ],
 )
-def test_cells_planned_long_ago_keep_their_identity(settings, digest):
+def test_cells_of_old_plans_keep_their_identity(settings, digest):
     """Changes only together with PROTOCOL_VERSION; a new setting has a default that leaves trials as they are (_CAME_LATER)."""
     assert resolve(Layer("test", settings)).config.digest() == digest

@@ -1,4 +1,4 @@
-"""The winner measured again, on seeds that did not choose it."""
+"""Confirmation: the winner measured again, on seeds that did not choose it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def confirmed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The same sweep without a confirmation."""
+    """Return the same sweep without a confirmation."""
     return bare_sweep(tmp_path_factory.mktemp("alone") / "toy")
 
 
@@ -54,7 +54,7 @@ def test_fresh_seeds_follow_those_of_earlier_confirmations_and_miss_the_sweeps(a
     assert late.seeds == (_FIRST_SEED + 1,)
 
 
-def test_its_trials_enter_no_table_selection_curve_or_other_verdict(confirmed, alone, tmp_path):
+def test_confirming_trials_enter_no_table_or_other_verdict(confirmed, alone, tmp_path):
     assert [trial.key for trial in confirmed.trials] == [trial.key for trial in alone.trials]
     assert confirmed.table()[[*confirmed.table()][:3]].equals(alone.table()[[*alone.table()][:3]])
     assert len(confirmed.confirmed) == 2 * len(FRESH)
@@ -109,7 +109,7 @@ def test_scores_intervals_and_optimism(confirmed):
         ({0.01: 74.0, 0.1: 50.0}, {1000: 0.5}, "undecided", ""),
     ],
 )
-def test_what_does_not_hold_or_is_not_known(tmp_path, means, offsets, verdict, said):
+def test_lost_and_unknown_gains_are_reported(tmp_path, means, offsets, verdict, said):
     results = bare_sweep(tmp_path / "toy", means=means, confirmed=offsets)
     assert _answer(results).data["confirmation"].verdict == verdict
     assert _answer(results).headline == said
@@ -136,7 +136,7 @@ def test_when_less_is_better_optimism_has_the_same_sign(tmp_path):
     assert found.verdict == "holds"
 
 
-def test_a_trial_that_was_lost_is_named(tmp_path):
+def test_a_lost_confirming_trial_is_named(tmp_path):
     results = bare_sweep(tmp_path / "toy", confirmed=FRESH)
     key = results.confirmed[1].key
     Driver(results.folder, results.plan).ended(results.confirmed[1], "diverged", reason="nan at 3")
@@ -148,7 +148,7 @@ def test_a_trial_that_was_lost_is_named(tmp_path):
     assert found.cells[1].gain.n == 4
 
 
-def test_mlflow_has_them_apart(confirmed):
+def test_mlflow_shows_confirming_trials_separately(confirmed):
     projection = Projection(read_state(confirmed.folder))
     projection.update()
     key = confirmed.confirmed[0].key
@@ -158,14 +158,14 @@ def test_mlflow_has_them_apart(confirmed):
     assert projection.parent_tags()["tune_dml.finished"] == str(len(confirmed.trials))
 
 
-def test_opening_opens_them_too(tmp_path):
+def test_opening_includes_confirming_trials(tmp_path):
     results = opened(bare_sweep(tmp_path / "toy", confirmed=FRESH))
     assert results.opened
     assert len(results.confirmed) == 2 * len(FRESH)
 
 
 @pytest.mark.parametrize(("flags", "said"), [({"top": 0}, "top"), ({"seeds": 0}, "seeds")])
-def test_nonsense_is_refused_and_nothing_stored(alone, flags, said):
+def test_invalid_confirmations_are_refused_without_writing(alone, flags, said):
     before = (alone.folder / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=f"{said}: must be at least 1"):
         operations.confirm("toy", Session(alone.folder.parent), **flags)
@@ -179,7 +179,7 @@ def test_a_sweep_without_a_finished_cell_has_no_winner(tmp_path):
         operations.confirm("toy", Session(results.folder.parent))
 
 
-def test_the_sweep_is_not_extended_by_seeds_that_confirmed(confirmed):
+def test_confirming_seeds_cannot_extend_the_sweep(confirmed):
     with pytest.raises(ConfigError, match="must not take part in the selection"):
         operations.extend("toy", Session(confirmed.folder.parent), seeds=[1002])
 
@@ -209,7 +209,7 @@ def interrupted(tmp_path):
     return load_results(tmp_path, "toy")
 
 
-def test_status_and_report_say_that_it_was_interrupted_and_how_to_go_on(interrupted, command_line):
+def test_status_and_report_of_an_interrupted_confirmation_have_the_resume_command(interrupted, command_line):
     assert state_of(interrupted) == "confirmation interrupted 3/4"
     assert summary(interrupted).answer.step.command.startswith("tune-dml resume toy")
     _, out, _ = command_line("status", "toy", "--storage", interrupted.folder.parent)
@@ -218,7 +218,7 @@ def test_status_and_report_say_that_it_was_interrupted_and_how_to_go_on(interrup
     assert "Complete" not in out
 
 
-def test_resume_goes_on_with_it(interrupted, monkeypatch):
+def test_resume_continues_a_confirmation(interrupted, monkeypatch):
     intents = []
     monkeypatch.setattr(
         operations, "_execute", lambda state, resources, session, console, intent: intents.append(intent)
@@ -230,8 +230,8 @@ def test_resume_goes_on_with_it(interrupted, monkeypatch):
     assert {trial.key for trial in intent.confirmation.trials()} == {trial.key for trial in interrupted.confirmed}
 
 
-def test_its_failed_trials_are_retried_too(tmp_path, monkeypatch, command_line):
-    """No command could run them again: `resume --retry-failed` knew only the trials of the sweep."""
+def test_failed_confirming_trials_are_retried(tmp_path, monkeypatch, command_line):
+    """Formerly no command retried them: `resume --retry-failed` knew only the trials of the sweep."""
     results = bare_sweep(tmp_path / "toy", confirmed={1000: 0.1, 1001: -0.2})
     lost = results.confirmed[-1].key
     with Ledger(results.folder) as ledger:

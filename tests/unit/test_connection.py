@@ -1,4 +1,4 @@
-"""A sweep's connection to Ray: begun while others import, left in the same thread, and told when its node is lost."""
+"""A sweep's connection to Ray: opened during imports, closed in the same thread, and told of a lost node."""
 
 import gc
 import os
@@ -26,7 +26,7 @@ FOUR = Capacity(({"CPU": 4, "GPU": 0},))
 
 @pytest.fixture
 def connections(monkeypatch):
-    """What happened to connections: (what, in which thread, whether processes import what trials need)."""
+    """The events of connections: (event, thread, whether processes import modules of trials)."""
     happened = []
 
     @contextmanager
@@ -42,7 +42,7 @@ def connections(monkeypatch):
     return happened
 
 
-def test_a_connection_is_made_and_left_in_one_thread_and_only_where_it_is_asked_for(connections):
+def test_a_connection_opens_and_closes_in_one_thread(connections):
     with Connection(None, Resources()):
         pass
     assert connections == []
@@ -64,13 +64,13 @@ def test_a_connection_is_made_and_left_in_one_thread_and_only_where_it_is_asked_
         (9, Resources(workers=2, engine="train"), False),
     ],
 )
-def test_processes_import_what_trials_need_where_each_gets_a_trial(connections, trials, resources, all_are_needed):
+def test_processes_import_modules_of_trials_in_advance(connections, trials, resources, all_are_needed):
     with Connection(None, resources) as connection:
         connection.begin(trials)
     assert [preload for _, _, preload in connections] == [all_are_needed] * 2
 
 
-def test_a_cluster_that_does_not_answer_is_told_where_it_is_asked(connections):
+def test_an_unreachable_cluster_is_reported_by_its_caller(connections):
     with Connection("away", Resources()) as connection, pytest.raises(ConnectionError):
         connection.capacity()
 
@@ -80,7 +80,7 @@ def test_a_cluster_that_does_not_answer_is_told_where_it_is_asked(connections):
     [([True] * 20, None), ([True, False], 2), ([None] * 20, 9), (([None] * 8 + [True]) * 3, None)],
     ids=["alive", "taken for dead", "the head is silent", "the head is slow"],
 )
-def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkeypatch, tmp_path, answers, lost):
+def test_a_node_is_lost_if_reported_dead_or_long_silent(monkeypatch, tmp_path, answers, lost):
     place = tmp_path / "s"
     told = iter(answers)
     monkeypatch.setattr(ray_internals, "raylet_socket", lambda: str(place))
@@ -92,7 +92,7 @@ def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkey
         raylet.listen(100)
         looks = [node.is_lost() for _ in answers]
     assert (looks.index(True) + 1 if True in looks else None) == lost
-    assert node.is_lost()  # nobody listens any more
+    assert node.is_lost()  # no process listens any more
 
 
 def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
@@ -109,7 +109,7 @@ def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
 
 
 def start_failure(monkeypatch, folder, error):
-    """What is said of a Ray that fails so as it starts, its temporary files in such a folder."""
+    """Return the message about a Ray that fails at its start, with its temporary files in a given folder."""
     import ray
 
     def fail(**arguments):
@@ -131,16 +131,16 @@ def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
     assert "/full/ray/session_latest/logs" in problem.remedy
 
 
-def test_the_logs_of_a_ray_that_does_not_start_are_where_it_wrote_them(monkeypatch):
-    """In a TMPDIR that cannot be used, which Ray takes and Python passes over."""
+def test_the_logs_of_a_failed_ray_start_are_found(monkeypatch):
+    """In an unusable TMPDIR, which Ray uses and Python skips."""
     monkeypatch.setenv("TMPDIR", "/read-only")
     problem = start_failure(monkeypatch, "", OSError("[Errno 30] Read-only file system"))
     assert "/read-only/ray/session_latest/logs" in problem.remedy
     assert "RAY_TMPDIR" in problem.remedy
 
 
-def test_the_longest_name_of_a_folder_is_that_which_ray_takes_for_its_sockets(monkeypatch):
-    """A folder that we let pass has room for them; one byte more, and Ray refuses it too."""
+def test_folder_names_are_limited_by_the_socket_paths_of_ray(monkeypatch):
+    """A folder that we accept has room for the sockets; Ray refuses one more byte too."""
     from ray._private.utils import validate_socket_filepath
 
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
@@ -164,7 +164,7 @@ def threshold():
 @pytest.mark.parametrize(
     ("given", "meanwhile"), [(700, RELAXED_THRESHOLD), (2 * RELAXED_THRESHOLD, 2 * RELAXED_THRESHOLD), (0, 0)]
 )
-def test_garbage_is_looked_for_no_more_often_than_before_and_not_where_it_was_not(threshold, given, meanwhile):
+def test_garbage_collection_stays_rare_or_disabled(threshold, given, meanwhile):
     threshold(given, 10, 10)
     with relaxed_gc():
         assert gc.get_threshold() == (meanwhile, 10, 10)
@@ -172,7 +172,7 @@ def test_garbage_is_looked_for_no_more_often_than_before_and_not_where_it_was_no
 
 
 class Context:
-    """Of the second of two workers."""
+    """The context of the second of two workers."""
 
     def get_world_rank(self):
         return 1
@@ -186,7 +186,7 @@ class Context:
 @pytest.mark.parametrize("named", [None, "eth7"])
 @pytest.mark.parametrize("address", ["127.0.0.1", "203.0.113.7"])
 def test_workers_exchange_at_their_nodes_address_in_ray(monkeypatch, address, named):
-    """Not where its name leads, on Debian to 127.0.1.1; a user's word goes first, and a translated address says nothing."""
+    """Not at the address of the host name, on Debian 127.0.1.1; an address set by the user has precedence."""
     joined = []
     monkeypatch.setattr(os, "environ", {"GLOO_SOCKET_IFNAME": named} if named else {})
     monkeypatch.setattr(ray.train, "get_context", Context)

@@ -1,4 +1,4 @@
-"""The listings of CONTRIBUTING.md: each is one file, and a tree with it knows the new thing."""
+"""The listings of CONTRIBUTING.md: each is one file, and a tree with it finds the new method."""
 
 import json
 import os
@@ -100,7 +100,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def used(tree, tmp_path_factory):
-    """What a process sees that runs in the tree, in an empty folder of its own."""
+    """Return the output of a process that runs in the copied tree, in an empty folder."""
     here = tmp_path_factory.mktemp("here")
     paths = {"PYTHONPATH": f"{tree}{os.pathsep}{TESTS}", "TUNE_DML_CACHE": str(here / "cache")}
     command = [sys.executable, "-c", USE]
@@ -110,31 +110,31 @@ def used(tree, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_tree_is_what_is_imported(used, tree):
+def test_the_copied_tree_is_imported(used, tree):
     assert Path(used["package"]).is_relative_to(tree)
 
 
 @pytest.mark.slow
-def test_a_loss(used):
+def test_the_loss_listing_works(used):
     assert used["value"] == pytest.approx(4 * 0.25 / 6)  # four of six ordered pairs are strangers at cosine 0, aim 0.5
     assert used["finite"]
 
 
 @pytest.mark.slow
-def test_a_data_set(used):
+def test_the_data_set_listing_works(used):
     assert used["pictures"] == [240, 16, 1, [6, 7, 8, 9, 10, 11]]
 
 
 @pytest.mark.slow
-def test_a_metric(used):
-    # The only positive of the four queries stands at 1, 3, 1 and 1.
+def test_the_metric_listing_works(used):
+    # The only positive of each of the four queries is at rank 1, 3, 1 and 1.
     assert used["reciprocal_rank"] == pytest.approx(100 * (1 + 1 / 3 + 1 + 1) / 4)
     assert "val/reciprocal_rank" in used["logged"]
     assert "MRR" in used["label"]
 
 
 @pytest.mark.slow
-def test_a_search_space_with_its_protocol(used):
+def test_the_listing_of_a_space_and_a_protocol_works(used):
     assert used["cells"] == ["triplet", "t=-0.5", "t=0", "t=0.5"]
     assert used["steps"] == 40
 
@@ -146,14 +146,14 @@ def test_the_command_line_lists_a_loss_with_its_knob(used):
 
 
 @pytest.mark.slow
-def test_a_question_of_the_report(used):
+def test_the_listing_of_a_question_works(used):
     assert used["question"] == ["How far apart are the seeds?", "spread"]
     assert list(used["spread"]) == ["no SEC", "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]
     assert all(width > 0 for width in used["spread"].values())
 
 
 @pytest.mark.slow
-def test_a_verb(used):
+def test_the_listing_of_a_verb_works(used):
     (protocol,) = used["protocols"]
     assert protocol["name"] == "stripes/quick"
 
@@ -172,7 +172,7 @@ def test_listings_are_as_tidy_as_the_tree(tree):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_fast_unit_tests_pass_with_every_listing_added(tmp_path):
-    """Every file that git tracks, the listings, what `test_frozen.py` records, and the pages of `make docs`."""
+    """Every tracked file, the listings, the records of `test_frozen.py`, and the pages of `make docs`."""
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     tree = tmp_path / "grown"
     for name in files.rstrip("\0").split("\0"):

@@ -1,4 +1,4 @@
-"""Which device a worker trains on, and whether it can train there once more, with a GPU in name alone."""
+"""The device of a worker, and whether it can train there again, with a fake GPU."""
 
 import json
 
@@ -18,8 +18,8 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 @pytest.mark.parametrize(
     ("share", "there", "device"), [(1.0, True, CUDA), (0.25, True, CUDA), (0.0, True, CPU), (1.0, False, CPU)]
 )
-def test_who_was_given_no_gpu_uses_none(monkeypatch, share, there, device):
-    """Ray leaves the node's GPUs visible to those who asked for none."""
+def test_a_trial_without_gpu_uses_none(monkeypatch, share, there, device):
+    """Ray leaves the node's GPUs visible to tasks that request none."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
     resources = Resources(gpus_per_worker=share)
     assert device_of(resources) == device
@@ -29,7 +29,7 @@ def test_who_was_given_no_gpu_uses_none(monkeypatch, share, there, device):
 @pytest.mark.parametrize(
     "error", [None, RuntimeError("CUDA error: device-side assert triggered")], ids=["well", "sick"]
 )
-def test_a_device_that_answers_every_call_with_an_error_is_sick(monkeypatch, error):
+def test_a_device_that_fails_every_call_is_broken(monkeypatch, error):
     def synchronize(device):
         if error:
             raise error
@@ -41,7 +41,7 @@ def test_a_device_that_answers_every_call_with_an_error_is_sick(monkeypatch, err
 
 @pytest.fixture
 def said_of(monkeypatch, tmp_path, cache_dir):
-    """What a trial says to its driver, of so many steps."""
+    """Return the messages of a trial to its driver over so many steps."""
 
     def run(resources, steps=2):
         said = []
@@ -55,7 +55,7 @@ def said_of(monkeypatch, tmp_path, cache_dir):
     return run
 
 
-def test_a_gpu_that_is_not_there_is_said_once_and_is_no_sign_of_life(said_of):
+def test_a_missing_gpu_is_reported_once_and_is_no_progress(said_of):
     said = said_of(Resources(gpus_per_worker=1.0))
     notes = [message["note"] for message in said if "note" in message]
     assert len(notes) == 1
@@ -64,9 +64,7 @@ def test_a_gpu_that_is_not_there_is_said_once_and_is_no_sign_of_life(said_of):
 
 
 @pytest.mark.parametrize("sick", [True, False])
-def test_a_trial_that_leaves_its_device_sick_says_so_in_its_words_and_that_its_process_is_spent(
-    monkeypatch, said_of, sick
-):
+def test_a_trial_that_breaks_its_device_reports_it_and_ends_its_process(monkeypatch, said_of, sick):
     from trainables.models.small_conv import SmallConv
 
     def forward(self, pictures):

@@ -1,4 +1,4 @@
-"""The generated pages are what the code says now, its examples run, and citations of the specification lead somewhere."""
+"""The generated pages match the code, their examples run, and citations of the specification have a target."""
 
 import doctest
 import importlib
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from helpers.commands import whole_command
-from helpers.programs import Ran
+from helpers.programs import ProgramRun
 
 from trainables.losses import LOSSES
 from trainables.regularizers import REGULARIZERS
@@ -35,7 +35,7 @@ def generator(name="generate"):
 
 
 def methods_in(page):
-    """What the page says of each method: formula and knobs. Which tests cite an identity changes with any new test."""
+    """Return formula and knobs of each method on the page, without the tests that cite an identity."""
     return "".join(line for line in page.partition("## Identities")[0].splitlines(True) if not line.startswith("| [`"))
 
 
@@ -67,12 +67,12 @@ def specification():
 
 
 def sections():
-    """Numbers of the specification's headings."""
+    """Return the numbers of the specification's headings."""
     return set(re.findall(r"^#{2,3} (\d+(?:\.\d+)?)\.? ", specification(), re.MULTILINE))
 
 
 def identities():
-    """Numbers listed in its section 12."""
+    """Return the numbers listed in its section 12."""
     chapter = specification().partition("\n## 12. ")[2].partition("\n## 13. ")[0]
     return [int(number) for number in re.findall(r"^(\d+)\. ", chapter, re.MULTILINE)]
 
@@ -97,7 +97,7 @@ def test_every_method_names_a_section_that_exists():
     assert {name: cls.section for name, cls in methods.items() if not set(cls.section.split(", ")) <= sections()} == {}
 
 
-def test_what_holds_in_a_space_is_an_identity():
+def test_identities_of_spaces_are_documented():
     known = set(identities())
     for name, space in spaces().items():
         for identity in space.identities:
@@ -107,12 +107,12 @@ def test_what_holds_in_a_space_is_an_identity():
 
 
 def anchors_of(page):
-    """What its headings are called in links, as GitHub does it."""
+    """Return the anchors of a page's headings, as GitHub names them."""
     words = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", word.lower()).replace(" ", "-") for word in words}
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_have_targets():
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text()):
             if "://" not in target:
@@ -122,7 +122,7 @@ def test_links_between_pages_lead_somewhere():
 
 
 def commands_in(text):
-    """(verb, flags) of every `tune-dml VERB ...` in a text, up to its line's comment; of one that is submitted both verbs."""
+    """Return (verb, flags) of every `tune-dml VERB ...` in a text; both verbs of a submitted command."""
     for line in re.findall(r"tune-dml ([^`\n\"#]+)", text):
         for verb, *words in (part.split() for part in re.split(r" -- |&& tune-dml ", f"{line} ") if part.split()):
             flags = [word.strip(".,;:)]").partition("=")[0] for word in words if word.startswith("--")]
@@ -164,13 +164,13 @@ def test_the_architecture_names_every_folder():
     assert exist == named
 
 
-def test_the_functions_that_the_page_of_verdicts_names_exist():
+def test_functions_named_on_the_page_of_verdicts_exist():
     named = re.findall(r"`((?:stats|record|planning|report)\.[\w.]+)`", (ROOT / "docs" / "verdicts.md").read_text())
     assert len(named) > 20
     assert [name for name in named if pkgutil.resolve_name(f"tune_dml.{name}") is None] == []
 
 
-def test_the_files_that_the_pages_name_exist():
+def test_files_named_in_the_docs_exist():
     for page in PAGES:
         for name in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml|csv|md))`", page.read_text()):
             assert any((ROOT / room / name).exists() for room in (".", "tune_dml", "trainables")), (
@@ -192,7 +192,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "a
 
 
 def prose(page):
-    """(number, line) outside tables and code blocks."""
+    """Yield (number, line) outside tables and code blocks."""
     code = False
     for number, line in enumerate(page.read_text().splitlines(), 1):
         code ^= line.lstrip().startswith("```")
@@ -232,7 +232,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_give_what_they_say(name):
+def test_documented_examples_print_the_documented_output(name):
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert results.attempted
     assert not results.failed
@@ -251,7 +251,7 @@ KNOBS = {
 @pytest.mark.parametrize("title", KNOBS)
 def test_a_script_of_the_docs_trains(title, tmp_path):
     metric = "val/precision_at_1" if "metric-learning" in title else "val/accuracy"
-    ran = Ran(tmp_path, SCRIPTS[title], metric, KNOBS[title])
+    ran = ProgramRun(tmp_path, SCRIPTS[title], metric, KNOBS[title])
     assert ran.end.status == "finished", ran.end
     assert 0.6 < ran.end.metrics[metric] <= 1
     (tmp_path / "alone.py").write_text(SCRIPTS[title])
@@ -259,7 +259,7 @@ def test_a_script_of_the_docs_trains(title, tmp_path):
     assert metric in alone.stdout, alone.stderr
 
 
-def test_each_script_of_the_docs_is_tried():
+def test_each_documented_script_is_tested():
     assert set(SCRIPTS) == set(KNOBS)
 
 

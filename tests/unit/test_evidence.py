@@ -37,7 +37,7 @@ def picture(folder):
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 500])
-def test_the_histogram_counts_as_a_naive_loop_does(count):
+def test_the_histogram_equals_a_naive_loop(count):
     values = torch.randn(count, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
     found = histogram_of(values, bins=9)
     edges = np.linspace(found.low, found.high, 10)
@@ -63,7 +63,7 @@ def test_equal_norms_are_one_bin_and_no_norms_are_none():
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_neighbours_are_those_of_a_naive_ranking(apart):
+def test_neighbours_equal_those_of_a_naive_ranking(apart):
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 4, 40)
     embeddings = torch.from_numpy(draw.normal(size=(40, 3)))
@@ -91,7 +91,7 @@ def test_a_gallery_smaller_than_a_row_gives_a_shorter_row():
     assert [tile.picture for tile in row] == [0, 1, 2]
 
 
-def test_queries_follow_the_seed_and_can_be_answered_and_show_many_classes():
+def test_queries_follow_the_seed_have_positives_and_cover_many_classes():
     labels = np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
     everything = np.arange(len(labels))
     seen = [queries_of(everything, None, labels, 6, seed=seed) for seed in range(5)]
@@ -103,7 +103,7 @@ def test_queries_follow_the_seed_and_can_be_answered_and_show_many_classes():
     assert len(queries_of(everything, None, labels, 30, seed=0)) == 30
     gallery = everything[labels >= 8]
     alone = queries_of(everything[:-19], gallery, labels, 6, seed=0)
-    assert len(alone) == 0  # nobody's class is in the gallery
+    assert len(alone) == 0  # no query's class is in the gallery
     half = queries_of(everything[::2], everything[1::2], labels, 12, seed=0)
     assert set(labels[everything[::2][half]]) <= set(labels[1::2])
 
@@ -128,7 +128,7 @@ def near(pixel, colour, tolerance=45):
     return all(abs(a - b) <= tolerance for a, b in zip(pixel, colour, strict=True))
 
 
-def test_frames_say_right_and_wrong_with_and_without_colour():
+def test_frames_mark_right_and_wrong_with_and_without_colour():
     verdicts = [None, True, False, True, False]
     tiles = tuple(
         Tile(n, f"class {n}", verdict, None if verdict is None else 0.5) for n, verdict in enumerate(verdicts)
@@ -171,7 +171,7 @@ def test_pictures_keep_their_shape():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_leaves_its_norms_and_a_sheet_of_validation_pictures(tmp_path, name):
+def test_every_task_stores_norms_and_a_sheet_of_validation_pictures(tmp_path, name):
     config = config_of(TASKS[name], training__steps=4, training__eval_every=2)
     outcome, _ = run(config, tmp_path)
     found = read(tmp_path)
@@ -205,7 +205,7 @@ def test_queries_are_the_same_for_every_cell_of_a_seed(tmp_path):
     assert queries(tmp_path / "c", seed=1) != one
 
 
-def test_selection_on_test_is_said(tmp_path):
+def test_selection_on_test_is_labelled(tmp_path):
     config = config_of(TASKS["retrieval"], **SHORT, data__split="paper_test_selection")
     run(config, tmp_path)
     assert read(tmp_path)["part"] == "test pictures, which validate under paper_test_selection"
@@ -224,7 +224,7 @@ def test_the_number_of_queries_is_a_knob_that_changes_no_trial(tmp_path):
     assert [file.name for file in (tmp_path / "none" / "evidence").iterdir()] == ["evidence.json"]
 
 
-def test_evidence_is_of_the_evaluation_that_counts_and_survives_a_kill(tmp_path):
+def test_evidence_is_from_the_scored_evaluation_and_survives_a_kill(tmp_path):
     settings = {"evaluation__epoch": "best_validation", "training__steps": 30, "training__eval_every": 10}
     config = config_of(TASKS["retrieval"], **settings)
     outcome, _ = run(config, tmp_path / "whole")
@@ -238,7 +238,7 @@ def test_evidence_is_of_the_evaluation_that_counts_and_survives_a_kill(tmp_path)
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_what_is_left_replaces_what_was_left_and_only_rank_0_leaves(tmp_path):
+def test_new_evidence_replaces_old_and_only_rank_0_writes(tmp_path):
     context = FolderContext(tmp_path, torch.device("cpu"))
     context.replace_evidence({"a": b"1", "b": b"2"})
     context.replace_evidence({"b": b"3"})
@@ -246,7 +246,7 @@ def test_what_is_left_replaces_what_was_left_and_only_rank_0_leaves(tmp_path):
     assert {file.name: file.read_bytes() for file in (tmp_path / "evidence").iterdir()} == {"b": b"3"}
 
 
-def test_what_is_kept_is_read_back(tmp_path):
+def test_stored_evidence_reads_back(tmp_path):
     tiles = (Tile(3, "a"), Tile(5, "b", False, 0.25), None)
     evidence = Evidence("validation pictures", histogram_of(torch.arange(9.0)), Sheet(((0, "query"),), (tiles,)), 40)
     (tmp_path / "evidence.json").write_text(evidence.text())

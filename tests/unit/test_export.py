@@ -1,4 +1,4 @@
-"""A sweep for other programs: an Optuna study with every trial, tables, and what is refused."""
+"""A sweep for other programs: an Optuna study with every trial, tables, and refused exports."""
 
 import math
 from dataclasses import replace
@@ -63,12 +63,12 @@ def test_tables_have_a_row_for_each_trial(results, tmp_path, command_line):
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "new" / "x.parquet"), results.table(), check_dtype=False)
 
 
-def test_from_python(results):
+def test_python_exports_a_study(results):
     study = Sweep(results).study()
     assert study.best_trial.value == max(trial.metrics.get(METRIC, 0.0) for trial in results.trials)
 
 
-def test_a_result_that_is_no_number_is_a_failed_trial(results):
+def test_a_result_that_is_not_a_number_is_a_failed_trial(results):
     first = next(trial for trial in results.trials if trial.status == "finished")
     nan = replace(first, metrics={**first.metrics, METRIC: math.nan})
     (trial,) = study_of(replace(results, trials=(nan,))).trials  # Optuna refuses NaN as a value
@@ -81,7 +81,7 @@ def test_stopped_trials_are_pruned(tmp_path):
     assert states.count("PRUNED") == 1
 
 
-def test_what_is_there_already_is_not_overwritten(results, tmp_path, command_line):
+def test_existing_files_are_not_overwritten(results, tmp_path, command_line):
     url = f"sqlite:///{tmp_path}/x.db"
     study_of(results, url)
     with pytest.raises(ConfigError, match="has a study toy already"):

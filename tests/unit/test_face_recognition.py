@@ -91,7 +91,7 @@ def test_no_benchmark_class_is_trained_on_and_distractors_show_no_probe(tmp_path
 def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
     config = config_of(faces, task__validation_sets=["lfw_bin"], task__test_sets=["agedb30"], task__distractors=[5, 12])
     learner = learner_of(config, tmp_path / "task")
-    assert len(learner.split.train) == 48  # nobody is held out where benchmarks validate
+    assert len(learner.split.train) == 48  # no class is held out if benchmarks validate
     (benchmark,) = learner.validation_half.benchmarks
     assert benchmark.name == "lfw_bin"
     assert benchmark.pairs.indices[3].tolist() == [6, 7]
@@ -112,7 +112,7 @@ def test_figures_of_several_benchmarks_are_averaged(faces, tmp_path):
     for figure in ("verification_accuracy", "tar_at_far_1e-3"):
         own = [found[f"test/{figure}_{name}"] for name in ("lfw_bin", "agedb30")]
         assert found[f"test/{figure}"] == pytest.approx(np.mean(own))
-    assert "val/verification_accuracy" in validated.figures  # of people held out
+    assert "val/verification_accuracy" in validated.figures  # of held-out people
 
 
 def test_paper_test_selection_validates_on_the_test_sets_and_is_labelled(faces, tmp_path):
@@ -136,13 +136,13 @@ def test_benchmarks_may_lie_beside_the_training_set(faces, tmp_path):
     assert learner_of(config_of(settings), tmp_path).test_half.benchmarks[0].name == "lfw_bin"
 
 
-def test_a_benchmark_of_another_size_names_the_setting_that_lets_it_pass(faces, tmp_path):
+def test_a_benchmark_of_another_size_is_refused_with_the_setting_that_allows_it(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin"], task__strict=True)
     (problem,) = task_of(config).further_datasets(tmp_path / "cache")[0].check()
     assert "--set task.strict=false" in problem.remedy
 
 
-def test_what_a_trial_reads_besides_is_known_before_training(faces, tmp_path):
+def test_further_data_sets_of_a_trial_are_known_before_training(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin", "agedb30"], task__distractors=[5])
     further = task_of(config).further_datasets(tmp_path / "cache")
     assert [dataset.name for dataset in further] == ["lfw_bin", "agedb30", "distractors"]
@@ -151,7 +151,7 @@ def test_what_a_trial_reads_besides_is_known_before_training(faces, tmp_path):
     assert any("lfw.bin" in problem.place for dataset in further for problem in dataset.check())
 
 
-def test_too_few_pairs_distractors_or_tests_are_said_before_training(faces, tmp_path):
+def test_too_few_pairs_distractors_or_tests_are_reported_before_training(faces, tmp_path):
     learner = learner_of(config_of(DIGITS), tmp_path)
 
     def said(**settings):
@@ -170,7 +170,7 @@ def test_too_few_pairs_distractors_or_tests_are_said_before_training(faces, tmp_
         learner_of(config_of(faces, task__test_sets=["lfw_bin"], task__distractors=[13]), tmp_path)
 
 
-def test_benchmarks_that_the_network_would_see_otherwise_are_refused(faces, tmp_path):
+def test_benchmarks_with_other_preprocessing_are_refused(faces, tmp_path):
     plain = {"augment__name": "none", "data__size": 24, "task__test_sets": ["lfw_bin"]}
     with pytest.raises(ConfigError, match="24 pixels of webface"):
         learner_of(config_of(faces, **plain), tmp_path)

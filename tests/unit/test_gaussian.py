@@ -1,4 +1,4 @@
-"""The Gaussian process of a search: what it is told of noise, its places, and what it does with them."""
+"""The Gaussian process of a search: its noise, its coordinates and its proposals."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def two_arms():
 
 
 @pytest.mark.parametrize("points", [points_of(LR, MARGIN, NAME), two_arms()], ids=["one arm", "two"])
-def test_a_place_leads_to_its_point_and_back(points):
+def test_points_and_coordinates_convert_both_ways(points):
     for place in np.random.default_rng(0).random((50, points.dimensions)).tolist():
         point = points.point_at(place)
         again = points.point_at(points.coordinates(point))
@@ -37,7 +37,7 @@ def test_a_place_leads_to_its_point_and_back(points):
         assert here == pytest.approx(there)
 
 
-def test_columns_are_those_of_the_knobs_whatever_arm_has_them():
+def test_columns_cover_the_knobs_of_all_arms():
     points = two_arms()
     first, second = {_ARM: "triplet", "optim.lr": 1e-2, "triplet: loss.margin": 0.2}, {_ARM: "topk", "optim.lr": 1e-3}
     second["topk: loss.k"] = 30
@@ -45,7 +45,7 @@ def test_columns_are_those_of_the_knobs_whatever_arm_has_them():
     assert columns == pytest.approx(np.array([[1, 0, 2 / 3, 0.5, 0.5], [0, 1, 1 / 3, 0.5, 59 / 60]]))
 
 
-def test_the_noise_of_a_mean_leaves_out_what_a_seed_does_to_all_cells():
+def test_the_noise_of_a_mean_excludes_seed_effects():
     rng = np.random.default_rng(0)
     numbers = 100 * rng.normal(size=3) + 50 * rng.normal(size=(4000, 1)) + 2 * rng.normal(size=(4000, 3))
     assert _noise(numbers).mean() == pytest.approx(4 / 3, rel=0.05)
@@ -56,8 +56,8 @@ def test_the_noise_of_a_mean_leaves_out_what_a_seed_does_to_all_cells():
     assert (_noise(numbers[:, :1]) == 0).all()
 
 
-def test_a_loud_cell_is_believed_less_than_a_quiet_one():
-    """Two equally good means; the next place is near the one that is sure."""
+def test_a_noisy_cell_has_less_weight():
+    """Two equally good means: the next point is near the more certain one."""
     points = points_of(LR)
     told = np.linspace(0.05, 0.95, 10)[:, None]
     numbers = np.tile([-0.1, 0.0, 0.1], (10, 1))
@@ -83,7 +83,7 @@ def test_the_kernel_is_fitted_as_the_cells_grow_by_a_quarter():
     assert all(_fitted_cells(told) <= told for told in range(MIN_CELLS, 40))
 
 
-def test_of_many_cells_the_better_ones_are_kept_and_others_evenly():
+def test_of_many_cells_the_better_ones_and_an_even_sample_are_kept():
     values = np.random.default_rng(0).permutation(1000).astype(float)
     kept = _select_cells(values, 300)
     assert len(set(kept.tolist())) == 300

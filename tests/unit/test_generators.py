@@ -1,4 +1,4 @@
-"""A method that asks torch's, numpy's and Python's own generators draws the same in every trial of a seed."""
+"""A method that draws from the generators of torch, numpy and Python draws the same in every trial of a seed."""
 
 import random
 
@@ -13,8 +13,8 @@ from trainables.losses import LOSSES, Loss
 SMALL = {**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16, "loss.name": "drawing"}
 
 
-class Drawing(Loss):
-    """A cosine loss, each time times other numbers, as of a reference code that samples its negatives by numpy."""
+class RandomLoss(Loss):
+    """A cosine loss times random numbers, like reference code that samples its negatives by numpy."""
 
     name, citation, section = "drawing", "nobody", "1"
 
@@ -26,11 +26,11 @@ class Drawing(Loss):
 
 @pytest.fixture(autouse=True)
 def drawing(monkeypatch):
-    monkeypatch.setitem(LOSSES.data, "drawing", Drawing)
+    monkeypatch.setitem(LOSSES.data, "drawing", RandomLoss)
 
 
 @pytest.mark.slow
-def test_what_a_trial_draws_is_its_seeds_whatever_ran_before(tmp_path):
+def test_random_numbers_of_a_trial_depend_only_on_its_seed(tmp_path):
     (first, rows), (again, others) = (run(config_of(SMALL), tmp_path / name) for name in ("first", "again"))
     assert again.metrics == first.metrics
     assert list(map(without_time, others)) == list(map(without_time, rows))
@@ -38,7 +38,7 @@ def test_what_a_trial_draws_is_its_seeds_whatever_ran_before(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_trial_goes_on_drawing_where_it_stood(tmp_path):
+def test_a_resumed_trial_continues_its_random_numbers(tmp_path):
     uncut, _ = run(config_of(SMALL), tmp_path / "uncut")
     with pytest.raises(Killed):
         run(config_of(SMALL), tmp_path / "cut", stop_after=40)
@@ -46,14 +46,14 @@ def test_a_killed_trial_goes_on_drawing_where_it_stood(tmp_path):
     assert run(config_of(SMALL), tmp_path / "cut")[0].metrics == uncut.metrics
 
 
-def test_an_older_checkpoint_knows_of_torch_alone():
+def test_an_old_checkpoint_has_only_the_state_of_torch():
     older = torch.get_rng_state()
     expected = torch.rand(3)
     generators.restore(older)
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_states_survive_a_checkpoint(tmp_path):
+def test_generator_states_survive_a_checkpoint(tmp_path):
     np.random.standard_normal(1)
     torch.save(generators.states(), tmp_path / "states.pt")
     expected = np.random.standard_normal(3), random.random(), torch.rand(3)

@@ -1,4 +1,4 @@
-"""Between a trial's driver and its workers: nobody begins before all have come, and a rank that fails alone ends the trial."""
+"""Messages between a driver and a trial's workers: a trial starts with all workers, and a failing rank ends it."""
 
 import asyncio
 import random
@@ -54,8 +54,8 @@ def _nobody_follows(monkeypatch):
 
 @pytest.mark.usefixtures("_nobody_follows")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_fails_alone_ends_the_trial_and_all_workers_begin_anew(mailbox, rank):
-    """The other one waits in a collective, and would meet the next trial's first one there."""
+def test_a_failing_rank_ends_the_trial_and_restarts_all_workers(mailbox, rank):
+    """The other rank waits in a collective, where it would meet the next trial."""
     say(mailbox, rank, FAILED)
     assert hear(mailbox) == {**FAILED, "by": rank}
     asyncio.run(mailbox.give({"next": 1}))
@@ -75,8 +75,8 @@ def test_rank_0_decides_and_the_workers_stay_when_all_have_ended(mailbox, of_ran
 
 
 @pytest.mark.parametrize("spent", [{0}, {1}, {0, 1}])
-def test_workers_of_whom_one_can_train_no_more_begin_anew(mailbox, spent):
-    """As after an index out of range on a GPU: the next trial there would fail for this one's fault."""
+def test_workers_restart_if_one_can_no_longer_train(mailbox, spent):
+    """As after an index out of range on a GPU: the next trial there would fail too."""
     for rank in range(2):
         say(mailbox, rank, {**FAILED, "spent": True} if rank in spent else FAILED)
     assert hear(mailbox) == {**FAILED, "by": 0}  # the driver's own process is not spent
@@ -86,7 +86,7 @@ def test_workers_of_whom_one_can_train_no_more_begin_anew(mailbox, spent):
     assert both_take(mailbox, 0, "another place") == [(2, {"next": 1})] * 2
 
 
-def test_a_trial_is_given_when_every_worker_has_come():
+def test_a_trial_starts_when_every_worker_is_ready():
     async def scene():
         mailbox = _Mailbox(2)
         await mailbox.give({"key": "a"})
@@ -101,7 +101,7 @@ def test_a_trial_is_given_when_every_worker_has_come():
     assert counts == {0: 1, 1: 1}
 
 
-def test_workers_in_a_new_place_wait_for_each_other_again():
+def test_workers_on_a_new_node_wait_for_each_other_again():
     async def scene():
         mailbox = _Mailbox(2)
         await mailbox.give({})
@@ -116,7 +116,7 @@ def test_workers_in_a_new_place_wait_for_each_other_again():
     assert asyncio.run(scene()) == {0: 2, 1: 2}
 
 
-def test_workers_that_lost_a_node_which_was_taken_away_with_notice_do_not_count(mailbox, monkeypatch):
+def test_losses_of_preempted_nodes_do_not_count_as_failures(mailbox, monkeypatch):
     for place in ("second", "third"):
         both_take(mailbox, 0, place)
     asyncio.run(mailbox.take(1, 0, "fourth", "n"))  # not yet taken by all
@@ -129,8 +129,8 @@ def test_workers_that_lost_a_node_which_was_taken_away_with_notice_do_not_count(
     assert waiting._count_losses() == 0
 
 
-def test_room_is_waited_for_and_workers_that_cannot_begin_are_not(monkeypatch):
-    """Ray Train counts both as failures of its controller, and tries either for ever where none is counted."""
+def test_workers_wait_for_resources_but_not_for_failing_workers(monkeypatch):
+    """Ray Train counts both as failures of its controller, and without a limit retries both for ever."""
     no_room = ControllerError(exceptions.WorkerGroupStartupTimeoutError(2))
     lacking = ControllerError(exceptions.WorkerGroupStartupFailedError("failed to import on the worker"))
     ends = iter([no_room, no_room, lacking])
@@ -145,7 +145,7 @@ def test_room_is_waited_for_and_workers_that_cannot_begin_are_not(monkeypatch):
     assert next(ends, None) is None
 
 
-def test_where_one_worker_cannot_train_the_others_leave():
+def test_if_a_worker_cannot_train_the_others_end():
     async def scene():
         mailbox = _Mailbox(2)
         await mailbox.give({})
@@ -176,8 +176,8 @@ def test_long_trials_go_alone_and_short_ones_together():
         assert len(groups.next_group()) == size
 
 
-def test_whatever_is_lost_every_trial_ends_once_and_the_searcher_finishes_last():
-    """A process may be lost at any trial of a group: that one is tried again, the later ones come back alone."""
+def test_after_any_loss_every_trial_ends_once_and_the_searcher_last():
+    """A process may be lost at any trial of a group: that trial is retried, and the later ones run singly."""
     for seed in range(30):
         chance, plan = random.Random(seed), grid()
         proposals = Proposals(plan, trial_values={})
@@ -212,7 +212,7 @@ def test_whatever_is_lost_every_trial_ends_once_and_the_searcher_finishes_last()
         assert max(sizes) > 1
 
 
-def test_what_a_spent_process_left_is_handed_out_again_one_by_one():
+def test_remaining_trials_of_a_spent_process_run_one_by_one():
     groups = TrialGroups(Proposals(grid(), trial_values={}), may_share=True)
     searcher = CellSearcher(groups)
     measured(groups, 0.1)
@@ -225,7 +225,7 @@ def test_what_a_spent_process_left_is_handed_out_again_one_by_one():
     assert [each["key"] for (each,) in again] == [request["key"] for request in requests[1:]]
 
 
-def test_a_call_that_ends_without_a_word_fails_its_trial_and_gives_back_the_others():
+def test_a_silently_ending_call_fails_its_trial_and_returns_the_others():
     proposals = Proposals(grid(), trial_values={})
     groups = TrialGroups(proposals, may_share=True)
     searcher = CellSearcher(groups)
@@ -236,7 +236,7 @@ def test_a_call_that_ends_without_a_word_fails_its_trial_and_gives_back_the_othe
     assert [requests_of(searcher.suggest("1"))[0]["key"]] == [others[0]["key"]]
 
 
-def test_ends_wait_for_the_next_message_and_say_how_long(monkeypatch):
+def test_ends_are_sent_with_the_next_message(monkeypatch):
     now, sent = [100.0], []
     monkeypatch.setattr("tune_dml.running.trials.messages.time", SimpleNamespace(monotonic=lambda: now[0]))
     outbox = GroupOutbox(sent.append, "b")
@@ -258,7 +258,7 @@ def test_ends_wait_for_the_next_message_and_say_how_long(monkeypatch):
     assert "over" not in first
 
 
-def test_a_note_and_a_spent_process_are_said_at_once():
+def test_notes_and_spent_processes_are_reported_at_once():
     sent = []
     outbox = GroupOutbox(sent.append, "c")
     outbox.post("a", {"rows": [{"step": 1}]})

@@ -1,4 +1,4 @@
-"""Files, folders and plans that somebody spoilt or changed: one clear line each, wherever the sweep is shown."""
+"""Damaged or edited files, folders and plans give one clear line each, in every verb that shows the sweep."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ def run(*words):
     ],
     ids=["aliases", "values", "characters", "digits", "hexadecimal", "base 60", "date"],
 )  # fmt: skip
-def test_a_sweep_file_that_would_keep_plan_busy_is_refused_in_a_moment(tmp_path, text, why):
+def test_a_sweep_file_with_exponential_aliases_is_refused_quickly(tmp_path, text, why):
     (tmp_path / "bomb.yaml").write_text(text)
     began = time.process_time()
     with pytest.raises(ConfigError, match=why):
@@ -59,7 +59,7 @@ def test_an_alias_that_is_used_twice_is_read(tmp_path):
 
 @pytest.mark.parametrize("words", [("rm", "link", "--yes"), ("mv", "link", "new")], ids=["rm", "mv"])
 def test_a_linked_sweep_is_neither_removed_nor_renamed(tmp_path, words):
-    """Renamed, the link would give the sweep behind it another name."""
+    """Renaming the link would rename the sweep behind it."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "plan.json").write_text("{}")
     (tmp_path / "link").symlink_to(tmp_path / "there")
@@ -70,7 +70,7 @@ def test_a_linked_sweep_is_neither_removed_nor_renamed(tmp_path, words):
     assert (tmp_path / "there" / "plan.json").exists()
 
 
-def test_what_a_killed_removal_left_is_no_obstacle(tmp_path, plan):
+def test_files_of_a_killed_removal_are_removed(tmp_path, plan):
     Driver(tmp_path / "toy", plan)
     (tmp_path / ".toy.removed" / "trials").mkdir(parents=True)
     assert run("rm", "toy", "--yes", "--storage", tmp_path).exit_code == 0
@@ -83,7 +83,7 @@ def test_a_huge_field_of_a_table_is_named(tmp_path):
         read_csv(tmp_path / "runs.csv", ImportRequest("runs", metric="recall"))
 
 
-def test_list_names_a_corrupt_plan_alone(tmp_path):
+def test_list_names_only_the_corrupt_plan(tmp_path):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "plan.json").write_text("{")
     done = run("list", "--storage", tmp_path)
@@ -93,7 +93,7 @@ def test_list_names_a_corrupt_plan_alone(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["nested", "not a file"])
-def test_a_sweep_that_cannot_be_read_hides_no_other(tmp_path, plan, damage):
+def test_an_unreadable_sweep_hides_no_other(tmp_path, plan, damage):
     for name in ("bad", "good"):
         (tmp_path / name).mkdir()
         plan.save(tmp_path / name / "plan.json")
@@ -116,8 +116,8 @@ def test_a_sweep_that_cannot_be_read_hides_no_other(tmp_path, plan, damage):
     ],
     ids=range(3),
 )
-def test_spoilt_bookkeeping_of_mlflow_is_no_bookkeeping(tmp_path, plan, text):
-    """Half of it must not count: rows would be written twice."""
+def test_a_damaged_mlflow_state_file_is_ignored(tmp_path, plan, text):
+    """A partial file must not count: rows would be written twice."""
     Driver(tmp_path, plan)
     (tmp_path / "mlflow.json").write_text(text)
     assert results_of(tmp_path).parent_run_id == ""
@@ -125,7 +125,7 @@ def test_spoilt_bookkeeping_of_mlflow_is_no_bookkeeping(tmp_path, plan, text):
     assert with_last_store(Session(), tmp_path).tracking_uri is None or "experiment" in text
 
 
-def test_modules_that_vanish_while_a_sweep_runs_are_said(monkeypatch):
+def test_modules_removed_during_a_sweep_are_reported(monkeypatch):
     import tune_dml.cli
 
     monkeypatch.setattr(tune_dml.cli, "application", application)  # built again
@@ -134,7 +134,7 @@ def test_modules_that_vanish_while_a_sweep_runs_are_said(monkeypatch):
         _supervisor.flags_of("sweep", {})
 
 
-def test_a_ledger_is_its_owners_alone(tmp_path):
+def test_only_the_owner_can_read_a_ledger(tmp_path):
     with Ledger(tmp_path):
         pass
     assert stat.S_IMODE((tmp_path / "ledger.jsonl").stat().st_mode) == 0o600
@@ -147,8 +147,8 @@ def plan():
 
 @pytest.mark.parametrize("value", [0.7, float("nan")])
 @pytest.mark.parametrize("what", ["settings", "knobs"])
-def test_a_plan_that_was_changed_by_hand_is_said_and_not_gone_on_with(tmp_path, plan, what, value, cache_dir):
-    """Its other trials would be trained by other settings, under the names of these."""
+def test_a_plan_changed_by_hand_is_reported_and_not_resumed(tmp_path, plan, what, value, cache_dir):
+    """The remaining trials would train with other settings under the same names."""
     plan.save(tmp_path / "plan.json")
     body = json.loads((tmp_path / "plan.json").read_text())
     body["cells"][1][what]["loss.margin"] = value
@@ -159,8 +159,8 @@ def test_a_plan_that_was_changed_by_hand_is_said_and_not_gone_on_with(tmp_path, 
     assert any("was changed since" in problem.rule for problem in problems)
 
 
-def test_a_package_that_brought_the_methods_and_is_gone_is_named(tmp_path, plan, cache_dir):
-    """Its loss alone would be called unknown, and another one of a like name advised."""
+def test_a_missing_package_of_methods_is_named(tmp_path, plan, cache_dir):
+    """Otherwise its loss would be called unknown, and a similar name suggested."""
     driver = Driver(tmp_path, plan)
     driver.event("session", provenance={"methods": {"gone-dml": "1.2, source 3f2a", "numpy": "2, source 1b2c"}})
     assert not [problem for problem in of(read_state(tmp_path), cache_dir) if problem.place == "methods"]
@@ -174,7 +174,7 @@ def of(state, cache_dir):
     return continuation_problems(state.plan, cache_dir, None, packages_of(state))
 
 
-def test_results_that_the_plan_does_not_have_are_said(tmp_path, plan):
+def test_results_outside_the_plan_are_reported(tmp_path, plan):
     dataclasses.replace(plan, seeds=(0,)).save(tmp_path / "plan.json")
     with Ledger(tmp_path) as ledger:
         for trial in plan.trials():
@@ -183,8 +183,8 @@ def test_results_that_the_plan_does_not_have_are_said(tmp_path, plan):
     assert "ledger.jsonl has 2 trial(s) that plan.json does not have" in said
 
 
-def test_trials_that_ran_different_code_are_said(tmp_path, plan):
-    """Somebody worked on the method while the sweep ran, or before it was resumed. What failed first is nobody's figure."""
+def test_trials_of_different_code_are_reported(tmp_path, plan):
+    """The method changed during the sweep, or before a resume. Failed trials do not count."""
     driver = Driver(tmp_path, plan)
     old, new = {"own.loss": "1", "own.parts": "1"}, {"own.loss": "2", "own.late": "1"}
     first, second, third, fourth = driver.trials
@@ -200,8 +200,8 @@ def test_trials_that_ran_different_code_are_said(tmp_path, plan):
     assert f"the code of own.loss was changed while the sweep ran: 2 of 4 trials, first {where} trained with" in said
 
 
-def test_code_that_was_edited_before_a_sweep_goes_on_is_said_and_no_other_package_is(tmp_path, plan, monkeypatch):
-    """Only what the sweep's trials trained with counts: another package may be worked on, or be gone."""
+def test_code_edited_before_a_resume_is_reported(tmp_path, plan, monkeypatch):
+    """Only packages that the sweep's trials used count; others may change or be missing."""
     monkeypatch.syspath_prepend(tmp_path)
     for module in ("own_loss", "other_loss"):
         (tmp_path / f"{module}.py").write_text("class Mine: ...\n")

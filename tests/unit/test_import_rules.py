@@ -1,4 +1,4 @@
-"""The rooms of the house: who may import whom, and what a fast command line must not load."""
+"""Import rules of packages, and packages that a fast command line must not load."""
 
 import ast
 import importlib
@@ -17,7 +17,7 @@ from tune_dml.space import Paper, Protocol, Recipe, Space
 
 @cache
 def imports(path):
-    """Every module that a file imports, wherever in the file."""
+    """Return every module that a file imports, anywhere in the file."""
     found = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
@@ -37,7 +37,7 @@ def offenders(package, forbidden, allowed=()):
     ]
 
 
-def test_search_spaces_know_only_the_words_they_are_written_in():
+def test_search_spaces_import_only_space_and_configuration():
     known = ("tune_dml.space", "trainables.config", "search_spaces", "__future__")
     strangers = [
         f"{path.name} imports {module}"
@@ -72,7 +72,7 @@ WITHOUT_RAY = ("tune_dml/running/screen/", "tune_dml/running/failures.py", "tune
         ("trainables", ["tune_dml", "ray", "optuna", "mlflow", "search_spaces"], ()),
     ],
 )
-def test_a_library_is_spoken_in_few_files(package, names, allowed):
+def test_a_library_is_imported_in_few_files(package, names, allowed):
     assert not offenders(package, names, allowed)
 
 
@@ -95,7 +95,7 @@ STORY = (
 NOTHING_ABOVE = {"report": {"running", "tracking"}, "stats": set(STORY)}
 
 
-def test_rooms_import_only_what_comes_before_them_in_the_story():
+def test_packages_import_only_earlier_packages():
     upwards = []
     for path in sources("tune_dml"):
         room = path.relative_to(ROOT / "tune_dml").with_suffix("").parts[0]
@@ -106,8 +106,8 @@ def test_rooms_import_only_what_comes_before_them_in_the_story():
     assert not upwards
 
 
-def test_no_files_import_each_other_in_a_circle():
-    """Imports at the top of files, those for types included; what a function imports as it runs locks nothing together."""
+def test_imports_have_no_cycle():
+    """Imports at the top of files, including those for types; imports inside functions cannot form a cycle."""
     files = {
         path: ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in (*sources("tune_dml"), *sources("trainables"))
@@ -130,7 +130,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def circle_of(taken):
-    """The names along one circle of a graph; empty where there is none."""
+    """Return the names along one cycle of a graph; empty if there is none."""
     try:
         TopologicalSorter(taken).prepare()
     except CycleError as error:
@@ -138,7 +138,7 @@ def circle_of(taken):
     return []
 
 
-def test_a_circle_would_be_noticed():
+def test_an_import_cycle_is_detected():
     assert set(circle_of({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
 
 
@@ -152,7 +152,7 @@ def test_private_names_of_ray_are_used_in_one_file():
     ]
 
 
-def test_the_room_of_sweeps_has_few_files_beside_its_rooms():
+def test_packages_have_few_modules_beside_subpackages():
     assert len(list((ROOT / "tune_dml/running").glob("*.py"))) <= 8
 
 
@@ -186,8 +186,8 @@ QUICK = {
 }
 
 
-def test_what_must_be_quick_loads_nothing_heavy():
-    """One after the other in one process: what none of them loads, none of them loads alone."""
+def test_quick_imports_load_no_heavy_package():
+    """All in one process: a package that none of them loads is loaded by no single one."""
     lines = ["import sys"]
     for code, heavy in QUICK.items():
         lines += [code, f"loaded = {heavy} & set(sys.modules)", f"assert not loaded, ({code!r}, loaded)"]
@@ -196,7 +196,7 @@ def test_what_must_be_quick_loads_nothing_heavy():
 
 
 def length(node):
-    """The lines of a function or class; a function's without its docstring, which says arguments and errors one by one."""
+    """Return the number of lines of a function or class, without a function's docstring."""
     own = node.end_lineno - node.lineno + 1
     first = node.body[0]
     described = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
@@ -215,8 +215,8 @@ def test_two_classes_never_share_a_name():
     assert sorted(place for place in places if count[place[0]] > 1) == []
 
 
-def test_rooms_files_functions_and_classes_are_small_enough_to_be_read():
-    """What grows past these sizes wants to be two things."""
+def test_packages_files_functions_and_classes_are_small():
+    """Anything larger should be split."""
     assert len(list((ROOT / "tune_dml").glob("*.py"))) <= 7
     most = {ast.FunctionDef: 50, ast.AsyncFunctionDef: 50, ast.ClassDef: 200}
     large = []
@@ -229,8 +229,8 @@ def test_rooms_files_functions_and_classes_are_small_enough_to_be_read():
 
 
 @pytest.mark.slow
-def test_a_driver_begins_its_first_trials_without_what_only_others_need():
-    """Scipy is a race's and a report's, MLflow that of a thread which waits for the first trial; each takes a second."""
+def test_a_driver_starts_trials_without_unneeded_imports():
+    """Only races and reports need scipy; a thread loads MLflow before the first trial. Each takes a second."""
     code = (
         "import sys, tune_dml.api, tune_dml.tracking, tune_dml.running.sweep\n"
         "loaded = {'scipy.stats', 'mlflow', 'sklearn', 'tune_dml.report'} & set(sys.modules)\n"
@@ -258,7 +258,7 @@ def trees(*packages):
 
 
 def definitions(tree):
-    """Name -> what defines it, at the top of a module."""
+    """Name -> its definition at the top of a module."""
     named = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -273,7 +273,7 @@ def definitions(tree):
 
 
 def names_of_others(tree):
-    """What a module imports from others by name, and every attribute that it reads."""
+    """Return the names that a module imports from others, and every attribute that it reads."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names)
@@ -282,7 +282,7 @@ def names_of_others(tree):
 
 
 def is_discovered(node):
-    """Whether registries find it: by a decorator, or as a class with a `name`."""
+    """Return whether registries find it: by a decorator, or as a class with a `name`."""
     if isinstance(node, ast.ClassDef):
         assigned = [target for item in node.body if isinstance(item, ast.Assign) for target in item.targets]
         return any(isinstance(target, ast.Name) and target.id == "name" for target in assigned)
@@ -291,7 +291,7 @@ def is_discovered(node):
 
 
 def declared(path):
-    """Spaces, protocols, recipes and papers, which are found by being there."""
+    """Return spaces, protocols, recipes and papers, which discovery finds."""
     module = importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
     return {
         name
@@ -302,7 +302,7 @@ def declared(path):
 
 
 def types_in(node):
-    """The names in a definition's signature: of its arguments, what it returns, its bases, fields and public methods."""
+    """Return the names in a definition's signature: arguments, result, bases, fields and public methods."""
     if isinstance(node, ast.FunctionDef):
         arguments = [part.annotation for part in ast.walk(node.args) if isinstance(part, ast.arg)]
         signatures = [*arguments, node.returns]
@@ -319,7 +319,7 @@ def types_in(node):
 
 
 def with_types(used, named):
-    """The used names of a module, and the types in their signatures; constants have none."""
+    """Return the used names of a module, and the types in their signatures; constants have none."""
     every, fresh = set(used), set(used)
     while fresh:
         shown = {name for known in fresh if not known.isupper() for name in types_in(named[known])}
@@ -345,7 +345,7 @@ def test_a_name_without_an_underscore_is_used_by_another_module():
     assert sorted(private_ones_without_an_underscore(read, readers)) == []
 
 
-def test_a_name_that_only_its_own_module_uses_would_be_noticed():
+def test_an_unused_public_name_is_detected():
     body = "LIMIT = 3\nclass Row: ...\nclass Own: ...\ndef rows() -> list[Row]: return [LIMIT, Own]"
     read = {"a.py": ast.parse(body)}
     assert sorted(private_ones_without_an_underscore(read, {"a.py": set(), "b.py": {"rows"}})) == [

@@ -1,4 +1,4 @@
-"""What networks start from is tried and said before any worker starts."""
+"""Initial weights are checked and reported before any worker starts."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def config(**settings):
     return resolve(Layer("test", settings)).config
 
 
-def test_the_file_that_training_starts_from_is_said_and_found_by_workers(cache_dir, weights, monkeypatch):
+def test_the_file_of_initial_weights_is_reported_and_found_by_workers(cache_dir, weights, monkeypatch):
     monkeypatch.chdir(weights.parent)
     own = {"model.backbone": "resnet18", "model.stem": "imagenet", "model.weights": "net.pth"}
     ready = prepared(cache_dir, **own)
@@ -41,13 +41,13 @@ def test_the_file_that_training_starts_from_is_said_and_found_by_workers(cache_d
     assert ready.plan.base_settings["model.weights"] == str(weights)
 
 
-def test_a_random_start_is_said(cache_dir):
+def test_a_random_start_is_reported(cache_dir):
     ready = prepared(cache_dir, **{"model.backbone": "resnet18"})
     assert "The backbone starts from random weights." in ready.notes
     assert not any("random" in note for note in prepared(cache_dir).notes)  # small_conv has no other start
 
 
-def test_a_start_that_is_not_the_protocols_is_said(weights):
+def test_a_start_that_differs_from_the_protocol_is_reported(weights):
     protocol = protocols()["sec/cub200"]
     (note,) = start_notes([config(**{"model.backbone": "bn_inception"})], protocol)
     assert "random weights" in note
@@ -66,13 +66,13 @@ def test_weights_that_do_not_fit_are_known_before_any_worker_starts(cache_dir, w
         prepared(cache_dir, **{"model.backbone": "bn_inception", "model.weights": str(weights)})
 
 
-def test_a_missing_file_is_known_to_a_preview_too(tmp_path):
+def test_a_missing_weight_file_is_reported_by_plan(tmp_path):
     absent = {"model.backbone": "resnet18", "model.weights": str(tmp_path / "absent.pth")}
     with pytest.raises(ConfigError, match="must exist"):
         prepared(tmp_path / "empty", **absent, decode=False)
 
 
-def test_a_network_that_cannot_take_the_pictures_is_known(cache_dir, monkeypatch):
+def test_a_network_that_does_not_fit_the_pictures_is_reported(cache_dir, monkeypatch):
     def forward(self, images):
         raise AssertionError("input height (32) does not match (224)")
 

@@ -1,4 +1,4 @@
-"""What travels to a cluster with a command, and what is refused, without a cluster."""
+"""Uploads of a submitted command, and refused commands, without a cluster."""
 
 import os
 from contextlib import nullcontext
@@ -14,7 +14,7 @@ from tune_dml.running.cluster.upload import Upload, collect_upload
 
 
 class Client:
-    """A job server's answers."""
+    """A fake job server."""
 
     def __init__(self, *jobs_there):
         self.there = list(jobs_there)
@@ -58,7 +58,7 @@ def own(tmp_path):
     return folder
 
 
-def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
+def test_the_upload_has_the_named_files_and_no_secret(own):
     upload = collect_upload([], own)
     assert {"tune_dml/cli/submit.py", "trainables/training.py", "search_spaces/published.csv"} <= upload.files.keys()
     assert {"loss.py", "sub/model.py", "toy.egg-info/entry_points.txt"} <= upload.files.keys()
@@ -69,7 +69,7 @@ def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
     assert "tune_dml" in str(upload)
 
 
-def test_what_clouds_and_registries_keep_for_their_users_is_kept_back(tmp_path):
+def test_credential_files_of_clouds_and_registries_are_not_uploaded(tmp_path):
     names = (
         "application_default_credentials.json",
         "my-service-account.json",
@@ -85,7 +85,7 @@ def test_what_clouds_and_registries_keep_for_their_users_is_kept_back(tmp_path):
     assert {"tokens.py", "credential.py", "secretary.json"} <= upload.files.keys()
 
 
-def test_links_that_lead_elsewhere_are_named_and_what_is_no_file_stays(own, tmp_path):
+def test_links_to_outside_are_named_and_special_files_skipped(own, tmp_path):
     (tmp_path / "theirs").mkdir()
     for name, target in (("dangling", "nowhere"), ("self", "self"), ("up", ".."), ("theirs", tmp_path / "theirs")):
         (own / name).symlink_to(target)
@@ -97,7 +97,7 @@ def test_links_that_lead_elsewhere_are_named_and_what_is_no_file_stays(own, tmp_
     assert "pipe" not in upload.files
 
 
-def test_a_name_that_is_no_text_and_a_module_in_place_of_ours_are_refused(own, tmp_path):
+def test_undecodable_names_and_modules_that_shadow_ours_are_refused(own, tmp_path):
     (own / "search_spaces").mkdir()
     (own / "search_spaces" / "papers.py").write_text("x = 1")
     with pytest.raises(ConfigError, match=r"must not replace this project's .*'search_spaces/papers.py'"):
@@ -109,8 +109,8 @@ def test_a_name_that_is_no_text_and_a_module_in_place_of_ours_are_refused(own, t
         collect_upload([], own)
 
 
-def test_what_git_or_ray_ignores_in_a_folder_of_ones_own_hides_nothing_that_was_said_to_travel(own):
-    """Ray would follow such files: `*.egg-info` hid one's own methods, and `data/` our package of that name."""
+def test_ignore_files_do_not_hide_named_uploads(own):
+    """Ray follows such files: `*.egg-info` hid the user's methods, and `data/` our package of that name."""
     from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
 
     for place in (".gitignore", "sub/.gitignore"):
@@ -123,8 +123,8 @@ def test_what_git_or_ray_ignores_in_a_folder_of_ones_own_hides_nothing_that_was_
         collect_upload([], own)
 
 
-def test_a_package_whose_methods_could_not_be_found_there_is_refused(tmp_path):
-    """A search space of it was unknown on the cluster, and nobody said why: the root of a `src` layout, or never installed."""
+def test_a_package_of_methods_missing_on_the_cluster_is_refused(tmp_path):
+    """Its search space was unknown on the cluster without a reason: a `src` layout, or never installed."""
     package = tmp_path / "own"
     (package / "src" / "mine").mkdir(parents=True)
     (package / "src" / "mine" / "loss.py").touch()
@@ -140,7 +140,7 @@ def test_a_package_whose_methods_could_not_be_found_there_is_refused(tmp_path):
     assert "mine/loss.py" in collect_upload([], package / "src").user_files
 
 
-def test_no_more_than_ray_takes(own, monkeypatch):
+def test_an_upload_larger_than_rays_limit_is_refused(own, monkeypatch):
     monkeypatch.setattr(upload, "_LIMIT", 1000)
     with pytest.raises(ConfigError, match="The largest file is"):
         collect_upload([], own)
@@ -154,13 +154,13 @@ def test_unsafe_folders_are_refused(where, tmp_path, monkeypatch):
         collect_upload([], Path(where).expanduser())
 
 
-def test_a_folder_that_everybody_may_write_is_refused(own):
+def test_a_world_writable_folder_is_refused(own):
     own.chmod(0o777)
     with pytest.raises(ConfigError, match="writable by everybody"):
         collect_upload([], own)
 
 
-def test_a_job_is_named_once():
+def test_one_job_runs_per_sweep_name():
     upload = Upload({})
     fresh = Client()
     assert jobs.submit(fresh, "cluster.yaml", "a", ["version"], upload) == (jobs.RayJob("a@1", "a", "PENDING"), True)
@@ -172,7 +172,7 @@ def test_a_job_is_named_once():
     assert over.environment["TUNE_DML_SUBMITTED_TO"] == "cluster.yaml"
 
 
-def test_another_command_under_the_name_of_a_sweep_that_runs_is_refused(tmp_path):
+def test_another_command_for_a_running_sweep_is_refused(tmp_path):
     client, words = Client(), ["sweep", "mine.yaml", "--name", "a"]
 
     def send(text, *words):
@@ -199,7 +199,7 @@ def test_another_command_under_the_name_of_a_sweep_that_runs_is_refused(tmp_path
         ("FAILED", "no such thing", None),
     ],
 )
-def test_a_job_that_was_stopped_before_a_word_goes_on_by_what_had_begun_it(status, said, goes_on):
+def test_a_job_stopped_before_any_output_continues_with_its_first_command(status, said, goes_on):
     from types import SimpleNamespace as Details
 
     details = Details(
@@ -210,7 +210,7 @@ def test_a_job_that_was_stopped_before_a_word_goes_on_by_what_had_begun_it(statu
     assert jobs.continue_command(client, jobs.RayJob("a@1", "a", status)) == goes_on
 
 
-def test_what_a_dashboard_cannot_do_is_one_line(monkeypatch):
+def test_errors_of_a_dashboard_are_one_line(monkeypatch):
     from ray.util.state.exception import ServerUnavailable
 
     monkeypatch.setattr(jobs, "_dashboard_of", lambda address: "http://127.0.0.1:1")
@@ -224,7 +224,7 @@ def test_what_a_dashboard_cannot_do_is_one_line(monkeypatch):
             raise ours
 
 
-def test_who_stops_to_follow_closes_the_connection():
+def test_closing_the_log_stream_closes_the_connection():
     left = []
 
     class Growing:
@@ -242,7 +242,7 @@ def test_who_stops_to_follow_closes_the_connection():
     assert list(jobs.follow(Growing(), jobs.RayJob("a@1", "a", "RUNNING"))) == ["a", "b"]
 
 
-def test_a_job_says_why_it_failed():
+def test_a_failed_job_has_a_reason():
     assert str(jobs.RayJob("a@1", "a", "STOPPED", "Job was intentionally stopped.")) == "a@1: stopped"
     told = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\nwords"
     assert (
@@ -258,18 +258,18 @@ def test_a_job_says_why_it_failed():
 
 
 @pytest.mark.parametrize(("status", "goes_on"), [("SUCCEEDED", False), ("FAILED", False), ("STOPPED", True)])
-def test_a_sweep_that_has_succeeded_is_not_told_to_go_on(monkeypatch, capsys, status, goes_on):
+def test_cancel_suggests_resume_only_for_a_stopped_job(monkeypatch, capsys, status, goes_on):
     monkeypatch.setattr(jobs, "cluster_client", lambda target: nullcontext())
     monkeypatch.setattr(jobs, "latest_job", lambda client, sweep, target: jobs.RayJob("a@1", "a", status))
     monkeypatch.setattr(jobs, "continue_command", lambda client, job: "the command" if status == "STOPPED" else None)
     cancel(target="c.yaml", sweep_name="a", as_json=False)
     said = capsys.readouterr().out
     assert said.startswith(f"a@1: {status.lower()}")
-    assert ("go on: the command" in said) == goes_on
+    assert ("resume: the command" in said) == goes_on
     assert ("why: tune-dml logs c.yaml a" in said) == (status == "FAILED")
 
 
-def test_of_two_who_ask_at_once_one_gets_the_others():
+def test_concurrent_submissions_return_the_same_job():
     client = Client(("a@1", "PENDING"))
     seen = client.list_jobs
 
@@ -284,7 +284,7 @@ def test_of_two_who_ask_at_once_one_gets_the_others():
     )
 
 
-def test_a_command_is_read_as_here_and_named():
+def test_a_submitted_command_is_parsed_and_named():
     command = read_command(["sweep", "sec_rho", "--dataset", "cub200", "--storage", "/mnt/shared"])
     assert command.sweep == "sec_rho-cub200"
     assert command.words[-2:] == ("--name", "sec_rho-cub200")
@@ -300,21 +300,21 @@ def test_a_command_is_read_as_here_and_named():
     assert on_cpus.ceiling({"CPU": 4.0, "GPU": 4.0}).startswith("Ceiling: 0.0050 worker-hours: 2 workers for 9 s")
     empty = {"CPU": 0.0, "GPU": 0.0}  # it grows as trials come: nothing now is no ceiling
     assert "which has no worker yet, may grow" in command.ceiling(empty)
-    assert timed.ceiling(empty).startswith("Ceiling: 2 h 00 min of all that the cluster grows to")
+    assert timed.ceiling(empty).startswith("Ceiling: 2 h 00 min on all nodes that the cluster will add")
     assert paid.ceiling(empty).startswith("Ceiling: 12 GPU-hours, or worker-hours where no GPU comes.")
     assert read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
 
 
-def test_the_command_that_goes_on_has_the_flags_of_the_first():
+def test_the_resume_command_has_the_flags_of_the_submitted_command():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
     job = _SubmittedJob(
         "c.yaml", "c.yaml", read_command(words), jobs.RayJob("a@1", "a", "PENDING"), True, Upload({}), ""
     )
-    again = "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
-    assert [line for line in job.text() if "go on" in line] == [again]
+    again = "  resume: tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
+    assert [line for line in job.text() if "resume:" in line] == [again]
 
 
-def test_what_is_advised_names_the_modules_that_travel():
+def test_suggested_commands_repeat_working_dir():
     command = read_command(["sweep", "sec_rho", "--storage", "/s"])
     job = jobs.RayJob("sec_rho@1", "sec_rho", "PENDING")
     lines = [*_SubmittedJob("c.yaml", "c.yaml --working-dir own", command, job, True, Upload({}), "").text()]
@@ -322,7 +322,7 @@ def test_what_is_advised_names_the_modules_that_travel():
     assert "  stop:   tune-dml cancel c.yaml sec_rho" in lines
 
 
-def test_a_sweep_is_named_as_it_would_be_here(tmp_path):
+def test_a_submitted_sweep_has_its_usual_name(tmp_path):
     text = "name: told\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: digits\n"
     (tmp_path / "mine.yaml").write_text(text)
     assert read_command(["sweep", "mine.yaml", "--storage", "/s"]).sweep == "told"
@@ -331,21 +331,21 @@ def test_a_sweep_is_named_as_it_would_be_here(tmp_path):
     assert read_command(["sweep", "sec_rho", "--vary", "split", "--storage", "/s"]).sweep == "sec_rho-split"
 
 
-def test_json_that_is_asked_of_submit_is_asked_of_the_answer():
+def test_json_of_submit_is_passed_to_reading_verbs():
     asked = read_command(["list", "--storage", "/s"])
     assert asked.in_json().words == ("list", "--storage", "/s", "--json")
     told = read_command(["list", "--storage", "/s", "--json"])
     assert told.in_json() == told
 
 
-def test_a_space_that_only_the_modules_that_travel_know_needs_a_name():
+def test_a_space_of_uploaded_modules_needs_a_name():
     words = ["sweep", "theirs", "--storage", "/s"]
     with pytest.raises(ConfigError, match="--name: a sweep whose space is declared in uploaded modules"):
-        read_command(words, knows_all=False)
-    assert read_command([*words, "--name", "a"], knows_all=False).sweep == "a"
+        read_command(words, has_all_modules=False)
+    assert read_command([*words, "--name", "a"], has_all_modules=False).sweep == "a"
 
 
-def test_an_answer_is_what_the_command_says(monkeypatch):
+def test_an_answer_is_the_output_of_the_command(monkeypatch):
     job = jobs.RayJob("status-1", "", "PENDING")
     said = [
         "INFO Runtime env is setting up.\nRunning entry",
@@ -393,6 +393,6 @@ def test_an_answer_is_what_the_command_says(monkeypatch):
         (["sweep", "sec_rho", "--storage", "/s", "--address", "auto"], "the cluster that it was sent to"),
     ],
 )  # fmt: skip
-def test_a_command_that_cannot_be_a_job_is_refused(words, rule):
+def test_a_verb_that_cannot_run_as_a_job_is_refused(words, rule):
     with pytest.raises(ConfigError, match=rule):
         read_command(words)

@@ -1,4 +1,4 @@
-"""The ledger: whole lines or none, one writer, rows once, and a faithful fold into results."""
+"""The ledger: complete lines, one writer, rows once, and results that follow from them."""
 
 import errno
 import fcntl
@@ -43,7 +43,7 @@ def driver(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_torn_last_line_is_ignored_and_then_cut_off(tmp_path, cut):
+def test_a_truncated_last_line_is_ignored_and_removed(tmp_path, cut):
     with Ledger(tmp_path) as ledger:
         for number in range(3):
             ledger.write(event_of("note", text=str(number)))
@@ -67,7 +67,7 @@ def test_a_row_reported_twice_counts_once_as_first_written(tmp_path):
     assert [(row["step"], row["train/loss"]) for row in rows] == [(5, 2.0), (10, 1.0), (15, 3.0)]
 
 
-def test_a_history_that_is_removed_is_said_and_begun_anew(tmp_path):
+def test_a_removed_history_is_reported_and_restarted(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.report("k", {"step": 10}, {"step": 15})
         shutil.rmtree(tmp_path / "trials" / "k")
@@ -78,8 +78,8 @@ def test_a_history_that_is_removed_is_said_and_begun_anew(tmp_path):
     assert said == "trials/k/history.jsonl was deleted, with the rows of 2 steps"
 
 
-def test_a_row_that_is_none_is_skipped_and_said(tmp_path):
-    """Half a row must not stand for the one that comes again, whatever a kill or a disk has made of it."""
+def test_an_invalid_row_is_skipped_and_reported(tmp_path):
+    """Half a row, from a kill or a full disk, must not replace the row that is written again."""
     whole = {"step": 10, "train/loss": 1.0}
     with Ledger(tmp_path) as ledger:
         ledger.report("k", whole)
@@ -124,16 +124,16 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
 
 
 @pytest.mark.parametrize(("storage", "says"), [("sweeps", "status toy`"), ("my sweeps", "status toy --storage '")])
-def test_a_second_writer_is_told_where_to_look(tmp_path, storage, says):
-    """Who has read it on a cluster has another working directory."""
+def test_a_second_writer_gets_the_status_command(tmp_path, storage, says):
+    """A reader on a cluster has another working directory."""
     with Ledger(tmp_path / storage / "toy"), pytest.raises(ConfigError) as told, Ledger(tmp_path / storage / "toy"):
         pytest.fail("opened")
     assert f"Follow it with `tune-dml {says}" in str(told.value)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
-def test_where_files_cannot_be_locked_no_sweep_is_run(tmp_path, monkeypatch, number):
-    """filelock then takes the file itself for a lock, which stays for good where its process was killed."""
+def test_without_file_locks_no_sweep_runs(tmp_path, monkeypatch, number):
+    """There filelock uses the existence of the file as lock, which stays after a killed process."""
 
     def refused(file, how):
         raise OSError(number, os.strerror(number))
@@ -151,8 +151,8 @@ def test_where_files_cannot_be_locked_no_sweep_is_run(tmp_path, monkeypatch, num
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_a_sweep_that_cannot_be_written_to_is_refused_with_what_helps(tmp_path, monkeypatch, number):
-    """As `sync`, `mv` and `rm` of a read-only copy."""
+def test_an_unwritable_sweep_is_refused_with_a_remedy(tmp_path, monkeypatch, number):
+    """As with `sync`, `mv` and `rm` of a read-only copy."""
 
     def refused(path, mode):
         raise OSError(number, os.strerror(number), str(path))
@@ -164,7 +164,7 @@ def test_a_sweep_that_cannot_be_written_to_is_refused_with_what_helps(tmp_path, 
     assert str(told.value) == f"{rule} {READ_ONLY}"
 
 
-def test_a_spoilt_lock_is_no_lock(tmp_path):
+def test_a_damaged_lock_file_is_ignored(tmp_path):
     (tmp_path / "lock").write_bytes(b"\xff\xfe\x00")
     with Ledger(tmp_path) as ledger:
         ledger.write(event_of("note", text="said"))
@@ -199,7 +199,7 @@ def test_an_unknown_sweep_names_the_nearest(driver):
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\x00", b'{"runs": []}', b"[]", b'{"uri": "x", "runs": {}}'])
-def test_spoilt_bookkeeping_of_mlflow_hides_no_result(driver, damage):
+def test_a_damaged_mlflow_state_file_hides_no_result(driver, damage):
     driver.run(driver.trials[0])
     expected = results_of(driver.folder).trials
     (driver.folder / "mlflow.json").write_bytes(damage)
@@ -219,7 +219,7 @@ def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_pat
     assert all("cannot be read" in text for text in said)
 
 
-def test_a_torn_end_is_kept_aside_and_said(tmp_path):
+def test_a_truncated_last_line_is_saved_and_reported(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.write(event_of("started", "a"))
     with (tmp_path / "ledger.jsonl").open("ab") as file:
@@ -261,15 +261,15 @@ def test_a_line_of_another_shape_is_skipped_and_named(tmp_path, line, why):
     assert why in text
 
 
-def test_half_a_character_is_replaced(tmp_path):
-    """No terminal, report or MLflow would take it."""
+def test_an_incomplete_character_is_replaced(tmp_path):
+    """No terminal, report or MLflow accepts it."""
     with Ledger(tmp_path) as ledger:
         for text in ("pic\udcff.png", "\N{GRINNING FACE}"):
             ledger.write(Note(text=text))
     assert [event.text for event in read_events(tmp_path)] == ["pic?.png", "\N{GRINNING FACE}"]
 
 
-def test_every_kind_of_event_comes_back_as_it_was_written(tmp_path):
+def test_every_kind_of_event_reads_back(tmp_path):
     cell = plan_of(Knob("loss.margin", Grid((0.1, 1.0)), "m")).cells[1]
     end = TrialEnd("stopped", "third", {"val/queries": 3, "val/x": 1.5}, 3, 2.0, at_rung=7.5, code={"m": "d"})
     written = [

@@ -1,4 +1,4 @@
-"""Looks: which are on record, what each had before it, and who may write one."""
+"""Looks: which are recorded, which data each had, and who may write one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def look(folder, by="report"):
     return read_state(folder).looks
 
 
-def test_a_look_says_what_was_there(driver):
+def test_a_look_records_the_present_trials(driver):
     driver.run(*driver.trials[:7])
     (first,) = look(driver.folder, "resume")
     assert (first.by, first.planned, first.trials) == ("resume", 3, 7)
@@ -37,7 +37,7 @@ def test_a_look_says_what_was_there(driver):
 
 
 @pytest.mark.parametrize("spoilt", ['"seeds"', '"by"', '"trials": 7', "{"])
-def test_a_spoilt_look_is_said_and_stops_nothing(driver, spoilt):
+def test_a_damaged_look_is_reported_and_skipped(driver, spoilt):
     driver.run(*driver.trials[:7])
     look(driver.folder, "resume")
     file = driver.folder / "looks.jsonl"
@@ -51,12 +51,12 @@ def test_a_spoilt_look_is_said_and_stops_nothing(driver, spoilt):
     assert [note for note in state.notes if note.startswith("looks.jsonl: ")]
 
 
-def test_the_same_data_are_looked_at_once(driver):
+def test_a_second_look_at_the_same_data_spends_nothing(driver):
     driver.run(*driver.trials)
     assert len(look(driver.folder)) == len(look(driver.folder, "extend")) == 1
 
 
-def test_where_nothing_can_be_claimed_there_is_no_look(driver):
+def test_without_possible_verdict_no_look_is_recorded(driver):
     assert look(driver.folder) == []
     driver.run(*driver.trials[:4])  # one cell with two seeds, the others with one
     assert look(driver.folder) == []
@@ -64,14 +64,14 @@ def test_where_nothing_can_be_claimed_there_is_no_look(driver):
     assert len(look(driver.folder)) == 1
 
 
-def test_diverged_trials_have_ended(driver):
+def test_diverged_trials_count_as_ended(driver):
     for number, trial in enumerate(driver.trials):
         driver.ended(trial, "finished" if number % 3 else "diverged", metrics={METRIC: 1.0} if number % 3 else {})
     assert look(driver.folder)[0].seeds == 3
 
 
-def test_a_look_with_failed_trials_leaves_enough_for_the_one_after_them(driver):
-    """The workflow of everybody whose node died: look, try the failed ones again, look."""
+def test_a_look_with_failed_trials_leaves_error_for_the_next(driver):
+    """The usual workflow after a lost node: look, retry the failed trials, look again."""
     driver.run(*driver.trials)
     for trial in driver.trials[:2]:
         driver.ended(trial, "failed")
@@ -108,7 +108,7 @@ def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver)
     assert looks.level < 0.01
 
 
-def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):
+def test_retried_trials_and_added_values_are_new_data(driver):
     driver.run(*driver.trials)
     driver.ended(driver.trials[0], "diverged")
     look(driver.folder)
@@ -124,7 +124,7 @@ def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):
     assert [one.seeds for one in look(driver.folder)] == [3, pytest.approx(10 / 3), pytest.approx(10 / 3 + 6 * 3 / 15)]
 
 
-def test_folded_piece_by_piece_they_are_the_same_as_at_once(driver):
+def test_looks_folded_incrementally_equal_those_folded_at_once(driver):
     state = SweepState(driver.folder, driver.plan)
     for trial in driver.trials:
         driver.run(trial)
@@ -135,7 +135,7 @@ def test_folded_piece_by_piece_they_are_the_same_as_at_once(driver):
     assert [one.seeds for one in state.looks] == sorted({one.seeds for one in state.looks})
 
 
-def test_a_torn_line_is_no_look_and_is_cut_off(driver):
+def test_a_truncated_line_is_no_look_and_is_removed(driver):
     driver.run(*driver.trials)
     (driver.folder / "looks.jsonl").write_text('{"seeds": 2.0, "plan')
     assert read_state(driver.folder).looks == []
@@ -153,7 +153,7 @@ def test_a_report_on_a_sweep_that_another_process_runs_is_recorded(tmp_path):
         ledger.write(event_of("note", text="the driver is not disturbed"))
 
 
-def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(tmp_path, monkeypatch):
+def test_a_second_report_of_a_finished_sweep_spends_nothing(tmp_path, monkeypatch):
     results = write_sweep(tmp_path / "toy")
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "one")
 
@@ -169,8 +169,8 @@ def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(
     assert not (tmp_path / "three").exists()
 
 
-def test_a_report_that_cannot_be_written_says_what_helps(tmp_path, monkeypatch, command_line):
-    """A read-only copy was told *report.html.tmp: Read-only file system*."""
+def test_an_unwritable_report_is_refused_with_a_remedy(tmp_path, monkeypatch, command_line):
+    """Formerly a read-only copy printed *report.html.tmp: Read-only file system*."""
     results = write_sweep(tmp_path / "toy")
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "one")
     with pytest.raises(ConfigError, match="path: must name a folder"):
@@ -186,7 +186,7 @@ def test_a_report_that_cannot_be_written_says_what_helps(tmp_path, monkeypatch, 
 
 
 @pytest.mark.slow
-def test_two_processes_that_look_at_once_leave_one_line(driver):
+def test_two_simultaneous_looks_are_recorded_once(driver):
     driver.run(*driver.trials)
     code = (
         "import sys; from pathlib import Path; from tune_dml.record.judging.looks import record_look;"

@@ -1,4 +1,4 @@
-"""What a trial says on its way to the driver, with Tune's report in our hands, and when it goes out."""
+"""Messages of a trial to its driver: their content, and when they are sent."""
 
 import json
 import os
@@ -31,7 +31,7 @@ from tune_dml.space import Grid, Knob
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(monkeypatch, tmp_path, cache_dir):
+def test_a_batch_too_large_for_memory_trains_in_parts(monkeypatch, tmp_path, cache_dir):
     """Gradient caching: the losses see the whole batch."""
     from trainables.models.small_conv import SmallConv
 
@@ -65,8 +65,8 @@ def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(mo
 
 
 @pytest.mark.parametrize(("loss", "spent"), [("triplet", False), ("elsewhere", True)])
-def test_a_trial_with_a_method_of_another_package_is_its_processs_last(monkeypatch, tmp_path, cache_dir, loss, spent):
-    """What that leaves there would be in the next trial's numbers."""
+def test_a_process_ends_after_a_trial_with_a_third_party_method(monkeypatch, tmp_path, cache_dir, loss, spent):
+    """Its global changes would affect the next trial."""
     said, kind = [], type("Elsewhere", (TripletLoss,), {"name": "elsewhere", "__module__": "own_package"})
     monkeypatch.setitem(LOSSES.data, "elsewhere", kind)
     monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
@@ -77,7 +77,7 @@ def test_a_trial_with_a_method_of_another_package_is_its_processs_last(monkeypat
     assert said[-1].get("spent", False) == spent
 
 
-def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatch, tmp_path):
+def test_a_method_that_exits_its_process_fails_its_trial(monkeypatch, tmp_path):
     context = FolderContext(tmp_path / "k", torch.device("cpu"))
     settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
     ray_exits = eval("lambda self, row: exit(0)", {"__name__": "ray.train", "exit": sys.exit})  # noqa: S307
@@ -90,13 +90,13 @@ def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatc
         trials.run_trial(settings, context, None)
 
 
-class Own(BaseException):
-    """Of a method that wants to be caught by nobody."""
+class UncatchableError(BaseException):
+    """An exception of a method that derives from BaseException."""
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, Own])
-def test_what_a_method_raises_is_its_trials_end_whatever_it_is(monkeypatch, tmp_path, error):
-    """Ray takes KeyboardInterrupt for its own word that a task was cancelled: the trial was tried again, as lost."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, UncatchableError])
+def test_any_exception_of_a_method_fails_its_trial(monkeypatch, tmp_path, error):
+    """Ray treats KeyboardInterrupt as a cancelled task, so the trial was retried as lost."""
 
     def stop(self, row, state=None):
         raise error
@@ -115,10 +115,8 @@ def test_what_a_method_raises_is_its_trials_end_whatever_it_is(monkeypatch, tmp_
         *((workers, Diverged("the loss is nan at step 1", 1, {})) for workers in (1, 2)),
     ],
 )
-def test_what_a_rank_meets_whose_process_group_was_taken_away_is_no_end_of_its_trial(
-    monkeypatch, tmp_path, workers, error
-):
-    """Ray Train does that while it trains, so that an exchange fails in any words or leaves what is no gradient."""
+def test_errors_after_a_removed_process_group_do_not_end_the_trial(monkeypatch, tmp_path, workers, error):
+    """Ray Train removes it during training, so an exchange fails with any error or returns no gradient."""
 
     def meet(*given, **named):
         raise error
@@ -133,8 +131,8 @@ def test_what_a_rank_meets_whose_process_group_was_taken_away_is_no_end_of_its_t
         assert trials.run_trial(settings, context, None).status in {"failed", "diverged"}
 
 
-def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
-    """A process takes trial after trial, and one whose folder is gone takes none."""
+def test_each_trial_starts_from_the_same_global_state(monkeypatch, tmp_path):
+    """A process runs many trials; without its folder it runs none."""
 
     def leave(settings, context, cache_dir):
         (tmp_path / "own").mkdir()
@@ -149,7 +147,7 @@ def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
     assert os.getcwd() == str(tmp_path)
 
 
-def test_of_a_message_without_end_the_beginning_is_kept(monkeypatch, tmp_path):
+def test_long_messages_are_cut(monkeypatch, tmp_path):
     def report(self, row, state=None):
         raise ValueError("password=hunter2 " + "y" * 1_000_000)
 
@@ -162,8 +160,8 @@ def test_of_a_message_without_end_the_beginning_is_kept(monkeypatch, tmp_path):
     assert "hunter2" not in json.dumps(end.to_json())
 
 
-def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch, tmp_path, cache_dir):
-    """Another node may have others under the same path, and a folder may change while a sweep runs."""
+def test_a_trial_refuses_other_data_than_those_of_its_sweep(monkeypatch, tmp_path, cache_dir):
+    """Another node may have other data under the same path, and a folder may change during a sweep."""
     said = []
     monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
     config = config_of(TASKS["face_recognition"], training__steps=2, training__eval_every=2)
@@ -186,14 +184,14 @@ def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch
     assert "the data must equal those of the sweep" in other["reason"]
 
 
-def test_the_data_of_every_cell_are_known_unless_a_search_proposes_them(cache_dir):
+def test_data_of_listed_cells_are_known_in_advance(cache_dir):
     scale = Knob("data.scale", Grid((2, 3)), symbol="scale")
     assert len({each["digits"] for each in known_digests(plan_of(scale), cache_dir).values()}) == 2
     assert not known_digests(plan_of(scale, search=Search("random", num_samples=2)), cache_dir)
 
 
-def test_data_that_were_decoded_here_are_not_looked_at_again(monkeypatch, tmp_path):
-    """A trial begins at once whatever the number of pictures, and trains on those that its sweep began with."""
+def test_data_decoded_by_the_driver_are_not_checked_again(monkeypatch, tmp_path):
+    """A trial starts at once for any number of pictures, and trains on those of its sweep."""
     root = image_folder(tmp_path / "mine")
     data = {"data.name": "image_folder", "data.root": str(root), "data.validation_fraction": 0.5}
     quick = {"training.steps": 2, "training.eval_every": 2, "batch.batch_size": 4, "batch.instances_per_class": 2}
@@ -214,13 +212,13 @@ def test_data_that_were_decoded_here_are_not_looked_at_again(monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["dro_k", "dro_gamma", "sec_rho"])
-def test_the_data_are_known_of_studies_whose_knob_has_no_value_of_its_own(name, cache_dir):
+def test_data_are_known_for_knobs_without_a_default(name, cache_dir):
     plan = prepare(Request(name, seeds=1), cache_dir=cache_dir).plan
     assert [*known_digests(plan, cache_dir).values()] == [{"glyphs": plan.data_digest}]
 
 
 def sent(said, stall_limit=None, end=None):
-    """(second, message) for each that goes out of what is said: (second, row or note or None for a step)."""
+    """Return (second, message) for each message sent, given (second, row or note or None for a step)."""
     queue, out = _SendQueue(stall_limit), []
 
     def send_until(second):
@@ -247,13 +245,20 @@ def steps(message):
     return [row["step"] for row in message.get("rows", ())]
 
 
-def test_rows_that_come_fast_travel_together_and_all_in_order():
-    out, rest = sent(rows_at(0.0, 0.1, 0.9, 1.1, 1.2, 1.3))
-    assert [(second, steps(message)) for second, message in out] == [(0.0, [0]), (1.0, [1, 2])]
-    assert steps(rest) == [3, 4, 5]
+@pytest.mark.parametrize(
+    ("times", "expected", "waiting"),
+    [
+        ((0.0, 0.1, 0.9, 1.1, 1.2, 1.3), [(0.0, [0]), (1.0, [1, 2])], [3, 4, 5]),
+        ((0.0, 30.0, 60.0), [(0.0, [0]), (30.0, [1]), (60.0, [2])], []),
+    ],
+)
+def test_fast_rows_are_sent_together_and_slow_ones_at_once(times, expected, waiting):
+    out, rest = sent(rows_at(*times))
+    assert [(second, steps(message)) for second, message in out] == expected
+    assert steps(rest) == waiting
 
 
-def test_where_a_trial_goes_on_is_said_once_with_its_first_rows():
+def test_the_resumed_step_is_reported_once_with_the_first_rows():
     sent = []
     with Messages(sent.append, None) as messages:
         messages.resumed(40)
@@ -265,13 +270,7 @@ def test_where_a_trial_goes_on_is_said_once_with_its_first_rows():
     assert [row["step"] for message in sent for row in message.get("rows", ())] == [20, 40]
 
 
-def test_rows_that_come_slowly_go_at_once():
-    out, rest = sent(rows_at(0.0, 30.0, 60.0))
-    assert [(second, steps(message)) for second, message in out] == [(0.0, [0]), (30.0, [1]), (60.0, [2])]
-    assert rest == {}
-
-
-def test_notes_do_not_wait_each_is_said_by_itself_and_takes_along_what_came_before():
+def test_a_note_is_sent_at_once_with_waiting_rows():
     out, rest = sent([*rows_at(0.0, 0.1), (0.2, "storage is away"), (0.3, {"step": 2}), (0.3, "it is back")])
     assert [(steps(message), message.get("note")) for _, message in out] == [
         ([0], None),
@@ -281,18 +280,18 @@ def test_notes_do_not_wait_each_is_said_by_itself_and_takes_along_what_came_befo
     assert rest == {}
 
 
-def test_steps_without_rows_are_heard_of_several_times_within_the_limit():
-    """The first at once: from then on it is known to make steps."""
+def test_steps_without_rows_are_reported_several_times_within_the_limit():
+    """The first one at once: it shows that the trial makes steps."""
     out, _ = sent([(second, None) for second in (0.0, 10.0, 25.0, 26.0, 60.0)], stall_limit=100.0)
     assert out == [(0.0, {}), (26.0, {}), (60.0, {})]
 
 
-def test_steps_without_rows_are_nobody_s_business_without_a_limit():
+def test_without_a_limit_steps_without_rows_are_not_reported():
     assert sent([(second, None) for second in (0.0, 100.0, 1000.0)]) == ([], {})
 
 
 class Driver:
-    """Takes a message when it is let."""
+    """A driver that takes a message when it is allowed to."""
 
     def __init__(self):
         self.taken, self.asked, self.may = [], threading.Event(), threading.Event()
@@ -303,12 +302,12 @@ class Driver:
         self.taken.append(message)
 
 
-def test_a_trial_trains_on_while_its_driver_does_not_listen():
+def test_a_trial_continues_while_its_driver_is_busy():
     driver = Driver()
     with Messages(driver.send, stall_limit=1e-9) as messages:
         messages.row({"step": 0})
         assert driver.asked.wait(60)
-        for step in (1, 2):  # and nobody has taken the first yet
+        for step in (1, 2):  # and the first has not been taken yet
             messages.row({"step": step})
             messages.at_work()
         messages.note("storage is away")
@@ -322,7 +321,7 @@ def test_a_trial_trains_on_while_its_driver_does_not_listen():
     assert sum("ended" in message for message in driver.taken) == 1
 
 
-def test_the_closing_report_is_sent_by_the_trial_s_own_thread():
+def test_the_last_report_is_sent_by_the_training_thread():
     """Ray ends it there."""
     threads = []
     with Messages(lambda message: threads.append(threading.current_thread()), None) as messages:
@@ -330,7 +329,7 @@ def test_the_closing_report_is_sent_by_the_trial_s_own_thread():
     assert threads == [threading.current_thread()]
 
 
-def test_an_error_of_sending_ends_the_trial_at_its_next_word_and_nothing_more_is_sent():
+def test_a_failed_report_ends_the_trial_at_its_next_row():
     asked = []
 
     def send(message):
@@ -355,7 +354,7 @@ def test_an_error_of_sending_ends_the_trial_at_its_next_word_and_nothing_more_is
         assert asked == [{"rows": [{"step": 0}]}]
 
 
-def test_what_a_trial_said_before_its_error_arrives():
+def test_rows_before_an_error_are_delivered():
     driver = Driver()
     driver.may.set()
 

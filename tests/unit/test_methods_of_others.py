@@ -1,4 +1,4 @@
-"""Methods of other packages, written wrongly: each mistake is one message that names the place and the remedy."""
+"""Wrongly written methods of other packages: each mistake is one message with the place and the remedy."""
 
 import importlib
 import subprocess
@@ -27,8 +27,8 @@ from tune_dml.planning.request import Request
 GROUP = "tune_dml.losses"
 
 
-class Whole(Loss):
-    """The squared length of what is given, or whatever `like` is told to make of it."""
+class SquaredLength(Loss):
+    """Return the squared length of its input, changed by `like`."""
 
     name, citation, section = "whole", "nobody", "1"
 
@@ -42,24 +42,24 @@ class Whole(Loss):
         return mistakes[self.like]
 
 
-class Nameless(TripletLoss):
-    """Derived from a loss whose name it would share."""
+class NamelessLoss(TripletLoss):
+    """A subclass of a loss without a name of its own."""
 
 
-class Unfinished(Loss):
-    """Computes nothing."""
+class ValuelessLoss(Loss):
+    """A loss without `value`."""
 
     name, citation, section = "unfinished", "nobody", "1"
 
 
-class Taken(Whole):
-    """Bears another one's name."""
+class DuplicateName(SquaredLength):
+    """A loss with the name of another one."""
 
     name = "triplet"
 
 
-class TuneScheduler(Whole):
-    """Knobs that can be given by their place."""
+class PositionalKnobs(SquaredLength):
+    """A loss whose knobs are positional."""
 
     name = "in_order"
 
@@ -67,8 +67,8 @@ class TuneScheduler(Whole):
         super().__init__()
 
 
-class OfNowhere(Whole):
-    """A type that nobody has defined."""
+class UndefinedType(SquaredLength):
+    """A class with an undefined type annotation."""
 
     name = "of_nowhere"
 
@@ -76,8 +76,8 @@ class OfNowhere(Whole):
         super().__init__()
 
 
-class Hidden(Whole):
-    """A knob called as the setting that chooses the loss."""
+class KnobCalledName(SquaredLength):
+    """A loss with a knob called `name`, like the setting that chooses the loss."""
 
     name = "hidden"
 
@@ -86,7 +86,7 @@ class Hidden(Whole):
 
 
 def function(embeddings, labels):
-    """No class at all."""
+    """A function in place of a class."""
 
 
 def losses(monkeypatch, *named):
@@ -98,8 +98,8 @@ def losses(monkeypatch, *named):
 
 
 def test_a_class_of_another_package_is_found(monkeypatch):
-    registry = losses(monkeypatch, "Whole")
-    assert registry["whole"] is Whole
+    registry = losses(monkeypatch, "SquaredLength")
+    assert registry["whole"] is SquaredLength
     assert "triplet" in registry
 
 
@@ -107,20 +107,20 @@ def test_a_class_of_another_package_is_found(monkeypatch):
     ("named", "text"),
     [
         ("function", "must name a class derived from trainables.losses.base.Loss"),
-        ("Nameless", "must name a class with its own attribute `name`"),
-        ("Unfinished", "must name a class that implements value"),
-        ("Taken", "a method's name must be unique, trainables.losses.triplet.TripletLoss has it already"),
+        ("NamelessLoss", "must name a class with its own attribute `name`"),
+        ("ValuelessLoss", "must name a class that implements value"),
+        ("DuplicateName", "a method's name must be unique, trainables.losses.triplet.TripletLoss has it already"),
         ("Nowhere", 'must be importable, but got "AttributeError'),
         ("no_such_package:Loss", 'must be importable, but got "ModuleNotFoundError'),
     ],
 )
-def test_what_an_entry_point_lacks_is_said(monkeypatch, named, text):
+def test_missing_parts_of_an_entry_point_are_named(monkeypatch, named, text):
     with pytest.raises(ConfigError) as error:
         len(losses(monkeypatch, named))
     assert text in str(error.value)
 
 
-def test_a_module_that_is_a_program_ends_no_other(monkeypatch, tmp_path):
+def test_a_module_that_exits_on_import_ends_no_command(monkeypatch, tmp_path):
     (tmp_path / "a_program.py").write_text("import sys\nsys.exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="must be importable, but got 'SystemExit: 0'"):
@@ -129,44 +129,46 @@ def test_a_module_that_is_a_program_ends_no_other(monkeypatch, tmp_path):
 
 def test_every_entry_point_that_cannot_be_imported_is_named(monkeypatch):
     with pytest.raises(ConfigError) as error:
-        len(losses(monkeypatch, "no_such_package:Loss", "Whole", "Nowhere"))
+        len(losses(monkeypatch, "no_such_package:Loss", "SquaredLength", "Nowhere"))
     assert [problem.place for problem in error.value.problems] == [f"entry point {GROUP}.0", f"entry point {GROUP}.2"]
 
 
-def test_how_knobs_are_declared_wrongly_is_said():
+def test_wrongly_declared_knobs_are_named():
     with pytest.raises(ConfigError) as error:
-        methods.parameters_of(TuneScheduler)
+        methods.parameters_of(PositionalKnobs)
     assert [(p.rule, p.value) for p in error.value.problems] == [
         ("knobs must be keyword-only", "margin"),
         ("a knob must have a type", "scale"),
     ]
     with pytest.raises(ConfigError, match="the types of its knobs must resolve, but got \"name 'Nowhere'"):
-        methods.parameters_of(OfNowhere)
+        methods.parameters_of(UndefinedType)
 
 
-def test_a_knob_called_like_a_setting_of_its_section_is_refused():
-    known = {**registries._registries(), "loss": {"hidden": Hidden}}
+def test_a_knob_with_the_name_of_a_setting_is_refused():
+    known = {**registries._registries(), "loss": {"hidden": KnobCalledName}}
     (problem,) = registries._clash_problems(known)
     assert (problem.rule, problem.value) == ("a knob must not be called like the setting loss.name", "name")
 
 
 @pytest.mark.parametrize("like", [1, 2, 4, 5, 6])
-def test_a_value_that_is_no_scalar_is_named(like):
-    with pytest.raises(ConfigError, match="value of the loss Whole: must be a float tensor of shape \\(\\), but got"):
-        Whole(like=like)(torch.ones(4, 3, requires_grad=True), torch.arange(4))
+def test_a_value_that_is_not_a_scalar_is_named(like):
+    with pytest.raises(
+        ConfigError, match="value of the loss SquaredLength: must be a float tensor of shape \\(\\), but got"
+    ):
+        SquaredLength(like=like)(torch.ones(4, 3, requires_grad=True), torch.arange(4))
 
 
-def test_a_value_without_gradient_is_named_where_one_is_needed():
+def test_a_value_without_required_gradient_is_named():
     embeddings = torch.ones(4, 3, requires_grad=True)
     with pytest.raises(ConfigError, match="must have a gradient for the embeddings"):
-        Whole(like=3)(embeddings, torch.arange(4))
-    assert Whole(like=3)(embeddings.detach(), torch.arange(4)) == 1
+        SquaredLength(like=3)(embeddings, torch.arange(4))
+    assert SquaredLength(like=3)(embeddings.detach(), torch.arange(4)) == 1
     with torch.no_grad():
-        assert Whole()(embeddings, torch.arange(4)) == 1
+        assert SquaredLength()(embeddings, torch.arange(4)) == 1
 
 
-class OfItsOwn(Loss):
-    """Trains its proxies alone: embeddings are normalised where no gradient is kept."""
+class ProxiesOnlyLoss(Loss):
+    """A loss that trains only its proxies: embeddings are normalised without gradient."""
 
     name, citation, section = "of_its_own", "nobody", "1"
 
@@ -181,19 +183,21 @@ class OfItsOwn(Loss):
         return (directions @ self.proxies.T).square().mean()
 
 
-def test_a_loss_that_trains_its_own_parameters_alone_is_named():
+def test_a_loss_that_trains_only_its_parameters_is_named():
     leaf, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
     for embeddings in (leaf, leaf * 2, (leaf * 2).half()):
-        with pytest.raises(ConfigError, match="OfItsOwn: must have a gradient for the embeddings, not for parameters"):
-            OfItsOwn()(embeddings, labels)
-        OfItsOwn(like=1)(embeddings, labels).backward()
-    OfItsOwn()(leaf.detach(), labels)
+        with pytest.raises(
+            ConfigError, match="ProxiesOnlyLoss: must have a gradient for the embeddings, not for parameters"
+        ):
+            ProxiesOnlyLoss()(embeddings, labels)
+        ProxiesOnlyLoss(like=1)(embeddings, labels).backward()
+    ProxiesOnlyLoss()(leaf.detach(), labels)
     with torch.no_grad():
-        OfItsOwn()(leaf, labels)
+        ProxiesOnlyLoss()(leaf, labels)
 
 
-class Hides(OfItsOwn):
-    """Proxies that no optimizer is told of, or a scale of its own that nobody keeps."""
+class UnregisteredProxies(ProxiesOnlyLoss):
+    """Holds proxies unknown to the optimizer, or a scale that no checkpoint stores."""
 
     name = "hides"
 
@@ -207,33 +211,33 @@ class Hides(OfItsOwn):
         if self.way == 3 and not hasattr(self, "late"):
             self.late = torch.nn.Parameter(torch.ones(2, 3))
         value = super().value(embeddings, labels)
-        passing = torch.ones((), requires_grad=True)  # of an adversarial loss, say
+        passing = torch.ones((), requires_grad=True)  # for example of an adversarial loss
         ways = (passing, self.listed[0].sum() + self.listed[1].sum(), self.scale, getattr(self, "late", passing).sum())
         return value * ways[self.way]
 
 
 @pytest.mark.parametrize(("like", "got"), [(1, [(2, 3), (2, 3)]), (2, [()]), (3, [(2, 3)])])
-def test_what_a_loss_holds_where_no_optimizer_sees_it_is_named(like, got):
+def test_unregistered_parameters_of_a_loss_are_named(like, got):
     embeddings, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
-    with pytest.raises(ConfigError, match="Hides: a loss's parameters must be registered") as error:
-        Hides(like)(embeddings * 2, labels)
+    with pytest.raises(ConfigError, match="UnregisteredProxies: a loss's parameters must be registered") as error:
+        UnregisteredProxies(like)(embeddings * 2, labels)
     assert error.value.problems[0].value == got
-    Hides()(embeddings * 2, labels).backward()
+    UnregisteredProxies()(embeddings * 2, labels).backward()
 
 
-def test_a_regularizer_that_wants_to_learn_is_refused_as_it_is_built(monkeypatch):
-    class Learns(Penalty):
+def test_a_regularizer_with_parameters_is_refused(monkeypatch):
+    class LearningPenalty(LengthPenalty):
         def __init__(self):
             super().__init__()
             self.target = torch.nn.Parameter(torch.ones(()))
 
-    monkeypatch.setitem(REGULARIZERS.data, "learns", Learns)
-    with pytest.raises(ConfigError, match=r"regularizer Learns: must have no parameters.* 'target'"):
+    monkeypatch.setitem(REGULARIZERS.data, "learns", LearningPenalty)
+    with pytest.raises(ConfigError, match=r"regularizer LearningPenalty: must have no parameters.* 'target'"):
         build_regularizer("learns")
 
 
-class Careless(Loss):
-    """Normalises what it is given in place, unseen by autograd: a regularizer would see lengths of 1."""
+class InPlaceLoss(Loss):
+    """Normalise its input in place, unseen by autograd: a regularizer would see lengths of 1."""
 
     name, citation, section = "careless", "nobody", "1"
 
@@ -243,14 +247,14 @@ class Careless(Loss):
         return embeddings.square().mean()
 
 
-def test_a_loss_that_writes_into_its_embeddings_is_named():
+def test_a_loss_that_modifies_its_embeddings_is_named():
     leaf = torch.ones(4, 3, requires_grad=True)
-    with pytest.raises(ConfigError, match="value of the loss Careless: must not change its inputs in place"):
-        Careless()(leaf * 2, torch.arange(4))
+    with pytest.raises(ConfigError, match="value of the loss InPlaceLoss: must not change its inputs in place"):
+        InPlaceLoss()(leaf * 2, torch.arange(4))
 
 
-class Penalty(Regularizer):
-    """The mean length, or whatever `like` is told to make of it."""
+class LengthPenalty(Regularizer):
+    """Return the mean length, changed by `like`."""
 
     name, citation, section = "penalty", "nobody", "1"
 
@@ -268,14 +272,14 @@ class Penalty(Regularizer):
     ("like", "rule"),
     [(1, "must be a float tensor of shape"), (2, "must have a gradient"), (3, "must not change its inputs")],
 )
-def test_a_regularizer_is_looked_at_as_a_loss_is(like, rule):
+def test_a_regularizer_is_checked_like_a_loss(like, rule):
     embeddings = torch.ones(4, 3, requires_grad=True)
-    assert Penalty()(embeddings).item() == pytest.approx(3**0.5)
-    with pytest.raises(ConfigError, match=f"value of the regularizer Penalty: {rule}"):
-        Penalty(like)(embeddings)
+    assert LengthPenalty()(embeddings).item() == pytest.approx(3**0.5)
+    with pytest.raises(ConfigError, match=f"value of the regularizer LengthPenalty: {rule}"):
+        LengthPenalty(like)(embeddings)
 
 
-def test_a_diagnostic_is_one_number():
+def test_a_diagnostic_must_be_a_single_number():
     check_figures({"active": torch.ones(1)})
     with pytest.raises(ConfigError, match="diagnostics\\(\\) 'each': must be a single number, but got \\(3,\\)"):
         check_figures({"each": torch.ones(3)})
@@ -298,21 +302,21 @@ def test_a_sampler_without_steps_is_refused(monkeypatch):
         (SAMPLERS, {"batch.sampler": "whole"}),
     ],
 )
-def test_what_trains_with_another_packages_code_is_known(monkeypatch, registry, settings):
-    """Its process takes no next trial."""
-    monkeypatch.setitem(registry.data, "whole", Whole)
-    assert registries.foreign_packages(settings) == {Whole.__module__.partition(".")[0]}
+def test_trials_with_third_party_code_are_known(monkeypatch, registry, settings):
+    """Their process runs no further trial."""
+    monkeypatch.setitem(registry.data, "whole", SquaredLength)
+    assert registries.foreign_packages(settings) == {SquaredLength.__module__.partition(".")[0]}
     assert not registries.foreign_packages({"loss.name": "proxy_anchor", "regularizer.name": "sec"})
     assert not registries.foreign_packages({})
 
 
 def test_a_data_set_of_another_package_is_decoded_before_anything_trains(monkeypatch):
-    monkeypatch.setitem(DATASETS.data, "whole", Whole)
+    monkeypatch.setitem(DATASETS.data, "whole", SquaredLength)
     assert not registries.foreign_packages({"data.name": "whole"})
 
 
-def test_the_code_that_a_trial_trains_with_is_known_by_its_files(monkeypatch, tmp_path):
-    """What another module of the package has counts too."""
+def test_the_code_of_a_trial_is_identified_by_its_files(monkeypatch, tmp_path):
+    """Other modules of the package count too."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_code").mkdir()
     for name, text in (("__init__", ""), ("loss", "from own_code import parts\n\n\nclass Own: ...\n"), ("parts", "")):
@@ -328,13 +332,13 @@ def test_the_code_that_a_trial_trains_with_is_known_by_its_files(monkeypatch, tm
 
 @pytest.mark.slow
 def test_every_package_is_imported_before_a_trial_begins():
-    """What its modules do to torch as they are imported is done before seeds and types are set, for the first trial too."""
+    """Changes of torch at import are made before seeds and types are set, for the first trial too."""
     ask = "from trainables.resolve import resolve; resolve(); from trainables import samplers; print(vars(samplers.SAMPLERS))"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert "m_per_class" in done.stdout
 
 
-class Flat(SmallConv):
+class PoolingBackbone(SmallConv):
     """A backbone that pools by itself."""
 
     name = "flat"
@@ -343,8 +347,8 @@ class Flat(SmallConv):
         return super().forward(images).mean((2, 3))
 
 
-class Wider(SmallConv):
-    """Says it has more channels than it has."""
+class WrongChannels(SmallConv):
+    """A backbone that declares more channels than it has."""
 
     name = "wider"
 
@@ -353,8 +357,8 @@ class Wider(SmallConv):
         self.out_channels += 1
 
 
-class Uncounted(SmallConv):
-    """Does not say how many channels it has."""
+class UndeclaredChannels(SmallConv):
+    """A backbone without a declared number of channels."""
 
     name = "uncounted"
 
@@ -366,31 +370,34 @@ class Uncounted(SmallConv):
 @pytest.mark.parametrize(
     ("backbone", "said"),
     [
-        (Flat, "feature map of the backbone flat: must be \\(B, out_channels, h, w\\).* 64, but got \\(2, 64\\)"),
-        (Wider, "feature map of the backbone wider: .* its out_channels is 65, but got \\(2, 64, 2, 2\\)"),
-        (Uncounted, "backbone uncounted: its constructor must set out_channels"),
+        (
+            PoolingBackbone,
+            "feature map of the backbone flat: must be \\(B, out_channels, h, w\\).* 64, but got \\(2, 64\\)",
+        ),
+        (WrongChannels, "feature map of the backbone wider: .* its out_channels is 65, but got \\(2, 64, 2, 2\\)"),
+        (UndeclaredChannels, "backbone uncounted: its constructor must set out_channels"),
     ],
 )
-def test_a_backbone_gives_the_map_that_it_announces(monkeypatch, backbone, said):
+def test_a_backbone_must_return_its_declared_map(monkeypatch, backbone, said):
     monkeypatch.setitem(BACKBONES.data, backbone.name, backbone)
     with pytest.raises(ConfigError, match=said):
         build_model(backbone=backbone.name, in_channels=1)(torch.zeros(2, 1, 16, 16))
 
 
-def test_the_rules_of_a_knob_are_shown_as_mathematics_has_them():
+def test_rules_of_knobs_are_shown_as_intervals():
     rules = {knob.name: knob.domain for loss in LOSSES.values() for knob in methods.parameters_of(loss) if knob.domain}
     assert rules["sampling_seed"].startswith(">= 0, < 9")
     assert not [rule for rule in rules.values() if "(" in rule]
 
 
 @pytest.mark.parametrize(("like", "said"), [(0, None), (2, "got 'NoneType'"), (7, None)])
-def test_what_every_trial_would_be_ended_by_is_said_before_one_begins(monkeypatch, cache_dir, like, said):
-    """What the loss cannot compute here (7: there is no such value) may be this machine's lack."""
-    monkeypatch.setitem(LOSSES.data, "whole", Whole)
+def test_errors_of_every_trial_are_reported_before_the_first(monkeypatch, cache_dir, like, said):
+    """A loss that fails here (7: an invalid value) may fail only on this machine."""
+    monkeypatch.setitem(LOSSES.data, "whole", SquaredLength)
     quick = {"loss.name": "whole", "loss.like": like, "training.steps": 2, "training.eval_every": 1}
     request = Request("sec_rho", dataset="digits", seeds=1, settings=quick, name="w")
     if said is None:
         prepare(request, cache_dir=cache_dir)
         return
-    with pytest.raises(ConfigError, match=f"value of the loss Whole: must be a float tensor.*{said}"):
+    with pytest.raises(ConfigError, match=f"value of the loss SquaredLength: must be a float tensor.*{said}"):
         prepare(request, cache_dir=cache_dir)

@@ -1,4 +1,4 @@
-"""Which parameters get which learning rate and weight decay; optimizers and schedules against torch's own."""
+"""Learning rates and weight decay of parameters; optimizers and schedules against torch's."""
 
 import itertools
 import math
@@ -29,7 +29,7 @@ def groups(optimizer):
     return {group["name"]: group for group in optimizer.param_groups}
 
 
-def test_backbone_head_and_proxies_have_rates_of_their_own():
+def test_backbone_head_and_proxies_have_separate_rates():
     loss = build_loss("proxy_anchor", num_classes=3, embedding_dim=8)
     optim = optim_of(lr=0.1, backbone_lr_multiplier=0.5, loss_lr_multiplier=7, weight_decay=0.01, loss_weight_decay=0.3)
     found = groups(build_optimizer(optim, network(), loss))
@@ -43,7 +43,7 @@ def test_backbone_head_and_proxies_have_rates_of_their_own():
 
 
 @pytest.mark.parametrize("decayed", ["weights", "all_but_norms", "all"])
-def test_weight_decay_spares_what_is_named(decayed):
+def test_weight_decay_excludes_the_named_parameters(decayed):
     net = network()
     found = groups(build_optimizer(optim_of(weight_decay_on=decayed), net, nn.Identity()))
     spared = {id(p) for name in found if name.endswith("no_decay") for p in found[name]["params"]}
@@ -53,7 +53,7 @@ def test_weight_decay_spares_what_is_named(decayed):
         assert (id(parameter) in spared) == expected, name
 
 
-def test_every_trainable_parameter_is_in_one_group_and_a_frozen_one_in_none():
+def test_every_trainable_parameter_is_in_exactly_one_group():
     net = network(freeze_bn=True, freeze_bn_affine=True)
     found = build_optimizer(optim_of(), net, nn.Identity()).param_groups
     inside = [id(parameter) for group in found for parameter in group["params"]]
@@ -84,7 +84,7 @@ PEERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_is_torchs_own_to_the_last_bit(name):
+def test_an_optimizer_equals_that_of_torch_bit_for_bit(name):
     knobs, peer, theirs = PEERS[name]
     one, two = (nn.Linear(3, 3) for _ in range(2))
     two.load_state_dict(one.state_dict())

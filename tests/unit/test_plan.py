@@ -1,4 +1,4 @@
-"""A plan: cells that hold their configuration, seeds that share it, and a file that reads back as it was."""
+"""Plans: cells with their configuration, shared seeds, and a file that reads back unchanged."""
 
 import json
 from dataclasses import asdict, replace
@@ -34,7 +34,7 @@ def plan_of(space=SPACE, **options):
     return toys.plan_of(space=space, **options)
 
 
-def test_a_cell_holds_its_configuration_and_a_trial_is_that_with_its_seed():
+def test_a_cell_has_a_configuration_and_a_trial_also_a_seed():
     plan = plan_of(seeds=[3, 8])
     for trial in plan.trials():
         assert trial.config.seed == trial.seed
@@ -62,7 +62,7 @@ def test_a_plan_reads_back_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("domain", [Range(1, 8, integer=True), Range(0, 1.5), LogRange(1e-3, 1)])
-def test_a_range_keeps_its_very_numbers_and_with_them_the_plans_identity(tmp_path, domain):
+def test_a_range_keeps_its_exact_numbers_and_the_plans_identity(tmp_path, domain):
     space = replace(SPACE, scientific=(Knob("optim.lr", LogRange(1e-3, 1)),), nuisance=(), ties=())
     plan = plan_of(space, search=Search("tpe", 5))
     plan = replace(plan, space=replace(space, scientific=(Knob("optim.lr", domain),)))
@@ -70,7 +70,7 @@ def test_a_range_keeps_its_very_numbers_and_with_them_the_plans_identity(tmp_pat
     assert Plan.load(tmp_path / "plan.json").identity() == plan.identity()
 
 
-def test_a_plan_of_methods_that_are_gone_can_still_be_looked_at(tmp_path):
+def test_a_plan_of_removed_methods_can_be_read(tmp_path):
     plan = plan_of()
     plan.save(tmp_path / "plan.json")
     body = json.loads((tmp_path / "plan.json").read_text())
@@ -84,7 +84,7 @@ def test_a_plan_of_methods_that_are_gone_can_still_be_looked_at(tmp_path):
         _ = loaded.cells[0].config
 
 
-def test_a_searched_setting_goes_by_its_shortest_name():
+def test_a_searched_setting_is_labelled_by_its_shortest_name():
     knob = Knob("model.backbone.width", Grid((8, 16)))
     with pytest.raises(ConfigError, match=r"small\.model\.backbone\.width: .*shortest"):
         plan_of(replace(SPACE, scientific=(knob,)))
@@ -102,7 +102,7 @@ def test_problems_of_every_cell_are_reported_once():
 
 
 @pytest.mark.parametrize("path", ["regularizer.rho", "regularizer.name.rho", "optim.backbone_lr_multiplier"])
-def test_what_is_searched_or_tied_cannot_be_set_by_any_of_its_names(path):
+def test_searched_and_tied_settings_cannot_be_set(path):
     with pytest.raises(ConfigError, match="cannot be set"):
         plan_of(overrides={path: 0.5})
     assert plan_of(overrides={"regularizer.eta": 0.25}).cells[-1].settings["regularizer.eta"] == 0.25
@@ -115,7 +115,7 @@ def test_the_identity_of_a_trial_needs_config_seed_and_data():
     assert [trial.key for trial in plan_of(name="renamed").trials()] == keys
 
 
-def test_a_name_that_is_taken_by_another_plan_is_said_with_what_differs(tmp_path):
+def test_a_name_of_another_plan_is_refused_with_the_differences(tmp_path):
     for name in ("toy", "toy-2"):
         (tmp_path / name).mkdir()
     alone = replace(SPACE, baseline=None)
@@ -190,12 +190,12 @@ def test_a_study_has_the_same_methods_on_glyphs_and_on_a_folder(space):
 
 
 @for_each("space", RETRIEVAL)
-def test_all_arms_of_a_study_have_cells_of_their_own_on_a_folder(space):
+def test_all_arms_of_a_study_have_distinct_cells_on_a_folder(space):
     plan = planned(space, "image_folder")
     assert {cell.arm for cell in plan.cells} == {arm.name for arm in plan.arms}
 
 
-def test_the_weight_of_sec_travels_with_its_arm_and_names_its_source():
+def test_the_weight_of_sec_follows_its_arm_and_names_its_source():
     arms = {arm.name: arm for arm in planned("sec_losses", "image_folder").arms}
     assert arms["Triplet+SEC"].base_settings["regularizer.eta"] == 0.5
     assert arms["Triplet+SEC"].origins["regularizer.eta"] == (
@@ -205,7 +205,7 @@ def test_the_weight_of_sec_travels_with_its_arm_and_names_its_source():
     assert arms["NormalizedNPair"].origins["batch.instances_per_class"].startswith("loss npair: paper: SEC")
 
 
-def test_a_papers_protocol_goes_over_what_travels():
+def test_a_protocol_of_a_paper_overrides_settings_of_arms():
     weights = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0}
     for dataset, eta in weights.items():
         arms = {arm.name: arm for arm in planned("sec_losses", dataset, **{"data.root": "/data"}).arms}
@@ -213,13 +213,13 @@ def test_a_papers_protocol_goes_over_what_travels():
         assert arms["Triplet+SEC"].origins["regularizer.eta"].startswith(f"protocol sec/{dataset}+sec")
 
 
-def test_the_user_goes_over_what_travels():
+def test_the_user_overrides_settings_of_arms():
     assert planned("sec_rho", "image_folder", **{"regularizer.eta": 0.3}).base_settings["regularizer.eta"] == 0.3
     other = planned("sec_rho", "image_folder", **{"loss.name": "npair"})
     assert other.base_settings["batch.instances_per_class"] == 2
 
 
-def test_proxies_learn_at_one_rate_whatever_the_networks_rate_is():
+def test_the_rate_of_proxies_does_not_depend_on_that_of_the_network():
     for dataset in ("glyphs", "image_folder", "digits"):
         for own in ({}, {"optim.lr": 3e-4}, {"optim.lr": 0.01}):  # as `tune-dml init` may choose it
             settings = planned("mpa_gamma", dataset, **own).base_settings
@@ -228,7 +228,7 @@ def test_proxies_learn_at_one_rate_whatever_the_networks_rate_is():
     assert both["optim.loss_lr_multiplier"] == 7
 
 
-def test_a_batch_of_ours_is_cut_to_whole_classes_and_says_so():
+def test_a_default_batch_is_cut_to_whole_classes_with_a_note():
     plan = planned("sec_tml", "glyphs")
     assert plan.base_settings["batch.batch_size"] == 88
     assert plan.origins["batch.batch_size"] == "protocol glyphs/triplet-long: 90 cut to whole classes of 4"
@@ -263,7 +263,7 @@ def test_k_is_the_same_share_of_a_batchs_positive_pairs_on_a_folder(space):
     assert pair_shares(planned(space, "image_folder")) == pair_shares(planned(space, "glyphs"))
 
 
-def test_a_scaled_k_is_said_and_scaled_once():
+def test_k_is_scaled_once_with_a_note():
     asked = Request("dro_k", "image_folder", seeds=1, settings={"data.root": "/pictures"}, arms=["mean of all pairs"])
     study = study_of(asked)
     assert study.notes[-1] == (

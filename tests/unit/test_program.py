@@ -1,4 +1,4 @@
-"""Trials that are the user's own program: what it reports, and how bad programs end."""
+"""Trials of the user's own program: its reports, and how bad programs end."""
 
 import errno
 import json
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.programs import METRIC, Ran
+from helpers.programs import METRIC, ProgramRun
 
 import tune_dml
 from trainables import files
@@ -40,9 +40,9 @@ for step in (10, 20):
 class TestItsReports:
     @pytest.fixture(scope="class")
     def ran(self, tmp_path_factory):
-        return Ran(tmp_path_factory.mktemp("logs"), LOGS)
+        return ProgramRun(tmp_path_factory.mktemp("logs"), LOGS)
 
-    def test_it_gets_flags_json_seed_and_folder(self, ran):
+    def test_a_program_gets_flags_json_seed_and_folder(self, ran):
         assert ran.end.status == "finished", ran.end
         assert b"['--optim.lr=0.1', '--flag=True', '--seed=7']" in ran.output
 
@@ -61,37 +61,38 @@ class TestItsReports:
         assert not [path for path in others if b"0.123" in path.read_bytes()]
         assert "0.123" not in json.dumps(ran.sent)
 
-    def test_its_script_is_known_by_its_content(self, ran):
+    def test_a_script_is_identified_by_its_content(self, ran):
         ((script, digest),) = ran.end.code.items()
         assert Path(script).name == "own.py"
         assert _current_digest(script) == digest
 
     def test_a_results_file_at_the_end_is_enough(self, tmp_path):
         script = "import json, os; json.dump({'val/accuracy': 0.5}, open(os.environ['TUNE_DML_RESULTS'], 'w'))"
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert ran.end.metrics == {"val/accuracy": 0.5}
         assert ran.rows == [{"step": 1, "val/accuracy": 0.5}]
 
     def test_nested_objects_are_names_with_slashes(self, tmp_path):
         results = {"val": {"accuracy": 0.5, "by": {"class": 0.25}}, "test": {"accuracy": 0.123}, "val/accuracy": 0.75}
-        ran = Ran(tmp_path, f"import json, os; json.dump({results}, open(os.environ['TUNE_DML_RESULTS'], 'w'))")
+        ran = ProgramRun(tmp_path, f"import json, os; json.dump({results}, open(os.environ['TUNE_DML_RESULTS'], 'w'))")
         assert ran.end.metrics == {"val/accuracy": 0.75, "val/by/class": 0.25}  # a name in full has precedence
         assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
         assert ran.notes == []
 
-    def test_lines_of_json_need_no_package(self, tmp_path):
-        script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}\\n')"
-        assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
+    @pytest.mark.parametrize("end", ["\\n", ""])
+    def test_lines_of_json_need_no_package_and_no_last_line_end(self, tmp_path, end):
+        script = f"import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{{\"val/accuracy\": 0.25}}{end}')"
+        assert ProgramRun(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
 
     @pytest.mark.slow
-    def test_the_client_of_mlflow_logs_to_the_run_it_is_given(self, tmp_path):
+    def test_the_client_of_mlflow_logs_to_the_given_run(self, tmp_path):
         script = (
             "import mlflow\nwith mlflow.start_run():\n mlflow.log_params({'a': 1})\n mlflow.set_tag('b', 'c')\n"
             " for step in (1, 2): mlflow.log_metric('val/accuracy', step / 10, step=step)\n"
             " mlflow.log_metrics({'train/loss': 0.5, 'test/accuracy': 0.123}, step=2)\n"
             " mlflow.log_text('hello', 'note.txt')\n"
         )
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert ran.end.status == "finished", ran.end
         assert ran.end.metrics == {"val/accuracy": 0.2, "train/loss": 0.5}
         assert [row["step"] for row in ran.rows] == [1, 2]
@@ -99,12 +100,12 @@ class TestItsReports:
         assert (ran.folder / "program/artifacts/note.txt").read_text() == "hello"
 
     @pytest.mark.slow
-    def test_the_users_login_and_proxy_of_another_mlflow_server_do_not_count(self, tmp_path, monkeypatch):
+    def test_login_and_proxy_of_another_mlflow_server_are_ignored(self, tmp_path, monkeypatch):
         for name, value in {"USERNAME": "me", "PASSWORD": "secret", "TOKEN": "other"}.items():
             monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         script = "import mlflow\nwith mlflow.start_run(): mlflow.log_metric('val/accuracy', 0.5)"
-        assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.5}
+        assert ProgramRun(tmp_path, script).end.metrics == {"val/accuracy": 0.5}
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -117,8 +118,8 @@ class TestItsReports:
         ],
         ids=["from step 0", "without steps", "epochs beside batches"],
     )  # fmt: skip
-    def test_the_last_value_of_mlflows_client_counts(self, calls, rows, tmp_path):
-        ran = Ran(tmp_path, f"import mlflow\nwith mlflow.start_run():\n {calls}\n")
+    def test_the_last_value_logged_by_mlflow_counts(self, calls, rows, tmp_path):
+        ran = ProgramRun(tmp_path, f"import mlflow\nwith mlflow.start_run():\n {calls}\n")
         assert ran.end.metrics["val/accuracy"] == 2, ran.end
         assert [row["step"] for row in ran.rows] == rows
         assert ran.notes == []
@@ -128,7 +129,7 @@ class TestItsReports:
             "import tune_dml\nfor epoch in (1, 2, 3):\n tune_dml.log(step=100 * epoch, loss=1 / epoch)\n"
             " tune_dml.log(step=epoch, **{'val/accuracy': epoch / 10})\n"
         )
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert ran.end.metrics == {"loss": 1 / 3, "val/accuracy": 0.3}
         assert [(row["step"], row["val/accuracy"]) for row in ran.rows] == [(100, 0.1), (200, 0.2), (300, 0.3)]
         assert ran.notes == []
@@ -142,13 +143,9 @@ class TestItsReports:
     )
     def test_a_step_that_no_store_can_keep_is_named(self, steps, rows, note, tmp_path):
         script = f"import tune_dml\nfor step in {steps}: tune_dml.log(step=step, **{{'val/accuracy': 1}})"
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert [row["step"] for row in ran.rows] == rows
         assert ran.notes == [note]
-
-    def test_a_last_line_without_an_end_is_read(self, tmp_path):
-        script = "import os; open(os.environ['TUNE_DML_LOG'], 'a').write('{\"val/accuracy\": 0.25}')"
-        assert Ran(tmp_path, script).end.metrics == {"val/accuracy": 0.25}
 
     def test_outside_a_sweep_the_client_prints(self, capsys, monkeypatch):
         monkeypatch.delenv("TUNE_DML_LOG", raising=False)
@@ -194,9 +191,9 @@ BAD = {
 
 class TestBadPrograms:
     @pytest.mark.parametrize("kind", BAD)
-    def test_each_ends_with_one_line(self, kind, tmp_path):
+    def test_each_bad_program_ends_with_one_line(self, kind, tmp_path):
         script, (status, reason) = BAD[kind]
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         end = ran.end
         assert (end.status, end.reason) == (status, reason)
         assert not ran.notes
@@ -205,7 +202,7 @@ class TestBadPrograms:
 
     def test_a_metric_that_is_null_was_reported(self, tmp_path):
         lines = '{"step": 3, "val/accuracy": null}\n{"step": 4, "loss": "high"}\n'
-        ran = Ran(tmp_path, f"import os; open(os.environ['TUNE_DML_LOG'], 'a').write({lines!r})")
+        ran = ProgramRun(tmp_path, f"import os; open(os.environ['TUNE_DML_LOG'], 'a').write({lines!r})")
         assert ran.end.reason == f"{NONE} At step 3 it was null, which is no number."
         assert ran.notes == [
             f"{said} and is left out" for said in ("val/accuracy is no number (null)", 'loss is no number ("high")')
@@ -213,14 +210,14 @@ class TestBadPrograms:
 
     def test_a_time_limit_ends_a_hang(self, tmp_path):
         began = time.monotonic()
-        end = Ran(tmp_path, "import time; print('here'); time.sleep(100)", timeout=2).end
+        end = ProgramRun(tmp_path, "import time; print('here'); time.sleep(100)", timeout=2).end
         assert end.reason == "timeout: it ran longer than 2 s"
         assert "here" in end.traceback
         assert time.monotonic() - began < 30
 
-    def test_of_much_output_the_beginning_and_the_end_are_kept(self, tmp_path):
+    def test_of_long_output_the_start_and_the_end_are_kept(self, tmp_path):
         script = "import sys, os\nos.write(1, b'BEGIN')\nfor i in range(100): os.write(1, b'x' * 1_000_000)\nsys.exit('\\nEND')"
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert ran.end.reason == "exit status 1: END"
         assert len(ran.output) < 1_500_000
         assert ran.output.startswith(b"BEGIN")
@@ -228,19 +225,19 @@ class TestBadPrograms:
         assert b"bytes are left out" in ran.output
 
     def test_output_that_cannot_be_kept_does_not_stop_the_program(self, tmp_path):
-        """A full disk left the program waiting at a full pipe, for ever."""
+        """On a full disk the program waited for ever at a full pipe."""
         script = (
             "import os, tune_dml\nfor i in range(50): os.write(1, b'x' * 10_000)\ntune_dml.log(**{'val/accuracy': 1})"
         )
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
         try:
-            ran = Ran(tmp_path, script, timeout=20)
+            ran = ProgramRun(tmp_path, script, timeout=20)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert (ran.end.status, len(ran.output)) == ("finished", 100_000)
 
-    def test_a_disk_that_is_full_for_a_while_is_waited_for(self, tmp_path, monkeypatch):
+    def test_a_trial_waits_while_the_disk_is_full(self, tmp_path, monkeypatch):
         refused = []
 
         def write(path, *content, **options):
@@ -251,13 +248,13 @@ class TestBadPrograms:
 
         monkeypatch.setattr(program, "write_whole", write)
         monkeypatch.setattr(files, "_FIRST_PAUSE", 0.01)
-        ran = Ran(tmp_path, "import tune_dml; tune_dml.log(**{'val/accuracy': 1, 'test/accuracy': 2})")
+        ran = ProgramRun(tmp_path, "import tune_dml; tune_dml.log(**{'val/accuracy': 1, 'test/accuracy': 2})")
         assert ran.end.status == "finished"
         assert refused == ["knobs.json", SEALED]
         assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 2}
         assert ["No space left on device; waiting" in note for note in ran.notes] == [True, False] * 2
 
-    def test_the_client_waits_for_a_disk_that_is_full_for_a_while(self, tmp_path, monkeypatch, capsys):
+    def test_the_client_waits_while_the_disk_is_full(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("TUNE_DML_LOG", str(tmp_path / "log"))
         monkeypatch.setattr(files, "_FIRST_PAUSE", 0.01)
         parts = [4, OSError(errno.ENOSPC, "No space left on device"), 100]
@@ -275,21 +272,21 @@ class TestBadPrograms:
         assert "waiting up to 10 minutes" in capsys.readouterr().err
 
     @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-    def test_a_child_that_stays_is_ended_even_in_a_session_of_its_own(self, tmp_path):
+    def test_child_processes_are_ended_even_in_a_new_session(self, tmp_path):
         script = (
             "import subprocess, sys, tune_dml\n"
             "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True)\n"
             "open('child', 'w').write(str(child.pid))\n"
             "tune_dml.log(**{'val/accuracy': 1})\n"
         )
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert ran.end.status == "finished"
         assert ran.notes == ["it left processes running, which were ended: 1"]
         assert is_gone(int((tmp_path / "child").read_text()))
 
-    def test_what_is_killed_from_outside_may_be_tried_again(self, tmp_path):
+    def test_a_program_killed_from_outside_is_retried(self, tmp_path):
         with pytest.raises(OSError, match="killed by signal 9") as raised:
-            Ran(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+            ProgramRun(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
         assert classify(raised.value).is_retryable
 
     @pytest.mark.parametrize(
@@ -307,13 +304,13 @@ class TestBadPrograms:
             f" if first and step == {killed_at}: os.kill(os.getpid(), signal.SIGKILL)\n"
         )
         with pytest.raises(OSError, match="killed by signal 9"):
-            Ran(tmp_path, script)
-        ran = Ran(tmp_path, script)
+            ProgramRun(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert [row["val/accuracy"] for row in ran.rows] == values
         assert ran.end.metrics == {"val/accuracy": values[-1]}
         assert (ran.notes, (ran.folder / "program/log.jsonl").exists()) == ([], False)
 
-    def test_what_cannot_be_read_is_left_out_and_said_once(self, tmp_path):
+    def test_unreadable_rows_are_skipped_and_reported_once(self, tmp_path):
         script = (
             "import os, tune_dml\nlog = open(os.environ['TUNE_DML_LOG'], 'a')\n"
             "log.write('no json\\n[1]\\n' * 50); log.flush()\n"
@@ -321,27 +318,27 @@ class TestBadPrograms:
             "tune_dml.log(step=3, **{'val/accuracy': 2})\n"
             'log.write(\'{"step": 6, "val/accuracy": 3, "note": "text"}\\n\'); log.flush()\n'
         )
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert ran.end.metrics == {"val/accuracy": 3}
         assert [note.split(" ", 3)[0] for note in ran.notes] == ["line", "loss", "step", "note"]
 
-    def test_a_results_file_that_is_no_object_is_named(self, tmp_path):
-        ran = Ran(tmp_path, "import os; open(os.environ['TUNE_DML_RESULTS'], 'w').write('[1]')")
+    def test_a_results_file_without_an_object_is_named(self, tmp_path):
+        ran = ProgramRun(tmp_path, "import os; open(os.environ['TUNE_DML_RESULTS'], 'w').write('[1]')")
         assert ran.notes == ["its results file cannot be read (it holds no JSON object)"]
 
     @pytest.mark.parametrize("name", ["TUNE_DML_RESULTS", "TUNE_DML_LOG"])
-    def test_a_folder_in_place_of_its_file_ends_no_trial_twice(self, name, tmp_path):
+    def test_a_folder_in_place_of_the_results_file_ends_a_trial_once(self, name, tmp_path):
         for _ in range(2):  # the next attempt finds none
-            ran = Ran(tmp_path, f"import os; os.mkdir(os.environ['{name}'])")
+            ran = ProgramRun(tmp_path, f"import os; os.mkdir(os.environ['{name}'])")
             assert ran.end.reason == "it ended without reporting val/accuracy. It reported nothing."
 
-    def test_a_flood_of_rows_keeps_those_with_the_metric(self, tmp_path):
+    def test_of_very_many_rows_those_with_the_metric_are_kept(self, tmp_path):
         script = (
             "import json, os\nwith open(os.environ['TUNE_DML_LOG'], 'a') as log:\n"
             " for step in range(5000): log.write(json.dumps({'step': step, 'loss': 1.0}) + '\\n')\n"
             " log.write(json.dumps({'step': 5000, 'val/accuracy': 1.0}) + '\\n')\n"
         )
-        ran = Ran(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
         assert len(ran.rows) == 2001
         assert ran.rows[-1]["step"] == 5000
         assert len(ran.notes) == 1
@@ -359,7 +356,7 @@ class TestBadPrograms:
         trial = ProgramTrial(Program((sys.executable, "own.py"), str(tmp_path)), request, METRIC, tmp_path / "trial")
 
         def send(message):
-            if pid.exists() and pid.read_text():  # earlier messages only say that the trial is at work
+            if pid.exists() and pid.read_text():  # earlier messages only report progress
                 raise Stopped
 
         with pytest.raises(Stopped), Messages(send, None, max_silence=0.1) as messages:
@@ -381,7 +378,7 @@ class TestBadPrograms:
 
 
 def is_gone(pid):
-    """Whether a process ends within seconds; a zombie counts."""
+    """Return whether a process ends within seconds; a zombie counts as ended."""
     for _ in range(200):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":

@@ -1,9 +1,9 @@
-"""The command of a program: how it is read, what is refused before anything runs."""
+"""The command of a program: its parsing, and commands refused before anything runs."""
 
 import json
 
 import pytest
-from helpers.programs import Ran
+from helpers.programs import ProgramRun
 
 from tune_dml.planning.files.program_space import command_request
 from tune_dml.planning.request import OwnCommand, Request
@@ -29,7 +29,7 @@ class TestTheCommand:
             ("t '{\"a\": 1}'", ["t", '{"a": 1}']),
         ],
     )
-    def test_placeholders_and_macros(self, command, words, monkeypatch):
+    def test_placeholders_and_macros_are_expanded(self, command, words, monkeypatch):
         monkeypatch.setenv("THERE", "yes")
         trained = Program(read_command(command), ".")
         assert trained.words({"optim.lr": 0.001, "on": True, "off": False}, 3, "knobs.json") == words
@@ -48,7 +48,7 @@ class TestTheCommand:
             ("sh -c 't ${args}'", ""),
         ],
     )
-    def test_a_note_names_what_the_command_does_not_pass(self, command, missing):
+    def test_a_note_names_parameters_that_the_command_does_not_pass(self, command, missing):
         notes = Program(read_command(command), ".").notes(["lr"])
         assert [note.partition(":")[0] for note in notes] == [f"The command does not pass {missing}"] * bool(missing)
 
@@ -62,7 +62,7 @@ class TestTheCommand:
             ("bin/train {lr}", "train"),
         ],
     )
-    def test_its_name_is_that_of_what_it_runs(self, command, label):
+    def test_a_command_is_named_after_its_program(self, command, label):
         assert Program(read_command(command), ".").label == label
 
     def test_a_program_without_a_suffix_must_exist_too(self, tmp_path):
@@ -99,15 +99,15 @@ class TestTheCommand:
             ),
         ],
     )
-    def test_what_is_wrong_is_said_before_anything_runs(self, command, message, tmp_path):
+    def test_problems_are_reported_before_anything_runs(self, command, message, tmp_path):
         (tmp_path / "train.py").touch()
         (tmp_path / "run.sh").touch(0o755)
         problems = Program(read_command(command), str(tmp_path)).problems(["lr"], "--command")
         assert message in "\n".join(map(str, problems))
 
-    def test_a_program_is_looked_for_where_it_runs(self, tmp_path):
+    def test_a_program_is_searched_in_its_working_directory(self, tmp_path):
         """`./run.sh` is a path from the folder of the trial, not from that of the command line."""
         (tmp_path / "run.sh").write_text("#!/bin/sh\necho '{\"val/accuracy\": 0.5}' > $TUNE_DML_RESULTS\n")
         (tmp_path / "run.sh").chmod(0o755)
         assert Program(("./run.sh", "{lr}"), str(tmp_path)).problems(["lr"], "--command") == []
-        assert Ran(tmp_path, "", command=("./run.sh",)).end.metrics == {"val/accuracy": 0.5}
+        assert ProgramRun(tmp_path, "", command=("./run.sh",)).end.metrics == {"val/accuracy": 0.5}

@@ -95,7 +95,7 @@ def above_a_rate_it_diverges(trial):
 
 
 def assert_an_interruption_changes_nothing(plan, *places):
-    """Cut short after so many trials and rebuilt from what is known, it proposes the same cells, and no trial twice."""
+    """Interrupted after so many trials and rebuilt, a search proposes the same cells, and no trial twice."""
     whole = []
     run(Proposals(plan, trial_values={}, on_cell=whole.append), random.Random(0), value=above_a_rate_it_diverges)
     for until in places:
@@ -111,7 +111,7 @@ def assert_an_interruption_changes_nothing(plan, *places):
 
 @pytest.mark.parametrize("method", ["tpe", "gp", "qmc", "cmaes", "nsga2"])
 @pytest.mark.parametrize("repeats", [False, True])
-def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats):
+def test_an_interrupted_search_proposes_the_same_cells(method, repeats):
     """Also where a listed knob makes a search propose known cells."""
     knobs = (RHO, MARGIN) if repeats else (LR,)
     assert_an_interruption_changes_nothing(plan_of(*knobs, search=Search(method, 6 if repeats else 14, window=4)), 20)
@@ -120,7 +120,7 @@ def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats)
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "cells"), [("tpe", 30), ("gp", 24)])
 def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cells):
-    """Share of diverging cells after the first draws, as a mean over searches; failures told instead: 0.6."""
+    """Mean share of diverging cells after the first draws; 0.6 if they were reported as failures."""
     shares = []
     for seed in range(6 if method == "tpe" else 2):
         proposed = []
@@ -135,7 +135,7 @@ def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cel
 
 
 @pytest.mark.parametrize("goal", ["maximize", "minimize"])
-def test_diverged_cells_stay_worse_than_whatever_else_comes_in(goal):
+def test_diverged_cells_stay_worse_than_all_others(goal):
     space = replace(space_of(LR, fixed={"loss.name": "triplet"}), goal=goal)
     plan = toys.plan_of(space=space, overrides=SIZES, seeds=1, search=Search("random", 12, window=1))
     proposals = Proposals(plan, trial_values={})
@@ -169,7 +169,7 @@ def test_low_discrepancy_points_fill_the_space_evenly():
 
 @pytest.mark.slow
 @pytest.mark.learning
-def test_tpe_learns_what_random_search_does_not():
+def test_tpe_finds_better_cells_than_random_search():
     """The median distance of a proposed rate from the best, in decades, as a mean over three searches: 0.34 against 0.81."""
     misses = {}
     for method in ("tpe", "random"):
@@ -196,7 +196,7 @@ def test_a_failed_seed_fails_the_cell_and_never_poisons_the_study():
     assert all(math.isfinite(trial.value) for trial in proposals.study.trials if trial.state.name == "COMPLETE")
 
 
-def test_a_finite_space_that_is_used_up_ends_the_search_and_says_so():
+def test_an_exhausted_space_ends_the_search_with_a_note():
     notes = []
     plan = plan_of(RHO, search=Search("tpe", 20, window=4), seeds=1)
     cells = []
@@ -205,7 +205,7 @@ def test_a_finite_space_that_is_used_up_ends_the_search_and_says_so():
     assert "no further cells" in notes[0]
 
 
-def test_whole_number_ranges_and_categories():
+def test_ranges_of_integers_and_categories_are_searched():
     plan = plan_of(
         Knob("model.embedding_dim", Range(4, 64, integer=True, scale="log")),
         Knob("optim.name", Grid(("adamw", "sgd"), scale="category")),
@@ -222,7 +222,7 @@ ARMS = {"triplet": 60.0, "topk": 40.0, "plain": 0.0}
 
 
 def two_arms(method, cells=14):
-    """One arm with a margin, one with a number of pairs of its own; both have a rate, and one has nothing."""
+    """One arm with a margin, one with a number of pairs; both have a learning rate, and a third has no knob."""
     triplet = Arm("triplet", {"loss.name": "triplet"}, own_knobs=(MARGIN,))
     topk = Arm("topk", {"loss.name": "dro_topk"}, own_knobs=(Knob("loss.k", Range(1, 30, integer=True)),))
     space = space_of(LR, arms=(triplet, topk, Arm("plain", {"loss.name": "margin_all"}, knobs=())))
@@ -230,7 +230,7 @@ def two_arms(method, cells=14):
 
 
 @pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
-def test_a_search_over_arms_asks_each_for_its_own_knobs_and_repeats_itself(method):
+def test_a_search_over_arms_proposes_knobs_of_each_arm_and_is_reproducible(method):
     runs = []
     for order, slots in [(0, 1), (1, 4)]:
         cells = []
@@ -253,7 +253,7 @@ def test_generations_are_the_same_after_an_interruption_at_any_place(method):
 
 
 def searched_rates(method, seed):
-    """log10 lr of 60 cells, where the best is -3."""
+    """Return log10 lr of 60 cells, where -3 is best."""
     margin = Knob("loss.margin", Range(0.05, 0.5))
     plan = plan_of(LR, margin, search=Search(method, 60, window=4, seed=seed), seeds=1)
     cells = []
@@ -265,7 +265,7 @@ def searched_rates(method, seed):
 
 
 @pytest.mark.slow
-def test_an_evolution_closes_in_on_the_best():
+def test_an_evolutionary_search_approaches_the_best_value():
     """The mean distance to the best rate, the last 12 of 60 cells against the first, over three searches."""
     away = [[abs(rate + 3) for rate in searched_rates("cmaes", seed)] for seed in range(3)]
     assert mean(mean(one[-12:]) for one in away) < 0.6 * mean(mean(one[:12]) for one in away)
@@ -278,7 +278,7 @@ def test_later_generations_have_the_rates_of_earlier_ones():
     assert mean(inherited[20:]) > 0.25
 
 
-def test_a_search_over_arms_goes_on_where_it_was_cut_short():
+def test_a_search_over_arms_resumes():
     plan, whole, first = two_arms("tpe"), [], []
     run(Proposals(plan, trial_values={}, on_cell=whole.append), random.Random(0))
     before = Proposals(plan, trial_values={}, on_cell=first.append)

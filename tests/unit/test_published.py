@@ -1,4 +1,4 @@
-"""The printed numbers, the papers that hold them and the curves that are read from them."""
+"""Published numbers, the papers that contain them, and the curves read from them."""
 
 import math
 from collections import defaultdict
@@ -40,7 +40,7 @@ def test_proxies_curve_of_mpa():
     assert published_curve(proxies).values() == {1: 68.4, 4: 69.0, 8: 69.1, 12: 69.3, 16: 67.6}
 
 
-def test_a_table_with_two_curves_is_read_by_what_tells_them_apart():
+def test_two_curves_of_a_table_are_selected_by_their_settings():
     eta = CurveReference(
         "SEC-supplement", "7", "CIFAR-10", ("NT-Xent+SEC",), "eta", metric="top1", baseline_method="NT-Xent"
     )
@@ -51,7 +51,7 @@ def test_a_table_with_two_curves_is_read_by_what_tells_them_apart():
     assert {epochs: curve.baseline for epochs, curve in found.items()} == {100: 84.76, 200: 89.05}
 
 
-def test_every_number_is_whole():
+def test_every_published_number_is_complete():
     rows = published_rows()
     assert len(rows) == 1222
     assert all(math.isfinite(row.value) and row.metric and row.method for row in rows)
@@ -66,7 +66,7 @@ def test_every_number_is_whole():
         ({"hyperparameter": "eta"}, "one number per value"),
     ],
 )
-def test_declarations_that_name_nothing_are_refused(change, message):
+def test_declarations_of_unknown_tables_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         published_curve(replace(RHO, **change))
 
@@ -89,7 +89,7 @@ def test_every_printed_table_belongs_to_a_paper_and_holds_its_data_sets():
         assert set(table.datasets) == {row.dataset for row in rows[key]}, key
 
 
-def test_what_a_table_states_once_is_what_its_rows_say():
+def test_values_stated_for_a_table_agree_with_its_rows():
     for key, rows in rows_of_tables().items():
         for field in ("backbone", "embedding_dim", "runs"):
             said = {row.hyperparameters[field] for row in rows if field in row.hyperparameters}

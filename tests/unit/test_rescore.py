@@ -1,4 +1,4 @@
-"""What trials have kept: embeddings and networks, sealed like figures and read back as they were."""
+"""Kept embeddings and networks: sealed like test metrics, and read back unchanged."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ TOY = Path(__file__).parents[1] / "toy_package"
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory, cache_dir):
-    """A sweep of one seed whose cells kept their embeddings, all but the last one."""
+    """A sweep of one seed whose cells kept their embeddings, except the last one."""
     folder = tmp_path_factory.mktemp("rescore") / "sweeps" / "toy"
     knob = Knob("loss.margin", Grid((0.5, 1.0)), symbol="m")
     fixed = {name: value for name, value in KEEPING.items() if not name.startswith("data.name")}
@@ -65,7 +65,7 @@ def sweep(kept, tmp_path, new_database):
 
 @pytest.fixture
 def toy_metric(monkeypatch):
-    """The metric of another package, installed after the trials ran."""
+    """A metric of another package, installed after the trials ran."""
     monkeypatch.setattr(families, "FAMILIES", families.FAMILIES)
     before = dict(families.FAMILIES)
     monkeypatch.syspath_prepend(str(TOY))
@@ -94,7 +94,7 @@ def reciprocal_ranks(embedded):
     return 100 * float(np.mean(ranks))
 
 
-def test_what_is_kept_reads_back_and_is_private(sweep):
+def test_kept_embeddings_read_back_and_are_private(sweep):
     results = results_of(sweep)
     folder = trial_folder(sweep, results.trials[0].key)
     for part in ("val", "test"):
@@ -144,7 +144,7 @@ def test_a_query_and_a_gallery_are_kept_apart(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, toy_metric):
+def test_a_new_metric_is_computed_without_training(sweep, toy_metric):
     with pytest.raises(ConfigError, match="no_such_metric"):
         operations.rescore("toy", session_of(sweep), metrics=["no_such_metric"])
     before = {trial.key: read_sealed(trial_folder(sweep, trial.key)) for trial in results_of(sweep).trials}
@@ -170,7 +170,7 @@ def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, t
 
 
 def metrics_of(sweep, key):
-    """A trial's, in MLflow."""
+    """Return a trial's metrics in MLflow."""
     return StoredRuns(session_of(sweep).tracking_uri).by_key[key].data.metrics
 
 
@@ -199,8 +199,8 @@ def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
         _metric_keys([])
 
 
-def test_what_trials_have_measured_stays_as_it_is(sweep):
-    """Of half precision the same metric would be another number: that of the sweep's verdicts, and of its sealed test."""
+def test_rescoring_leaves_measured_metrics_unchanged(sweep):
+    """From half precision the same metric would differ from that of the verdicts and of the sealed test."""
     before = (sweep / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match=r"(?s)measured this, in full precision, but got 'recall_at_1'.*'map_at_r'"):
         operations.rescore(sweep.name, session_of(sweep), metrics=["recall_at_1", "map_at_r", "recall_at_3"])
@@ -225,7 +225,7 @@ def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, 
     assert (sweep / "ledger.jsonl").read_bytes() == before
 
 
-def test_keeping_changes_no_digest_and_is_refused_where_it_means_nothing():
+def test_keeping_embeddings_changes_no_digest():
     plain = config_of(TASKS["retrieval"])
     assert config_of(TASKS["retrieval"], evaluation__keep="embeddings").digest() == plain.digest()
     for task in ("face_recognition", "contrastive"):
@@ -233,7 +233,7 @@ def test_keeping_changes_no_digest_and_is_refused_where_it_means_nothing():
             config_of(TASKS[task], evaluation__keep="embeddings")
 
 
-def test_what_is_kept_has_a_size_that_is_known_before(cache_dir):
+def test_the_size_of_kept_files_is_known_in_advance(cache_dir):
     config = config_of(KEEPING)
     task = task_of(config)
     pictures = task.dataset(cache_dir).prepare()
@@ -252,7 +252,7 @@ def network():
 
 
 @pytest.mark.slow
-def test_it_gives_the_same_embeddings_for_any_number_of_pictures(network, tmp_path):
+def test_a_kept_network_gives_the_same_embeddings_for_any_batch(network, tmp_path):
     before, state = copy.deepcopy(network.state_dict()), torch.get_rng_state()
     path = tmp_path / NETWORK
     path.write_bytes(export_network(network, torch.zeros(2, 1, 16, 16, dtype=torch.uint8)))
@@ -267,7 +267,7 @@ def test_it_gives_the_same_embeddings_for_any_number_of_pictures(network, tmp_pa
 
 
 @pytest.mark.parametrize("epoch", slow_after(1, ["last", "best_validation"]))
-def test_a_trial_keeps_the_network_that_it_was_judged_by_and_trains_as_without(cache_dir, tmp_path, epoch):
+def test_keeping_the_scored_network_does_not_change_training(cache_dir, tmp_path, epoch):
     rows = {}
     for keep in ("embeddings", "weights"):
         config = config_of(TASKS["retrieval"], **SHORT, evaluation__keep=keep, evaluation__epoch=epoch)

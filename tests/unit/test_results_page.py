@@ -1,4 +1,4 @@
-"""The page of results and the claims of the papers: generated, judged by intervals alone, up to date."""
+"""The page of results and the claims of the papers: generated, up to date, and judged by intervals only."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def test_an_improvement_is_judged_by_its_interval(low, high, verdict):
     assert Better((("A+SEC", "A"),)).judge(with_gains(gain(low, high))).verdict == verdict
 
 
-def test_each_of_several_has_to_hold_and_one_of_several_is_enough():
+def test_claims_combine_by_all_and_any():
     found = with_gains(gain(1, 2), gain(-1, 2, "B+SEC", "B"))
     pairs = (("A+SEC", "A"), ("B+SEC", "B"))
     assert Better(pairs).judge(found).verdict == "undecided"
@@ -49,7 +49,7 @@ def test_each_of_several_has_to_hold_and_one_of_several_is_enough():
     assert Better(pairs).judge(refuted).verdict == "does not hold"
 
 
-def test_a_pair_without_an_interval_never_holds():
+def test_a_claim_about_a_pair_without_interval_is_false():
     pairs = (("A+SEC", "A"), ("C+SEC", "C"))
     assert Better(pairs).judge(with_gains(gain(1, 2))).verdict == "undecided"
     assert Better(pairs[1:]).judge(with_gains(gain(1, 2))).verdict == "not tested"
@@ -71,7 +71,7 @@ def test_pairs_of_arms_are_found_in_either_order_and_cells_against_the_baseline(
     ("candidates", "verdict"),
     [(["a"], "holds"), (["a", "b"], "undecided"), (["b"], "does not hold"), ([], "undecided")],
 )
-def test_the_best_value_is_judged_by_what_is_not_ruled_out(candidates, verdict):
+def test_a_claim_about_the_best_value_uses_the_candidates(candidates, verdict):
     body = {"knobs": [{"path": "x.y", "optimum": {"candidates": candidates}}]}
     assert BestAmong("x.y", ("a",)).judge(body).verdict == verdict
 
@@ -107,7 +107,7 @@ def test_the_pages_of_results_are_up_to_date(pages):
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
 def test_a_claim_names_cells_of_its_study(claim):
-    """A label that the study does not have would leave the claim untested for ever."""
+    """A claim with an unknown label would never be tested."""
     study = next(study for study in generate_results.STUDIES if study.name == claim.study)
     if not generate_results.has_result(study):
         pytest.skip("no result yet")
@@ -151,7 +151,7 @@ def verdicts(name):
     return json.loads((RESULTS / name / "verdicts.json").read_text())
 
 
-def test_there_are_results_and_they_are_small():
+def test_results_exist_and_are_small():
     assert FOLDERS
     leaves = {path.parent.relative_to(RESULTS).as_posix() for path in RESULTS.rglob("*") if path.is_file()} - {"."}
     assert sorted(leaves) == FOLDERS
@@ -159,7 +159,7 @@ def test_there_are_results_and_they_are_small():
 
 
 @for_each("name", FOLDERS)
-def test_a_result_is_whole(name):
+def test_a_result_has_all_its_files(name):
     folder = RESULTS / name
     assert sorted(path.name for path in folder.iterdir()) == [
         "README.md",
@@ -186,7 +186,7 @@ def test_table_and_verdicts_hold_the_same_cells_each_with_all_seeds(name):
 
 
 @for_each("name", ON_GLYPHS)
-def test_its_cells_are_those_of_the_command_in_its_readme(name):
+def test_the_cells_of_a_result_match_the_command_in_its_readme(name):
     body = verdicts(name)
     command = re.search(r"tune-dml sweep (\S+) --dataset glyphs --seeds \d+", readme(name))
     assert command[1] == body["space"]

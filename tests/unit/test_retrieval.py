@@ -1,4 +1,4 @@
-"""The retrieval task: which pictures judge a trial, and what the network sees of them."""
+"""The retrieval task: the pictures that evaluate a trial, and their preprocessing."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_queries_are_searched_in_the_gallery_only(shop):
     for name, value in expected.items():
         assert found[f"test/{name}"] == pytest.approx(value), name
     everyone, whose = learner.embed(learner.split.test)
-    assert retrieval_metrics(everyone, whose)["queries"] > 8  # leave-one-out would ask the gallery too
+    assert retrieval_metrics(everyone, whose)["queries"] > 8  # leave-one-out would use the gallery as queries too
 
 
 def test_validation_leaves_one_out_on_training_classes(shop):
@@ -81,7 +81,7 @@ def test_selecting_on_test_validates_by_query_and_gallery(shop):
     }
 
 
-def test_clusters_are_measured_where_it_counts_and_say_who_made_them(shop):
+def test_clusters_are_measured_at_the_scored_evaluation_with_their_backend(shop):
     learner = learner_of(*shop)
     validated = learner.validate()
     assert not {"val/nmi", "val/f1"} & set(validated.figures)
@@ -112,7 +112,7 @@ def test_folds_cover_the_training_classes_once(shop):
         learner_of(settings, cache, **{"data.folds": 4, "data.fold": 4})
 
 
-def test_the_test_half_is_judged_also_among_as_many_classes_as_validation_has(shop):
+def test_test_is_also_scored_among_as_many_classes_as_validation(shop):
     settings, cache = shop
     learner = learner_of(settings, cache, **{"evaluation.matched_classes": True})
     figures = learner.test(learner.validate()).figures
@@ -206,7 +206,7 @@ def test_pixels_are_compared_by_their_centred_cosine(cache_dir, tmp_path):
     assert found[_PIXELS]["val/recall_at_1"] > 90
 
 
-def test_the_untrained_network_is_the_one_that_training_begins_with(cache_dir, tmp_path):
+def test_the_untrained_floor_uses_the_initial_network(cache_dir, tmp_path):
     still = config(**{"optim.lr": 1e-12, "optim.weight_decay": 0.0, "model.freeze_bn": True, "seed": 3})
     rows = []
     train(still, FolderContext(tmp_path, torch.device("cpu"), sink=rows.append), cache_dir=cache_dir)

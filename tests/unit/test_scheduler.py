@@ -1,4 +1,4 @@
-"""Which trial Tune begins next and where, which processes are watched, and which losses count against its retries."""
+"""The next trial of Tune and its node, monitored processes, and losses that count as retries."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ def controller_of(*trials, created=None):
     )
 
 
-def test_trials_that_have_ended_are_let_go_everywhere():
+def test_ended_trials_are_released():
     ended, failed, runs = Trial("TERMINATED"), Trial("ERROR"), Trial("RUNNING", "p")
     controller = controller_of(ended, failed, runs)
     assert TuneScheduler(lambda *_: None).choose_trial_to_run(controller) is None
@@ -61,7 +61,7 @@ def test_trials_that_have_ended_are_let_go_everywhere():
     assert not controller._failed_trials
 
 
-def test_a_process_that_is_asked_to_take_a_trial_is_known_before_it_answers():
+def test_a_process_that_was_sent_a_trial_is_tracked_before_its_reply():
     handed, born, waits = Trial("PENDING", "old"), Trial("PENDING"), Trial("PENDING")
     told = []
     controller = controller_of(handed, born, waits, created={handed: "old", born: "new"})
@@ -70,7 +70,7 @@ def test_a_process_that_is_asked_to_take_a_trial_is_known_before_it_answers():
     assert set(told) == {(handed, "old", False), (born, "new", True)}
 
 
-def test_a_sweep_without_room_says_so_after_half_a_minute_and_once():
+def test_a_sweep_without_resources_reports_it_once_after_30_seconds():
     waits, said, now = Trial("PENDING"), [], [0.0]
     order = TuneScheduler(lambda *_: None, said.append, clock=lambda: now[0])
     without_room, with_room = controller_of(waits), controller_of(waits, created={waits: "p"})
@@ -84,16 +84,16 @@ def test_a_sweep_without_room_says_so_after_half_a_minute_and_once():
 
 
 @pytest.mark.parametrize(("message", "begun"), [({"ended": {}}, {"process"}), ({"ended": {}, "spent": True}, set())])
-def test_a_process_that_can_train_no_more_is_not_handed_on(message, begun):
-    """Tune hands on what has begun."""
+def test_a_broken_process_is_not_reused(message, begun):
+    """Tune reuses running processes."""
     trial = Trial("RUNNING", "p")
     books = SimpleNamespace(_trial_to_actor={trial: "process"}, _started_actors={"process"})
     assert TuneScheduler(lambda *_: None).on_trial_result(books, trial, as_text(message)) == "STOP"
     assert books._started_actors == begun
 
 
-def test_a_snapshot_of_tune_s_that_fails_is_nobody_s_concern():
-    """The disk of Ray's temporary files is full: nothing of ours lies there."""
+def test_a_failed_snapshot_of_tune_is_ignored():
+    """The disk of Ray's temporary files is full, but none of our files are there."""
     silence_tune()
     assert not logging.getLogger("ray.tune.tune").isEnabledFor(logging.ERROR)
 
@@ -107,7 +107,7 @@ def error_of(words):
 
 
 @pytest.mark.parametrize(("losses", "counted"), [([KILLED, KILLED], 2), ([TAKEN] * 5, 0), ([TAKEN, KILLED, TAKEN], 1)])
-def test_a_node_that_is_taken_away_with_notice_is_not_counted(tmp_path, losses, counted):
+def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, losses, counted):
     state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
     key = state.plan.trials()[0].key
     error = tmp_path / "error.pkl"
@@ -121,7 +121,7 @@ def test_a_node_that_is_taken_away_with_notice_is_not_counted(tmp_path, losses, 
         recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
         for loss in losses:
             error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
-            trial.run_metadata.num_failures += 1  # by Tune, before it tells
+            trial.run_metadata.num_failures += 1  # by Tune, before its callback
             recorder.on_trial_recover(0, [], trial)
             assert trial.run_metadata.num_failures == recorder.losses[key]
     assert recorder.losses[key] == counted
@@ -130,12 +130,12 @@ def test_a_node_that_is_taken_away_with_notice_is_not_counted(tmp_path, losses, 
 
 
 class Process:
-    """Of a trial."""
+    """The process of a trial."""
 
 
 @pytest.mark.parametrize(("host", "said"), [("10.0.0.7", " on 10.0.0.7: gone"), ("10.0.0.1", ": gone"), ("", ": gone")])
-def test_what_a_trial_meets_on_another_node_is_said_with_that_node(tmp_path, monkeypatch, host, said):
-    """Of twenty that share a folder one may not have it."""
+def test_errors_on_another_node_name_that_node(tmp_path, monkeypatch, host, said):
+    """One of twenty nodes with a shared folder may not have it mounted."""
     state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
     trial = SimpleNamespace(config={"key": state.plan.trials()[0].key, "label": "margin=0.1", "seed": 0})
     process = Process()
@@ -154,8 +154,8 @@ def test_what_a_trial_meets_on_another_node_is_said_with_that_node(tmp_path, mon
 
 
 @dataclass(eq=False)
-class Room:
-    """A placement group as far as its manager sees it."""
+class FakePlacementGroup:
+    """A placement group as its manager sees it."""
 
     state: str | None = "CREATED"
 
@@ -164,13 +164,13 @@ class Room:
 
 
 @dataclass(eq=False)
-class Wish:
-    """A request for room."""
+class ResourceRequest:
+    """A resource request."""
 
     made: list = field(default_factory=list)
 
     def to_placement_group(self):
-        self.made.append(Room())
+        self.made.append(FakePlacementGroup())
         return self.made[-1]
 
 
@@ -191,8 +191,8 @@ def acquired(manager, wish):
     return manager.acquire_resources(wish)
 
 
-def test_what_a_lost_process_leaves_is_there_at_once_for_the_next(given_back):
-    manager, wish = PlacementManager(), Wish()
+def test_resources_of_a_lost_process_are_reused_at_once(given_back):
+    manager, wish = PlacementManager(), ResourceRequest()
     first = acquired(manager, wish)
     manager.free_resources(first)
     manager.request_resources(wish)
@@ -201,8 +201,8 @@ def test_what_a_lost_process_leaves_is_there_at_once_for_the_next(given_back):
     assert (len(wish.made), given_back) == (1, [])
 
 
-def test_what_nobody_asks_for_before_the_next_wait_is_given_back(given_back):
-    manager, wish = PlacementManager(), Wish()
+def test_unclaimed_placement_groups_are_removed_before_the_next_wait(given_back):
+    manager, wish = PlacementManager(), ResourceRequest()
     kept, left = acquired(manager, wish), acquired(manager, wish)
     manager.free_resources(left)
     manager.get_resource_futures()
@@ -211,8 +211,8 @@ def test_what_nobody_asks_for_before_the_next_wait_is_given_back(given_back):
 
 
 @pytest.mark.parametrize("state", ["RESCHEDULING", "REMOVED", None])
-def test_the_place_of_a_lost_node_is_given_back_and_another_asked_for(given_back, state):
-    manager, wish = PlacementManager(), Wish()
+def test_the_placement_group_of_a_lost_node_is_replaced(given_back, state):
+    manager, wish = PlacementManager(), ResourceRequest()
     lost = acquired(manager, wish)
     manager.free_resources(lost)
     lost.placement_group.state = state
@@ -221,9 +221,9 @@ def test_the_place_of_a_lost_node_is_given_back_and_another_asked_for(given_back
     assert (len(wish.made), given_back) == (2, [lost.placement_group])
 
 
-def test_the_place_of_a_process_that_hangs_is_given_back_at_once(given_back):
-    """Ray ends such a process with its place, and not before."""
-    manager, wish = PlacementManager(may_reuse=lambda: False), Wish()
+def test_the_placement_group_of_a_hanging_process_is_removed_at_once(given_back):
+    """Ray ends such a process only with its placement group."""
+    manager, wish = PlacementManager(may_reuse=lambda: False), ResourceRequest()
     for _ in range(2):
         left = acquired(manager, wish)
         manager.free_resources(left)
@@ -231,8 +231,8 @@ def test_the_place_of_a_process_that_hangs_is_given_back_at_once(given_back):
         manager.clear()
 
 
-def test_who_asks_for_something_else_gets_new_room(given_back):
-    manager, wish, other = PlacementManager(), Wish(), Wish()
+def test_other_resources_get_a_new_placement_group(given_back):
+    manager, wish, other = PlacementManager(), ResourceRequest(), ResourceRequest()
     left = acquired(manager, wish)
     manager.free_resources(left)
     manager.request_resources(other)
@@ -240,8 +240,8 @@ def test_who_asks_for_something_else_gets_new_room(given_back):
     assert (len(other.made), given_back) == (1, [left.placement_group])
 
 
-def test_a_request_that_got_what_was_left_can_be_cancelled_and_clear_gives_back_the_rest(given_back):
-    manager, wish = PlacementManager(), Wish()
+def test_requests_can_be_cancelled_and_clear_removes_the_rest(given_back):
+    manager, wish = PlacementManager(), ResourceRequest()
     first = acquired(manager, wish)
     manager.free_resources(first)
     manager.request_resources(wish)

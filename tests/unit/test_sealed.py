@@ -1,4 +1,4 @@
-"""Test metrics are in the sealed file of their trial, and nowhere else, until the sweep is opened, once and on record."""
+"""Test metrics are only in the sealed file of their trial until the sweep is opened, once and on record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _database(tmp_path, new_database):
 
 @pytest.fixture(params=["sealed files", "an older version's ledger"])
 def sweep(request, tmp_path):
-    """A finished sweep of either kind."""
+    """A finished sweep, trained or simulated."""
     return write_sweep(tmp_path / "sweeps/toy", **SMALL, baseline=60.0, older=request.param != "sealed files")
 
 
@@ -46,7 +46,7 @@ def session_of(results, uri=None):
 
 
 def planted(results):
-    """Every test value of the sweep, by the trial that has it, in all the digits by which it can be recognised."""
+    """Return every test value of the sweep by trial, with all its digits."""
     state = read_state(results.folder)
     values = {key: sealed_metrics(results.folder, trial) for key, trial in state.trial_states.items()}
     assert all(TEST in figures for figures in values.values())
@@ -54,7 +54,7 @@ def planted(results):
 
 
 def stored(results):
-    """What MLflow has of the sweep."""
+    """Return MLflow's content for the sweep."""
     return StoredRuns(session_of(results).tracking_uri)
 
 
@@ -66,7 +66,7 @@ def track(results):
 
 
 def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
-    """What a trial hands to the driver, and what lies in its folder."""
+    """Checks the trial's messages to the driver and the files in its folder."""
     import torch
 
     from trainables.context import FolderContext
@@ -140,7 +140,7 @@ def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep
 
 
 @pytest.mark.slow
-def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
+def test_an_unreachable_mlflow_gets_test_metrics_later(sweep, tmp_path):
     track(sweep)
     away = operations.open_test("toy", session_of(sweep, "http://127.0.0.1:9"))
     assert away.results.opened
@@ -217,7 +217,7 @@ def test_the_selected_cell_is_the_best_of_those_that_did_not_diverge(tmp_path):
     assert operations.open_test("toy", session_of(results)).results.opening.cell == "rho=0.1"
 
 
-def test_write_report_opens_where_it_is_told_to(sweep, tmp_path):
+def test_write_report_opens_on_request(sweep, tmp_path):
     loaded = tune_dml.load_sweep("toy", storage=sweep.folder.parent)
     files = tune_dml.write_report(loaded, Path("report"), unseal_test=True)
     assert json.loads(files.verdicts.read_text())["opened_test"]["chosen"] == "rho=0.01"

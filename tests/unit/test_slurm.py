@@ -1,4 +1,4 @@
-"""The kernel of the SLURM room: profile, ports, signals, jobs by name; fakes stand in for its programs."""
+"""SLURM without a cluster: profile, ports, signals, jobs by name; fakes replace its programs."""
 
 import json
 import os
@@ -29,11 +29,11 @@ def submission(folder, *words):
     ("time", "seconds"),
     [("5", 300), ("2:30", 150), ("01:00:00", 3600), ("1-00", 86_400), ("1-01:30", 91_800), ("2-00:00:10", 172_810)],
 )
-def test_time_is_read_as_slurm_reads_it(time, seconds):
+def test_time_limits_are_read_as_slurm_reads_them(time, seconds):
     assert _seconds_of(time) == seconds
 
 
-def test_the_template_is_a_profile_and_each_of_its_examples_is_known(tmp_path):
+def test_the_template_is_a_valid_profile(tmp_path):
     file = tmp_path / "slurm.toml"
     file.write_text(TEMPLATE)
     assert read_profile(file) == Profile()
@@ -43,7 +43,7 @@ def test_the_template_is_a_profile_and_each_of_its_examples_is_known(tmp_path):
     assert len(lines) == len(vars(Profile()))
 
 
-def test_a_wrong_profile_is_said_at_once(tmp_path):
+def test_all_problems_of_a_profile_are_reported_together(tmp_path):
     file = tmp_path / "slurm.toml"
     file.write_text('partion = "gpu"\nnodes = "two"\nprologue = "module load x"\n')
     with pytest.raises(ConfigError) as caught:
@@ -55,7 +55,7 @@ def test_a_wrong_profile_is_said_at_once(tmp_path):
 @pytest.mark.parametrize(
     "text", ["nodes = " + "9" * 5000, "nodes = " + "[" * 5000, "nodes = 1\nnodes = 2"], ids=range(3)
 )
-def test_a_profile_that_is_no_toml_is_refused_in_a_line(tmp_path, text):
+def test_a_profile_that_is_not_toml_is_refused_in_one_line(tmp_path, text):
     (tmp_path / "slurm.toml").write_text(text)
     with pytest.raises(ConfigError, match="must be TOML"):
         read_profile(tmp_path / "slurm.toml")
@@ -79,7 +79,7 @@ def test_a_profile_may_begin_with_a_byte_order_mark(tmp_path):
         ({"temp": "/a-very-long-place-on-the-local-disk-of-this-node"}, "creates its sockets"),
     ],
 )
-def test_what_slurm_or_ray_would_refuse_is_refused_here(given, said):
+def test_settings_that_slurm_or_ray_rejects_are_refused(given, said):
     assert said in "\n".join(map(str, Profile().with_flags(given).problems("slurm")))
 
 
@@ -125,7 +125,7 @@ def test_a_second_submission_returns_the_job_that_waits(fake):
     assert jobs.find_submission("eta1").scripts_folder == fake / "eta1" / "slurm"
 
 
-def test_the_status_of_a_sweep_that_has_not_begun_is_slurms(fake, command_line):
+def test_the_status_of_a_pending_sweep_comes_from_slurm(fake, command_line):
     jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (fake / "queue").write_text("101|PENDING|Priority\n")
     code, out, _ = command_line("status", "eta1", "--storage", fake)
@@ -139,7 +139,7 @@ def test_the_status_of_a_sweep_that_has_not_begun_is_slurms(fake, command_line):
     assert "no job waits or runs, and no trial has begun. See: tune-dml logs slurm eta1" in out
 
 
-def test_cancel_tells_a_running_job_and_removes_a_waiting_one(fake):
+def test_cancel_signals_running_jobs_and_removes_waiting_ones(fake):
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (fake / "queue").write_text("101|RUNNING|None\n")
     jobs.cancel(sent)
@@ -161,7 +161,7 @@ def test_tasks_of_an_array_are_one_line(fake):
     assert [job.text() for job in jobs.jobs_of(sent)] == ["array 101: 40 tasks running"]
 
 
-def test_logs_are_those_of_jobs_and_of_an_arrays_tasks(fake):
+def test_logs_include_jobs_and_array_tasks(fake):
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (fake / "queue").write_text("101|COMPLETED|None\n")
     for number in ("101_2", "101_10", "101", "99"):
@@ -173,8 +173,8 @@ def test_logs_are_those_of_jobs_and_of_an_arrays_tasks(fake):
     assert list(jobs.follow(sent, to_end=False)) == ["102\n"]
 
 
-def test_logs_that_are_followed_are_not_those_of_earlier_jobs(fake, monkeypatch):
-    """After `cancel` and `resume`, the log of the first job came after that of the second."""
+def test_followed_logs_exclude_earlier_jobs(fake, monkeypatch):
+    """After `cancel` and `resume`, the log of the first job followed that of the second."""
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (sent.scripts_folder / "jobs").write_text("101\n102\n")
     for number in ("101", "102_0", "102_1"):
@@ -186,7 +186,7 @@ def test_logs_that_are_followed_are_not_those_of_earlier_jobs(fake, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["nothing", ".", "../slurm"])
-def test_an_unknown_name_says_how_to_submit(fake, name):
+def test_an_unknown_name_gets_the_submit_command(fake, name):
     jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     with pytest.raises(ConfigError, match="submit slurm -- sweep"):
         jobs.find_submission(name)
@@ -201,7 +201,7 @@ def test_a_damaged_submission_is_named(fake, text):
     assert jobs.open_jobs(fake / "eta1") == []
 
 
-def test_jobs_are_asked_for_by_name_too_because_numbers_come_again(fake):
+def test_jobs_are_found_by_number_and_name(fake):
     sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (fake / "bin" / "squeue").write_text(
         '#!/bin/bash\n[[ "$*" = *--name=tune-dml-eta1* ]] || echo "101|RUNNING|None"\n'
@@ -252,8 +252,8 @@ def test_an_allocation_is_read_from_slurms_variables():
     assert _Allocation.read(given).folder("/tmp") == Path("/tmp/t12.1")  # noqa: S108
 
 
-def test_only_descendants_end(tmp_path):
-    """A child that left the session and whose parent died is still ours; a stranger is not touched."""
+def test_only_descendant_processes_are_ended(tmp_path):
+    """A child in a new session whose parent died is still ours; other processes are not touched."""
     program = """
 import subprocess, sys, time
 from tune_dml.running.slurm.processes import adopt_orphans, end_descendants

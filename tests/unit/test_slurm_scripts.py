@@ -1,4 +1,4 @@
-"""The batch scripts of a sweep, run by bash with programs in place of SLURM's; `python` this file writes `deploy/slurm/`."""
+"""The batch scripts of a sweep, run by bash with fake programs of SLURM; `python` this file writes `deploy/slurm/`."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ from tune_dml.running.slurm.script import ROUND_FOLLOWS, array_script, collect_s
 
 
 @pytest.mark.parametrize("write", [sweep_script, collect_script, array_script])
-def test_scripts_are_valid_bash_with_what_the_profile_says(write, tmp_path):
+def test_scripts_are_valid_bash_with_the_settings_of_the_profile(write, tmp_path):
     profile = Profile(
         partition="gpu", gres="gpu:4", time="04:00:00", sbatch=("--constraint=a100",), prologue=("module load python",),
         container="apptainer exec --nv /shared/it.sif",
@@ -29,7 +29,7 @@ def test_scripts_are_valid_bash_with_what_the_profile_says(write, tmp_path):
     assert ("--signal=B:USR1@300" in text) == (write is not collect_script)
 
 
-def test_a_log_lies_in_any_folder_and_other_options_stay_readable():
+def test_scripts_quote_any_folder_of_logs():
     """sbatch reads quotes in its lines, and %% as one percent sign."""
     text = sweep_script(Profile(gres="gpu:4"), "eta1", Path("/shared/it's 50% #1/eta1"))
     lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
@@ -45,8 +45,8 @@ def test_a_log_lies_in_any_folder_and_other_options_stay_readable():
         (False, "0", "--dependency=afterany:7"),
     ],
 )
-def test_when_the_time_is_up_the_step_is_told_and_the_job_goes_on(fake, requeue, refused, called):
-    """The script with a step that takes USR1 as the session does: it ends in order, with 130."""
+def test_at_the_time_limit_the_step_is_signalled_and_a_job_follows(fake, requeue, refused, called):
+    """The script with a step that handles USR1 like a session: it ends cleanly, with 130."""
     step = fake / "bin" / "srun"
     step.write_text("#!/bin/bash\ntrap 'exit 130' USR1\n: > \"$FAKE/ready\"\nwhile :; do sleep 0.05; done\n")
     step.chmod(0o755)
@@ -85,7 +85,7 @@ def test_after_a_hundred_jobs_in_a_row_a_sweep_waits(fake, before, goes_on):
 @pytest.mark.parametrize(
     ("code", "taken", "goes_on"), [(130, "2026-11-25T10:00:00", True), (130, "None", False), (0, "2026-11-25", False)]
 )
-def test_a_preempted_job_goes_on_if_its_step_ends_within_the_grace_time(fake, code, taken, goes_on):
+def test_a_preempted_job_continues_if_its_step_ends_within_the_grace_time(fake, code, taken, goes_on):
     step = fake / "bin" / "srun"
     step.write_text(f"#!/bin/bash\nexit {code}\n")
     step.chmod(0o755)
@@ -96,7 +96,7 @@ def test_a_preempted_job_goes_on_if_its_step_ends_within_the_grace_time(fake, co
 
 
 @pytest.mark.parametrize("code", [0, 3, 1])
-def test_a_sweep_that_ended_is_not_queued_again(fake, code):
+def test_an_ended_sweep_is_not_queued_again(fake, code):
     step = fake / "bin" / "srun"
     step.write_text(f"#!/bin/bash\nexit {code}\n")
     step.chmod(0o755)
@@ -122,8 +122,8 @@ def test_a_round_whose_number_cannot_be_written_is_removed(full_disk):
     assert (full_disk / "calls").read_text().endswith(f"--parsable --dependency=afterany:102 {place}/job.sh\n")
 
 
-def test_the_printed_scripts_of_deploy_are_what_is_submitted():
-    """`deploy/slurm/` shows them; a change of the script changes them too: python tests/unit/test_slurm_scripts.py."""
+def test_scripts_in_deploy_equal_the_submitted_ones():
+    """After a change of the script: python tests/unit/test_slurm_scripts.py."""
     for name, text in shown().items():
         assert (DEPLOY / name).read_text() == text
 

@@ -1,4 +1,4 @@
-"""Search spaces and protocols as declared: every one resolves into cells, without data, and says where its values come from."""
+"""Search spaces and protocols as declared: each resolves into cells without data, and cites its sources."""
 
 import importlib
 import math
@@ -50,7 +50,7 @@ def test_every_space_runs_on_the_embedded_data_and_names_one_protocol_a_data_set
 
 
 @for_each("name", spaces())
-def test_every_printed_number_of_a_space_is_known_and_lies_where_it_looks(name):
+def test_published_numbers_of_every_space_are_found(name):
     space = spaces()[name]
     arms = {arm.name: arm for arm in space.every_arm}
     for published in space.published:
@@ -83,7 +83,7 @@ def test_every_protocol_resolves_alone_and_every_setting_is_used(name):
         assert origins[path].startswith(f"protocol {name}"), path
 
 
-def test_a_papers_protocol_says_where_each_value_comes_from():
+def test_a_protocol_of_a_paper_cites_the_source_of_each_value():
     papers = [protocol for protocol in protocols().values() if protocol.origin == "paper"]
     assert {name.partition("/")[0] for name in protocols()} >= {"sec", "dro", "mpa", "proxy_anchor", "soft_triple"}
     for protocol in papers:
@@ -159,7 +159,7 @@ def test_a_tied_setting_follows_its_knob_through_grid_proposals_and_files(tmp_pa
         plan_of("dro_imbalance", "glyphs", settings={"loss.k": 3})
 
 
-def test_ties_that_cannot_hold_are_refused():
+def test_contradictory_ties_are_refused():
     def space(**changes):
         base = {
             "name": "s",
@@ -177,7 +177,7 @@ def test_ties_that_cannot_hold_are_refused():
     assert "fixed" in space(ties=(Tie("optim.lr", "optim.lr", 0.5),)).problems()[0].rule
 
 
-def test_of_several_sources_the_later_one_wins():
+def test_a_later_source_overrides_an_earlier_one():
     protocol = Protocol.from_paper(
         "x/y",
         "glyphs",

@@ -1,4 +1,4 @@
-"""What keeps a Ray of this machine from starting, and what a signal means to a session."""
+"""Obstacles to starting a local Ray, and the effect of signals on a session."""
 
 import os
 import resource
@@ -49,7 +49,7 @@ def test_threads_of_a_user_and_of_each_control_group_above_are_counted(tmp_path,
     assert threads_left(proc, groups) == [("ulimit -u", 60), (f"{outer}/pids.max", 60)]
 
 
-def test_root_and_who_has_no_limit_are_asked_nothing(tmp_path, limits, monkeypatch):
+def test_root_and_unlimited_users_are_not_checked(tmp_path, limits, monkeypatch):
     assert threads_left(tmp_path, tmp_path) == []
     limits[resource.RLIMIT_NPROC] = 64
     monkeypatch.setattr(start_checks.os, "getuid", lambda: 0)
@@ -74,7 +74,7 @@ def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places,
         (0, "error::", ["PYTHONWARNINGS"]),
     ],
 )
-def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch, limits, optimize, warnings, refused):
+def test_flags_of_python_that_prevent_ray_are_refused(monkeypatch, limits, optimize, warnings, refused):
     monkeypatch.setattr(start_checks, "_free_threads", list)
     monkeypatch.setattr(
         start_checks, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize)
@@ -96,8 +96,8 @@ def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch
         ("/a b", ""),
     ],
 )
-def test_a_folder_in_which_rays_sockets_cannot_lie_is_refused(monkeypatch, limits, folder, said):
-    """Batch systems name one for each job; the kernel takes 107 bytes for a socket's name."""
+def test_a_folder_too_long_for_the_sockets_of_ray_is_refused(monkeypatch, limits, folder, said):
+    """Batch systems create one per job; the kernel limits a socket's name to 107 bytes."""
     monkeypatch.setattr(start_checks, "_free_threads", list)
     monkeypatch.setattr(start_checks.os, "getpid", lambda: 4194304)
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
@@ -109,7 +109,7 @@ def test_a_folder_in_which_rays_sockets_cannot_lie_is_refused(monkeypatch, limit
     assert start_checks.start_problems(2) == []
 
 
-def test_they_are_a_matter_of_a_ray_that_is_to_be_started(monkeypatch):
+def test_start_checks_apply_only_to_a_local_ray(monkeypatch):
     monkeypatch.setattr(start_checks, "_free_threads", lambda: [("ulimit -u", 1, "Raise it.")])
     monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # other tests may have left one running
     assert [problem.place for problem in cluster.resource_problems(Resources())] == ["ulimit -u"]
@@ -118,7 +118,7 @@ def test_they_are_a_matter_of_a_ray_that_is_to_be_started(monkeypatch):
     assert cluster.resource_problems(Resources()) == []
 
 
-def test_a_ray_that_did_not_start_names_the_limits_that_were_set(limits):
+def test_a_failed_ray_start_names_resource_limits(limits):
     assert "no low limits (`ulimit -a`)." in start_checks.start_failure(RuntimeError("timed out")).remedy
     limits.update({resource.RLIMIT_FSIZE: 20 << 20, resource.RLIMIT_NOFILE: 64, resource.RLIMIT_NPROC: 50_000})
     assert (
@@ -127,8 +127,8 @@ def test_a_ray_that_did_not_start_names_the_limits_that_were_set(limits):
     )
 
 
-class Torn:
-    """An object during whose end Ctrl-C comes."""
+class InterruptedDeletion:
+    """An object during whose deletion Ctrl-C arrives."""
 
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
@@ -148,13 +148,13 @@ def ctrl_c():
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_a_ctrl_c_that_comes_while_an_object_is_torn_down_is_neither_lost_nor_a_traceback(monkeypatch):
+def test_ctrl_c_during_object_deletion_is_handled(monkeypatch):
     said = []
     monkeypatch.setattr(sys, "unraisablehook", lambda dropped: said.append(dropped.exc_type))
     before = sys.unraisablehook
 
     def tear_down():
-        Torn()
+        InterruptedDeletion()
         threading.Event().wait(30)
 
     since = time.monotonic()
@@ -170,7 +170,7 @@ def test_a_ctrl_c_that_comes_while_an_object_is_torn_down_is_neither_lost_nor_a_
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_ctrl_c_after_a_session_reaches_the_caller():
-    """Tune replaces the handlers and keeps them until a Ctrl-C, one of each sweep of a process."""
+    """Tune replaces the signal handlers in each sweep of a process, and keeps them until a Ctrl-C."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
     before = [signal.getsignal(number) for number in numbers]
     with sigterm_as_interrupt():

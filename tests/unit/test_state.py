@@ -1,4 +1,4 @@
-"""The fold of the ledger: the same whether it is read at once or piece by piece, and what each event changes."""
+"""The fold of the ledger: equal at once and incrementally; and the effect of each event."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ def everything(state: SweepState) -> list[object]:
     ]
 
 
-def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
+def test_state_folded_incrementally_equals_state_folded_at_once(tmp_path, plan):
     folder = tmp_path / "toy"
     grown = SweepState(folder, plan)
     first, second, *_ = [trial.key for trial in plan.trials()]
@@ -61,8 +61,8 @@ def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
     assert len(grown.trials) == 6
 
 
-def test_what_ended_a_session_is_no_note_of_the_one_that_goes_on(tmp_path, plan):
-    """A sweep that was finished said of itself that it had stopped after its hours, resumable, in every table and report."""
+def test_notes_of_an_ended_session_are_not_repeated(tmp_path, plan):
+    """A finished sweep stated in every table and report that it had stopped after its hours."""
     state, seen = SweepState(tmp_path / "toy", plan), []
     spent = ("note", {"text": "stopped after 2 of 2 hours, resumable", "of_session": True})
     with Ledger(state.folder) as ledger:
@@ -74,7 +74,7 @@ def test_what_ended_a_session_is_no_note_of_the_one_that_goes_on(tmp_path, plan)
     assert seen == [0, 1, 2, 1, 2]
 
 
-def test_what_a_sweep_waits_for_is_forgotten_when_it_goes_on_and_with_its_session(tmp_path, plan):
+def test_the_reason_of_waiting_ends_with_the_wait_or_the_session(tmp_path, plan):
     state, seen = SweepState(tmp_path / "toy", plan), []
     with Ledger(tmp_path / "toy") as ledger:
         waits = ("waits", {"text": "room: the nodes are full"})
@@ -91,8 +91,8 @@ def write_events(folder, events):
         file.writelines(json.dumps(dict(zip(names, event, strict=True))) + "\n" for event in events)
 
 
-def test_what_a_lost_driver_s_trial_held_counts_to_the_last_that_was_heard_of_it(tmp_path, plan):
-    """90 s to its last row, without the 10 s before its retry, and 50 s of the next driver's; a night lies between."""
+def test_time_of_a_lost_trial_counts_until_its_last_row(tmp_path, plan):
+    """90 s to its last row, without the 10 s before its retry, and 50 s of the next driver a night later."""
     plan.save(tmp_path / "plan.json")
     key = plan.trials()[0].key
     before = [(1000.0, "session", "", {}), (1000.0, "started", key, {"host": "a"}), (1010.0, "retry", key, {})]
@@ -108,7 +108,7 @@ def test_what_a_lost_driver_s_trial_held_counts_to_the_last_that_was_heard_of_it
     assert read_state(tmp_path).trial(key).worker_seconds == 140.0
 
 
-def test_a_trial_that_is_to_be_retried_is_missing_but_keeps_its_count(tmp_path, plan):
+def test_a_trial_to_retry_is_missing_but_keeps_its_attempts(tmp_path, plan):
     key = plan.trials()[0].key
     state = SweepState(tmp_path, plan)
     with Ledger(tmp_path) as ledger:
@@ -180,15 +180,15 @@ def test_an_unknown_sweep_is_refused(tmp_path, name):
         load_state(tmp_path, name)
 
 
-def test_a_folder_that_was_moved_by_hand_is_the_sweep_s_name(tmp_path, plan):
-    """Else every command that is advised would name a sweep that is not there."""
+def test_a_moved_folder_sets_the_name_of_the_sweep(tmp_path, plan):
+    """Otherwise every suggested command would name a missing sweep."""
     plan.save(tmp_path / "before" / "plan.json")
     (tmp_path / "before").rename(tmp_path / "after")
     assert load_state(tmp_path, "after").plan.name == "after"
     assert read_state(tmp_path / "after").stored_plan.identity() == plan.identity()
 
 
-def test_a_sweep_that_has_lost_its_plan_is_not_forgotten(tmp_path, plan):
+def test_a_sweep_without_its_plan_is_reported(tmp_path, plan):
     with Ledger(tmp_path / "toy") as ledger:
         ledger.write(event_of("session", resources={}))
     assert sweep_names(tmp_path) == ["toy"]
@@ -197,8 +197,8 @@ def test_a_sweep_that_has_lost_its_plan_is_not_forgotten(tmp_path, plan):
     assert "Put a copy in its place" in str(refusal.value)
 
 
-def test_what_was_interrupted_before_its_first_word_is_no_sweep(tmp_path):
-    """Ctrl-C while it starts: every verb, `list` and `rm` too, asked for a copy of a plan that there had never been."""
+def test_a_folder_without_events_is_no_sweep(tmp_path):
+    """After Ctrl-C at the start, every verb, even `list` and `rm`, asked for a copy of a plan that never existed."""
     with Ledger(tmp_path / "toy"):
         pass
     assert not sweep_names(tmp_path)
@@ -207,7 +207,7 @@ def test_what_was_interrupted_before_its_first_word_is_no_sweep(tmp_path):
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_ledger_that_is_lost_is_said(tmp_path, plan, is_there):
+def test_a_lost_ledger_is_reported(tmp_path, plan, is_there):
     plan.save(tmp_path / "plan.json")
     assert not read_state(tmp_path).notes  # before anything has run
     with Ledger(tmp_path) as ledger:
@@ -223,8 +223,8 @@ def test_a_ledger_that_is_lost_is_said(tmp_path, plan, is_there):
     assert "1 trial(s)" in said
 
 
-def test_an_event_that_lost_a_word_is_skipped_and_said(tmp_path, plan):
-    """A flipped bit leaves a line that is JSON still."""
+def test_an_incomplete_event_is_skipped_and_reported(tmp_path, plan):
+    """A flipped bit can leave valid JSON."""
     plan.save(tmp_path / "plan.json")
     first, second, *_ = [trial.key for trial in plan.trials()]
     with Ledger(tmp_path) as ledger:
@@ -238,7 +238,7 @@ def test_an_event_that_lost_a_word_is_skipped_and_said(tmp_path, plan):
     assert any("are skipped" in text and "status" in text for text in state.notes)
 
 
-def test_a_ledger_that_is_cut_while_it_is_written_is_read_on_and_that_is_said(tmp_path, plan):
+def test_a_ledger_truncated_during_a_sweep_is_read_on_with_a_note(tmp_path, plan):
     plan.save(tmp_path / "plan.json")
     state = read_state(tmp_path)
     first, second, *_ = [trial.key for trial in plan.trials()]

@@ -1,4 +1,4 @@
-"""Cells that are behind stop, and budgets and hung trials end: decisions against naive oracles, by a clock of our own."""
+"""Early stopping, budgets and hanging trials: decisions against naive oracles, with a fake clock."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def plan_of(knob, method="grid", samples=0, stopping="asha", seeds=3):
 
 
 def value_at(trial, step):
-    """Noisy, growing, and now and then better late than early."""
+    """Return a noisy, growing value; some cells improve late."""
     noise = random.Random(f"{trial.key} {step}").gauss(0, 1)
     merit = -((math.log10(trial.cell.settings.get("optim.lr", 1)) + 2.5) ** 2) if "optim.lr" in trial.cell.knobs else 0
     return 10 * step / 90 + merit + noise + trial.seed
 
 
 class Sweep:
-    """Trains nothing: what its trials come to is `value_at`, until told that they break down."""
+    """A sweep without training: `value_at` gives the metrics of its trials until they are set to fail."""
 
     def __init__(self, plan, broken=None):
         self.plan, self.broken = plan, broken or {}
@@ -62,7 +62,7 @@ class Sweep:
         self.known[key], self.stopped[key] = end.at_rung, end.step
 
     def run(self, order, slots=4, end_after=None):
-        """Trials `slots` at a time, the next to report drawn by `order`; cut short after so many that began."""
+        """Run `slots` trials at a time, reporting in `order`; stop after a number of started trials."""
         proposals, running = self.proposals(), []
         while True:
             while len(running) < slots and (trial := proposals.next_trial()) is not None:
@@ -96,7 +96,7 @@ class Sweep:
 
 
 def oracle(plan, cells):
-    """Digest -> the step at which the cell stops (None: it finishes), from the rule alone: a grid all at once, one bracket."""
+    """Digest -> the step at which the cell stops (None if it finishes), by the rule on a grid with one bracket."""
     there, stops = list(cells), {}
     for step in (10, 30):
         means = {c.digest: np.mean([value_at(plan.trial(c, seed), step) for seed in plan.seeds]) for c in there}
@@ -139,7 +139,7 @@ def test_brackets_of_hyperband_take_nine_five_and_three_cells_of_seventeen():
 
 
 @pytest.mark.parametrize(("order", "slots"), [(0, 1), (1, 4), (2, 40)])
-def test_a_grid_stops_what_the_rule_stops_whatever_the_order(order, slots):
+def test_a_grid_stops_the_same_cells_in_any_order(order, slots):
     plan = plan_of(MARGINS)
     sweep = Sweep(plan)
     sweep.run(random.Random(order), slots)
@@ -154,7 +154,7 @@ def test_a_grid_stops_what_the_rule_stops_whatever_the_order(order, slots):
 
 @pytest.mark.parametrize("stopping", ["asha", "hyperband"])
 @pytest.mark.parametrize("method", slow_after(3, ["grid", "tpe", "gp", "random", "qmc", "cmaes"]))
-def test_neither_order_nor_interruptions_change_what_stops_and_what_is_proposed(method, stopping):
+def test_neither_order_nor_interruptions_change_stops_and_proposals(method, stopping):
     plan = plan_of(MARGINS if method == "grid" else LR, method, 0 if method == "grid" else 14, stopping)
     whole = Sweep(plan)
     whole.run(random.Random(0))
@@ -171,7 +171,7 @@ def test_neither_order_nor_interruptions_change_what_stops_and_what_is_proposed(
         assert done.is_finished
 
 
-def test_a_proposed_cell_is_compared_with_those_before_it_alone():
+def test_a_proposed_cell_is_compared_only_with_earlier_cells():
     plan = plan_of(LR, "random", 12)
     sweep = Sweep(plan)
     sweep.run(random.Random(0))
@@ -183,7 +183,7 @@ def test_a_proposed_cell_is_compared_with_those_before_it_alone():
         assert (sweep.stopped.get(plan.trial(cell, 0).key) != 10) == goes_on
 
 
-def test_a_cell_that_diverged_is_behind_all_and_a_lost_seed_is_a_hole():
+def test_a_diverged_cell_ranks_last_and_a_lost_seed_is_a_gap():
     plan = plan_of(MARGINS)
     plain = Sweep(plan)
     plain.run(random.Random(0))
@@ -199,7 +199,7 @@ def test_a_cell_that_diverged_is_behind_all_and_a_lost_seed_is_a_hole():
     assert lost.proposals().is_finished
 
 
-def test_a_cell_that_diverges_after_a_rung_counts_there_as_what_it_was_whatever_is_known_first():
+def test_later_divergence_does_not_change_an_earlier_rung():
     plan = plan_of(LR, "random", 12)
     first = Sweep(plan)
     first.run(random.Random(0))
@@ -212,7 +212,7 @@ def test_a_cell_that_diverges_after_a_rung_counts_there_as_what_it_was_whatever_
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_where_all_diverge_all_end():
+def test_if_all_cells_diverge_all_end():
     plan = plan_of(MARGINS)
     broken = {(cell.label, seed): (5, math.inf) for cell in plan.cells if not cell.baseline for seed in plan.seeds}
     sweep = Sweep(plan, broken)
@@ -232,7 +232,7 @@ def test_a_stop_that_was_recorded_in_part_is_completed_and_nothing_runs_again():
     assert sum(sweep.begun.values()) == begun
 
 
-def test_a_search_is_told_what_a_stopped_cell_would_have_come_to_if_it_had_gained_like_the_others():
+def test_a_search_gets_the_extrapolated_value_of_a_stopped_cell():
     plan = plan_of(LR, "tpe", 10)
     sweep = Sweep(plan)
     proposals = sweep.run(random.Random(0))
@@ -260,7 +260,7 @@ class Clock:
         return self.now
 
     def find_stalled(self, watch, until):
-        """Whom rounds of a second each name meanwhile, and why."""
+        """Return the trials that checks once a second name as stalled, with the reasons."""
         named = {}
         while self.now < until:
             self.now += 1.0
@@ -273,7 +273,7 @@ def test_spending_counts_trials_that_ran_and_those_that_run():
     spending = BudgetStopper(share=2.0, limit=1.0, clock=clock)
     spending.begin("a")
     clock.now = 900.0
-    spending.begin("a")  # again, after a lost process: its time goes on
+    spending.begin("a")  # again, after a lost process: its time continues
     spending.begin("b")
     clock.now = 1200.0
     spending.end("a")
@@ -285,7 +285,7 @@ def test_spending_counts_trials_that_ran_and_those_that_run():
     assert not BudgetStopper(share=2.0).stop_all()
 
 
-def test_a_trial_that_says_nothing_for_too_long_is_stalled():
+def test_a_silent_trial_counts_as_stalled():
     clock = Clock()
     watch = StallDetector(limit=100.0, clock=clock)
     for key in ("speaks", "hangs", "starts"):
@@ -305,8 +305,8 @@ def test_a_trial_that_says_nothing_for_too_long_is_stalled():
 
 
 @pytest.mark.parametrize("limit", [None, 300.0])
-def test_a_start_has_a_limit_of_its_own_where_one_is_given(limit):
-    """A module that hangs while it is imported, before there is a step to count from."""
+def test_the_start_of_a_trial_has_a_separate_limit(limit):
+    """A module may hang on import, before the first step."""
     clock = Clock()
     watch = StallDetector(limit, start_limit=30.0, clock=clock)
     watch.begin("hangs")
@@ -320,14 +320,14 @@ def test_a_start_has_a_limit_of_its_own_where_one_is_given(limit):
     assert ("trains" in clock.find_stalled(watch, until=311.0)) == (limit is not None)
 
 
-def test_a_driver_that_stood_still_blames_no_trial_for_it():
+def test_a_suspended_driver_marks_no_trial_as_stalled():
     clock = Clock()
     watch = StallDetector(limit=10.0, clock=clock)
     watch.begin("speaks")
     watch.step("speaks")
     watch.step("hangs")
     assert not watch.find_stalled()
-    clock.now = 40.0  # stopped, or waiting for its storage; the trials went on
+    clock.now = 40.0  # suspended, or waiting for its storage; the trials continued
     assert not watch.find_stalled()
     while clock.now < 52.0:
         clock.now += 1.0
@@ -358,7 +358,7 @@ def test_a_process_that_does_not_take_the_next_trial_is_stalled():
     assert watch.find_stalled() == {}
 
 
-def test_it_does_not_look_at_every_event():
+def test_stalled_trials_are_checked_at_intervals():
     clock = Clock()
     watch = StallDetector(limit=80.0, clock=clock)
     watch.step("a")

@@ -1,4 +1,4 @@
-"""The studies against the papers: citations exist, arms are compared on equal terms, and what was wrong stays mended."""
+"""The studies against the papers: citations exist, and arms are compared on equal terms."""
 
 import importlib.util
 import re
@@ -30,7 +30,7 @@ NOT_IN_TRAINING = ("verification_acc", "rank1@", "Recall@10", "Precision@10", "M
 
 
 def cited(text):
-    """(part, kind, number) of every place that a text names; a part holds until the next one is named."""
+    """Return (part, kind, number) of every location that a text cites; a part holds until the next one."""
     part, found = "", []
     for piece in re.split(r"(supplement|rebuttal)", text):
         if piece in {"supplement", "rebuttal"}:
@@ -42,7 +42,7 @@ def cited(text):
 
 
 def unknown(paper, text):
-    """Places that the paper, or the part of it that is named, does not have."""
+    """Return cited locations that the paper, or its cited part, does not have."""
     index = paper.parts
     return [
         place for place in cited(text) if place[0] not in index or place[2] not in getattr(index[place[0]], place[1])
@@ -93,7 +93,7 @@ def test_wrong_citations_are_found():
         ("sec_mu_triplet", {("sections", "C.1"), ("figures", "1")}),
     ],
 )
-def test_the_place_is_the_one_where_it_is_printed(space, places):
+def test_citations_name_the_printed_location(space, places):
     assert {place[1:] for place in cited(spaces()[space].citation.location)} == places
 
 
@@ -132,7 +132,7 @@ def test_multi_similarity_alone_has_the_plain_head_and_the_lower_rates():
 
 
 def plain_multi_similarity(name, dataset):
-    """The protocols of a study's arms with the loss alone."""
+    """Return the protocols of a study's arms with this loss only."""
     plan = make_plan(study_of(Request(name, dataset, seeds=1)))
     settings = {arm.name: arm.protocol.name for arm in plan.arms if is_plain_multi_similarity(arm.base_settings)}
     return set(settings.values())
@@ -142,7 +142,7 @@ def is_plain_multi_similarity(settings):
     return (settings["loss.name"], settings["regularizer.name"]) == ("multi_similarity", "none")
 
 
-def test_multi_similarity_alone_never_trains_by_the_protocol_that_is_printed_for_it_with_sec():
+def test_multi_similarity_alone_never_trains_by_its_protocol_with_sec():
     with_sec = {protocol.name for protocol in SEC_MS}
     found = {
         (name, dataset): plain_multi_similarity(name, dataset)
@@ -157,7 +157,7 @@ def test_multi_similarity_alone_never_trains_by_the_protocol_that_is_printed_for
 
 @pytest.mark.parametrize("name", ["label_noise", "long_tail", "pictures_per_class"])
 @pytest.mark.parametrize("dataset", ["glyphs", "cub200", "cars196", "sop", "inshop"])
-def test_studies_on_one_protocol_have_one(name, dataset):
+def test_studies_on_one_protocol_share_it(name, dataset):
     plan = make_plan(study_of(Request(name, dataset, seeds=1)))
     assert len({arm.protocol.name for arm in plan.arms}) == 1
     shared = ("model.embedding_dim", "optim.lr", "optim.backbone_lr_multiplier", "batch.instances_per_class")
@@ -172,12 +172,12 @@ def test_later_losses_run_where_the_papers_do(dataset):
     assert {arm["batch.sampler"] for name, arm in arms.items() if not name.startswith("Proxy")} == {"m_per_class"}
 
 
-def test_the_chi_squared_ball_is_set_beside_what_its_question_names():
+def test_the_chi_squared_study_compares_the_methods_of_its_question():
     arms = settings_by_arm("dro_chi2")
     assert {arm["loss.name"] for arm in arms.values()} == {"margin_all", "dro_chi2", "dro_topk", "dro_kl"}
 
 
-def test_the_red_mean_in_the_note_of_sec_is_the_one_of_the_protocol():
+def test_the_mean_in_the_note_of_sec_is_that_of_the_protocol():
     for name, protocol in protocols().items():
         if "model.red_mean" in protocol.settings:
             assert protocol.settings["model.red_mean"] == 123, name
@@ -190,7 +190,7 @@ def test_arms_of_the_grouped_study_share_the_reduction():
     assert arms["MS"]["loss.beta"] == 50
 
 
-def test_pairs_without_loss_are_left_out_of_a_temperature_and_of_what_it_is_compared_with():
+def test_pairs_without_loss_are_excluded_with_and_without_temperature():
     arms = settings_by_arm("dro_gamma")
     assert arms[""]["loss.drop_zeros"] is True
     assert arms["mean of all pairs"]["loss.denominator"] == "nonzero"
@@ -226,7 +226,7 @@ def test_the_weight_of_sec_beside_rho_is_the_printed_one():
         assert settings_by_arm("sec_rho", dataset)[""]["regularizer.eta"] == eta
 
 
-def test_faces_can_have_a_plain_last_layer_and_are_told_why():
+def test_a_plain_last_layer_for_faces_is_explained():
     heads = {arm["model.head"] for arm in settings_by_arm("sec_face_head", "webface").values()}
     assert heads == {"fc", "fc_bn"}
     assert any("ruins SEC" in note for note in spaces()["sec_face"].notes)
@@ -242,18 +242,18 @@ def test_faces_and_contrastive_learning_print_every_column():
         assert methods == {"NT-Xent+L2-reg", "NT-Xent+SEC", "NT-Xent+SEC-EMA"}
 
 
-def test_recall_is_measured_where_the_papers_print_it():
+def test_recall_is_measured_at_the_k_of_the_papers():
     ks = {name: tuple(protocols()[name].settings["evaluation.ks"]) for name in protocols() if "/cub200" in name}
     assert {k for name, k in ks.items() if name.startswith(("sec/", "mpa/"))} == {(1, 2, 4, 8)}
     assert {k for name, k in ks.items() if name.startswith("dro/")} == {(1, 2, 4, 8, 16, 32)}
     assert tuple(protocols()["mpa/sop"].settings["evaluation.ks"]) == (1, 10, 100)
 
 
-def test_sgd_of_the_faces_is_said_to_be_ours():
+def test_sgd_for_faces_is_marked_as_our_choice():
     assert protocols()["sec/webface"].sources["optim.name"].startswith("open: ")
 
 
-def test_arms_that_differ_in_protocol_pair_term_or_reduction_say_why():
+def test_arms_that_differ_in_protocol_pair_term_or_reduction_give_a_reason():
     """`make_plan` refuses the others; every space plans."""
     silent = [name for name, space in spaces().items() if len(space.every_arm) > 1 and not space.differs]
     for name in silent:
@@ -276,8 +276,8 @@ def test_every_printed_metric_of_training_is_one_that_we_log():
     assert all(metric.startswith(NOT_IN_TRAINING) for metric in unknown_ones)
 
 
-def test_every_metric_that_is_printed_along_a_knob_is_a_curve_of_its_own():
-    """The report draws each: a table that prints one twice for a value would have none."""
+def test_every_metric_printed_along_a_knob_is_a_separate_curve():
+    """The report draws each; a table with two numbers for a value would have none."""
     curves = [
         (item, name) for space in spaces().values() for item in space.published for name in published_curve(item).others
     ]
@@ -355,11 +355,11 @@ def wrong(decision: Decision, settings) -> bool:
 
 
 @for_each("name", SHEET_OF)
-def test_ours_is_what_the_sheet_says_of_it(name):
+def test_fidelity_sheets_agree_with_our_protocols(name):
     assert [item for item in decisions_about(name) if wrong(item, RESOLVED[name])] == []
 
 
-def test_every_decision_says_enough_to_be_checked_by_a_reader():
+def test_every_decision_of_a_sheet_has_its_evidence():
     for sheet in SHEETS:
         for decision in sheet.decisions:
             assert decision.settings or decision.ours, decision
@@ -378,7 +378,7 @@ def test_every_protocol_of_a_paper_has_a_sheet_with_every_part():
         assert expected <= parts, (name, expected - parts)
 
 
-def test_a_wrong_sheet_is_found():
+def test_a_wrong_sheet_is_detected():
     settings = RESOLVED["sec/cars196"]
     assert not wrong(Decision("start of the head", "", "", {"model.head_init": "torch"}), settings)
     assert wrong(Decision("start of the head", "", "", {"model.head_init": "he_fan_out"}), settings)

@@ -1,4 +1,4 @@
-"""What every task owes the training loop: resumes bit-identically, pairs seeds, keeps test sealed, names its metrics."""
+"""The contract of tasks: resuming bit-identically, paired seeds, sealed test metrics, named metrics."""
 
 from dataclasses import FrozenInstanceError, dataclass
 from typing import Annotated
@@ -72,7 +72,7 @@ def test_seeds_are_paired_every_cell_starts_from_the_same_weights_and_sees_the_s
 @pytest.mark.parametrize(
     "method", [{"loss__name": "margin_dws"}, {"loss__name": "dro_kl", "loss__gamma": 0.2, "loss__samples": 30}]
 )
-def test_what_a_loss_draws_belongs_to_the_seed(tmp_path, method):
+def test_random_numbers_of_a_loss_follow_the_seed(tmp_path, method):
     def drawn(**more):
         learner = learner_of(config_of(TASKS["retrieval"], **method, **more), tmp_path)
         return learner.loss.stream.uniform((8,), like=torch.zeros(()))
@@ -104,7 +104,7 @@ def test_settings_that_contradict_each_other_or_the_task_are_refused(name, setti
         config_of(TASKS[name], **settings)
 
 
-def test_a_task_has_knobs_of_its_own_that_count_and_a_folder_that_does_not():
+def test_knobs_of_a_task_are_part_of_the_identity_and_its_folder_is_not():
     face = config_of(TASKS["face_recognition"])
     fewer = config_of(TASKS["face_recognition"], task__pairs=200)
     moved = config_of(TASKS["face_recognition"], task__evaluation_root="/somewhere")
@@ -123,7 +123,7 @@ def test_a_ramp_that_never_begins_is_refused_before_training(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
-def test_embeddings_that_left_the_finite_numbers_end_the_trial(tmp_path, monkeypatch, name):
+def test_embeddings_that_are_not_finite_end_the_trial(tmp_path, monkeypatch, name):
     update = training.update
 
     def poisoned(run):
@@ -139,7 +139,7 @@ def test_embeddings_that_left_the_finite_numbers_end_the_trial(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_description_reads_nothing_builds_nothing_and_stays_as_it_is(name, monkeypatch):
+def test_describing_a_task_reads_and_builds_nothing(name, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a description was asked, not a learner")
 
@@ -155,15 +155,15 @@ def test_a_description_reads_nothing_builds_nothing_and_stays_as_it_is(name, mon
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewShots(RetrievalTask):
-    """A task of somebody else's, with a knob of its own."""
+class FewShotTask(RetrievalTask):
+    """A third-party task with a knob."""
 
     name = "few_shots"
     shots: Annotated[int, Field(ge=1, description="pictures a class")] = 3
 
 
-def test_a_task_of_somebody_elses_has_typed_knobs(monkeypatch):
-    monkeypatch.setitem(KNOWN, "few_shots", FewShots)
+def test_a_third_party_task_has_typed_knobs(monkeypatch):
+    monkeypatch.setitem(KNOWN, "few_shots", FewShotTask)
     settings = {**TASKS["retrieval"], "task.name": "few_shots"}
     assert task_of(config_of(settings)).shots == 3
     assert config_of(settings, task__shots=5).settings()["task.shots"] == 5
@@ -197,7 +197,7 @@ def test_the_objective_is_nt_xent_plus_sec_over_both_views(tmp_path):
     assert float(learner.diagnostics()["eta"]) == pytest.approx(eta)
 
 
-def test_labels_are_never_seen_in_training(tmp_path):
+def test_contrastive_training_uses_no_labels(tmp_path):
     learner = learner_of(config_of(DIGITS), tmp_path)
     seen = []
     learner.loss.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[1]))
@@ -225,7 +225,7 @@ def test_linear_evaluation_reads_the_features_before_the_projection_head(tmp_pat
     assert sealed["test/linear_top1"] == pytest.approx(probes.top_k(features["test"], labels["test"])[1][best], abs=0.3)
 
 
-def test_an_evaluation_keeps_the_classifier_it_chose(tmp_path):
+def test_an_evaluation_keeps_its_selected_classifier(tmp_path):
     learner = learner_of(config_of(DIGITS), tmp_path)
     before = learner.validate()
     weights = before.probes.weight.clone()
@@ -269,7 +269,7 @@ def test_the_official_test_pictures_of_cifar_are_the_test_half(tmp_path, monkeyp
     assert 0 <= sealed["test/linear_top1"] <= sealed["test/linear_top5"] <= 100
 
 
-def test_any_pair_loss_tells_pictures_apart(tmp_path):
+def test_any_pair_loss_trains_without_labels(tmp_path):
     config = config_of(DIGITS, loss__name="triplet", training__steps=2, training__eval_every=2)
     outcome, _ = run(config, tmp_path)
     assert np.isfinite(outcome.metrics["val/linear_top1"])

@@ -43,7 +43,7 @@ CUTS = [(name, 20) for name in VARIANTS if name != "plain"] + [
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A variant trained without a cut, each once: what came of it, its rows, its folder."""
+    """Train a variant without interruption, once; return its end, rows and folder."""
 
     @cache
     def trained(variant):
@@ -105,7 +105,7 @@ def test_rows_carry_mechanism_figures_and_steps_grow(whole):
     assert not [name for row in rows for name in row if name.startswith("test/")]
 
 
-def test_test_metrics_belong_to_the_evaluation_that_counts(whole, tmp_path):
+def test_test_metrics_are_from_the_scored_evaluation(whole, tmp_path):
     last, rows, folder = whole("plain")
     assert last.metrics["val/recall_at_1"] == rows[-1]["val/recall_at_1"]
     best, rows = run(config_of(SMALL, evaluation__epoch="best_validation"), tmp_path)
@@ -161,15 +161,15 @@ def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_p
     assert "loss" in error.value.statistics or "val/mean_cosine" in error.value.statistics
 
 
-def test_a_loss_that_is_not_finite_by_itself_is_not_blamed_on_weights(tmp_path, monkeypatch):
+def test_an_infinite_loss_with_finite_weights_is_named_as_cause(tmp_path, monkeypatch):
     monkeypatch.setattr(TripletLoss, "value", lambda self, embeddings, labels: embeddings.sum() * float("nan"))
     with pytest.raises(Diverged, match="the loss is nan at step 0") as error:
         run(config_of({**SMALL, "loss.name": "triplet"}), tmp_path)
     assert "weights" not in str(error.value)
 
 
-def test_a_task_that_does_not_measure_what_it_names_is_said_at_the_first_evaluation(tmp_path, monkeypatch):
-    """A sweep judged by such a metric ended with no number, and no word."""
+def test_a_missing_headline_metric_is_reported_at_the_first_evaluation(tmp_path, monkeypatch):
+    """Formerly a sweep judged by such a metric ended without a number and without a message."""
     named = RetrievalTask.metrics
     monkeypatch.setattr(RetrievalTask, "metrics", lambda self: [*named(self), "val/of_nothing"])
     with pytest.raises(ConfigError, match=r"task retrieval: validate must return every metric .* \['val/of_nothing'\]"):
@@ -177,7 +177,7 @@ def test_a_task_that_does_not_measure_what_it_names_is_said_at_the_first_evaluat
 
 
 def collapsing(monkeypatch, *, until=10**9):
-    """Every step up to `until` leaves a head that gives all pictures one embedding; then it is as it began."""
+    """Until step `until`, the head gives all pictures one embedding; then its initial weights return."""
     update, kept = training.update, {}
 
     def collapse(run):
@@ -205,7 +205,7 @@ def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch
 
 
 def test_close_embeddings_that_find_the_class_of_most_queries_have_not_collapsed(tmp_path, monkeypatch):
-    """A short trial of an easy folder was lost as collapsed at R@1 100."""
+    """Formerly a short trial of an easy folder ended as collapsed at R@1 100."""
     monkeypatch.setattr(training, "_watched_cosine", lambda run: 0.9995)
     outcome, _ = run(config_of(SMALL), tmp_path)
     assert outcome.metrics["val/recall_at_1"] >= training._HIGH_RECALL
@@ -232,13 +232,13 @@ def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
         ((1.0,), False),  # too short to tell a collapsed network from an untrained one
     ],
 )
-def test_what_counts_as_collapsed(cosines, verdict):
+def test_collapse_is_defined_by_cosine_trend_and_recall(cosines, verdict):
     assert training._has_collapsed(list(cosines)) is verdict
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [80, 400])
-def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monkeypatch, steps):
+def test_status_and_metrics_do_not_depend_on_evaluation_frequency(tmp_path, monkeypatch, steps):
     """One embedding for all pictures until shortly before the end, then a recovery."""
     collapsing(monkeypatch, until=0.85 * steps)
     ends = set()
@@ -251,11 +251,11 @@ def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_trial_that_pauses_goes_on_as_if_it_had_not(whole, tmp_path):
+def test_a_paused_trial_resumes_without_change(whole, tmp_path):
     uncut, rows, _ = whole("triplet + sec-ema")
     config, seen = config_of(VARIANTS["triplet + sec-ema"]), []
     context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: seen.append(dict(row)))
-    for step in (20, 20, 40):  # twice: what waits is asked no more of
+    for step in (20, 20, 40):  # twice: a waiting trial is not evaluated again
         paused = training.train(config, replace(context, until=step))
         assert (paused.metrics, paused.step) == ({}, step)
         assert max(row["step"] for row in seen) == step
@@ -264,7 +264,7 @@ def test_a_trial_that_pauses_goes_on_as_if_it_had_not(whole, tmp_path):
     assert by_step == {row["step"]: without_time(row) for row in rows}
 
 
-def test_a_resumed_trial_remembers_the_looks(tmp_path, monkeypatch):
+def test_a_resumed_trial_keeps_its_evaluations(tmp_path, monkeypatch):
     collapsing(monkeypatch)
     config = config_of(SMALL, training__eval_every=10)
     with pytest.raises(Killed):

@@ -1,4 +1,4 @@
-"""What the papers' protocols ask of the loop: micro-batches, frozen backbones, clipping, precision, the fixed mean norm."""
+"""Training options of the papers: micro-batches, frozen backbones, clipping, precision, the fixed mean norm."""
 
 from dataclasses import replace
 
@@ -67,15 +67,15 @@ def test_micro_batches_hold_fewer_activations(tmp_path):
     assert saved_bytes(4) < saved_bytes(None) / 5
 
 
-def test_micro_batches_are_refused_where_they_would_change_the_numbers(tmp_path):
+def test_micro_batches_that_change_results_are_refused(tmp_path):
     settings = {"model__backbone": "bn_inception", "training__micro_batch": 4, "augment__name": "crop_flip"}
     crop = {"augment__crop": 32, "augment__resize": 32}
     with pytest.raises(ConfigError, match=r"freeze_bn=true"):
         begin(config_of(SMALL, **settings, **crop), tmp_path)
 
 
-def test_micro_batches_are_refused_before_a_sweep_where_they_would_change_the_numbers(cache_dir):
-    """Whether a setting asks for them or the session."""
+def test_a_sweep_refuses_micro_batches_that_change_results(cache_dir):
+    """Whether they come from a setting or from the session."""
     crops = {"augment.name": "crop_flip", "augment.crop": 32, "augment.resize": 32}
     asked = {"model.backbone": "bn_inception", **crops}
     request = Request("sec_rho", dataset="glyphs", seeds=1, settings=asked)
@@ -144,7 +144,7 @@ def test_bf16_lowers_the_network_and_nothing_else(tmp_path):
     assert outcome.metrics["val/recall_at_1"] > 0
 
 
-def test_what_a_method_leaves_in_its_process_does_not_reach_the_next_trial(tmp_path):
+def test_global_changes_of_a_method_do_not_reach_the_next_trial(tmp_path):
     config = config_of(SMALL)
     before, _ = run(config, tmp_path / "before")
     try:
@@ -161,7 +161,7 @@ def test_what_a_method_leaves_in_its_process_does_not_reach_the_next_trial(tmp_p
     assert after.metrics == before.metrics
 
 
-def test_fp16_is_for_cuda(tmp_path):
+def test_fp16_needs_cuda(tmp_path):
     with pytest.raises(ConfigError, match="fp16 needs a CUDA"):
         run(config_of(SMALL, training__precision="fp16"), tmp_path)
 
@@ -181,7 +181,7 @@ def test_epochs_are_passes_over_the_training_pictures(tmp_path):
     assert outcome.step == rows[-1]["step"] == trial.learner.total_steps
 
 
-def test_of_steps_and_epochs_the_later_layer_counts():
+def test_the_later_layer_sets_steps_or_epochs():
     resolved = resolve(Layer("a", {"training.epochs": 5}), Layer("b", {"training.steps": 200}))
     one, origins = resolved.config, resolved.origins
     assert (one.training.steps, one.training.epochs) == (200, None)

@@ -1,4 +1,4 @@
-"""A trial's files in a folder and in a bucket: one contract. What a store refuses is said once, what passes is waited for."""
+"""Files of a trial in a folder and in a bucket, with one contract: refusals are reported once, outages waited for."""
 
 import io
 import zipfile
@@ -18,7 +18,7 @@ CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
 
 @pytest.fixture(params=["folder", "bucket"])
 def place(request, tmp_path):
-    """Where one trial keeps its files."""
+    """Return the location of a trial's files."""
     return tmp_path / "trial" if request.param == "folder" else request.getfixturevalue("store").address
 
 
@@ -30,13 +30,13 @@ def context(place):
     return context
 
 
-def test_text_with_a_path_that_is_no_text_is_written_all_the_same(tmp_path):
+def test_text_with_an_undecodable_path_is_written(tmp_path):
     write_whole(tmp_path / "report.html", b"a gr\xf6\xdfe".decode(errors="surrogateescape"))
     assert (tmp_path / "report.html").read_text() == "a gr\\udcf6\\udcdfe"
 
 
 class TestTheContract:
-    def test_what_is_put_is_got_and_listed_until_it_is_deleted(self, place):
+    def test_stored_files_are_read_and_listed_until_deleted(self, place):
         files = files_at(place)
         assert files.names() == []
         assert files.get("a.json") is None
@@ -52,12 +52,12 @@ class TestTheContract:
         assert files_at(place).get("a.json") is None
 
     @pytest.mark.slow
-    def test_a_large_file_comes_back_as_it_was(self, place):
+    def test_a_large_file_reads_back(self, place):
         content = bytes(range(256)) * 90_000  # three parts of an upload
         files_at(place).put("checkpoint.pt", content)
         assert files_at(place).get("checkpoint.pt") == content
 
-    def test_two_checkpoints_take_turns_and_the_last_counts(self, context):
+    def test_two_checkpoints_alternate_and_the_last_counts(self, context):
         assert context.latest_checkpoint() is None
         for step in (1, 2, 3, 9, 10):
             context.report({"step": step}, {"step": step, "weights": torch.full((100,), float(step))})
@@ -65,7 +65,7 @@ class TestTheContract:
         assert context.latest_checkpoint()["step"] == 10
         assert context.said == []
 
-    def test_a_process_that_takes_over_replaces_the_older_one(self, context, place):
+    def test_a_new_process_replaces_the_checkpoints_of_an_older_one(self, context, place):
         for step in (1, 2):
             context.report({"step": step}, {"step": step})
         other = FolderContext(place, torch.device("cpu"))
@@ -75,7 +75,7 @@ class TestTheContract:
         assert sorted(steps) == [2, 3]
 
     @pytest.mark.parametrize("spoil", ["half", "empty", "zeros", "one bit"])
-    def test_a_damaged_one_is_skipped_aloud_for_the_one_before(self, context, spoil):
+    def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(self, context, spoil):
         for step in (1, 2, 3):
             context.report({"step": step}, {"step": step, "weights": torch.full((1000,), float(step))})
         last = next(name for name in CHECKPOINTS if _state(context.files.get(name))["step"] == 3)
@@ -97,7 +97,7 @@ class TestTheContract:
         assert "weights_only" not in context.said[0]
         assert "executed" not in capsys.readouterr().out
 
-    def test_a_whole_file_of_something_else_is_skipped(self, context, tmp_path):
+    def test_a_file_that_is_no_checkpoint_is_skipped(self, context, tmp_path):
         context.report({"step": 1}, {"step": 1})
         torch.save([1.0, 2.0], tmp_path / "list.pt")
         with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
@@ -108,7 +108,7 @@ class TestTheContract:
         assert all("not a checkpoint of ours" in said for said in context.said)
         assert len(context.said) == 2
 
-    def test_sealed_kept_and_left_files_replace_those_before_and_only_rank_0_writes(self, context, place):
+    def test_new_files_of_a_trial_replace_old_ones_and_only_rank_0_writes(self, context, place):
         other = FolderContext(place, torch.device("cpu"), rank=1)
         for each in (context, other):
             each.seal({"test/recall_at_1": 12.5 + each.rank})
@@ -122,7 +122,7 @@ class TestTheContract:
 
 
 class Evil:
-    """Pickles to a call."""
+    """An object whose pickle calls a function."""
 
     def __reduce__(self):
         return print, ("executed",)
@@ -139,7 +139,7 @@ def _spoilt(content, how):
     return {"half": content[: len(content) // 2], "empty": b"", "zeros": b"\0" * len(content)}[how]
 
 
-def test_a_folder_that_goes_while_a_file_is_written_is_waited_for(tmp_path, monkeypatch):
+def test_writing_waits_for_a_folder_that_disappears(tmp_path, monkeypatch):
     trials, away, said = tmp_path / "trials", tmp_path / "away", []
     context = FolderContext(trials / "one", torch.device("cpu"), say=said.append)
     monkeypatch.setattr(patience.os, "fsync", lambda file: away.exists() or trials.rename(away))
@@ -150,7 +150,7 @@ def test_a_folder_that_goes_while_a_file_is_written_is_waited_for(tmp_path, monk
 
 
 def test_checkpoints_of_an_older_version_are_found(tmp_path):
-    """They lay under other names: the last one, and the one before."""
+    """They had other names for the last checkpoint and the one before."""
     for name, step in (("checkpoint.previous.pt", 40), ("checkpoint.pt", 60)):
         torch.save({"step": step}, tmp_path / name)
     context = FolderContext(tmp_path, torch.device("cpu"))
@@ -162,7 +162,7 @@ def test_checkpoints_of_an_older_version_are_found(tmp_path):
 
 class TestABucket:
     def test_requests_and_bytes_of_each_verb(self, store):
-        """What is paid for: pyarrow's own ways, noticed should they change."""
+        """Requests are billed; this test notices a change in pyarrow."""
         files = BucketFiles(store.address)
 
         def asked(act):
@@ -178,8 +178,8 @@ class TestABucket:
         assert asked(files.clear) == ["HEAD", "GET", "POST", "DELETE", "PUT"]
         assert store.objects() == {}
 
-    def test_an_upload_that_is_cut_short_is_not_seen(self, store):
-        """Its parts are there, for a lifecycle rule to take away; nobody reads them."""
+    def test_an_interrupted_upload_is_not_visible(self, store):
+        """Its parts remain until a lifecycle rule removes them; nothing reads them."""
         from boto3 import client
 
         address = store.address
@@ -198,7 +198,7 @@ class TestABucket:
         assert context.latest_checkpoint()["step"] == 1
 
     @pytest.mark.slow
-    def test_an_outage_is_waited_for_said_once_and_does_not_look_like_a_hang(self, store, monkeypatch):
+    def test_an_outage_is_reported_once_and_does_not_count_as_stalled(self, store, monkeypatch):
         said, signs = [], []
         address = store.address
         context = FolderContext(address, torch.device("cpu"), say=said.append, at_work=lambda: signs.append(1))
@@ -228,7 +228,7 @@ class TestABucket:
         assert str((place / "y").parent) == str(place)
         assert bucket_problems(str(place)) == []
 
-    def test_a_probe_leaves_nothing(self, store):
+    def test_a_probe_of_a_bucket_leaves_no_file(self, store):
         assert bucket_problems(store.address) == []
         assert [name for name in store.objects() if not name.endswith("/")] == []
 
@@ -244,7 +244,7 @@ class TestABucket:
             (("403 Forbidden", "RequestTimeTooSkewed"), "store must answer", "clock"),
         ],
     )
-    def test_what_a_store_refuses_is_one_problem(self, store, answer, rule, remedy):
+    def test_a_refusal_of_a_store_is_one_problem(self, store, answer, rule, remedy):
         store.answer = answer
         (problem,) = bucket_problems(store.address)
         assert problem.place == "trial_files"
@@ -252,13 +252,13 @@ class TestABucket:
         assert store.bucket in str(problem)
         assert remedy in problem.remedy
 
-    def test_a_trial_to_which_the_store_refuses_something_does_not_wait(self, store):
+    def test_a_trial_does_not_wait_after_a_refusal_of_the_store(self, store):
         context = FolderContext(store.address, torch.device("cpu"))
         store.answer = ("403 Forbidden", "AccessDenied")
         with pytest.raises(ConfigError, match="access must allow"):
             context.seal({})
 
-    def test_a_store_that_is_away_is_one_problem_at_once(self, store):
+    def test_an_unreachable_store_is_one_problem_at_once(self, store):
         store.stop()
         (problem,) = bucket_problems(store.address)
         store.start()
@@ -276,14 +276,14 @@ class TestABucket:
             ("s3://bucket/x?access_key=planted", "the query may have"),
         ],
     )
-    def test_what_is_no_address_is_said_without_its_secrets(self, text, rule):
+    def test_a_malformed_address_is_reported_without_secrets(self, text, rule):
         (problem,) = bucket_problems(text)
         assert rule in problem.rule
         assert "planted" not in str(problem)
 
 
-def test_a_rank_whose_process_group_was_taken_away_writes_nothing(tmp_path):
-    """Its exchanges give back what it has itself: half a batch, an evaluation of half the pictures."""
+def test_a_rank_without_process_group_writes_nothing(tmp_path):
+    """Its exchanges return only its own data: half a batch, an evaluation of half the pictures."""
     rows = []
     context = FolderContext(tmp_path / "trial", torch.device("cpu"), world_size=2, sink=rows.append)
     for act in (
@@ -298,7 +298,7 @@ def test_a_rank_whose_process_group_was_taken_away_writes_nothing(tmp_path):
     assert not list((tmp_path / "trial").rglob("*.*"))
 
 
-def test_a_trial_says_from_which_checkpoint_it_goes_on(tmp_path):
+def test_a_trial_reports_its_resumed_checkpoint(tmp_path):
     told = []
 
     def context(rank=0):

@@ -1,4 +1,4 @@
-"""Sources of chance, held or varied: what each changes of a trial, and what a report says of sweeps that vary one."""
+"""Sources of randomness, fixed or varied: their effect on a trial, and reports of sweeps that vary one."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ def parts(tmp_path, **seeds):
 
 
 @pytest.mark.parametrize("source", ["init", "order", "split"])
-def test_a_held_source_is_that_of_its_seed_and_the_others_are_the_trials(source, tmp_path):
+def test_a_fixed_source_uses_its_seed_and_others_that_of_the_trial(source, tmp_path):
     plain, held = parts(tmp_path), parts(tmp_path, **{source: 5})
     equal = [np.array_equal(a, b) for a, b in zip(plain, held, strict=True)]
     if source == "split":  # batches are drawn from what is left
@@ -45,7 +45,7 @@ def test_a_held_source_is_that_of_its_seed_and_the_others_are_the_trials(source,
         assert equal == [source != "init", source != "order", True]
 
 
-def test_a_source_held_at_the_trials_own_seed_changes_no_figure(tmp_path, cache_dir):
+def test_a_source_fixed_at_the_trials_seed_changes_no_figure(tmp_path, cache_dir):
     rows = [
         [without_time(row) for row in run(config_of(SHORT, seed=2, **held), tmp_path / str(n), cache_dir=cache_dir)[1]]
         for n, held in enumerate(({}, {f"seeds__{name}": 2 for name in ("init", "order", "split")}))
@@ -53,7 +53,7 @@ def test_a_source_held_at_the_trials_own_seed_changes_no_figure(tmp_path, cache_
     assert rows[0] == rows[1]
 
 
-def test_a_source_that_is_not_held_is_no_part_of_the_identity():
+def test_only_fixed_sources_are_part_of_the_identity():
     config = config_of(SHORT)
     older = {k: v for k, v in config.settings().items() if k not in _NOT_IDENTITY | _LATER_SETTINGS.keys()}
     assert config.digest() == hashlib.sha256(canonical(older).encode()).hexdigest()[:16]
@@ -83,11 +83,11 @@ def test_seeds_that_change_nothing_are_refused_but_one(cache_dir):
     assert planned(cache_dir, seeds=(4,), settings=held).plan.seeds == (4,)
 
 
-def test_vary_all_is_a_plan_as_ever(cache_dir):
+def test_vary_all_gives_the_usual_plan(cache_dir):
     assert planned(cache_dir, vary="all").plan == planned(cache_dir).plan
 
 
-def test_a_plan_stored_before_sources_could_be_held_keeps_its_identity(cache_dir, tmp_path):
+def test_a_plan_stored_before_sources_could_be_fixed_keeps_its_identity(cache_dir, tmp_path):
     plan = planned(cache_dir).plan
     plan.save(tmp_path / "plan.json")
     body = json.loads((tmp_path / "plan.json").read_text())
@@ -115,7 +115,7 @@ def sweeps(folder, *sources, seeds=(0, 1, 2, 3), **options):
     return found
 
 
-def test_the_report_of_one_source_says_what_its_verdicts_hold_for(tmp_path):
+def test_the_report_of_one_source_states_the_scope_of_its_verdicts(tmp_path):
     results = sweeps(tmp_path, "init", evidence=False)["init"]
     sentence = (
         "A seed of this sweep changes only the initial weights, so its verdicts hold for the batch order and the "
@@ -141,8 +141,8 @@ def test_the_report_of_one_source_says_what_its_verdicts_hold_for(tmp_path):
         ),
     ],
 )
-def test_the_seeds_that_are_held_are_named(tmp_path, held, sentence):
-    """Of a sweep that an earlier version planned, nothing else can hold all three."""
+def test_fixed_seeds_are_named(tmp_path, held, sentence):
+    """In a sweep planned by an earlier version, nothing else can fix all three."""
     settings = {f"seeds.{name}": seed for name, seed in held.items()}
     results = write_sweep(tmp_path / "held", seeds=(0, 1, 2), cell_settings=settings, evidence=False)
     damaged = json.loads((results.folder / "plan.json").read_text())
@@ -174,8 +174,8 @@ def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
     assert spreads["init"] == pytest.approx(np.sqrt(np.var(values, axis=1, ddof=1).mean()))
 
 
-def test_of_several_sweeps_of_a_source_the_one_with_most_cells_and_seeds_is_taken(tmp_path):
-    """The first by name had one cell of six in common, and left no difference to measure."""
+def test_the_largest_sweep_of_a_source_is_used(tmp_path):
+    """The first by name shared one cell of six, and left no difference to measure."""
     split = sweeps(tmp_path, "split", evidence=False)["split"]
     for name, means, seeds in (
         ("a", {0.1: 72.0}, 6),
@@ -187,7 +187,7 @@ def test_of_several_sweeps_of_a_source_the_one_with_most_cells_and_seeds_is_take
     assert [(item["sweep"], item["cells"], item["seeds"]) for item in components] == [("split", 2, 4), ("c", 2, 5)]
 
 
-def test_one_seed_of_a_source_is_no_estimate(tmp_path):
+def test_a_single_seed_of_a_source_gives_no_estimate(tmp_path):
     results = sweeps(tmp_path, "init", seeds=(0,), evidence=False)["init"]
     data = json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"]
     assert data["components"][0]["trial"]["sd"] is None
@@ -217,7 +217,7 @@ def reach_in(results, folder):
 
 
 @pytest.mark.slow
-def test_the_report_says_how_far_a_difference_reaches_and_keeps_test_sealed(tmp_path):
+def test_the_report_estimates_other_classes_and_keeps_test_sealed(tmp_path):
     results = write_sweep(tmp_path / "toy", space=rho_space(), histories=False)
     assert reach_in(results, tmp_path / "before") is None
     leave_hits(results, "val", gain=0.2)
@@ -237,7 +237,7 @@ def test_the_report_says_how_far_a_difference_reaches_and_keeps_test_sealed(tmp_
     assert (trial_folder(results.folder, results.trials[0].key) / SEALED).exists()
 
 
-def test_a_difference_that_is_certain_only_query_by_query_is_called_so(tmp_path):
+def test_differences_certain_only_per_query_are_labelled(tmp_path):
     results = write_sweep(tmp_path / "toy", seeds=(0, 1), histories=False)
     leave_hits(results, "val", gain=0.1)
     reach = reach_in(results, tmp_path / "report")
@@ -247,7 +247,7 @@ def test_a_difference_that_is_certain_only_query_by_query_is_called_so(tmp_path)
     )
 
 
-def test_queries_that_are_not_the_same_are_not_paired(tmp_path):
+def test_different_queries_are_not_paired(tmp_path):
     results = write_sweep(tmp_path / "toy", histories=False)
     leave_hits(results, "val")
     pictures = np.arange(480) + 1

@@ -43,12 +43,12 @@ OURS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0+cpu", "tune-dml": 
         ({"pandas": "none", "pyarrow": "none"}, ["no pandas", "no pyarrow"]),
     ],
 )
-def test_what_differs_is_said_and_what_cannot_matter_is_not(change, said):
+def test_only_relevant_version_differences_are_reported(change, said):
     assert _differences(OURS, {**OURS, **change}) == said
 
 
 @pytest.mark.slow
-def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path):
+def test_the_check_and_a_trial_run_on_a_node_without_the_project(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
     (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, with_node_check(print))))
     code = "import ray.cloudpickle as p; ask, run = p.load(open('asked', 'rb')); print(ask()['tune-dml']); run({})"
@@ -65,8 +65,8 @@ def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path)
 
 
 @pytest.mark.slow
-def test_all_that_a_trial_imports_before_it_can_speak_is_asked_for():
-    """Of what the project and Ray's parts need, and a node that has begun need not have; what a newer Ray wants shows here."""
+def test_imports_of_a_trial_are_checked_on_nodes():
+    """Imports of the project and of Ray's parts that a running node may lack; a newer Ray may need more."""
     code = "import sys, tune_dml.running.trials.preload, ray.train.torch; print(*{m.partition('.')[0] for m in sys.modules})"
     imported = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -83,18 +83,18 @@ def test_all_that_a_trial_imports_before_it_can_speak_is_asked_for():
 
 
 def requirements(distribution, extra):
-    """Names of what a distribution needs, with an extra."""
+    """Return the names of a distribution's requirements, with an extra."""
     found = map(Requirement, metadata.requires(distribution) or ())
     return {each.name.lower() for each in found if each.marker is None or each.marker.evaluate({"extra": extra})}
 
 
-def test_a_package_that_is_not_there_is_found_out(monkeypatch):
+def test_a_missing_package_is_detected(monkeypatch):
     assert "pandas" not in versions_here()
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert versions_here()["pandas"] == "none"
 
 
-def test_a_node_without_the_pictures_says_so_unless_it_has_them_decoded(tmp_path, monkeypatch):
+def test_a_node_without_pictures_is_reported_unless_they_are_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr(versions, "versions_here", lambda: OURS)
     folder, decoded = tmp_path / "CUB", tmp_path / "decoded"
     trial = with_node_check(lambda config: config["told"].append(1), [(str(folder), str(decoded))])
@@ -108,7 +108,7 @@ def test_a_node_without_the_pictures_says_so_unless_it_has_them_decoded(tmp_path
         there.rmdir()
 
 
-def test_nodes_are_asked_for_the_pictures_before_a_trial_begins(ray_session, tmp_path):
+def test_nodes_are_checked_for_pictures_before_trials(ray_session, tmp_path):
     assert not missing_data_problems([], Resources())
     assert not missing_data_problems([(str(tmp_path), "/nowhere")], Resources())
     (problem,) = missing_data_problems([("/nowhere/CUB", "/nowhere"), (str(tmp_path), "")], Resources())
@@ -116,7 +116,7 @@ def test_nodes_are_asked_for_the_pictures_before_a_trial_begins(ray_session, tmp
     assert platform.node() in problem.rule
 
 
-def test_where_nothing_differs_trials_run(monkeypatch):
+def test_equal_versions_let_trials_run(monkeypatch):
     monkeypatch.setattr(versions, "versions_here", lambda: OURS)
     told = []
     trial = with_node_check(lambda config: config["told"].append(config["key"]))
@@ -126,7 +126,7 @@ def test_where_nothing_differs_trials_run(monkeypatch):
 
 
 def answer(**changes):
-    """Of a node with which nothing is wrong."""
+    """Return the answer of a healthy node."""
     sound = {"host": "a", "node_id": "1", "shm": 8.0, "gpus": 4, "usable": 4, "cache": ["digits"], "cache_free": 100.0}
     return {**sound, "skew": 0.1, "storage": "tune-dml", **changes}
 
@@ -136,7 +136,7 @@ def said(offered=4.0, **changes):
     return list(_per_node_facts([answer(**changes)], nodes))
 
 
-def test_of_a_sound_node_its_cache_is_told():
+def test_a_healthy_node_is_listed_with_its_cache():
     assert [(fact.found, fact.wrong) for fact in said()] == [("cache 1 entries, 100 GiB free", False)]
 
 
@@ -150,18 +150,18 @@ def test_of_a_sound_node_its_cache_is_told():
         ({"cache": None}, "cache not there yet", False),
     ],
 )
-def test_what_is_wrong_with_a_node_is_named(changes, words, wrong):
+def test_problems_of_a_node_are_named(changes, words, wrong):
     (fact,) = [fact for fact in said(**changes) if words in fact.found]
     assert fact.wrong == wrong
 
 
-def test_a_head_that_offers_no_gpu_may_have_some_that_torch_cannot_use():
+def test_gpus_of_a_head_without_offered_gpus_are_not_checked():
     assert not [fact for fact in said(offered=0, usable=0) if fact.wrong]
-    assert not [fact for fact in said(usable=None) if fact.wrong]  # without torch, which its version tells
+    assert not [fact for fact in said(usable=None) if fact.wrong]  # without torch, which its version shows
 
 
 def test_a_head_that_others_cannot_reach_is_noted():
-    """Without a default route Ray takes the address that a machine's own name leads to."""
+    """Without a default route Ray uses the address of the machine's host name."""
     alone = _node_count_fact([{"NodeManagerAddress": "127.0.1.1"}])
     assert (alone.found, alone.wrong) == ("1 alive, at 127.0.1.1, which no other machine reaches", False)
     assert "--node-ip-address=ADDRESS" in alone.remedy
@@ -169,12 +169,12 @@ def test_a_head_that_others_cannot_reach_is_noted():
     assert (reached.found, reached.remedy) == ("2 alive", "")
 
 
-def test_a_clock_that_differs_is_wrong():
+def test_a_differing_clock_is_a_problem():
     (fact,) = _clock_facts([answer(), answer(skew=7.0)])
     assert (fact.found, fact.wrong) == ("at most 7.0 s apart", True)
 
 
-def test_storage_that_a_node_does_not_see_is_named():
+def test_storage_invisible_to_a_node_is_named():
     lacking = {key: value for key, value in answer(host="b").items() if key != "storage"}
     (fact,) = _shared_folder_facts(
         [answer(), {**lacking, "storage_error": "No such file or directory"}], Path("/mnt/shared")
@@ -185,7 +185,7 @@ def test_storage_that_a_node_does_not_see_is_named():
     assert not fact.wrong
 
 
-def test_pictures_must_be_where_trials_run():
+def test_nodes_that_run_trials_need_the_pictures():
     nodes = [{"NodeID": str(number), "Resources": {"CPU": float(number)}} for number in range(3)]
     head, first, second = (answer(host=name, node_id=str(n), pictures=("/cub", n == 1)) for n, name in enumerate("abc"))
     assert [fact.found for fact in _picture_facts([head, first, second], nodes) if fact.wrong] == ["/cub is not on c"]

@@ -73,7 +73,7 @@ def test_a_trial_leaves_the_norms_of_the_same_pictures_and_a_resumed_one_the_sam
 
 
 @pytest.mark.slow
-def test_feature_maps_are_drawn_where_asked_for_and_change_nothing_else(tmp_path):
+def test_feature_maps_are_drawn_on_request_and_change_no_result(tmp_path):
     config = config_of(TASKS["retrieval"], **LONGER, evaluation__feature_maps=True)
     plain = config_of(TASKS["retrieval"], **LONGER)
     assert plain.digest() == config.digest()
@@ -112,7 +112,7 @@ def naive(before, after):
     return mean, sum((v - mean) ** 2 for v in lengths) / len(lengths)
 
 
-def test_the_spread_is_that_of_a_naive_loop():
+def test_the_spread_equals_that_of_a_naive_loop():
     draw = torch.Generator().manual_seed(1)
     before, after = (torch.randn(30, 7, generator=draw, dtype=torch.float64) for _ in range(2))
     units = [torch.nn.functional.normalize(part, dim=1) for part in (before, after)]
@@ -123,7 +123,7 @@ def test_the_spread_is_that_of_a_naive_loop():
 
 
 @pytest.mark.parametrize("degrees", [0.0, 1e-4, 60.0, 180.0])
-def test_a_common_turn_has_the_chord_of_its_angle_and_no_spread(degrees):
+def test_a_common_rotation_has_its_chord_and_no_spread(degrees):
     angle = math.radians(degrees)
     starts = torch.linspace(0, 6, 12, dtype=torch.float64)
     before, after = (torch.stack([phase.cos(), phase.sin()], dim=1) for phase in (starts, starts + angle))
@@ -137,7 +137,7 @@ def test_directions_that_are_not_finite_are_not_logged():
 
 
 @pytest.mark.parametrize(("total", "steps"), [(10, 25), (60, 25), (400, 100), (1000, 250), (4000, 1000), (16000, 1000)])
-def test_looks_are_a_thousand_steps_apart_or_a_quarter_of_a_shorter_trial(total, steps):
+def test_snapshots_are_1000_steps_or_a_quarter_of_training_apart(total, steps):
     assert directions.interval(total, 25) == steps
 
 
@@ -152,7 +152,7 @@ def test_the_watched_pictures_are_training_pictures_and_follow_the_seed():
 
 
 @pytest.mark.parametrize("name", slow_after(1, sorted(TASKS, reverse=True)))
-def test_a_trial_logs_what_a_second_look_at_its_network_finds(tmp_path, name, monkeypatch):
+def test_a_trial_logs_the_measured_rotation_of_embeddings(tmp_path, name, monkeypatch):
     """The raw embeddings before training, after 25 and after 50 steps, taken from outside."""
     config = config_of(TASKS[name])
     learner = build_learner(config, FolderContext(tmp_path / "other", torch.device("cpu")))
@@ -186,7 +186,7 @@ def test_a_trial_logs_what_a_second_look_at_its_network_finds(tmp_path, name, mo
 
 
 @pytest.mark.slow
-def test_looking_changes_no_number(tmp_path, monkeypatch):
+def test_snapshots_change_no_number(tmp_path, monkeypatch):
     own = {"training__steps": 30, "training__eval_every": 30, "task__linear_epochs": 1}
     config = config_of(TASKS["contrastive"], **own)  # its head keeps batch statistics
     seen, rows = run(config, tmp_path / "a")

@@ -32,11 +32,11 @@ from tune_dml.cli._command import Command, Group, epilog
 if TYPE_CHECKING:
     from trainables.errors import ConfigError
 
-__all__ = ["main", "say_problems"]
+__all__ = ["main", "print_problems"]
 
 # Subjects of operating system errors without a file name.
-_NAMELESS = {errno.ENOENT: "working directory", errno.ENOSPC: "standard output"}
-_SHORT = 62  # length of a command's summary in the help
+_UNNAMED_SUBJECTS = {errno.ENOENT: "working directory", errno.ENOSPC: "standard output"}
+_SUMMARY_LENGTH = 62  # length of a command's summary in the help
 
 
 def main() -> None:
@@ -51,23 +51,23 @@ def main() -> None:
     try:
         application(words[0] if words else None)(prog_name="tune-dml")
     except ConfigError as error:
-        say_problems(error, words)
+        print_problems(error, words)
         sys.exit(1)
     except OSError as error:
-        place = error.filename or _NAMELESS.get(error.errno or 0)
-        if place is None:
+        subject = error.filename or _UNNAMED_SUBJECTS.get(error.errno or 0)
+        if subject is None:
             raise
         if "--json" in words:
-            say_problems(ConfigError(Problem(str(place), str(error.strerror).lower())), words)
+            print_problems(ConfigError(Problem(str(subject), str(error.strerror).lower())), words)
         else:
-            sys.stderr.write(f"{place}: {error.strerror}\n")
+            sys.stderr.write(f"{subject}: {error.strerror}\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
 
 
-def say_problems(error: ConfigError, words: Sequence[str]) -> None:
+def print_problems(error: ConfigError, words: Sequence[str]) -> None:
     """Print an error's problems on standard error, or as JSON on standard output with `--json`."""
     if "--json" in words:
         from tune_dml.cli._json import error_json
@@ -110,16 +110,18 @@ def application(verb: str | None = None) -> typer.Typer:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            examples, bare = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
-            short = textwrap.shorten(
-                re.split(r"[:;.](?=\s|$)", inspect.getdoc(command) or "")[0], _SHORT, placeholder=" ..."
+            examples, bare_help = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
+            summary = textwrap.shorten(
+                re.split(r"[:;.](?=\s|$)", inspect.getdoc(command) or "")[0], _SUMMARY_LENGTH, placeholder=" ..."
             )
-            app.command(name, cls=Command, short_help=short, epilog=epilog(examples), no_args_is_help=bare)(command)
-    app.callback(invoke_without_command=True)(_whole)
+            app.command(name, cls=Command, short_help=summary, epilog=epilog(examples), no_args_is_help=bare_help)(
+                command
+            )
+    app.callback(invoke_without_command=True)(_main_options)
     return app
 
 
-def _whole(
+def _main_options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the installed version.")] = False,
 ) -> None:
     """Does the knob of a metric learning loss matter on your data? Sweep it, and read a tested answer."""

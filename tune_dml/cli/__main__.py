@@ -7,9 +7,9 @@ import os
 import sys
 
 from trainables.errors import ConfigError
-from tune_dml.cli import main, say_problems
-from tune_dml.cli._command import dashed
-from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
+from tune_dml.cli import main, print_problems
+from tune_dml.cli._command import normalize_flags
+from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attach_to_supervisor, supervise
 from tune_dml.cli._without_torch import without_torch
 from tune_dml.running.process import RELAXED_THRESHOLD
 
@@ -20,23 +20,23 @@ def program() -> None:
     """Run a verb; a training verb runs in its own process."""
     gc.set_threshold(RELAXED_THRESHOLD)
     occupy_standard_streams()
-    words = sys.argv[1:] = dashed(sys.argv[1:])
+    words = sys.argv[1:] = normalize_flags(sys.argv[1:])
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):
         try:
             sys.exit(supervise(words))
         except ConfigError as error:
-            say_problems(error, words)
+            print_problems(error, words)
             sys.exit(1)
-    speak = attend()
+    report_exit_code = attach_to_supervisor()
     try:
         with without_torch(words):
             main()
     except SystemExit as end:
-        speak(end.code if isinstance(end.code, int) else int(end.code is not None))
+        report_exit_code(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise
     finally:
         gc.freeze()  # collecting garbage at exit would take two seconds
-    speak(0)
+    report_exit_code(0)
 
 
 def occupy_standard_streams() -> None:

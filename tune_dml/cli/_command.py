@@ -17,11 +17,11 @@ from tune_dml.cli._json import error_json
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's UsageError; Typer may bundle Click
 _CHOICE = re.compile(r"'(?P<given>.*)' is not one of (?P<known>'.*')\.")
-_NO_VERB = re.compile(r"No such command '(?P<given>.*?)'\.")
+_UNKNOWN_VERB = re.compile(r"No such command '(?P<given>.*?)'\.")
 _MISSING = re.compile(r"Missing argument '(?P<name>.*?)'")
 _UNDERSCORED = re.compile(r"\A--[a-z]+(_[a-z]+)+(?==|$)")
 
-_OF_OTHERS = {
+_FLAGS_OF_OTHER_TOOLS = {
     "--n-trials": "--num-samples",
     "--count": "--num-samples",
     "--sampler": "--search",
@@ -47,18 +47,18 @@ _OF_OTHERS = {
     "--epochs": "--set training.epochs=N",
 }
 """Flags of Optuna, Ray Tune, W&B, MLflow and common scripts -> ours."""
-_KINDS = {
+_TYPE_RULES = {
     "a valid integer": "must be one whole number, such as 5",
     "a valid number": "must be one number, such as 0.5",
 }
 """Types in pydantic's messages -> our rules."""
-_OTHER_VERBS = {"--dry-run": "tune-dml plan", "--resume": "tune-dml resume"}
+_VERBS_INSTEAD = {"--dry-run": "tune-dml plan", "--resume": "tune-dml resume"}
 
-_BEHIND_DASHES = "; put the command for the cluster after `--`: tune-dml submit cluster.yaml -- sweep ..."
+_DASHES_HINT = "; put the command for the cluster after `--`: tune-dml submit cluster.yaml -- sweep ..."
 
 
-def dashed(words: Sequence[str]) -> list[str]:
-    """Return the arguments with `--data_root` as `--data-root`; values stay unchanged."""
+def normalize_flags(words: Sequence[str]) -> list[str]:
+    """Return the arguments with `--data-root` for `--data_root`; values stay unchanged."""
     return [_UNDERSCORED.sub(lambda flag: flag[0].replace("_", "-"), word, count=1) for word in words]
 
 
@@ -67,29 +67,29 @@ class Command(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as Click does; suggest `--gpus-per-worker` for `--gpus` and `--num-samples` for `--n-trials`."""
-        typed = list(args)  # the parser takes the words out of `args`
+        argv = list(args)  # the parser empties `args`
         try:
             return list(super().parse_args(ctx, args))
         except USAGE_ERROR as raised:
             error: Any = raised
-            error.message = _plain(error.message)
-            if (wrong := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
+            error.message = _reword(error.message)
+            if (unknown_flag := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
                 flags = [flag for option in self.params for flag in option.opts]
-                longer = [flag for flag in flags if flag.startswith(f"{wrong}-")]
-                ours = _OF_OTHERS.get(wrong, "")
-                if self.name == "submit" and "--" not in typed:
-                    error.message += _BEHIND_DASHES
-                meant = ours if ours.partition(" ")[0] in flags else _OTHER_VERBS.get(wrong)
-                similar = [*longer, *difflib.get_close_matches(wrong, flags)]
-                error.possibilities = [meant] if meant else list(dict.fromkeys(similar))
+                completions = [flag for flag in flags if flag.startswith(f"{unknown_flag}-")]
+                ours = _FLAGS_OF_OTHER_TOOLS.get(unknown_flag, "")
+                if self.name == "submit" and "--" not in argv:
+                    error.message += _DASHES_HINT
+                replacement = ours if ours.partition(" ")[0] in flags else _VERBS_INSTEAD.get(unknown_flag)
+                similar = [*completions, *difflib.get_close_matches(unknown_flag, flags)]
+                error.possibilities = [replacement] if replacement else list(dict.fromkeys(similar))
             raise
 
 
 class Group(typer.core.TyperGroup):
-    """The whole command line: with --json, a usage error is also printed as an object."""
+    """The command line; with --json, it also prints a usage error as an object."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words before the verb."""
+        """Parse the arguments before the verb."""
         with _errors_in_json():
             return list(super().parse_args(ctx, args))
 
@@ -111,34 +111,34 @@ def _errors_in_json() -> Iterator[None]:
 
 
 def _problem_of(error: Any) -> Problem:
-    """Return a usage error as a problem; an unknown verb or choice has the nearest known one as remedy."""
+    """Return a usage error as a problem; the remedy for an unknown verb or choice is the nearest known one."""
     message = error.message or error.format_message()
     place = getattr(error, "option_name", None) or _name_of(getattr(error, "param", None))
     if choice := _CHOICE.fullmatch(message):
-        known = re.findall(r"'([^']*)'", choice["known"])
-        return Problem(place, "unknown choice", choice["given"], nearest(choice["given"], known, what="choice"))
-    if verb := _NO_VERB.match(message):
+        choices = re.findall(r"'([^']*)'", choice["known"])
+        return Problem(place, "unknown choice", choice["given"], nearest(choice["given"], choices, what="choice"))
+    if verb := _UNKNOWN_VERB.match(message):
         remedy = nearest(verb["given"], list(error.ctx.command.commands), what="verb")
         return Problem("VERB", "unknown verb", verb["given"], remedy)
-    missing = _MISSING.match(message)
+    missing_argument = _MISSING.match(message)
     possibilities = getattr(error, "possibilities", None)
     remedy = f"Did you mean '{possibilities[0]}'?" if possibilities else ""
-    return Problem(place or (missing["name"] if missing else "usage"), message, None, remedy)
+    return Problem(place or (missing_argument["name"] if missing_argument else "usage"), message, None, remedy)
 
 
 def _name_of(param: Any) -> str:
-    """Return an option's flag, or how an argument is called; empty for None."""
+    """Return an option's flag or an argument's name; empty for None."""
     if param is None:
         return ""
     flags = [flag for flag in param.opts if flag.startswith("--")]
     return str(flags[0] if flags else param.metavar or param.name)
 
 
-def _plain(message: str) -> str:
-    """Return a message of pydantic as one of ours: `must be one whole number, such as 5`."""
+def _reword(message: str) -> str:
+    """Reword a message of pydantic: `must be one whole number, such as 5`."""
     message = message.removeprefix("Value error, ")
-    kind = next((ours for theirs, ours in _KINDS.items() if message.startswith(f"Input should be {theirs}")), None)
-    return kind or message.replace("Input should be", "must be")
+    rule = next((ours for theirs, ours in _TYPE_RULES.items() if message.startswith(f"Input should be {theirs}")), None)
+    return rule or message.replace("Input should be", "must be")
 
 
 def epilog(examples: str) -> str:

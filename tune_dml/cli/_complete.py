@@ -18,18 +18,18 @@ def spaces(incomplete: str) -> list[str]:
     """Return the search spaces, and the sweep files of the working directory."""
     from tune_dml import catalogue
 
-    return _beginning(incomplete, [*catalogue.spaces(), *_sweep_files(incomplete)])
+    return _with_prefix(incomplete, [*catalogue.spaces(), *_sweep_files(incomplete)])
 
 
 def sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the sweeps in the storage that the command line names."""
     from tune_dml.record.state import sweep_names
 
-    return _beginning(incomplete, sweep_names(Path(ctx.params.get("storage") or Session.storage)))
+    return _with_prefix(incomplete, sweep_names(Path(ctx.params.get("storage") or Session.storage)))
 
 
 def settings(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return dotted settings with the `=` that follows, including those of methods that --set chooses."""
+    """Return dotted settings, each with `=`, including the knobs of methods that --set chooses."""
     from trainables.config import SECTIONS
     from trainables.methods import knob_names
     from trainables.registries import methods_chosen
@@ -37,26 +37,26 @@ def settings(ctx: typer.Context, incomplete: str) -> list[str]:
     given = dict(pair.split("=", 1) for pair in ctx.params.get("settings") or () if "=" in pair)
     names: dict[str, None] = {}
     for section, model in SECTIONS.items():
-        own: dict[str, Value] = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{section}.")}
-        knobs = [knob for method in methods_chosen(section, own).values() for knob in sorted(knob_names(method))]
+        chosen: dict[str, Value] = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{section}.")}
+        knobs = [knob for method in methods_chosen(section, chosen).values() for knob in sorted(knob_names(method))]
         names |= dict.fromkeys(f"{section}.{name}=" for name in [*model.own_fields(), *knobs])
-    return _beginning(incomplete, names)
+    return _with_prefix(incomplete, names)
 
 
-def tuned(ctx: typer.Context, incomplete: str) -> list[str]:
+def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return dotted settings."""
     return [name.removesuffix("=") for name in settings(ctx, incomplete)]
 
 
-def values_of_knobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the knobs of the named sweep, or of every stored sweep if its name follows the cursor."""
+def knobs_of_sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the knobs of the named sweep, or of every stored sweep if none is named yet."""
     from tune_dml.planning.plan import Plan
     from tune_dml.record.state import sweep_names
 
     storage = Path(ctx.params.get("storage") or Session.storage)
     names = [name] if (name := ctx.params.get("sweep_name")) else sweep_names(storage)
     paths = [path for name in names if (path := storage / name / "plan.json").exists()]
-    return _beginning(
+    return _with_prefix(
         incomplete, dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs)
     )
 
@@ -65,14 +65,14 @@ def datasets(incomplete: str) -> list[str]:
     """Return the names of data sets."""
     from trainables.data import DATASETS
 
-    return _beginning(incomplete, DATASETS)
+    return _with_prefix(incomplete, DATASETS)
 
 
 def protocols(incomplete: str) -> list[str]:
     """Return the names of protocols."""
     from tune_dml import catalogue
 
-    return _beginning(incomplete, catalogue.protocols())
+    return _with_prefix(incomplete, catalogue.protocols())
 
 
 def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -81,7 +81,7 @@ def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
 
     methods = [*methods_of("loss"), *methods_of("regularizer")]
     names = [*methods, *protocols(incomplete), *datasets(incomplete)]
-    return [*spaces(incomplete), *_beginning(incomplete, names), *sweeps(ctx, incomplete)]
+    return [*spaces(incomplete), *_with_prefix(incomplete, names), *sweeps(ctx, incomplete)]
 
 
 def _sweep_files(incomplete: str) -> Iterator[str]:
@@ -89,5 +89,5 @@ def _sweep_files(incomplete: str) -> Iterator[str]:
     return (str(path) for path in sorted(folder.glob("*.y*ml")))
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def _with_prefix(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]

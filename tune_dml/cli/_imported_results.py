@@ -1,4 +1,4 @@
-"""Options that read results of other programs."""
+"""Options to read results of other programs."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ImportSource:
                  "--from-mlflow": self.from_mlflow}  # fmt: skip
         return {flag: value for flag, value in flags.items() if value is not None}
 
-    def problems(self, sweeps: list[str], reading: Reading) -> list[Problem]:
-        """Return the problems: a report reads either one source or sweeps."""
+    def problems(self, sweeps: list[str], options: ImportOptions) -> list[Problem]:
+        """Return the problems of the given flags: a report reads one source, or sweeps."""
         given = [*self.sources, *(["SWEEP"] if sweeps else [])]
         if not given:
             flags = "--from-csv, --from-optuna, --from-ray or --from-mlflow"
@@ -53,16 +53,18 @@ class ImportSource:
             ]
         if len(given) > 1:
             return [Problem(given[0], "a report reads one source", f"{', '.join(given)}", "Leave the others out.")]
-        return reading.needless({"--study": self.study}) if sweeps else []
+        return options.unused_problems({"--study": self.study}) if sweeps else []
 
-    def read(self, reading: Reading, margin: float | None, experiment: str | None, output: Path | None) -> Results:
+    def read(
+        self, options: ImportOptions, margin: float | None, experiment: str | None, output: Path | None
+    ) -> Results:
         """Read the results. Raises ConfigError with all problems."""
         from tune_dml.record import imported
 
         (source,) = self.sources.values()
         names = {"--from-csv": Path(str(source)).stem, "--from-ray": Path(str(source)).name, "--from-optuna": self.study,
                  "--from-mlflow": experiment}  # fmt: skip
-        request = reading.request(names[next(iter(self.sources))], margin)
+        request = options.request(names[next(iter(self.sources))], margin)
         if self.from_csv is not None:
             data = imported.read_csv(absolute(self.from_csv) or self.from_csv, request)
         elif self.from_ray is not None:
@@ -77,7 +79,7 @@ class ImportSource:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ImportOptions:
     """Options for reading another program's results."""
 
     metric: Annotated[str | None, typer.Option(help="The column or metric by which results are judged.")] = None
@@ -96,12 +98,12 @@ class Reading:
         """Return the request to read results under a name."""
         from tune_dml.record.imported import ImportRequest
 
-        called = one_line(name or "results") or "results"
-        return ImportRequest(called, self.metric, self.goal, margin, self.seed_column, tuple(self.knob or ()))
+        title = one_line(name or "results") or "results"
+        return ImportRequest(title, self.metric, self.goal, margin, self.seed_column, tuple(self.knob or ()))
 
-    def needless(self, others: Mapping[str, object]) -> list[Problem]:
-        """Return a problem for each given flag of this group and of `others`, since only sweeps are read."""
-        alone = {**others, "--metric": self.metric, "--goal": self.goal, "--seed-column": self.seed_column,
+    def unused_problems(self, more_flags: Mapping[str, object]) -> list[Problem]:
+        """Return a problem for each given flag of this group and of `more_flags`, because sweeps do not use them."""
+        flags = {**more_flags, "--metric": self.metric, "--goal": self.goal, "--seed-column": self.seed_column,
                  "--knob": self.knob}  # fmt: skip
-        rule = "applies to results of other programs only; a sweep knows it"
-        return [Problem(flag, rule, value, "Leave it out.") for flag, value in alone.items() if value]
+        rule = "applies only to results of other programs; a sweep has its own"
+        return [Problem(flag, rule, value, "Leave it out.") for flag, value in flags.items() if value]

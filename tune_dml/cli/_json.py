@@ -14,9 +14,9 @@ from tune_dml.text import json_value
 
 _SCHEMAS = Path(__file__).with_name("json_schemas.json")
 _COMMAND = re.compile(r"`(tune-dml [^`]+)`")
-_MEANT = re.compile(r"Did you mean '([^']+)'\?")
+_SUGGESTION = re.compile(r"Did you mean '([^']+)'\?")
 _FLAG = re.compile(r"(?:Use|Add|Pass) (--[a-z-]+)(?: ([^\s,.]+(?:\.\d+)?))?")
-_IN_CAPITALS = re.compile(r"\b[A-Z]{2,}\b|\.\.\.")
+_PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b|\.\.\.")
 """Placeholders that a reader must fill in."""
 
 
@@ -26,52 +26,52 @@ def as_json(value: Any) -> str:
 
 
 def schemas() -> dict[str, dict[str, object]]:
-    """Return the JSON schema of each verb's `--json`; `error` is that of exit codes 1 and 2."""
-    read: dict[str, dict[str, object]] = json.loads(_SCHEMAS.read_text(encoding="utf-8"))
-    return read
+    """Return the JSON schema of each verb's `--json`; `error` has the schema of exit codes 1 and 2."""
+    by_verb: dict[str, dict[str, object]] = json.loads(_SCHEMAS.read_text(encoding="utf-8"))
+    return by_verb
 
 
 def error_json(problems: Sequence[Problem], words: Sequence[str]) -> str:
-    """Return problems as JSON, each with a command that avoids it where one is known; `words`: the command line."""
+    """Return problems as JSON, each with a command that avoids it if known; `words` is the command line."""
     keys = ("rule", "place", "value", "remedy")
-    shown = [{**{k: getattr(problem, k) for k in keys}, "fix": _fix_of(problem, words)} for problem in problems]
-    return as_json({"error": shown})
+    objects = [{**{k: getattr(problem, k) for k in keys}, "fix": _fix_of(problem, words)} for problem in problems]
+    return as_json({"error": objects})
 
 
 def _fix_of(problem: Problem, words: Sequence[str]) -> str | None:
-    """Return the command that the remedy means: one that it names, or this one with a word replaced or added."""
+    """Return the command of a remedy: the one it names, or `words` with an argument replaced or added."""
     if named := _COMMAND.search(problem.remedy):
-        return None if _IN_CAPITALS.search(named[1]) else named[1]
-    if meant := _MEANT.search(problem.remedy):
+        return None if _PLACEHOLDER.search(named[1]) else named[1]
+    if suggestion := _SUGGESTION.search(problem.remedy):
         given = str(problem.value if problem.value is not None else problem.place.partition(" ")[0])
-        fixed = _with_meant(words, given, meant[1])
-        return _line(fixed) if fixed != list(words) else None
-    if (flag := _FLAG.search(problem.remedy)) and not _IN_CAPITALS.search(flag[2] or ""):
-        return _line(_with_flag(words, flag[1], flag[2]))
+        fixed = _with_suggestion(words, given, suggestion[1])
+        return _command_line(fixed) if fixed != list(words) else None
+    if (flag := _FLAG.search(problem.remedy)) and not _PLACEHOLDER.search(flag[2] or ""):
+        return _command_line(_with_flag(words, flag[1], flag[2]))
     return None
 
 
-def _with_meant(words: Sequence[str], given: str, meant: str) -> list[str]:
-    """Return the words with `meant` for `given`; `--set optim.lr=X` for `--lr` keeps its value, other phrases change none."""
-    flag, blank, setting = meant.partition(" ")
-    if not blank:
-        return [_replaced(word, given, meant) for word in words]
-    at = next((i for i, word in enumerate(words) if word.partition("=")[0] == given), len(words))
-    _, equals, value = " ".join(words[at : at + 1]).partition("=")
-    after = at + (1 if equals else 2)
-    if flag != "--set" or after > len(words):
+def _with_suggestion(words: Sequence[str], given: str, suggestion: str) -> list[str]:
+    """Return `words` with `suggestion` for `given`; `--set optim.lr=X` for `--lr` keeps the typed value."""
+    flag, space, setting = suggestion.partition(" ")
+    if not space:
+        return [_replace_word(word, given, suggestion) for word in words]
+    start = next((i for i, word in enumerate(words) if word.partition("=")[0] == given), len(words))
+    _, equals, value = " ".join(words[start : start + 1]).partition("=")
+    end = start + (1 if equals else 2)
+    if flag != "--set" or end > len(words):
         return list(words)
-    return [*words[:at], flag, f"{setting.partition('=')[0]}={value if equals else words[after - 1]}", *words[after:]]
+    return [*words[:start], flag, f"{setting.partition('=')[0]}={value if equals else words[end - 1]}", *words[end:]]
 
 
-def _replaced(word: str, given: str, meant: str) -> str:
+def _replace_word(word: str, given: str, suggestion: str) -> str:
     """Replace a whole argument, the value of `--flag=value`, or the key of `key=value`."""
     if word == given:
-        return meant
-    before, equals, after = word.partition("=")
-    if equals and after == given:
-        return f"{before}={meant}"
-    return f"{meant}={after}" if equals and before == given else word
+        return suggestion
+    key, equals, value = word.partition("=")
+    if equals and value == given:
+        return f"{key}={suggestion}"
+    return f"{suggestion}={value}" if equals and key == given else word
 
 
 def _with_flag(words: Sequence[str], flag: str, value: str | None) -> list[str]:
@@ -86,5 +86,5 @@ def _with_flag(words: Sequence[str], flag: str, value: str | None) -> list[str]:
     return [*kept, flag, *([] if value is None else [value])]
 
 
-def _line(words: Sequence[str]) -> str:
+def _command_line(words: Sequence[str]) -> str:
     return shlex.join(["tune-dml", *words])

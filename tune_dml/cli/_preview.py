@@ -51,7 +51,7 @@ class Power:
     seeds_for_margin: int | None = None
     """Seeds that detect a difference of the margin, if `beyond_percent`."""
     seeds: tuple[int | None, int | None] | None = None
-    """Range of seeds that would decide; an end is None above 1000, the whole is None while the noise is unknown."""
+    """Range of seeds that would decide; None while the noise is unknown. A bound above 1000 is None."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +64,17 @@ class Preview:
     cost: Cost
     power: Power
     kept_bytes: int | None = 0
-    """Size of what each trial stores on request; None before the pictures are decoded."""
+    """Size of the embeddings or weights that each trial keeps; None before the pictures are decoded."""
     gpus: float = 0.0
     """GPUs of a trial."""
     free_bytes: int | None = None
     """Free space of the storage; None if unknown."""
     in_use: str = ""
-    """Why `sweep` would refuse the plan: its name belongs to another one."""
+    """Problem of a name that belongs to another plan, which `sweep` would refuse; empty if there is none."""
 
     @property
     def trials(self) -> int:
-        """Number of trials, those that a search proposes included."""
+        """Number of trials, including those that a search proposes."""
         return (len(self.plan.cells) + self.plan.search.num_samples) * len(self.plan.seeds)
 
     @property
@@ -100,8 +100,8 @@ class Preview:
         if self.cost.checkpoint_bytes is None:
             return None
         at_once = min(self.cost.concurrent, self.trials)
-        held = self.trials if self.plan.search.stopping else at_once
-        return self.cost.checkpoint_bytes * (2 * held + at_once)
+        stored = self.trials if self.plan.search.stopping else at_once
+        return self.cost.checkpoint_bytes * (2 * stored + at_once)
 
     def data(self) -> dict[str, object]:
         plan = self.plan
@@ -146,23 +146,23 @@ class Preview:
         plan = self.plan
         yield f"{plan.name}: {plan.space.title}, on {plan.dataset}"
         if plan.space.citation:
-            yield _in_a_line(str(plan.space.citation))
-        yield _in_a_line(self._cells(), "Cells:  ")
+            yield _fit_line(str(plan.space.citation))
+        yield _fit_line(self._cells_sentence(), "Cells:  ")
         yield f"Trials: {self.trials} ({len(plan.seeds)} paired seeds), {self.done} done already."
         yield self._cost_sentence()
         yield f"{self._disk_sentence()}{self._checkpoint_sentence()}"
         yield self._power_sentence()
         if self.power.seeds:
-            fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
-            seeds = " to ".join(dict.fromkeys((fewest, most)))
-            tuned = f", each tuned over {self.power.settings} settings at most" if self.power.settings > 1 else ""
-            yield f"Seeds:  showing that it does not matter takes {seeds} seeds{tuned} ({most} with 80% assurance)."
-        yield from (_in_a_line(note, "Note:   ") for note in self.notes)
+            low, high = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
+            seeds = " to ".join(dict.fromkeys((low, high)))
+            tuned = f", with up to {self.power.settings} settings per level" if self.power.settings > 1 else ""
+            yield f'Seeds:  {seeds} are needed for the verdict "does not matter"{tuned} ({high} with 80% assurance).'
+        yield from (_fit_line(note, "Note:   ") for note in self.notes)
         run = self.in_use or f"Run it: {program()} sweep, with the same arguments."
         yield f"All cells, settings and notes: --all. {run}"
 
-    def _cells(self) -> str:
-        """Return the number of cells with their labels, and the number that a search proposes."""
+    def _cells_sentence(self) -> str:
+        """Return the number and labels of the cells, and the number of cells that a search proposes."""
         cells, search = self.plan.cells, self.plan.search
         labels = [cell.label for cell in cells]
         listed = f"{len(cells)}: {list_separator(labels).join(labels)}" if cells else ""
@@ -173,26 +173,26 @@ class Preview:
         if self.eta_seconds is None:
             probe = "" if self.plan.space.program else " `--probe` times a few steps here."
             return f"Cost:   unknown; {self.cost.source}.{probe}"
-        left = self.trials - self.done
+        remaining = self.trials - self.done
         gpus = f" ({self.worker_hours * self.gpus:.2f} GPU-hours)" if self.worker_hours and self.gpus else ""
         sentence = (
-            f"Cost:   {left} trials x {_seconds(self.cost.seconds or 0.0)} ({self.cost.source}) "
+            f"Cost:   {remaining} trials x {_seconds_text(self.cost.seconds or 0.0)} ({self.cost.source}) "
             f"= {self.worker_hours:.2f} worker hours{gpus}, "
             f"about {duration(self.eta_seconds)} with {self.cost.concurrent} at once."
         )
         if self.cost.memory_bytes is None:
             return sentence
-        beside = f" and {self.cost.gpu_bytes / 1e9:.2f} GB on the GPU" if self.cost.gpu_bytes else ""
-        return f"{sentence} Memory: {self.cost.memory_bytes / 1e9:.2f} GB a trial{beside}."
+        gpu_memory = f" and {self.cost.gpu_bytes / 1e9:.2f} GB on the GPU" if self.cost.gpu_bytes else ""
+        return f"{sentence} Memory: {self.cost.memory_bytes / 1e9:.2f} GB a trial{gpu_memory}."
 
     def _disk_sentence(self) -> str:
         sentence = f"Disk:   at most {self.disk_bytes / 1e6:.1f} MB in the storage"
-        asked = str(self.plan.base_settings.get("evaluation.keep"))
-        kept = {"embeddings": "embeddings", "weights": "a network"}.get(asked, "what trials keep")
+        keep = str(self.plan.base_settings.get("evaluation.keep"))
+        content = {"embeddings": "embeddings", "weights": "a network"}.get(keep, "what trials keep")
         if self.kept_bytes is None:
-            return f"{sentence}, and {kept}, whose size is known once the pictures are decoded."
+            return f"{sentence}, and {content}, whose size is known once the pictures are decoded."
         if self.kept_bytes:
-            return f"{sentence}, including {kept} of {self.kept_bytes / 1e6:.2f} MB a trial."
+            return f"{sentence}, including {content} of {self.kept_bytes / 1e6:.2f} MB a trial."
         return f"{sentence}, and the same in MLflow."
 
     def _checkpoint_sentence(self) -> str:
@@ -201,23 +201,23 @@ class Preview:
         sentence = f" Checkpoints take at most {self.checkpoint_bytes / 1e6:.1f} MB more while it runs"
         if self.free_bytes is None:
             return f"{sentence}."
-        few = "only " if self.checkpoint_bytes + self.disk_bytes > self.free_bytes else ""
-        return f"{sentence}; {few}{self.free_bytes / 1e9:.1f} GB are free there."
+        only = "only " if self.checkpoint_bytes + self.disk_bytes > self.free_bytes else ""
+        return f"{sentence}; {only}{self.free_bytes / 1e9:.1f} GB are free there."
 
     def _power_sentence(self) -> str:
         unit = "points" if self.power.noise is not None else "times a trial's noise"
         if len(self.plan.seeds) < 2:
             return "Power:  none with one seed."
         declared = self.power.declared
-        what = f"in each of {counted(declared, 'declared comparison')}" if declared else "between two cells"
+        scope = f"in each of {counted(declared, 'declared comparison')}" if declared else "between two cells"
         if self.power.beyond_percent:
             needed = self.power.seeds_for_margin
             return (
-                f"Power:  too few seeds to detect any difference {what} (80%); the smallest that matters, "
+                f"Power:  too few seeds to detect any difference {scope} (80%); the smallest that matters, "
                 f"{float(self.plan.margin):g} points, needs {needed or 'more than a thousand'} seeds ({self.power.source})."
             )
         return (
-            f"Power:  detects {self.power.detectable:.2f} {unit} {what} (80%), "
+            f"Power:  detects {self.power.detectable:.2f} {unit} {scope} (80%), "
             f"intervals are +/- {self.power.half_width:.2f} wide ({self.power.source})."
         )
 
@@ -256,10 +256,10 @@ class FullPreview:
         yield from list(replace(preview, notes=()).text())[:-1]
 
 
-def _in_a_line(text: str, title: str = "") -> str:
-    """Return a text on one line, cut to the width of the screen."""
+def _fit_line(text: str, title: str = "") -> str:
+    """Return a text as one line, cut to the width of the screen."""
     return shortened(title + one_line(text), console_for(False).width)
 
 
-def _seconds(seconds: float) -> str:
+def _seconds_text(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)

@@ -14,7 +14,7 @@ _CELLS_SHOWN = 60
 
 
 def race_lines(results: Results) -> Iterator[str]:
-    """Yield a line for each stopped cell, in that order, and a summary; none if the sweep is no race."""
+    """Yield a line for each stopped cell in order of stopping, then a summary; nothing if the sweep is no race."""
     race = results.race
     if race is None:
         return

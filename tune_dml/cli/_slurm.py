@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from tune_dml.running.slurm.profile import Profile
 
 SLURM = "slurm"
-GO_ON = ("sweep", "resume", "extend", "confirm")
-"""Verbs that train and run as jobs; others are answered at once."""
+JOB_VERBS = ("sweep", "resume", "extend", "confirm")
+"""Verbs that train, and so run as jobs; other verbs run at once."""
 _CANCEL_SECONDS = 120.0
-"""Seconds that a cancelled sweep has to write its table and report."""
-Text = str | None
+"""Seconds that a cancelled sweep may take to write its table and report."""
+_OptionalText = str | None
 
 
 @dataclass(frozen=True)
 class SlurmOptions:
     """Flags of `submit slurm`; the profile file has those of the site."""
 
-    partition: Annotated[Text, typer.Option(help="SLURM: partition.")] = None
-    account: Annotated[Text, typer.Option(help="SLURM: account.")] = None
-    qos: Annotated[Text, typer.Option(help="SLURM: quality of service.")] = None
-    gres: Annotated[Text, typer.Option(help="SLURM: GPUs per node, such as gpu:4.")] = None
-    time: Annotated[Text, typer.Option(help="SLURM: time of one job, HH:MM:SS.")] = None
+    partition: Annotated[_OptionalText, typer.Option(help="SLURM: partition.")] = None
+    account: Annotated[_OptionalText, typer.Option(help="SLURM: account.")] = None
+    qos: Annotated[_OptionalText, typer.Option(help="SLURM: quality of service.")] = None
+    gres: Annotated[_OptionalText, typer.Option(help="SLURM: GPUs per node, such as gpu:4.")] = None
+    time: Annotated[_OptionalText, typer.Option(help="SLURM: time of one job, HH:MM:SS.")] = None
     nodes: Annotated[int | None, typer.Option(help="SLURM: nodes.")] = None
     cpus_per_task: Annotated[int | None, typer.Option(help="SLURM: CPUs per node.")] = None
-    mem: Annotated[Text, typer.Option(help="SLURM: memory per node.")] = None
+    mem: Annotated[_OptionalText, typer.Option(help="SLURM: memory per node.")] = None
     sbatch: Annotated[list[str] | None, typer.Option(help="SLURM: a further line #SBATCH; repeatable.")] = None
     array: Annotated[bool, typer.Option("--array", help="SLURM: a task for each trial, without Ray.")] = False
     group: Annotated[int | None, typer.Option(min=1, help="SLURM: trials of one task of the array.")] = None
@@ -54,12 +54,12 @@ class SlurmOptions:
         return {name: value for name, value in asdict(self).items() if name not in {"array", "group", "print_only"}}
 
     def words(self) -> list[str]:
-        """Return the flags as they are typed."""
+        """Return the given flags as words of the command line."""
         words = ["--array"] if self.array else []
         for name, value in asdict(self).items():
             if name not in {"array", "print_only"} and value is not None:
-                for each in value if isinstance(value, list) else [value]:
-                    words += [f"--{name.replace('_', '-')}", str(each)]
+                for item in value if isinstance(value, list) else [value]:
+                    words += [f"--{name.replace('_', '-')}", str(item)]
         return words
 
     def raise_if_given(self, target: str) -> None:
@@ -70,7 +70,7 @@ class SlurmOptions:
 
 
 def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_json: bool) -> None:
-    """Submit a command as SLURM jobs, or answer here: the login node sees the sweep's folder.
+    """Submit a command as SLURM jobs, or run it here if it only reads: the login node sees the sweep's folder.
 
     Args:
         options: The flags before the command.
@@ -82,8 +82,8 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
     from tune_dml.running.slurm.profile import profile_file, read_profile
 
     command = read(_with_storage(list(words)), SLURM)
-    if command.verb not in GO_ON:
-        _answer_here(command, as_json)
+    if command.verb not in JOB_VERBS:
+        _run_here(command, as_json)
     profile = read_profile(profile_file()).with_flags(options.given())
     raise_if_any(profile.problems(SLURM))
     _check_here(command)
@@ -93,23 +93,23 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
         raise ConfigError(Problem("--storage", rule, str(folder.parent), "Choose another folder."))
     again = ("resume", command.sweep, *flags_of("resume", command.given))
     group = (options.group or 1) if options.array else 0
-    _refuse_array(command, options)
-    there = shlex.join([SLURM, *options.words()])
+    _check_array_flags(command, options)
+    target = shlex.join([SLURM, *options.words()])
     if group:
-        profile = replace(profile, nodes=1)  # a task has one; the flag was refused
-    most = max_array_tasks() if group and not options.print_only else MAX_TASKS
+        profile = replace(profile, nodes=1)  # a task runs on one node
+    limit = max_array_tasks() if group and not options.print_only else MAX_TASKS
     submission = Submission(
-        command.sweep, str(folder), command.words, again, there, time.time(), profile.temp, group, most, profile.gpus
+        command.sweep, str(folder), command.words, again, target, time.time(), profile.temp, group, limit, profile.gpus
     )
     scripts = _scripts(profile, submission)
     ceiling = _ceiling(profile, command, group)
     if not as_json:
         typer.echo("\n".join(scripts.values()))  # without line breaks at the terminal's width
     if options.print_only or not as_json:
-        show(_Scripts(scripts, ceiling), as_json)
+        show(_ScriptsView(scripts, ceiling), as_json)
     if not options.print_only:
-        held, job, new = submit(submission, scripts)
-        show(_SubmittedSweep(held, job, new, ceiling), as_json)
+        stored, job, new = submit(submission, scripts)
+        show(_SubmissionView(stored, job, new, ceiling), as_json)
 
 
 def _scripts(profile: Profile, submission: Submission) -> dict[str, str]:
@@ -125,85 +125,80 @@ def _scripts(profile: Profile, submission: Submission) -> dict[str, str]:
 
 
 def _with_storage(words: list[str]) -> list[str]:
-    """Return a command with absolute folders, and the storage of a sweep that was submitted before."""
+    """Return a command with absolute folders and with --storage, that of an earlier submission if there is one."""
     from tune_dml.running.slurm.jobs import find_submission
 
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         flag, equals, value = word.partition("=")
         if flag in {"--storage", "--data-root", "--cache-dir", "--output", "-o"}:
             if equals:
-                words[at] = f"{flag}={os.path.abspath(os.path.expanduser(value))}"
-            elif at + 1 < len(words):
-                words[at + 1] = os.path.abspath(os.path.expanduser(words[at + 1]))
+                words[index] = f"{flag}={os.path.abspath(os.path.expanduser(value))}"
+            elif index + 1 < len(words):
+                words[index + 1] = os.path.abspath(os.path.expanduser(words[index + 1]))
     if any(word.partition("=")[0] == "--storage" for word in words):
         return words
-    place = Path("sweeps").absolute()
+    storage_folder = Path("sweeps").absolute()
     if words[0] not in {"sweep", "list", "plan", "doctor", "datasets", "version"} and len(words) > 1:
         with contextlib.suppress(ConfigError):
-            place = Path(find_submission(words[1]).folder).parent
-    return words if words[0] in {"plan", "datasets", "version"} else [*words, "--storage", str(place)]
+            storage_folder = Path(find_submission(words[1]).folder).parent
+    return words if words[0] in {"plan", "datasets", "version"} else [*words, "--storage", str(storage_folder)]
 
 
-def _answer_here(command: Any, as_json: bool) -> None:
-    """Run a verb that answers at once; the login node sees what the jobs wrote."""
+def _run_here(command: Any, as_json: bool) -> None:
+    """Run a verb that only reads; the login node sees the files of the jobs."""
     from tune_dml.cli import application
 
-    asked = command.in_json() if as_json else command
-    application()(list(asked.words), prog_name="tune-dml")
+    local_command = command.in_json() if as_json else command
+    application()(list(local_command.words), prog_name="tune-dml")
 
 
 def _check_here(command: Any) -> None:
     """Check a sweep's plan, pictures and weights here, because nodes may be unable to fetch them."""
     if command.verb != "sweep":
         return
-    from tune_dml.cli.options import request_of, values_read
+    from tune_dml.cli.options import read_values, request_of
     from tune_dml.planning.checks.prepare import prepare
 
-    prepare(request_of(command.given), cache_dir=values_read(command.given)["cache_dir"], decode=False)
+    prepare(request_of(command.given), cache_dir=read_values(command.given)["cache_dir"], decode=False)
 
 
-def _refuse_array(command: Any, options: SlurmOptions) -> None:
+def _check_array_flags(command: Any, options: SlurmOptions) -> None:
     """Raise ConfigError for flags that the tasks of an array do not support."""
-    problems = []
+    given = command.given
+    nodes, workers, share = options.nodes or 1, given.get("workers") or 1, given.get("gpus_per_worker") or 0
+    stopping, files = given.get("stopping"), given.get("trial_files")
+    not_seen = "trials of an array cannot be stopped early, because they do not see each other"
+    in_turn = "trials of a task run one after the other, and do not share a GPU"
+    refused = [
+        (nodes != 1, "--nodes", "a task of an array has one node", nodes, "Leave --array out."),
+        (workers != 1, "--workers", "a trial of an array trains with one worker", workers, "Leave --array out."),
+        (0 < share < 1, "--gpus-per-worker", in_turn, share, "Use 1, or leave --array out."),
+        (stopping, "--stopping", not_seen, stopping, "Leave --array out."),
+        (files, "--trial-files", "trials of an array keep their files in the sweep's folder", files, "Leave it out."),
+    ]
     if not options.array:
-        if options.group:
-            problems.append(Problem("--group", "groups the trials of an array", options.group, "Add --array."))
-        raise_if_any(problems)
-        return
-    if (options.nodes or 1) != 1:
-        problems.append(Problem("--nodes", "a task of an array has one node", options.nodes, "Leave --array out."))
-    if (command.given.get("workers") or 1) != 1:
-        rule = "a trial of an array trains with one worker"
-        problems.append(Problem("--workers", rule, command.given["workers"], "Leave --array out."))
-    if 0 < (share := command.given.get("gpus_per_worker") or 0) < 1:
-        rule = "trials of a task run one after the other, and do not share a GPU"
-        problems.append(Problem("--gpus-per-worker", rule, share, "Use 1, or leave --array out."))
-    if command.given.get("stopping"):
-        rule = "trials of an array are not stopped early: they do not see each other"
-        problems.append(Problem("--stopping", rule, command.given["stopping"], "Leave --array out."))
-    if command.given.get("trial_files"):
-        rule = "trials of an array keep their files in the sweep's folder"
-        problems.append(Problem("--trial-files", rule, command.given["trial_files"], "Leave it out."))
-    raise_if_any(problems)
+        refused = [(options.group, "--group", "groups the trials of an array", options.group, "Add --array.")]
+    raise_if_any(Problem(*problem) for is_wrong, *problem in refused if is_wrong)
 
 
 def _ceiling(profile: Profile, command: Any, group: int) -> str:
     """Return a sentence with the largest possible cost."""
     gpus = profile.gpus
-    unit, each = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)
-    wide = f"{profile.nodes} node{'s' if profile.nodes != 1 else ''} x {each} {unit}{'s' if each != 1 else ''}"
+    unit, count = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)
+    size = f"{profile.nodes} node{'s' if profile.nodes != 1 else ''} x {count} {unit}{'s' if count != 1 else ''}"
     seconds = profile.seconds()
-    time_said = f" x {duration(seconds)}" if seconds else ", for the partition's own time limit"
-    cost = f" = {profile.nodes * each * seconds / 3600:g} {unit}-hours" if seconds else ""
-    one = f"{'Each task of the array' if group else 'Each job'}: {wide}{time_said}{cost}."
+    time_text = f" x {duration(seconds)}" if seconds else ", for the partition's own time limit"
+    cost = f" = {profile.nodes * count * seconds / 3600:g} {unit}-hours" if seconds else ""
+    each_job = f"{'Each task of the array' if group else 'Each job'}: {size}{time_text}{cost}."
     hours = command.given.get("gpu_hours") or command.given.get("budget")
     if hours:
-        return f"{one} All of them: {hours:g} {'GPU' if gpus else 'worker'}-hours of trials at most. Then it stops, resumable."
-    return f"{one} Jobs follow until the sweep is done; set a ceiling with --gpu-hours."
+        unit = "GPU" if gpus else "worker"
+        return f"{each_job} All of them: {hours:g} {unit}-hours of trials at most. Then it stops, resumable."
+    return f"{each_job} Jobs follow until the sweep is done; set a ceiling with --gpu-hours."
 
 
 def write_profile(path: Path | None, as_json: bool) -> None:
-    """Write the commented profile of a site."""
+    """Write a commented profile for this site."""
     from tune_dml.running.slurm.profile import TEMPLATE, profile_file
 
     file = path or profile_file()
@@ -219,14 +214,14 @@ def write_profile(path: Path | None, as_json: bool) -> None:
 
 
 def jobs_line(folder: Path) -> list[str]:
-    """Return a line about the sweep's waiting and running jobs; none if SLURM does not answer."""
+    """Return one line about the sweep's waiting and running jobs; no line if SLURM does not answer."""
     from tune_dml.running.slurm.jobs import open_jobs
 
     return [f"SLURM: {'; '.join(job.text() for job in shown)}"] if (shown := open_jobs(folder)) else []
 
 
-class NotBegun:
-    """A sweep that was submitted to SLURM and whose job has not started."""
+class PendingSweep:
+    """A sweep that was submitted to SLURM and has no started job."""
 
     def __init__(self, folder: Path) -> None:
         from tune_dml.running.slurm.jobs import open_jobs
@@ -236,12 +231,12 @@ class NotBegun:
 
     def data(self) -> dict[str, Any]:
         """Return the data of `status` for a sweep without any trial."""
-        nothing = dict.fromkeys(("answer", "next", "notes", "trials"), ())
+        empty = dict.fromkeys(("answer", "next", "notes", "trials"), ())
         state = {"sweep": self.folder.name, "dataset": "", "state": "submitted", "waits_for": "; ".join(self.jobs)}
-        return {**state, **nothing, "counts": {}, "unjudged": "", "race": None, "trial_files": None, "unfetched": 0}
+        return {**state, **empty, "counts": {}, "unjudged": "", "race": None, "trial_files": None, "unfetched": 0}
 
     def text(self) -> Lines:
-        """Yield the jobs with SLURM's reason, or the command that shows their logs if none is left."""
+        """Yield the jobs with SLURM's reasons; without jobs, the command that shows their logs."""
         name = self.folder.name
         if self.jobs:
             yield f"{name} waits for SLURM: {'; '.join(self.jobs)}. No trial has begun."
@@ -259,12 +254,12 @@ def slurm_logs(name: str, follow: bool, as_json: bool) -> None:
         for text in parts:
             typer.echo(text, nl=False)
     log = "".join(parts)
-    known = jobs.jobs_of(submission)
+    jobs_left = jobs.jobs_of(submission)
     if as_json:
-        state = known[-1].state.lower() if known else "ended"
+        state = jobs_left[-1].state.lower() if jobs_left else "ended"
         typer.echo(strict_json({"sweep": name, "status": state, "log": log}))
-    elif known:
-        typer.echo(f"{name}: {known[-1].text()}", err=True)
+    elif jobs_left:
+        typer.echo(f"{name}: {jobs_left[-1].text()}", err=True)
 
 
 def slurm_cancel(name: str, as_json: bool) -> None:
@@ -272,19 +267,19 @@ def slurm_cancel(name: str, as_json: bool) -> None:
     from tune_dml.running.slurm import jobs
 
     submission = jobs.find_submission(name)
-    done = jobs.cancel(submission)
+    cancelled = jobs.cancel(submission)
     ended = jobs.wait(submission, _CANCEL_SECONDS)
     storage = shlex.quote(str(Path(submission.folder).parent))
     if as_json:
-        typer.echo(strict_json({"sweep": name, "cancelled": done, "ended": ended}))
+        typer.echo(strict_json({"sweep": name, "cancelled": cancelled, "ended": ended}))
         return
-    for line in done or [f"{name}: no job waits or runs"]:
+    for line in cancelled or [f"{name}: no job waits or runs"]:
         typer.echo(line)
-    typer.echo(f"  go on: tune-dml submit {submission.there} -- resume {name} --storage {storage}")
+    typer.echo(f"  resume: tune-dml submit {submission.there} -- resume {name} --storage {storage}")
 
 
 @dataclass(frozen=True)
-class _Scripts:
+class _ScriptsView:
     """The scripts to submit, and their largest cost."""
 
     scripts: dict[str, str]
@@ -298,7 +293,7 @@ class _Scripts:
 
 
 @dataclass(frozen=True)
-class _SubmittedSweep:
+class _SubmissionView:
     """A sweep that was submitted to SLURM."""
 
     submission: Submission
@@ -307,8 +302,8 @@ class _SubmittedSweep:
     ceiling: str
 
     def data(self) -> dict[str, Any]:
-        found = {"sweep": self.submission.name, "job": self.job.id, "state": self.job.state.lower(), "new": self.new}
-        return {**found, "folder": self.submission.folder, "ceiling": self.ceiling}
+        state = {"sweep": self.submission.name, "job": self.job.id, "state": self.job.state.lower(), "new": self.new}
+        return {**state, "folder": self.submission.folder, "ceiling": self.ceiling}
 
     def text(self) -> Lines:
         name = self.submission.name
@@ -318,5 +313,5 @@ class _SubmittedSweep:
         yield f"  follow: tune-dml logs slurm {name} --follow"
         yield f"  status: tune-dml status {name} {storage}"
         yield f"  stop:   tune-dml cancel slurm {name}"
-        yield f"  go on:  tune-dml submit {self.submission.there} -- resume {name} {storage}"
+        yield f"  resume: tune-dml submit {self.submission.there} -- resume {name} {storage}"
         yield f"  report: tune-dml report {name} {storage}"

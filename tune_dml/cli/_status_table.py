@@ -23,7 +23,7 @@ from tune_dml.running.screen.progress import PLAIN_MARKS, STYLES
 from tune_dml.text import one_line, value_text
 
 _CELLS_SHOWN = 60
-_BETWEEN = 3
+_COLUMN_GAP = 3
 """Width of the gap between columns."""
 
 
@@ -36,7 +36,7 @@ def status_table(results: Results) -> RenderableType:
     for trial in results.trials:
         rows.setdefault(trial.cell.digest, []).append(trial)
     listed = list(rows.values())
-    if results.plan.search.num_samples:  # cells that a search proposed have no order of their own
+    if results.plan.search.num_samples:  # cells that a search proposed have no declared order
         sign = -1 if results.plan.space.goal == "maximize" else 1
         listed.sort(key=lambda trials: sign * fmean(scores) if (scores := _scores(results, trials)) else math.inf)
     if len(listed) > _CELLS_SHOWN:
@@ -48,7 +48,7 @@ def status_table(results: Results) -> RenderableType:
             (trials[0].cell.label, tuple(_entry(results, trial) for trial in trials))
             for trials in listed[:_CELLS_SHOWN]
         )
-        parts.append(_Matrix(f"{results.name}: {results.plan.metric}", columns, cells))
+        parts.append(_SeedTable(f"{results.name}: {results.plan.metric}", columns, cells))
     if (hidden := len(rows) - min(len(listed), _CELLS_SHOWN)) > 0:
         parts.append(Text(f"{hidden} of {len(rows)} cells are not listed", style="dim"))
     return Group(*parts, *_reasons(results))
@@ -60,7 +60,7 @@ def _scores(results: Results, trials: Sequence[TrialResult]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class _Matrix:
+class _SeedTable:
     """A table of cells by seeds, split into several if it is wider than the terminal."""
 
     title: str
@@ -69,34 +69,34 @@ class _Matrix:
     """Label and entries of each cell; a cell that a race stopped has fewer entries."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        title, begin = self.title, 0
-        while begin < len(self.columns):
-            end = self._end(begin, options.max_width)
-            yield self._table(title, begin, end)
-            title, begin = "", end
+        title, start = self.title, 0
+        while start < len(self.columns):
+            end = self._end(start, options.max_width)
+            yield self._table(title, start, end)
+            title, start = "", end
 
-    def _end(self, begin: int, width: int) -> int:
-        """Return the end of the columns from `begin` that fit beside the labels; at least one."""
+    def _end(self, start: int, width: int) -> int:
+        """Return the end of the columns from `start` that fit beside the labels; at least one column."""
         labels = [cell_len(label) for label, _ in self.cells]
-        room = width - min(max(labels, default=0), width // 3) - _BETWEEN
-        end = begin
+        room = width - min(max(labels, default=0), width // 3) - _COLUMN_GAP
+        end = start
         while end < len(self.columns):
-            room -= max(cell_len(text) for text in self._column(end)) + _BETWEEN
+            room -= max(cell_len(text) for text in self._column(end)) + _COLUMN_GAP
             if room < 0:
                 break
             end += 1
-        return max(end, begin + 1)
+        return max(end, start + 1)
 
     def _column(self, number: int) -> Sequence[str]:
         return [self.columns[number], *(entries[number].plain for _, entries in self.cells if number < len(entries))]
 
-    def _table(self, title: str, begin: int, end: int) -> Table:
+    def _table(self, title: str, start: int, end: int) -> Table:
         table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("cell", overflow="fold")
-        for column in self.columns[begin:end]:
+        for column in self.columns[start:end]:
             table.add_column(column, justify="right", no_wrap=True)
         for label, entries in self.cells:
-            table.add_row(escape(label), *entries[begin:end])
+            table.add_row(escape(label), *entries[start:end])
         return table
 
 
@@ -121,25 +121,25 @@ def _entry(results: Results, trial: TrialResult) -> Text:
 def _status_line(results: Results) -> str:
     counts = Counter(trial.status for trial in results.trials)
     parts = [f"{state_of(results)}: {counts['finished']} of {results.planned_trials} trials finished"]
-    begun = "running" if is_running(results.folder) else "interrupted"
-    parts += [f"{counts['running']} {begun}"] if counts["running"] else []
+    state = "running" if is_running(results.folder) else "interrupted"
+    parts += [f"{counts['running']} {state}"] if counts["running"] else []
     parts += [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts[status]]
     parts += [f"{counts['stopped']} stopped early"] if counts["stopped"] else []
     if missing := results.count("missing"):
         parts.append(f"{missing} not run yet")
-    if again := results.confirmed:
-        parts.append(f"{sum(trial.status == 'finished' for trial in again)} of {len(again)} confirming trials finished")
+    if fresh := results.confirmed:
+        parts.append(f"{sum(trial.status == 'finished' for trial in fresh)} of {len(fresh)} confirming trials finished")
     return ", ".join(parts)
 
 
 def _reasons(results: Results) -> list[RenderableType]:
-    """Return each reason once, with its first trial and the number of others."""
-    alike: dict[tuple[str, str], list[TrialResult]] = {}
+    """Return one line per reason, with its first trial and the number of further ones."""
+    trials_by_reason: dict[tuple[str, str], list[TrialResult]] = {}
     for trial in results.trials:
         if trial.status in {"failed", "diverged"}:
-            alike.setdefault((trial.status, one_line(trial.reason)), []).append(trial)
+            trials_by_reason.setdefault((trial.status, one_line(trial.reason)), []).append(trial)
     lines: list[RenderableType] = []
-    for (status, reason), trials in list(alike.items())[:_CELLS_SHOWN]:
+    for (status, reason), trials in list(trials_by_reason.items())[:_CELLS_SHOWN]:
         where = f"{trials[0].cell.label}, seed {trials[0].seed}"
         more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
         lines.append(Text(f"{status}: {reason or 'no reason was recorded'} [{where}{more}]", style=STYLES[status]))

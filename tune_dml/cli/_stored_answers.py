@@ -1,6 +1,6 @@
 """Answers stored beside a sweep, so that `list`, `show` and `status` print them without computing statistics.
 
-An answer is computed again when the ledger, the plan, the installed code or the way commands are written has changed.
+An answer is computed again if the ledger, the plan, the installed code or the spelling of commands has changed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class SweepAnswer:
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """The content of a sweep's file."""
+class _AnswerFile:
+    """The content of a sweep's file of answers."""
 
     digest: str
     headline: str = ""
@@ -68,7 +68,7 @@ class _Stored:
 
 
 def stored_answer(results: Results, compute: Callable[[], SweepAnswer]) -> SweepAnswer:
-    """Return the answer of a sweep, from its file while that is current."""
+    """Return the answer of a sweep, from its file if that is current."""
     stored = _read(results)
     answer = stored.answer or compute()
     _update(results, stored, replace(stored, answer=answer))
@@ -76,56 +76,56 @@ def stored_answer(results: Results, compute: Callable[[], SweepAnswer]) -> Sweep
 
 
 def stored_headline(results: Results, compute: Callable[[], str]) -> str:
-    """Return the first sentence of the answer, from its file while that is current."""
+    """Return the first sentence of the answer, from its file if that is current."""
     stored = _read(results)
     headline = stored.headline or compute()
     _update(results, stored, replace(stored, headline=headline))
     return headline
 
 
-def _read(results: Results) -> _Stored:
-    """Return what is stored; nothing if the file is missing, damaged or not current."""
+def _read(results: Results) -> _AnswerFile:
+    """Return the stored answer; an empty one if the file is missing, damaged or not current."""
     from pydantic import TypeAdapter
 
     digest = _digest(results)
     with suppress(OSError, ValueError):
-        stored: _Stored = TypeAdapter(_Stored).validate_json((results.folder / _FILE).read_bytes())
+        stored: _AnswerFile = TypeAdapter(_AnswerFile).validate_json((results.folder / _FILE).read_bytes())
         if stored.digest == digest:
             return stored
-    return _Stored(digest)
+    return _AnswerFile(digest)
 
 
-def _update(results: Results, before: _Stored, now: _Stored) -> None:
-    if now != before:
+def _update(results: Results, old: _AnswerFile, new: _AnswerFile) -> None:
+    if new != old:
         with suppress(OSError):  # a read-only folder
-            write_whole(results.folder / _FILE, json.dumps(asdict(now)))
+            write_whole(results.folder / _FILE, json.dumps(asdict(new)))
 
 
 def _digest(results: Results) -> str:
-    """Return a digest of what an answer depends on."""
+    """Return a digest of everything that an answer depends on."""
     from tune_dml.record.origin.commands import program
 
-    times = [results.folder, str(Path.cwd()), program(), _code()]
+    parts = [results.folder, str(Path.cwd()), program(), _code_times()]
     for name in (LEDGER, "plan.json"):
         with suppress(OSError):
             stat = (results.folder / name).stat()
-            times += [stat.st_mtime_ns, stat.st_size]
-    return hashlib.sha256(repr(times).encode()).hexdigest()
+            parts += [stat.st_mtime_ns, stat.st_size]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 @cache
-def _code() -> tuple[float, ...]:
+def _code_times() -> tuple[float, ...]:
     """Return the times at which our packages, and the installed ones, last changed."""
     root = Path(__file__).parents[2]
     installed = os.stat(sysconfig.get_path("purelib")).st_mtime
-    return installed, *(max(_times(root / package), default=0.0) for package in _PACKAGES)
+    return installed, *(max(_file_times(root / package), default=0.0) for package in _PACKAGES)
 
 
-def _times(folder: Path) -> Iterator[float]:
+def _file_times(folder: Path) -> Iterator[float]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
                 if entry.name != "__pycache__":
-                    yield from _times(Path(entry.path))
+                    yield from _file_times(Path(entry.path))
             else:
                 yield entry.stat().st_mtime

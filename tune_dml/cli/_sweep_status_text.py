@@ -1,4 +1,4 @@
-"""The state of a sweep in a few words, and its answer in a sentence."""
+"""Return the state of a sweep in a few words, and its answer in a sentence."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def state_of(results: Results) -> str:
     if results.is_incomplete:
         begun = ended or results.count("running")
         return f"interrupted {ended}/{results.planned_trials}" if begun else "not begun"
-    if left := results.confirmation_left:
-        return f"confirmation interrupted {len(results.confirmed) - left}/{len(results.confirmed)}"
-    how = " or ".join(word for word, count in (("failed", failed), ("diverged", diverged)) if count)
-    return f"{failed + diverged} of {len(results.trials)} {how}" if how else "complete"
+    if remaining := results.confirmation_left:
+        return f"confirmation interrupted {len(results.confirmed) - remaining}/{len(results.confirmed)}"
+    outcomes = " or ".join(word for word, count in (("failed", failed), ("diverged", diverged)) if count)
+    return f"{failed + diverged} of {len(results.trials)} {outcomes}" if outcomes else "complete"
 
 
 def last_update_time(results: Results) -> float:
@@ -43,7 +43,7 @@ def age_of(results: Results) -> str:
 
 
 def answer_of(results: Results) -> SweepAnswer | None:
-    """Return the answer of the last look; None without results or before the first look (see `unjudged`)."""
+    """Return the answer of the last look; None without results or before the first look (see `why_no_answer`)."""
 
     def compute() -> SweepAnswer:
         from tune_dml import report
@@ -54,7 +54,7 @@ def answer_of(results: Results) -> SweepAnswer | None:
 
 
 def headline_of(results: Results) -> str:
-    """Return the first sentence of the answer; empty without one."""
+    """Return the first sentence of the answer; empty if there is none."""
 
     def compute() -> str:
         from tune_dml import report
@@ -64,17 +64,17 @@ def headline_of(results: Results) -> str:
     return stored_headline(results, compute) if _is_judged(results) else ""
 
 
-def unjudged(results: Results) -> str:
-    """Return why there are results but no answer; empty otherwise.
+def why_no_answer(results: Results) -> str:
+    """Return why a sweep with results has no answer yet; empty if it has one.
 
-    A verdict without a recorded look would be wrong too often: for equal cells in up to 14 % of sweeps.
+    Without a recorded look, up to 14 % of sweeps with equal cells would get a wrong verdict.
     """
     from tune_dml.record.origin.commands import command
 
     if results.has_current_look or not _has_numbers(results):
         return ""
-    when = "comes with its end" if is_running(results.folder) else "comes with the end of a session"
-    now = f"{command(results, 'report')} judges the present trials: a look, which spends a part of the 5 % error"
+    when = "comes when the sweep ends" if is_running(results.folder) else "comes when a session ends"
+    now = f"{command(results, 'report')} judges the present trials now: a look, which spends part of the 5 % error"
     return f"Not judged yet. The answer {when}; {now}."
 
 

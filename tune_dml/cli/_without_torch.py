@@ -22,18 +22,18 @@ _WITH_TORCH = "TUNE_DML_WITH_TORCH"
 
 
 class _TorchNeeded(BaseException):
-    """A function called torch. Not an Exception, so that no package takes it for a torch that is not installed."""
+    """A function called torch. Not an Exception, so that no package mistakes it for a missing torch."""
 
 
 class _Base:
-    """The base of classes that derive from one of torch's."""
+    """The base of classes that derive from a class of torch."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         raise _TorchNeeded(type(self).__name__)
 
 
 class _Placeholder:
-    """Stands for a class, function or constant of torch in the bodies of modules and classes."""
+    """Stands for a class, function or constant of torch while modules are imported."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tune_dml.cli.options import Ending, absolute, verb
+from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
 from tune_dml.planning.request import Resources, Session
 from tune_dml.space import Value
@@ -40,34 +40,34 @@ def atlas(
     stored: Annotated[Path | None, typer.Option("--table", help="Judge a stored table; run nothing.")] = None,
     resources: Resources,
     session: Session,
-    ending: Ending,
+    options: ReportOptions,
 ) -> None:
     """Vary every numeric knob of every loss around its default; judge all of them at one error level."""
     from trainables.errors import Problem, raise_if_any
     from tune_dml.planning.request import margin_problems
 
-    problems = [*margin_problems(margin), *ending.problems()]
+    problems = [*margin_problems(margin), *options.problems()]
     if (stored is None) == (not datasets):
         problems.append(Problem("DATASET", "name data sets, or pass --table", None, "Example: tune-dml atlas glyphs."))
     raise_if_any(problems)
-    folder = absolute(ending.output) or session.sweeps / name
+    folder = absolute(options.output) or session.sweeps / name
     if stored is not None:
         from tune_dml.replay import read_table
 
-        show(_judged(read_table(absolute(stored)), margin, folder, None), ending.as_json)
+        show(_judge(read_table(absolute(stored)), margin, folder, None), options.as_json)
         return
     from tune_dml.campaigns.atlas import AtlasRequest, run_atlas
 
     request = AtlasRequest(datasets or (), loss or (), seeds or 5, settings, name)
-    console = console_for(ending.as_json)
+    console = console_for(options.as_json)
     with progress_bar(console, "decoding") as progress:
         sweeps = run_atlas(request, session, resources, console=console, data_progress=progress)
-    show(_judged(sweeps.table(), margin, folder, folder / "atlas.parquet"), ending.as_json)
+    show(_judge(sweeps.table(), margin, folder, folder / "atlas.parquet"), options.as_json)
     raise typer.Exit(sweeps.exit_code)
 
 
 @dataclass(frozen=True)
-class _Atlas:
+class _AtlasView:
     """A judged atlas on disk."""
 
     knobs: Sequence[JudgedKnob]
@@ -89,14 +89,14 @@ class _Atlas:
 
         rows = [
             (
-                one.dataset,
-                one.loss,
-                one.knob,
-                one.verdict.word,
-                f"{one.verdict.tunability.value:.2f}",
-                f"{one.verdict.mistunability.value:.2f}",
+                knob.dataset,
+                knob.loss,
+                knob.knob,
+                knob.verdict.word,
+                f"{knob.verdict.tunability.value:.2f}",
+                f"{knob.verdict.mistunability.value:.2f}",
             )
-            for one in self.knobs
+            for knob in self.knobs
         ]
         columns = ("data", "loss", "knob", "verdict", "gain of best", "loss of worst")
         yield table("", columns, rows, right=columns[4:])
@@ -106,12 +106,12 @@ class _Atlas:
             yield f"Table:   {self.table}"
 
 
-def _judged(rows: Any, margin: float, folder: Path, stored: Path | None) -> _Atlas:
-    """Judge a table, write its page and store it."""
+def _judge(rows: Any, margin: float, folder: Path, table_path: Path | None) -> _AtlasView:
+    """Judge a table, write its page, and store the table if a path is given."""
     from tune_dml.record.atlas import judge_knobs, write_table
     from tune_dml.report.several.atlas_page import write_atlas
 
     knobs = judge_knobs(rows, margin)
-    if stored is not None:
-        write_table(rows, stored)
-    return _Atlas(knobs, margin, write_atlas(knobs, margin, folder)[0], stored)
+    if table_path is not None:
+        write_table(rows, table_path)
+    return _AtlasView(knobs, margin, write_atlas(knobs, margin, folder)[0], table_path)

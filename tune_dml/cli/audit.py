@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_dml.cli.options import Ending, absolute, verb
+from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
 from tune_dml.planning.request import Resources, Session
 from tune_dml.space import Value
@@ -48,26 +48,26 @@ def audit(
     plan: Annotated[bool, typer.Option("--plan", help="List the settings that differ; run nothing.")] = False,
     resources: Resources,
     session: Session,
-    ending: Ending,
+    options: ReportOptions,
 ) -> None:
-    """Find the settings that keep a run from a protocol's result; all that differ are screened at once."""
+    """Find the settings that keep a run from a protocol's result; all differing settings are screened at once."""
     from tune_dml.campaigns.audit import AuditRequest, plan_audit, run_audit
 
     request = AuditRequest(run, against, dataset, absolute(data_root), settings, cell, name, margin)
     if plan:
-        show(_Planned(plan_audit(request, session.sweeps, session.cache)), ending.as_json)
+        show(_AuditPlanView(plan_audit(request, session.sweeps, session.cache)), options.as_json)
         return
-    console = console_for(ending.as_json)
+    console = console_for(options.as_json)
     with progress_bar(console, "decoding") as progress:
         result = run_audit(
-            request, session, resources, console=console, data_progress=progress, other_checks=[ending.problems]
+            request, session, resources, console=console, data_progress=progress, other_checks=[options.problems]
         )
-    show(_shown(result, absolute(ending.output)), ending.as_json)
+    show(_view_of(result, absolute(options.output)), options.as_json)
     raise typer.Exit(result.exit_code)
 
 
 @dataclass(frozen=True)
-class _Planned:
+class _AuditPlanView:
     """The settings that an audit would screen."""
 
     audit: Audit
@@ -95,19 +95,19 @@ class _Planned:
         yield f"An audit takes {self.audit.trials} trials."
 
 
-def _shown(result: AuditResult, folder: Path | None) -> _Unfinished | _Finished:
+def _view_of(result: AuditResult, folder: Path | None) -> _IncompleteAudit | _AuditView:
     from tune_dml.report.several.audit_page import AuditReport, write_audit
 
     if result.verdict is None or result.second is None or result.suspects is None:
-        return _Unfinished((result.second or result.first).name)
+        return _IncompleteAudit((result.second or result.first).name)
     report = AuditReport(
         result.audit, result.verdict, result.suspects, result.first.results, result.second.results, result.notes
     )
-    return _Finished(report, write_audit(report, folder or result.first.folder / "audit"))
+    return _AuditView(report, write_audit(report, folder or result.first.folder / "audit"))
 
 
 @dataclass(frozen=True)
-class _Unfinished:
+class _IncompleteAudit:
     """An audit that was interrupted."""
 
     sweep: str
@@ -120,7 +120,7 @@ class _Unfinished:
 
 
 @dataclass(frozen=True)
-class _Finished:
+class _AuditView:
     """An audit on disk."""
 
     report: AuditReport
@@ -136,8 +136,8 @@ class _Finished:
 
         metric, effects = self.report.metric, self.report.verdict.effects
         rows = [
-            (*self.report.audit.describe(index), metric.signed(one.effect), metric.interval(one.low, one.high))
-            for index, one in sorted(enumerate(effects), key=lambda item: -abs(item[1].effect))
+            (*self.report.audit.describe(index), metric.signed(row.effect), metric.interval(row.low, row.high))
+            for index, row in sorted(enumerate(effects), key=lambda item: -abs(item[1].effect))
         ]
         columns = ("setting", "yours", "protocol", f"effect on {metric.name}", "simultaneous interval")
         yield table(

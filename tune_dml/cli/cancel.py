@@ -16,7 +16,7 @@ ORDER = 47
 
 @verb
 def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> None:
-    """Stop a sweep's job on a cluster; it keeps what it has, writes its report and can be resumed."""
+    """Stop a sweep's job on a cluster. The sweep keeps its trials, writes its report and can be resumed."""
     if target == SLURM:
         slurm_cancel(sweep_name, as_json)
         return
@@ -29,12 +29,12 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
             for _ in jobs.follow(client, job):
                 pass
             job = jobs.latest_job(client, sweep_name, target)
-        again = jobs.continue_command(client, job) if job.status != "SUCCEEDED" else None
+        resume_command = jobs.continue_command(client, job) if job.status != "SUCCEEDED" else None
     if as_json:
         typer.echo(strict_json({"job": job.id, "status": job.status.lower()}))
         return
     typer.echo(str(job))
-    if again:
-        typer.echo(f"  go on: {again}")
+    if resume_command:
+        typer.echo(f"  resume: {resume_command}")
     elif job.status != "SUCCEEDED":
         typer.echo(f"  why: tune-dml logs {shlex.quote(target)} {sweep_name}")

@@ -10,7 +10,7 @@ import typer
 
 from trainables.errors import Problem, raise_if_any
 from trainables.files import expand_home
-from tune_dml.cli._imported_results import Reading
+from tune_dml.cli._imported_results import ImportOptions
 from tune_dml.cli.options import Json, Margin, absolute, verb
 from tune_dml.cli.screen import Lines, Listing, show, table
 from tune_dml.planning.request import folder_problems, margin_problems
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ORDER = 80
 EXAMPLES = """
 tune-dml compare rho1 rho2
-tune-dml compare rho1 /shared/sweeps/rho1 -o out    # whichever MLflow server each was logged to
+tune-dml compare rho1 /shared/sweeps/rho1 -o out    # the MLflow servers may differ
 tune-dml compare heads full --rank                  # do heads order a knob's values as full training does?
 tune-dml compare sqlite:///x.db#mine http://host:5000#theirs --metric val_acc --margin 0.01
 """
@@ -38,7 +38,7 @@ def compare(
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the page and JSON.")] = None,
     *,
-    reading: Reading,
+    options: ImportOptions,
     same_data: Annotated[
         bool, typer.Option(help="MLflow experiments that log no data set were trained on the data of the others.")
     ] = False,
@@ -54,28 +54,28 @@ def compare(
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
-    if len(sweep_names) < 2 and not any(_experiment(word) for word in sweep_names):
+    if len(sweep_names) < 2 and not any(_split_experiment(word) for word in sweep_names):
         problems.append(Problem("SWEEP...", "a comparison needs at least two sweeps", None, "Name another one."))
     problems += [
         Problem("SWEEP...", "the sweeps must differ", word, "Name another one.")
         for word in dict.fromkeys(sweep_names)
         if sweep_names.count(word) > 1
     ]
-    if not any(_experiment(word) for word in sweep_names):
-        problems += reading.needless({"--same-data": same_data})
+    if not any(_split_experiment(word) for word in sweep_names):
+        problems += options.unused_problems({"--same-data": same_data})
     raise_if_any(problems)
-    results = _told_apart([_load(word, storage, reading, margin) for word in sweep_names], sweep_names, storage)
+    results = _with_unique_names([_load(word, storage, options, margin) for word in sweep_names], sweep_names, storage)
     comparison = compare_sweeps(assume_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
     if rank:
-        show(_ranks(comparison), as_json)
+        show(_rank_listing(comparison), as_json)
         return
-    show(_ShownComparison(comparison, page), as_json)
+    show(_ComparisonView(comparison, page), as_json)
     raise typer.Exit(1 if comparison.refusals else 0)
 
 
-def _ranks(comparison: SweepComparison) -> Listing:
-    """Return a row for each knob that the first sweep shares with another one."""
+def _rank_listing(comparison: SweepComparison) -> Listing:
+    """Return a row for each knob that the first sweep shares with another sweep."""
     from tune_dml.report.several import rank_agreements
 
     first, *others = comparison.sweeps
@@ -84,13 +84,13 @@ def _ranks(comparison: SweepComparison) -> Listing:
         {
             "knob": path,
             "against": name,
-            "values": found.levels,
-            "tau": round(found.tau, 3),
-            "low": round(found.low, 3),
-            "high": round(found.high, 3),
+            "values": agreement.levels,
+            "tau": round(agreement.tau, 3),
+            "low": round(agreement.low, 3),
+            "high": round(agreement.high, 3),
         }
-        for name, other in named
-        for path, found in rank_agreements(first, other).items()
+        for name, sweep in named
+        for path, agreement in rank_agreements(first, sweep).items()
     )
     if not rows:
         rule = "needs a knob with three values that have a result on every seed in both sweeps"
@@ -98,21 +98,21 @@ def _ranks(comparison: SweepComparison) -> Listing:
     return Listing(f"Order of values: {comparison.names[0]} against others, Kendall's tau and its bounds", rows)
 
 
-def _experiment(word: str) -> tuple[str, str] | None:
+def _split_experiment(word: str) -> tuple[str, str] | None:
     """Return store and experiment of `sqlite:///x.db#mine`; None for a sweep."""
     uri, sharp, name = word.partition("#")
     return (uri, name) if sharp and "://" in uri else None
 
 
-def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> Results:
+def _load(word: str, storage: Path, options: ImportOptions, margin: float | None) -> Results:
     """Load a sweep by name or folder, or the runs of an MLflow experiment."""
     from tune_dml.record.results import load_results_and_look
 
-    if experiment := _experiment(word):
+    if experiment := _split_experiment(word):
         from tune_dml.record.imported import results_of_rows
         from tune_dml.tracking.experiments import read_mlflow
 
-        request = reading.request(experiment[1], margin)
+        request = options.request(experiment[1], margin)
         data = read_mlflow(experiment[0], experiment[1] or None, request, word=word)
         return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
     path = expand_home(word)
@@ -120,12 +120,12 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
     return load_results_and_look(folder.absolute(), name, "compare")
 
 
-def _told_apart(sweeps: list[Results], words: list[str], storage: Path) -> list[Results]:
-    """Return the sweeps; add the folder or store to names that occur twice."""
-    called = [results.name for results in sweeps]
+def _with_unique_names(sweeps: list[Results], words: list[str], storage: Path) -> list[Results]:
+    """Return the sweeps with unique names: the folder or store is added to names that occur twice."""
+    names = [results.name for results in sweeps]
     return [
         replace(results, plan=replace(results.plan, name=_full_name(results, word, storage)))
-        if called.count(results.name) > 1
+        if names.count(results.name) > 1
         else results
         for results, word in zip(sweeps, words, strict=True)
     ]
@@ -141,7 +141,7 @@ def _full_name(results: Results, word: str, storage: Path) -> str:
 
 
 @dataclass(frozen=True)
-class _ShownComparison:
+class _ComparisonView:
     """A comparison on the screen."""
 
     comparison: SweepComparison
@@ -179,7 +179,7 @@ class _ShownComparison:
             yield f"Page:    {self.page}"
 
     def _cells(self) -> Lines:
-        """Yield a table for each sweep."""
+        """Yield a table of cells for each sweep."""
         for name, sweep in zip(self.comparison.names, self.comparison.sweeps, strict=True):
             cells = [
                 (cell.label, len(cell.values), sweep.metric.number(cell.mean), sweep.metric.interval(*sweep.bar(cell)))

@@ -25,23 +25,23 @@ Progress = Callable[[int, int], None]
 
 datasets = typer.Typer(
     invoke_without_command=True,
-    help="List the data sets; verify your copy, decode it beforehand.",
+    help="List the data sets, verify your copy, and decode it before a sweep.",
     short_help="List, verify and decode the data sets",
 )
 
 
 @datasets.callback()
 def listing(context: typer.Context, as_json: Json = False) -> None:
-    """The data sets: licence, where to get them, what is expected. See also: verify, prepare."""
+    """List the data sets: licence, source and published counts. See also: verify, prepare."""
     from trainables.data import DATASETS
 
     if context.invoked_subcommand is None:
-        show(_DataSets("Data sets", tuple(row_of(name, cls) for name, cls in DATASETS.items())), as_json)
+        show(_DataSetList("Data sets", tuple(row_of(name, cls) for name, cls in DATASETS.items())), as_json)
 
 
 @dataclass(frozen=True)
-class Copy:
-    """A copy of a data set, and how it is decoded."""
+class DataSetCopy:
+    """The user's copy of a data set, and settings of its decoding."""
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set: `tune-dml datasets`.")]
     root: Annotated[
@@ -52,21 +52,21 @@ class Copy:
     skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False
 
     def open(self) -> DataSet:
-        """Return the data set as a sweep would open it; read nothing yet. Raise ConfigError with all problems."""
+        """Return the data set as a sweep would open it, without reading files. Raise ConfigError with all problems."""
         from trainables.data import DATASETS, build_dataset
         from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
         name, root = self.name, absolute(self.root)
         if name not in DATASETS:
             raise ConfigError(Problem("NAME", "unknown data set", name, nearest(name, list(DATASETS), what="data set")))
-        kind, problems = DATASETS[name], []
-        if kind.needs_root and root is None:
-            source = f"Pass --root DIR, where {kind.source} lies."
+        dataset_class, problems = DATASETS[name], []
+        if dataset_class.needs_root and root is None:
+            source = f"Pass --root DIR, the folder that contains {dataset_class.source}."
             problems.append(Problem("--root", f"the data set {name!r} needs the folder of its files", None, source))
-        if not kind.needs_root and root is not None:
+        if not dataset_class.needs_root and root is not None:
             rule = f"the data set {name!r} is made from installed packages and reads no folder"
             problems.append(Problem("--root", rule, None, "Leave it out."))
-        if self.skip_corrupt and "skip_corrupt" not in inspect.signature(kind).parameters:
+        if self.skip_corrupt and "skip_corrupt" not in inspect.signature(dataset_class).parameters:
             problems.append(Problem("--skip-corrupt", f"the data set {name!r} has no picture files to leave out"))
         knobs: dict[str, object] = {}
         for path, value in (self.settings or {}).items():
@@ -82,41 +82,41 @@ class Copy:
 
 @datasets.command("verify", short_help="Check your copy of a data set")
 @verb
-def verify(copy: Copy, *, as_json: Json = False) -> None:
+def verify(copy: DataSetCopy, *, as_json: Json = False) -> None:
     """Check your copy of a data set: published counts and checksums, and that every picture decodes."""
     from trainables.errors import raise_if_any
 
     dataset = copy.open()
     with progress_bar(console_for(as_json), "reading") as progress:
-        verified = _verified(dataset, absolute(copy.root), progress)
+        result = _verify_data(dataset, absolute(copy.root), progress)
     if not as_json:
-        raise_if_any(verified.problems)
-    show(verified, as_json)
-    raise typer.Exit(1 if verified.problems else 0)
+        raise_if_any(result.problems)
+    show(result, as_json)
+    raise typer.Exit(1 if result.problems else 0)
 
 
 @datasets.command("prepare", short_help="Decode the pictures into the cache")
 @verb
-def prepare(copy: Copy, *, as_json: Json = False) -> None:
-    """Decode the pictures into the cache; every trial of this machine shares it. An interrupted call continues."""
+def prepare(copy: DataSetCopy, *, as_json: Json = False) -> None:
+    """Decode the pictures into the cache, which all trials on this machine share; continue an interrupted call."""
     dataset = copy.open()
     with progress_bar(console_for(as_json), "decoding") as progress:
-        prepared = _prepared(dataset, progress)
+        prepared = _prepare_data(dataset, progress)
     show(prepared, as_json)
 
 
 @dataclass(frozen=True)
-class _DataSets(Listing):
-    """Data sets, with each address on one line so that it can be copied."""
+class _DataSetList(Listing):
+    """A list of data sets, with each address on one line so that it can be copied."""
 
     def text(self) -> Lines:
         for row in self.rows:
             yield paragraph(row) + "\n"
-        yield with_ones_copy("NAME")
+        yield copy_commands("NAME")
 
 
-def with_ones_copy(name: str) -> str:
-    """Return how to check and decode a local copy of a data set."""
+def copy_commands(name: str) -> str:
+    """Return the commands that check and decode a local copy of a data set."""
     from tune_dml.record.origin.commands import program
 
     datasets = f"{program()} datasets"
@@ -162,9 +162,9 @@ class _VerifiedDataSet:
     unreadable: int = 0
     """Number of pictures that do not decode and will be left out (--skip-corrupt)."""
     disjoint: bool = False
-    """Whether there is a test half, with other classes than the training half."""
+    """Whether there is a test half whose classes are not in the training half."""
     notes: tuple[str, ...] = ()
-    """Oddities of the data that are known before decoding."""
+    """Oddities of the data that were found without decoding."""
     prepared: bool = False
     prepare_command: str = ""
 
@@ -195,14 +195,14 @@ class _VerifiedDataSet:
             rows = ((key.replace("_", " "), self.counts.get(key), self.expected.get(key)) for key in keys)
             yield table("", (self.name, "found", "published"), rows, right=("found", "published"))
         if self._differing:
-            yield "NOT the published data: counts differ, which data.strict=false lets pass."
+            yield "NOT the published data: counts differ, which data.strict=false allows."
         elif self.expected:
             yield "The counts are the published ones."
         for name, state in self.checksums.items():
             yield f"{name}: " + (
                 "the published MD5."
                 if state == "published"
-                else "NOT the published MD5, which data.strict=false lets pass."
+                else "NOT the published MD5, which data.strict=false allows."
             )
         if self.disjoint:
             yield "No class is in both the training and the test half."
@@ -216,7 +216,7 @@ class _VerifiedDataSet:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class _PreparedDataSet:
     """A data set in the cache."""
 
     pictures: Pictures
@@ -247,16 +247,16 @@ class _Prepared:
         rows = self.data()
         notes = rows.pop("notes")
         shorter = rows.pop("shorter_side")
-        whole = f"whole, shorter side {shorter}" if shorter else "whole, as they are"
-        rows["size"] = rows["size"] or whole
+        stored_size = f"whole, shorter side {shorter}" if shorter else "whole, as they are"
+        rows["size"] = rows["size"] or stored_size
         rows["bytes"] = f"{rows['bytes'] / 2**20:.1f} MiB"
         rows["seconds"] = rows["seconds"] or "decoded before"
         yield table("", ("", "value"), rows.items())
         yield from (f"Note: {note}" for note in notes)
 
 
-def _verified(dataset: DataSet, root: Path | None, progress: Progress) -> _VerifiedDataSet:
-    """Read everything: checksums, counts, that every picture decodes; collects every problem."""
+def _verify_data(dataset: DataSet, root: Path | None, progress: Progress) -> _VerifiedDataSet:
+    """Check checksums and counts, and decode every picture; collect every problem."""
     if problems := dataset.verify(progress):
         return _VerifiedDataSet(dataset.name, root, dataset.expected, tuple(problems))
     counts = dataset.counts()
@@ -275,7 +275,7 @@ def _verified(dataset: DataSet, root: Path | None, progress: Progress) -> _Verif
 
 
 def _notes(dataset: DataSet, counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the notes of a sweep on these data, except counts, which the table shows."""
+    """Return the notes that a sweep on these data would print, except counts, which the table shows."""
     from trainables.data.formats.picture_files import differences
 
     listed = dataset.listed()
@@ -294,20 +294,20 @@ def _prepare_command(dataset: DataSet, root: Path | None) -> str:
     for knob in parameters_of(type(dataset)):
         value = getattr(dataset, knob.name, knob.default)
         if value != knob.default:
-            words += ["--set", f"data.{knob.name}={_word(value)}"]
+            words += ["--set", f"data.{knob.name}={_setting_text(value)}"]
     return shlex.join(words)
 
 
-def _word(value: object) -> str:
+def _setting_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _prepared(dataset: DataSet, progress: Progress) -> _Prepared:
-    """Decode into the cache; resume an interrupted call. Raise ConfigError with every problem."""
+def _prepare_data(dataset: DataSet, progress: Progress) -> _PreparedDataSet:
+    """Decode into the cache, or continue an interrupted call. Raise ConfigError with every problem."""
     from trainables.errors import raise_if_any
 
     raise_if_any(dataset.check())
-    there, start = dataset.is_prepared(), time.perf_counter()
+    was_prepared, start = dataset.is_prepared(), time.perf_counter()
     pictures = dataset.prepare(progress, fall_back=False)
-    seconds = 0.0 if there else time.perf_counter() - start
-    return _Prepared(pictures, seconds, getattr(dataset, "shorter_side", None))
+    seconds = 0.0 if was_prepared else time.perf_counter() - start
+    return _PreparedDataSet(pictures, seconds, getattr(dataset, "shorter_side", None))

@@ -1,4 +1,4 @@
-"""`tune-dml doctor`: check what works here, and say how to fix the rest."""
+"""`tune-dml doctor`: check the installation, and print how to fix each problem."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _DATA = "data: "
 @verb
 def doctor(
     place: Annotated[
-        str | None, typer.Argument(metavar="[slurm]", help="slurm: ask a node in a job of a minute.")
+        str | None, typer.Argument(metavar="[slurm]", help="slurm: check a node with a job of one minute.")
     ] = None,
     *,
-    partition: Annotated[str | None, typer.Option(help="SLURM: partition to ask.")] = None,
+    partition: Annotated[str | None, typer.Option(help="SLURM: partition of that job.")] = None,
     cluster: Annotated[Path | None, typer.Option(help="A cluster file to check; no machine is started.")] = None,
     address: str | None,
     storage: Path,
@@ -41,28 +41,28 @@ def doctor(
     tracking_uri: str | None,
     cache_dir: Path | None,
     data_root: Annotated[
-        Path | None, typer.Option(help="A folder of pictures, which every node that runs trials must have.")
+        Path | None, typer.Option(help="A folder of pictures that every node that runs trials must have.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check versions, GPUs, Ray and its nodes, MLflow and data sets; say how to fix what fails."""
+    """Check versions, GPUs, Ray and its nodes, MLflow and data sets; print how to fix each problem."""
     if place is not None:
         diagnosis = _slurm(place, partition, storage)
     elif cluster is not None:
-        found = tuple(_cluster_file(cluster))
-        begin = "kubectl apply -f" if any("kubectl" in finding.found for finding in found) else "ray up"
-        ready = "After the steps above: " if any(finding.remedy for finding in found) else "Ready for "
-        diagnosis = _Diagnosis(found, f"{ready}`{begin} {cluster}`.")
+        findings = tuple(_cluster_file(cluster))
+        start_command = "kubectl apply -f" if any("kubectl" in finding.found for finding in findings) else "ray up"
+        ready = "After the steps above: " if any(finding.remedy for finding in findings) else "Ready for "
+        diagnosis = _Diagnosis(findings, f"{ready}`{start_command} {cluster}`.")
     else:
         session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
-        diagnosis = _examine(session, absolute(data_root))
+        diagnosis = _check_all(session, absolute(data_root))
     show(diagnosis, as_json)
     raise typer.Exit(0 if diagnosis.healthy else 1)
 
 
 @dataclass(frozen=True)
 class _Finding:
-    """One checked item."""
+    """The result of one check."""
 
     subject: str
     level: Level
@@ -72,7 +72,7 @@ class _Finding:
 
 @dataclass(frozen=True)
 class _Diagnosis:
-    """All checked items."""
+    """The results of all checks."""
 
     findings: tuple[_Finding, ...]
     ready: str
@@ -93,24 +93,24 @@ class _Diagnosis:
 
 
 def _slurm(place: str, partition: str | None, storage: Path) -> _Diagnosis:
-    """Check SLURM, and a node by a job of one minute."""
+    """Check SLURM, and one of its nodes with a job of one minute."""
     from trainables.errors import ConfigError, Problem
     from tune_dml.cli._slurm import SLURM
     from tune_dml.running.slurm.node_check import check_site
     from tune_dml.running.slurm.profile import profile_file, read_profile
 
     if place != SLURM:
-        raise ConfigError(Problem("doctor", "asks this machine, or slurm", place, "Leave it out."))
+        raise ConfigError(Problem("doctor", "checks this machine, or slurm", place, "Leave it out."))
     profile = read_profile(profile_file()).with_flags({"partition": partition})
-    found = check_site(profile, storage.absolute())
+    checks = check_site(profile, storage.absolute())
     return _Diagnosis(
-        tuple(_Finding(item.subject, "ok" if item.is_fine else "problem", item.found, item.remedy) for item in found),
+        tuple(_Finding(item.subject, "ok" if item.is_fine else "problem", item.found, item.remedy) for item in checks),
         "Ready for `tune-dml submit slurm -- sweep sec_rho`.",
     )
 
 
-def _examine(session: Session, data_root: Path | None) -> _Diagnosis:
-    """Check everything that a sweep needs; start no cluster and write nothing but a probe of the MLflow store.
+def _check_all(session: Session, data_root: Path | None) -> _Diagnosis:
+    """Check everything that a sweep needs, without starting a cluster. Write only a probe of the MLflow store.
 
     Each node of a remote cluster is checked.
     """
@@ -125,18 +125,18 @@ def _examine(session: Session, data_root: Path | None) -> _Diagnosis:
         _disk,
     ]
     findings = tuple(finding for check in checks for finding in check())
-    drawn = any(finding.subject == f"{_DATA}glyphs" and finding.level == "ok" for finding in findings)
-    return _Diagnosis(findings, f"Ready for `{_next_command(session, None if drawn else 'digits')}`.")
+    has_glyphs = any(finding.subject == f"{_DATA}glyphs" and finding.level == "ok" for finding in findings)
+    return _Diagnosis(findings, f"Ready for `{_next_command(session, None if has_glyphs else 'digits')}`.")
 
 
 def _next_command(session: Session, dataset: str | None) -> str:
-    """Return the command of a first sweep, with this session's options."""
+    """Return the command of a first sweep with this session's options."""
     from tune_dml.record.origin.commands import program
 
     storage = str(session.storage)
-    places = {"--dataset": dataset, "--address": session.address, "--trial-files": session.trial_files}
-    places["--storage"] = storage if storage != str(Session.storage) else None
-    flags = [word for flag, value in places.items() if value for word in (flag, shlex.quote(value))]
+    locations = {"--dataset": dataset, "--address": session.address, "--trial-files": session.trial_files}
+    locations["--storage"] = storage if storage != str(Session.storage) else None
+    flags = [word for flag, value in locations.items() if value for word in (flag, shlex.quote(value))]
     return " ".join([program(), "sweep sec_rho", *flags])
 
 
@@ -180,8 +180,8 @@ def _cluster_file(file: Path) -> list[_Finding]:
     if problems := cluster_file_problems(file):
         return [finding for problem in problems for finding in _problems(problem.place, [problem])]
     notes = [_Finding(file.name, "note", note) for note in cluster_file_notes(file)]
-    left = [finding for gap in cluster_file_gaps(file) for finding in _problems(gap.place, [gap], "note")]
-    return [_Finding(file.name, "ok", "has what a sweep needs"), *left, *notes]
+    gaps = [finding for gap in cluster_file_gaps(file) for finding in _problems(gap.place, [gap], "note")]
+    return [_Finding(file.name, "ok", "has what a sweep needs"), *gaps, *notes]
 
 
 def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
@@ -194,8 +194,8 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
     if location is not None:
         return _nodes(location, origin, session, data_root)
     capacity = cluster.local_capacity()
-    has = f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
-    findings = [_Finding("Ray", "ok", has), *_problems("Ray", start_problems(int(capacity.total("CPU"))))]
+    resources = f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
+    findings = [_Finding("Ray", "ok", resources), *_problems("Ray", start_problems(int(capacity.total("CPU"))))]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
         findings.append(
             _Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
@@ -213,14 +213,14 @@ def _nodes(location: str, origin: str, session: Session, data_root: Path | None)
 
     try:
         with cluster.join_cluster(location, origin) as capacity:
-            has = f"{capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
+            resources = f"{capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
             cache = session.cache or default_cache_dir()
             facts = nodes.node_facts(session.sweeps, cache, session.trial_files, data_root)
     except ConfigError as error:
         return _problems("Ray", list(error.problems))
     levels: dict[bool, Level] = {True: "problem", False: "ok"}
-    each = [_Finding(fact.subject, levels[fact.wrong], fact.found, fact.remedy) for fact in facts]
-    return [_Finding("Ray", "ok", f"{location} ({origin}): {has}"), *each]
+    node_findings = [_Finding(fact.subject, levels[fact.wrong], fact.found, fact.remedy) for fact in facts]
+    return [_Finding("Ray", "ok", f"{location} ({origin}): {resources}"), *node_findings]
 
 
 def _bucket(trial_files: str | None) -> list[_Finding]:
@@ -228,8 +228,8 @@ def _bucket(trial_files: str | None) -> list[_Finding]:
 
     if trial_files is None:
         return []
-    found = _Finding("object storage", "ok", "put, got, listed and deleted here")
-    return _problems("object storage", bucket_problems(trial_files)) or [found]
+    finding = _Finding("object storage", "ok", "put, got, listed and deleted here")
+    return _problems("object storage", bucket_problems(trial_files)) or [finding]
 
 
 def _mlflow(session: Session) -> list[_Finding]:
@@ -247,13 +247,13 @@ def _datasets(cache_dir: Path | None) -> list[_Finding]:
     from trainables.errors import ConfigError
 
     try:
-        place = cache_dir or default_cache_dir()
+        cache = cache_dir or default_cache_dir()
     except ConfigError as error:
         return _problems("cache", list(error.problems))
     findings = []
-    for name, kind in DATASETS.items():
-        if not kind.needs_root:
-            problems = build_dataset(name, cache_dir=place).check()
+    for name, dataset_class in DATASETS.items():
+        if not dataset_class.needs_root:
+            problems = build_dataset(name, cache_dir=cache).check()
             findings += _problems(f"{_DATA}{name}", problems) or [_Finding(f"{_DATA}{name}", "ok", "ready")]
     if any(finding.level == "ok" for finding in findings):  # fonts come with an extra
         return [replace(finding, level="note") if finding.level == "problem" else finding for finding in findings]

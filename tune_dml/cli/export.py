@@ -38,23 +38,23 @@ def export(
         from tune_dml.record.study import study_of
 
         number = len(study_of(results, to).trials)
-        show(_Exported(sweep_name, form, to, number), as_json)
+        show(_ExportView(sweep_name, form, to, number), as_json)
         return
     path = absolute(Path(to)) or Path(to)
-    taken = [Problem("TO", "the file exists already", str(path), "Name another one.")] if path.exists() else []
-    raise_if_any([*folder_problems("TO", path.parent), *taken])
+    existing_file = [Problem("TO", "the file exists already", str(path), "Name another one.")] if path.exists() else []
+    raise_if_any([*folder_problems("TO", path.parent), *existing_file])
     table = results.table()
     path.parent.mkdir(parents=True, exist_ok=True)
     if form == "csv":
         table.to_csv(path, index=False)
     else:
         table.to_parquet(path, index=False)
-    show(_Exported(sweep_name, form, str(path), len(table)), as_json)
+    show(_ExportView(sweep_name, form, str(path), len(table)), as_json)
 
 
 @dataclass(frozen=True)
-class _Exported:
-    """The written files."""
+class _ExportView:
+    """The written study or table."""
 
     sweep: str
     form: str

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tune_dml.cli import _complete
-from tune_dml.cli.options import Ending, Margin, SweepArgument, seeds_of, values_of, verb
+from tune_dml.cli.options import Margin, ReportOptions, SweepArgument, seeds_of, values_of, verb
 from tune_dml.cli.screen import console_for
 from tune_dml.planning.request import Session, margin_problems
 
@@ -30,7 +30,7 @@ def extend(
         typer.Option(
             metavar="KEY=V,V,...",
             help="Values to add to a listed knob; repeatable.",
-            autocompletion=_complete.values_of_knobs,
+            autocompletion=_complete.knobs_of_sweeps,
         ),
     ] = None,
     arm: Annotated[
@@ -42,21 +42,21 @@ def extend(
     ] = 0,
     session: Session,
     margin: Margin = None,
-    ending: Ending,
+    options: ReportOptions,
 ) -> None:
     """Add seeds, values, samples or arms to a sweep; only the new trials run."""
     from tune_dml import operations
     from tune_dml.cli.report import close
     from tune_dml.planning.request import listed_seeds
 
-    done = operations.extend(
+    outcome = operations.extend(
         sweep_name,
         session,
         seeds=listed_seeds(seeds_of(seeds) or ()),
         values=values_of(add),
         num_samples=num_samples,
         arms=arm or (),
-        console=console_for(ending.as_json),
-        other_checks=[ending.problems, lambda: margin_problems(margin)],
+        console=console_for(options.as_json),
+        other_checks=[options.problems, lambda: margin_problems(margin)],
     )
-    close(done, session, ending, margin)
+    close(outcome, session, options, margin)

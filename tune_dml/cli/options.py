@@ -37,8 +37,8 @@ Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to w
 
 
 @dataclass(frozen=True)
-class Ending:
-    """Options of the report at the end of a session."""
+class ReportOptions:
+    """Options of the report that a session writes at its end."""
 
     output: Output = None
     as_json: Json = False
@@ -52,7 +52,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     """Turn a function into a verb: a dataclass parameter becomes one flag for each of its fields.
 
     A parameter with the name of an option of `Request`, `Resources`, `Racing` or `Session` takes its type, default and
-    help from there. What Typer annotates stays unchanged.
+    help from there. Parameters with an annotation of Typer stay unchanged.
     """
     hints = get_type_hints(function, include_extras=True)
     parameters = [p.replace(annotation=hints[p.name]) for p in inspect.signature(function).parameters.values()]
@@ -62,18 +62,18 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     read = {option.name for option, flag in zip(options, flags, strict=True) if flag.annotation != option.annotation}
 
     @wraps(function)
-    def typed(**given: Any) -> None:
+    def run_verb(**given: Any) -> None:
         with naming(Flags()):
-            values = given | values_read({name: text for name, text in given.items() if name in read})
+            values = given | read_values({name: text for name, text in given.items() if name in read})
             if "engine" in read:
                 values["engine"] = engine_of(values["workers"], values["engine"])
             for name, group in groups.items():
                 values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
             function(**values)
 
-    typed.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
-    typed.__annotations__ = {flag.name: flag.annotation for flag in flags}
-    return typed
+    run_verb.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    run_verb.__annotations__ = {flag.name: flag.annotation for flag in flags}
+    return run_verb
 
 
 @cache
@@ -84,8 +84,8 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
     return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in declared]
 
 
-def values_read(given: Mapping[str, object]) -> dict[str, Any]:
-    """Read the text of declared options. Raise ConfigError with every text that an option does not accept."""
+def read_values(given: Mapping[str, object]) -> dict[str, Any]:
+    """Parse the texts of declared options. Raise ConfigError with every text that an option does not accept."""
     values: dict[str, object] = {}
     problems: list[Problem] = []
     for name, text in given.items():
@@ -97,9 +97,9 @@ def values_read(given: Mapping[str, object]) -> dict[str, Any]:
     return values
 
 
-def engine_of(workers: int, asked: Engine | None = None) -> Engine:
+def engine_of(workers: int, engine: Engine | None = None) -> Engine:
     """Return the requested engine, or the one that the number of workers needs."""
-    return asked or ("local" if workers == 1 else "train")
+    return engine or ("local" if workers == 1 else "train")
 
 
 def confirm_or_abort(question: str, yes: bool) -> None:
@@ -111,11 +111,11 @@ def confirm_or_abort(question: str, yes: bool) -> None:
 
 
 def raise_if_link(folder: Path, verb: str) -> None:
-    """Raise ConfigError if a sweep's folder is a link: what is meant, link or sweep, is not known."""
+    """Raise ConfigError if a sweep's folder is a link, because the user may mean the link or the sweep."""
     if folder.is_symlink():
-        there = folder.resolve()
-        rule = f"is a link to {there}; `tune-dml {verb}` takes only a sweep itself"
-        remedy = f"Use `{verb}` for the link, or `tune-dml {verb} {there.name} --storage {there.parent}` for the sweep."
+        sweep = folder.resolve()
+        rule = f"is a link to {sweep}; `tune-dml {verb}` needs the sweep itself"
+        remedy = f"Use `{verb}` for the link, or `tune-dml {verb} {sweep.name} --storage {sweep.parent}` for the sweep."
         raise ConfigError(Problem(str(folder), rule, None, remedy))
 
 
@@ -124,26 +124,26 @@ def absolute(path: Path | None) -> Path | None:
     return Path(os.path.abspath(expand_home(path))) if path else None
 
 
-def places_given(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:
-    """Return the locations given on this command line by flag, for the commands that it advises."""
-    elsewhere = None if storage == Session.storage else str(storage)
-    return {"--storage": elsewhere, "--tracking-uri": tracking_uri, "--experiment": experiment}
+def location_flags(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:
+    """Return the locations given on this command line, by flag, for the commands that the output suggests."""
+    other_storage = None if storage == Session.storage else str(storage)
+    return {"--storage": other_storage, "--tracking-uri": tracking_uri, "--experiment": experiment}
 
 
-def requested(request: Request, own: OwnCommand) -> Request:
-    """Return the request, or that of `--command`. Raise a usage error without either."""
+def final_request(request: Request, own: OwnCommand) -> Request:
+    """Return the request of a space or of `--command`. Raise a usage error without either."""
     from tune_dml.planning.files.program_space import command_request
 
     if not request.space and own.command is None:
-        raise USAGE_ERROR("Missing argument 'SPACE|FILE.yaml'. Or name a command of your own: --command.")
+        raise USAGE_ERROR("Missing argument 'SPACE|FILE.yaml'. Or give your own command with --command.")
     return command_request(request, own)
 
 
 def request_of(given: Mapping[str, Any]) -> Request:
-    """Return the request of the parsed flags of `sweep`. Raise ConfigError for wrong ones."""
-    values = values_read(given)
+    """Return the request of the parsed flags of `sweep`. Raise ConfigError for invalid flags."""
+    values = read_values(given)
     own = {field.name: values.pop(field.name) for field in fields(OwnCommand)}
-    return requested(Request(**{field.name: values[field.name] for field in fields(Request)}), OwnCommand(**own))
+    return final_request(Request(**{field.name: values[field.name] for field in fields(Request)}), OwnCommand(**own))
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Value]:
@@ -170,8 +170,8 @@ def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[An
     raise_if_any(Problem(flag, rule, key, example) for key, _, text in split if not key or not text)
     keys = [key.strip() for key, _, _ in split]
     read = [[parse_value(part.strip()) for part in text.split(",")] for _, _, text in split]
-    twice = dict.fromkeys(key for key in keys if keys.count(key) > 1)
-    problems = [Problem(flag, "a knob may be given once, with all its values", key, example) for key in twice]
+    repeated = dict.fromkeys(key for key in keys if keys.count(key) > 1)
+    problems = [Problem(flag, "a knob may be given once, with all its values", key, example) for key in repeated]
     rule = "the values of a knob must differ"
     problems += [
         Problem(flag, rule, f"{key}={text}", "Remove the repeats.")
@@ -182,8 +182,8 @@ def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[An
     return dict(zip(keys, read, strict=True))
 
 
-def _tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
-    """Read `KEY` and `KEY=V,V` of --tune."""
+def _tune_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
+    """Read `KEY` and `KEY=V,V` of --tune; None if there is none."""
     if not pairs:
         return None
     given = values_of([pair for pair in pairs if "=" in pair], "--tune")
@@ -207,26 +207,26 @@ def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
 _READERS: dict[str, Callable[[Any], Any]] = {
     "seeds": seeds_of,
     "settings": settings_of,
-    "tune": _tuned_of,
+    "tune": _tune_of,
     "params": lambda pairs: values_of(pairs, "--param") if pairs else None,
 }
-_COMPLETED: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
-_DECLARED = {
+_COMPLETIONS: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
+_DECLARATIONS = {
     option.name: option for group in (Request, OwnCommand, Resources, Racing, Session) for option in _options_of(group)
 }
 
 
 def _flag(option: inspect.Parameter) -> inspect.Parameter:
-    """Return an option for Typer: a type that it reads, and the option's sentence as help."""
+    """Return an option for Typer: with a type that Typer can parse, and the declared sentence as help."""
     flag = option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-    declared = _DECLARED.get(option.name) if option.kind is inspect.Parameter.KEYWORD_ONLY else None
+    declared = _DECLARATIONS.get(option.name) if option.kind is inspect.Parameter.KEYWORD_ONLY else None
     if declared is None or any(not isinstance(part, str) for part in getattr(option.annotation, "__metadata__", ())):
         return flag
     kind, sentence = get_args(declared.annotation)
     default = declared.default if option.default is inspect.Parameter.empty else option.default
     shown: Any = typer.Option(help=sentence)
     if option.name == "space":
-        default = ""  # `requested` requires it, unless there is a command
+        default = ""  # `final_request` requires it, unless there is a command
         kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence, autocompletion=_complete.spaces)
     elif option.name == "seeds":
         kind = str | None
@@ -240,12 +240,12 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     elif option.name == "arms":
         kind, shown = list[str] | None, typer.Option("--arm", metavar="NAME", help=sentence)
     elif option.name == "tune":
-        tuned = typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.tuned)
-        kind, shown = list[str] | None, tuned
+        shown = typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.setting_names)
+        kind = list[str] | None
     elif option.name == "params":
         kind, shown = list[str] | None, typer.Option("--param", metavar="NAME=V,V,...", help=sentence)
-    elif option.name in _COMPLETED:
-        shown = typer.Option(help=sentence, autocompletion=_COMPLETED[option.name])
+    elif option.name in _COMPLETIONS:
+        shown = typer.Option(help=sentence, autocompletion=_COMPLETIONS[option.name])
     elif option.name == "engine":  # by default the number of workers decides
         kind, default = kind | None, None
     elif Path in get_args(kind):

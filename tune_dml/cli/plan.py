@@ -14,7 +14,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.cli._preview import Cost, FullPreview, Power, Preview
-from tune_dml.cli.options import Json, engine_of, requested, verb
+from tune_dml.cli.options import Json, engine_of, final_request, verb
 from tune_dml.cli.screen import show
 from tune_dml.planning.request import OwnCommand, Request, Resources, Session, file_problems
 from tune_dml.programs.command import SETTING
@@ -32,8 +32,8 @@ tune-dml plan mine.yaml --all                         # every setting, and where
 tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
 """
 _DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
-"""True differences for which verdicts are simulated, in margins."""
-_MOST_POINTS = 100.0
+"""True differences for which verdicts are simulated, in units of the margin."""
+_MAX_POINTS = 100.0
 """Largest possible difference of two percentages."""
 
 
@@ -61,31 +61,31 @@ def plan(
     from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
     resources = resolve_gpus(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
-    preview = _preview(requested(request, own), resources, Session(storage, cache_dir=cache_dir), probe=probe)
+    preview = _preview(final_request(request, own), resources, Session(storage, cache_dir=cache_dir), probe=probe)
     show(FullPreview(preview) if whole else preview, as_json)
 
 
 def _preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> Preview:
-    """Check a request and look up its cost; run nothing, or with `probe` a few steps of each kind of cell.
+    """Check a request and look up its cost. With `probe`, train each kind of cell for a few steps.
 
-    Raises ConfigError with every problem.
+    Raise ConfigError with every problem.
     """
     from tune_dml.planning.checks.prepare import prepare
     from tune_dml.planning.plan import name_problems
     from tune_dml.running.cluster.cluster import address_of, capacity_at, resource_problems
 
-    there = address_of(session.address)
-    needs = [lambda: resource_problems(resources, there), lambda: file_problems("--storage", session.sweeps)]
-    checked = prepare(request, cache_dir=session.cache, other_checks=needs, decode=probe)
-    concurrent = capacity_at(*there).trials_that_fit(resources)
+    address = address_of(session.address)
+    checks = [lambda: resource_problems(resources, address), lambda: file_problems("--storage", session.sweeps)]
+    checked = prepare(request, cache_dir=session.cache, other_checks=checks, decode=probe)
+    concurrent = capacity_at(*address).trials_that_fit(resources)
     plan = checked.plan
     if probe and plan.space.program is not None:
         raise ConfigError(Problem("--probe", "the steps of a program are not known", None, "Leave it out."))
     stored = [results for path in sorted(session.sweeps.glob("*/plan.json")) if (results := _readable(path.parent))]
-    named = next((item for item in stored if item.name == plan.name), None)
-    in_use = name_problems(session.sweeps / plan.name, plan) if named else []
-    done = _done(plan, named, bool(in_use)) if named else 0
-    cost = _probed(plan, resources, session, concurrent) if probe else None
+    same_name = next((item for item in stored if item.name == plan.name), None)
+    in_use = name_problems(session.sweeps / plan.name, plan) if same_name else []
+    done = _done(plan, same_name, bool(in_use)) if same_name else 0
+    cost = _probe_cost(plan, resources, session, concurrent) if probe else None
     cost, power = cost or _cost(plan, stored, concurrent), _power(plan, stored)
     return Preview(
         plan, (*checked.cautions, *checked.notes), done, cost, power, checked.kept_bytes, resources.gpus,
@@ -93,18 +93,18 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     )  # fmt: skip
 
 
-def _done(plan: Plan, named: Results, other_plan: bool) -> int:
-    """Return the number of the plan's trials that the sweep of its name has finished."""
+def _done(plan: Plan, same_name: Results, other_plan: bool) -> int:
+    """Return how many of the plan's trials the stored sweep of the same name has finished."""
     if not other_plan:
-        return named.count("finished")
-    asked = {trial.key for trial in plan.trials()}
-    return sum(trial.status == "finished" and trial.key in asked for trial in named.trials)
+        return same_name.count("finished")
+    keys = {trial.key for trial in plan.trials()}
+    return sum(trial.status == "finished" and trial.key in keys for trial in same_name.trials)
 
 
 def _free_bytes(folder: Path) -> int | None:
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     try:
-        return shutil.disk_usage(there).free
+        return shutil.disk_usage(existing).free
     except OSError:
         return None
 
@@ -119,8 +119,8 @@ def _readable(folder: Path) -> Results | None:
         return None
 
 
-def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int) -> Cost | None:
-    """Return a measurement here with one worker; None if a search has yet to propose every cell."""
+def _probe_cost(plan: Plan, resources: Resources, session: Session, concurrent: int) -> Cost | None:
+    """Return the cost measured here with one worker; None if a search has yet to propose every cell."""
     from tune_dml.running.trials.probe import probe_plan
 
     probed = probe_plan(plan, resources, session.cache)
@@ -130,18 +130,18 @@ def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int)
     return Cost(probed.seconds, source, concurrent, probed.memory_bytes, probed.gpu_bytes, probed.checkpoint_bytes)
 
 
-def _alike(plan: Plan, results: Results) -> bool:
+def _is_comparable(plan: Plan, results: Results) -> bool:
     keys = (SETTING, "training.steps", "training.epochs", "batch.batch_size", "model.backbone", "model.embedding_dim")
-    other = results.plan
-    return other.dataset == plan.dataset and all(
-        other.base_settings.get(key) == plan.base_settings.get(key) for key in keys
+    stored_plan = results.plan
+    return stored_plan.dataset == plan.dataset and all(
+        stored_plan.base_settings.get(key) == plan.base_settings.get(key) for key in keys
     )
 
 
 def _cost(plan: Plan, stored: list[Results], concurrent: int) -> Cost:
     for results in stored:
         seconds = [trial.seconds for trial in results.trials if trial.status == "finished"]
-        if seconds and _alike(plan, results):
+        if seconds and _is_comparable(plan, results):
             return Cost(sum(seconds) / len(seconds), f"measured in {results.name}", concurrent)
     same = "has the same data set, batch, network and length" if plan.space.program is None else "ran this program"
     return Cost(None, f"no stored sweep {same}", concurrent)
@@ -152,11 +152,11 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     from tune_dml.stats.sequential.looks import level_left
 
     seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
-    alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
-    noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "not known yet"))
+    comparable = (item for item in stored if _is_comparable(plan, item) and item.plan.metric == plan.metric)
+    noise, df, source = next(filter(None, map(_noise, comparable)), (None, 0, "not known yet"))
     unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
     declared = sum(map(len, plan.space.contrasts_among({arm.name for arm in plan.arms})))
-    if declared:  # these share the error, among the arms that are compared
+    if declared:  # only declared contrasts share the error, and they compare arms
         cells = len(plan.arms)
     power = Power(
         noise,
@@ -169,8 +169,8 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
         return power
     from tune_dml.report.naming import metric_name
 
-    (levels, settings), margin = _hardest(plan), float(plan.margin)
-    if metric_name(plan.metric).percent and power.detectable > _MOST_POINTS:
+    (levels, settings), margin = _hardest_question(plan), float(plan.margin)
+    if metric_name(plan.metric).percent and power.detectable > _MAX_POINTS:
         for_margin = _seeds_for_margin(plan, noise, cells, power.declared)
         power = replace(power, beyond_percent=True, seeds_for_margin=for_margin)
     level /= max(1, len(_questions(plan)))  # the knobs share the error, as in the report
@@ -185,21 +185,21 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     return replace(power, chances=chances, seeds=needed, settings=settings)
 
 
-def _hardest(plan: Plan) -> tuple[int, int]:
-    """Return the levels, and settings of each level, of the question with most comparisons; arms are levels too.
+def _hardest_question(plan: Plan) -> tuple[int, int]:
+    """Return the number of levels, and of settings per level, of the question with most comparisons.
 
-    A range has as many values as are proposed. Each is tried once, so nothing is tuned for a value.
+    Arms are levels too. A range has as many values as are proposed; each is tried once, so nothing is tuned for a value.
     """
-    asked = [(2, 1)]
+    questions = [(2, 1)]
     for arm, knob in _questions(plan):
-        others = [k.domain for k in plan.space.knobs_of(arm) if plan.space.is_nuisance(k.path) and k is not knob]
-        grids = [len(domain.values) for domain in (knob.domain, *others) if isinstance(domain, Grid)]
-        crossed = len(grids) == 1 + len(others)
-        asked.append((grids[0], math.prod(grids[1:])) if crossed else (plan.search.num_samples, 1))
+        nuisance = [k.domain for k in plan.space.knobs_of(arm) if plan.space.is_nuisance(k.path) and k is not knob]
+        grids = [len(domain.values) for domain in (knob.domain, *nuisance) if isinstance(domain, Grid)]
+        crossed = len(grids) == 1 + len(nuisance)
+        questions.append((grids[0], math.prod(grids[1:])) if crossed else (plan.search.num_samples, 1))
     if plan.space.arms:
         cells = Counter(cell.arm for cell in plan.cells)
-        asked.append((len(plan.arms), max(cells.values(), default=1)))
-    return max(asked, key=lambda question: question[0] * (question[0] - 1) * question[1])
+        questions.append((len(plan.arms), max(cells.values(), default=1)))
+    return max(questions, key=lambda question: question[0] * (question[0] - 1) * question[1])
 
 
 def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> int | None:
@@ -209,13 +209,13 @@ def _seeds_for_margin(plan: Plan, noise: float, cells: int, declared: int) -> in
 
     level = level_left([1.0], planned=1)
 
-    def reached(seeds: int) -> bool:
-        found = detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None)
-        return found <= float(plan.margin)
+    def is_detected(seeds: int) -> bool:
+        limit = detectable_difference(seeds=seeds, sd=noise, cells=cells, alpha=level, comparisons=declared or None)
+        return limit <= float(plan.margin)
 
-    tried = range(2, MAX_SEEDS + 1)
-    found = bisect_left(tried, True, key=reached)
-    return tried[found] if found < len(tried) else None
+    seed_counts = range(2, MAX_SEEDS + 1)
+    index = bisect_left(seed_counts, True, key=is_detected)
+    return seed_counts[index] if index < len(seed_counts) else None
 
 
 def _questions(plan: Plan) -> list[tuple[Arm, Knob]]:
@@ -229,5 +229,5 @@ def _noise(results: Results) -> tuple[float, int, str] | None:
     from tune_dml.report import seed_table
     from tune_dml.stats.intervals.noise import typical_noise
 
-    known = typical_noise(seed_table(results).noise)
-    return None if known is None else (*known, f"noise {known[0]:.2f} measured in {results.name}")
+    estimate = typical_noise(seed_table(results).noise)
+    return None if estimate is None else (*estimate, f"noise {estimate[0]:.2f} measured in {results.name}")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from trainables.errors import Problem, raise_if_any
-from tune_dml.cli._imported_results import ImportSource, Reading
+from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli._stored_answers import SweepAnswer
-from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
+from tune_dml.cli.options import Json, Margin, Output, ReportOptions, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, Lines, show, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
@@ -32,7 +32,7 @@ tune-dml report rho1
 tune-dml report rho1 -o out --figures pdf
 tune-dml report rho1 --check 'sensitive(regularizer.rho)'
 """
-_FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
+_FIGURE_FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
     "svg": (), "pdf": ("pdf",), "png": ("png",), "all": ("pdf", "png")
 }  # fmt: skip
 
@@ -57,7 +57,7 @@ def report(
     output: Output = None,
     *,
     source: ImportSource,
-    reading: Reading,
+    options: ImportOptions,
     storage: Path,
     margin: Margin = None,
     paper_sd: _PaperSd = None,
@@ -70,9 +70,9 @@ def report(
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
-    """Write the sensitivity report of a sweep; of several as one study, or of another program's results.
+    """Write the sensitivity report of a sweep; also of several sweeps as one study, or of another program's results.
 
-    HTML, CSV, LaTeX and JSON verdicts; a sweep's is attached to its MLflow run.
+    It contains HTML, CSV, LaTeX and JSON. The report of a sweep is attached to its MLflow run.
     """
     from tune_dml.api import load_sweep
     from tune_dml.operations import open_test
@@ -81,55 +81,56 @@ def report(
     names, conditions = sweep_names or [], check or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
-    problems += [*checks.condition_problems(conditions), *source.problems(names, reading)]
+    problems += [*checks.condition_problems(conditions), *source.problems(names, options)]
     if len(names) > 1:
         problems += _study_problems(
             {"--check": bool(check), "--unseal-test": unseal_test, "--paper-sd": bool(paper_sd)}
         )
     raise_if_any(problems)
     if source.sources:
-        results = source.read(reading, margin, experiment, absolute(output))
-        _end(_foreign(results, absolute(output), paper_sd, _FORMS[figures]), conditions, as_json)
+        results = source.read(options, margin, experiment, absolute(output))
+        written = _report_imported(results, absolute(output), paper_sd, _FIGURE_FORMS[figures])
+        _show_and_exit(written, conditions, as_json)
     if len(names) > 1:
-        show(_study(names, storage, absolute(output), margin), as_json)
+        show(_report_study(names, storage, absolute(output), margin), as_json)
         return
     (sweep_name,) = names
     if unseal_test:
         open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
-    written = _publish(loaded, session, output, margin=margin, paper_sd=paper_sd, forms=_FORMS[figures])
-    _end(written, conditions, as_json)
+    written = _publish(loaded, session, output, margin=margin, paper_sd=paper_sd, forms=_FIGURE_FORMS[figures])
+    _show_and_exit(written, conditions, as_json)
 
 
-def _study_problems(asked: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem for each given flag that concerns a single sweep."""
+def _study_problems(flags: Mapping[str, bool]) -> list[Problem]:
+    """Return a problem for each given flag that applies only to a single sweep."""
     rule = "applies to one sweep, and several are named"
-    return [Problem(flag, rule, None, "Report that sweep alone.") for flag, given in asked.items() if given]
+    return [Problem(flag, rule, None, "Report that sweep alone.") for flag, given in flags.items() if given]
 
 
-def _foreign(
+def _report_imported(
     results: Results, folder: Path | None, paper_sd: float | None, forms: Sequence[Literal["pdf", "png"]]
-) -> WrittenReport:
+) -> _ReportView:
     """Write the report of another program's results."""
     from tune_dml.report import write_report
     from tune_dml.report.naming import slug
     from tune_dml.sweep import Sweep
 
     folder = folder or Path.cwd() / f"{slug(results.name)}-report"
-    return WrittenReport(Sweep(results), write_report(results, folder, paper_sd=paper_sd, forms=forms), None, "")
+    return _ReportView(Sweep(results), write_report(results, folder, paper_sd=paper_sd, forms=forms), None, "")
 
 
-def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudyReport:
+def _report_study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _StudyReportView:
     """Write the report of several sweeps of one space; record a look at each."""
     from tune_dml.record.results import load_results_and_look
     from tune_dml.report.several import analyse_study, write_study
 
     study = analyse_study([load_results_and_look(storage.absolute(), name, "report") for name in names], margin)
-    return _WrittenStudyReport(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
+    return _StudyReportView(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
 
 
-def _end(written: WrittenReport, conditions: Sequence[str], as_json: bool) -> NoReturn:
-    """Show a report, check its conditions, and leave with the exit code."""
+def _show_and_exit(written: _ReportView, conditions: Sequence[str], as_json: bool) -> NoReturn:
+    """Show a report, check its conditions, and exit with 3 if one of them does not hold."""
     from tune_dml.report.export import checks
 
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
@@ -139,22 +140,24 @@ def _end(written: WrittenReport, conditions: Sequence[str], as_json: bool) -> No
     raise typer.Exit(3 if unmet else 0)
 
 
-def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None = None, again: str = "resume") -> None:
+def close(
+    sweep: Sweep, session: Session, options: ReportOptions, margin: float | None = None, again: str = "resume"
+) -> None:
     """Write and show the report of a session, then exit with its code; `margin` defaults to the planned one.
 
     `again` is the verb that continues an interrupted session.
     """
     from tune_dml.record.origin.several_jobs import continues_in_next_job
 
-    if sweep.interrupted and continues_in_next_job():  # a report would be a look
+    if sweep.interrupted and continues_in_next_job():  # a report would count as a look
         raise typer.Exit(sweep.exit_code)
     try:
-        show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)
+        show(_publish(sweep, session, options.output, margin=margin, again=again), options.as_json)
     except KeyboardInterrupt:
         from tune_dml.record.origin.commands import command, interruption_message
 
-        go_on = command(sweep.results, again if sweep.interrupted else "report")
-        typer.echo(interruption_message(go_on), err=True)
+        next_command = command(sweep.results, again if sweep.interrupted else "report")
+        typer.echo(interruption_message(next_command), err=True)
         raise
     raise typer.Exit(sweep.exit_code)
 
@@ -168,23 +171,23 @@ def _publish(
     paper_sd: float | None = None,
     again: str = "resume",
     forms: Sequence[Literal["pdf", "png"]] = (),
-) -> WrittenReport:
+) -> _ReportView:
     """Write the report and attach it to the sweep's MLflow run."""
     from tune_dml.operations import publish_report
 
     folder = absolute(output) or sweep.folder / "report"
     files, attachment = publish_report(sweep, session, folder, margin=margin, paper_sd=paper_sd, forms=forms)
-    return WrittenReport(sweep, files, attachment, again)
+    return _ReportView(sweep, files, attachment, again)
 
 
 @dataclass(frozen=True)
-class WrittenReport:
+class _ReportView:
     """A report on disk, and its content."""
 
     sweep: Sweep
     files: ReportFiles
     attachment: Attachment | None
-    """Its location in MLflow; None for results of another program."""
+    """Location of the report in MLflow; None for results of another program."""
     again: str
     """The command that continues an interrupted session."""
     unmet: tuple[str, ...] = ()
@@ -192,7 +195,7 @@ class WrittenReport:
 
     @property
     def summary(self) -> SweepSummary:
-        """The verdicts."""
+        """The summary of the report."""
         return self.files.summary
 
     def data(self) -> dict[str, object]:
@@ -270,7 +273,7 @@ class WrittenReport:
 
 
 @dataclass(frozen=True)
-class _WrittenStudyReport:
+class _StudyReportView:
     """A report of several sweeps on disk, and its content."""
 
     study: StudyAnalysis

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tune_dml.cli.options import Ending, absolute, verb
+from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import Lines, show
-from tune_dml.cli.sweep import run_shown
+from tune_dml.cli.sweep import run_with_progress
 from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.space import Value
 
@@ -38,7 +38,7 @@ def reproduce(
     name: str | None,
     resources: Resources,
     session: Session,
-    ending: Ending,
+    options: ReportOptions,
 ) -> None:
     """Run the sweep behind a published table; write that table with our results beside it."""
     from tune_dml.planning.reproduction import printed_table
@@ -56,11 +56,13 @@ def reproduce(
         tune=tune,
         name=name or _name(printed),
     )
-    done = run_shown(request, session, Racing(), resources, ending, lambda: _data_problems(printed, data_root))
-    rows = compare(done.results, printed)
-    files = write_reproduction(rows, printed, absolute(ending.output) or done.folder / "reproduction")
-    show(_Reproduction(done, printed, rows, files), ending.as_json)
-    raise typer.Exit(done.exit_code)
+    sweep = run_with_progress(
+        request, session, Racing(), resources, options, lambda: _data_problems(printed, data_root)
+    )
+    rows = compare(sweep.results, printed)
+    files = write_reproduction(rows, printed, absolute(options.output) or sweep.folder / "reproduction")
+    show(_Reproduction(sweep, printed, rows, files), options.as_json)
+    raise typer.Exit(sweep.exit_code)
 
 
 @dataclass(frozen=True)

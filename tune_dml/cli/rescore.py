@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, places_given, verb
+from tune_dml.cli.options import Json, SweepArgument, location_flags, verb
 from tune_dml.cli.screen import Lines, show, table
 from tune_dml.planning.request import Session
 
@@ -38,20 +38,20 @@ def rescore(
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     rescored, refusal = compute(sweep_name, session, metrics=metric)
-    places = places_given(storage, tracking_uri, experiment)
-    show(_ShownRescoring(load_results(storage, sweep_name), rescored, refusal, places), as_json)
+    locations = location_flags(storage, tracking_uri, experiment)
+    show(_RescoringView(load_results(storage, sweep_name), rescored, refusal, locations), as_json)
 
 
 @dataclass(frozen=True)
-class _ShownRescoring:
+class _RescoringView:
     """The new metrics of a sweep."""
 
     results: Results
     rescored: RescoredSweep
     refusal: str | None
     """Reason why MLflow lacks the metrics; None if it has them."""
-    places: dict[str, str | None]
-    """Location flags of this command, for the commands that it advises."""
+    locations: dict[str, str | None]
+    """Location flags of this command, for the commands that the output suggests."""
 
     def data(self) -> dict[str, object]:
         trials = [vars(trial) for trial in self.rescored.trials]
@@ -70,10 +70,10 @@ class _ShownRescoring:
         yield table("", ("cell", "seed", *names), rows, right=("seed", *names))
         if self.rescored.without_embeddings:
             yield f"{self.rescored.without_embeddings} finished trials stored no embeddings and are left out."
-        furthest = max(trial.rounding for trial in self.rescored.trials)
-        yield f"Computed from half-precision embeddings: MAP@R differs by at most {furthest:.2g} points from the recorded value."
+        difference = max(trial.rounding for trial in self.rescored.trials)
+        yield f"Computed from half-precision embeddings: MAP@R differs by at most {difference:.2g} points."
         yield "The test metrics are sealed with the others; they are shown if the sweep has been opened."
         if self.refusal:
-            again = command(self.results, "sync", options=self.places)
-            yield f"MLflow:  not up to date ({self.refusal}). Write them later: `{again}`"
-        yield f"  next: {command(self.results, 'report', options=self.places)}"
+            sync_command = command(self.results, "sync", options=self.locations)
+            yield f"MLflow:  not up to date ({self.refusal}). Write them later: `{sync_command}`"
+        yield f"  next: {command(self.results, 'report', options=self.locations)}"

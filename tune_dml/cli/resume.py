@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import Ending, Margin, SweepArgument, verb
+from tune_dml.cli.options import Margin, ReportOptions, SweepArgument, verb
 from tune_dml.cli.screen import console_for
 from tune_dml.planning.request import Session, margin_problems
 
@@ -31,15 +31,15 @@ def resume(
         Path | None, typer.Option(help="New folder of the same pictures, if they have moved; stored with the sweep.")
     ] = None,
     margin: Margin = None,
-    ending: Ending,
+    options: ReportOptions,
 ) -> None:
-    """Run the missing trials of a sweep; finished ones are kept, interrupted ones continue, MLflow is updated."""
+    """Run the missing trials of a sweep; finished trials are kept, interrupted ones continue, MLflow is updated."""
     from tune_dml import operations
     from tune_dml.cli.report import close
 
-    console = console_for(ending.as_json)
-    checks = [ending.problems, lambda: margin_problems(margin)]
-    done = operations.resume(
+    console = console_for(options.as_json)
+    checks = [options.problems, lambda: margin_problems(margin)]
+    outcome = operations.resume(
         sweep_name,
         session,
         retry_failed=retry_failed,
@@ -48,4 +48,4 @@ def resume(
         console=console,
         other_checks=checks,
     )
-    close(done, session, ending, margin)
+    close(outcome, session, options, margin)

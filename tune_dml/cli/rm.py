@@ -19,7 +19,7 @@ tune-dml rm old --yes
 
 @verb
 def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
-    """Remove a sweep and all its files, also in object storage. Its MLflow runs stay. A running sweep is refused."""
+    """Remove a sweep and all its files, also in object storage. Its MLflow runs stay; a running sweep is refused."""
     from tune_dml.record.fetching import delete_remaining_files
     from tune_dml.record.ledger import Ledger
     from tune_dml.record.results import Results
@@ -34,9 +34,9 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
     raise_if_jobs_are_open(results.folder)
     with Ledger(results.folder):  # fails while another process runs the sweep
         delete_remaining_files(state)
-        gone = results.folder.with_name(f".{results.folder.name}.removed")
-        shutil.rmtree(gone, ignore_errors=True)  # of a removal that was killed
-        results.folder.rename(gone)
-    shutil.rmtree(gone)
+        trash = results.folder.with_name(f".{results.folder.name}.removed")
+        shutil.rmtree(trash, ignore_errors=True)  # from a removal that was killed
+        results.folder.rename(trash)
+    shutil.rmtree(trash)
     text = f"Removed {results.folder} ({finished} finished trials). Its runs in MLflow are still there."
     typer.echo(strict_json({"removed": str(results.folder), "finished": finished}) if as_json else text)

@@ -1,4 +1,4 @@
-"""`tune-dml schema`: print the JSON schema of a sweep file, for editors, or of what a verb prints with --json."""
+"""`tune-dml schema`: print the JSON schema of a sweep file, for editors, or of a verb's output with --json."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def schema(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write to.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the JSON schema of sweep files; with a verb, of what it prints with --json."""
-    found = _schema_of(of)
+    """Print the JSON schema of sweep files; with a verb, of its output with --json."""
+    content = _schema_of(of)
     path = absolute(output)
     if path is not None:
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     if as_json:
-        typer.echo(strict_json({"schema": found, "file": None if path is None else str(path)}))
+        typer.echo(strict_json({"schema": content, "file": None if path is None else str(path)}))
     elif path is None:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(content, indent=1))
     elif of is not None:
         typer.echo(f"Wrote {path}.")
     else:
@@ -49,8 +49,8 @@ def _schema_of(verb_name: str | None) -> dict[str, object]:
 
     if verb_name is None:
         return sweep_file_schema()
-    known = schemas()
-    if verb_name not in known:
-        remedy = nearest(verb_name, list(known), what="verb")
+    by_verb = schemas()
+    if verb_name not in by_verb:
+        remedy = nearest(verb_name, list(by_verb), what="verb")
         raise ConfigError(Problem("VERB", "unknown verb with JSON", verb_name, remedy))
-    return known[verb_name]
+    return by_verb[verb_name]

@@ -22,13 +22,13 @@ Lines: TypeAlias = "Iterable[RenderableType]"
 """Content for a terminal."""
 WIDTH = 80
 """Width that fits every terminal."""
-_PASTED = ("tune-dml ", "://", "Report:  ")
-"""Marks of lines with a command, address or path, which are not wrapped."""
-COMPARISON_BARS = "Cells whose comparison bars do not overlap differ (within seeds, all at once)."
+_UNWRAPPED = ("tune-dml ", "://", "Report:  ")
+"""Texts that mark a line with a command, address or path; such lines are not wrapped."""
+COMPARISON_BARS = "Two cells differ if their comparison bars do not overlap (within seeds, for all cells at once)."
 
 
 class View(Protocol):
-    """Something to print."""
+    """Content that a command prints."""
 
     def data(self) -> Any:
         """Return the content as data for JSON."""
@@ -59,7 +59,7 @@ def show(view: View, as_json: bool) -> None:
         return
     console = console_for(False)
     for part in view.text():
-        console.print(part, markup=False, soft_wrap=isinstance(part, str) and any(sign in part for sign in _PASTED))
+        console.print(part, markup=False, soft_wrap=isinstance(part, str) and any(sign in part for sign in _UNWRAPPED))
 
 
 def console_for(as_json: bool) -> Console:
@@ -76,16 +76,16 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    grid = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
-        drawn.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    return drawn
+        grid.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    return grid
 
 
 def number(value: float | None, *, of_program: bool = False) -> str:
-    """Format a metric with two decimals, one of a user's program with four digits; empty for None or NaN."""
+    """Format a metric with two decimals, or with four digits if `of_program`; empty for None or NaN."""
     if value is None or math.isnan(value):
         return ""
     return f"{value:#.4g}".rstrip(".") if of_program else f"{value:.2f}"
@@ -93,7 +93,7 @@ def number(value: float | None, *, of_program: bool = False) -> str:
 
 @contextmanager
 def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback (done, total) of a progress bar that disappears when all is done."""
+    """Yield a callback (done, total) of a progress bar that disappears when `done` reaches `total`."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tune_dml.running.screen.progress import is_foreground
@@ -105,7 +105,7 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], 
     def advance(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total, visible=True)
         if done >= total:
-            stop()  # the terminal is free for what comes next
+            stop()  # frees the terminal for the next output
         elif console.is_interactive and not bar.live.is_started and is_foreground(console.file):
             bar.start()
 

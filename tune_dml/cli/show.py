@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli import _complete
-from tune_dml.cli._sweep_status_text import age_of, answer_of, state_of, unjudged
+from tune_dml.cli._sweep_status_text import age_of, answer_of, state_of, why_no_answer
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, View, table
 from tune_dml.cli.screen import show as show_view
@@ -50,18 +50,18 @@ def show(
     storage: Path,
     as_json: Json = False,
 ) -> None:
-    """Describe a space, method, protocol, data set or sweep; its name says which."""
+    """Describe a space, method, protocol, data set or sweep; the name selects it."""
     from trainables.errors import ConfigError, Problem, nearest
 
-    views = list(_bearing(name, storage.absolute()))
+    views = list(_views_named(name, storage.absolute()))
     if not views:
-        remedy = nearest(name, _every_name(storage.absolute()))
+        remedy = nearest(name, _all_names(storage.absolute()))
         raise ConfigError(Problem("NAME", "unknown space, method, protocol, data set or sweep", name, remedy))
-    show_view(views[0] if len(views) == 1 else _ShownTogether(tuple(views)), as_json)
+    show_view(views[0] if len(views) == 1 else _ViewGroup(tuple(views)), as_json)
 
 
-def _bearing(name: str, storage: Path) -> Iterator[View]:
-    """Yield a view of everything that has this name."""
+def _views_named(name: str, storage: Path) -> Iterator[View]:
+    """Yield a view of each item with this name."""
     from trainables.data import DATASETS
     from trainables.registries import methods_of
     from tune_dml import catalogue
@@ -69,17 +69,17 @@ def _bearing(name: str, storage: Path) -> Iterator[View]:
     from tune_dml.record.state import sweep_names
 
     if name in sweep_names(storage):
-        yield _ShownSweep(load_results(storage, name))
+        yield _SweepView(load_results(storage, name))
     if name in catalogue.spaces():
-        yield _ShownSpace(catalogue.spaces()[name])
-    yield from (_ShownMethod(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
+        yield _SpaceView(catalogue.spaces()[name])
+    yield from (_MethodView(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
     if name in catalogue.protocols():
-        yield _ShownProtocol(catalogue.protocols()[name])
+        yield _ProtocolView(catalogue.protocols()[name])
     if name in DATASETS:
-        yield _ShownDataSet(name, DATASETS[name])
+        yield _DataSetView(name, DATASETS[name])
 
 
-def _every_name(storage: Path) -> list[str]:
+def _all_names(storage: Path) -> list[str]:
     from trainables.data import DATASETS
     from trainables.registries import methods_of
     from tune_dml import catalogue
@@ -90,8 +90,8 @@ def _every_name(storage: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _ShownTogether:
-    """All things with one name."""
+class _ViewGroup:
+    """All items with the same name."""
 
     views: tuple[View, ...]
 
@@ -99,14 +99,14 @@ class _ShownTogether:
         return [view.data() for view in self.views]
 
     def text(self) -> Lines:
-        for number, view in enumerate(self.views):
-            if number:
+        for index, view in enumerate(self.views):
+            if index:
                 yield ""
             yield from view.text()
 
 
 @dataclass(frozen=True)
-class _ShownSpace:
+class _SpaceView:
     """A search space."""
 
     space: Space
@@ -161,8 +161,8 @@ def _domain_text(knob: Knob) -> str:
 
 
 @dataclass(frozen=True)
-class _ShownMethod:
-    """A method: a loss, a backbone, a schedule ..."""
+class _MethodView:
+    """A method, such as a loss, a backbone or a schedule."""
 
     kind: str
     name: str
@@ -189,7 +189,7 @@ class _ShownMethod:
 
 
 @dataclass(frozen=True)
-class _ShownProtocol:
+class _ProtocolView:
     """A protocol: its settings, and where each comes from."""
 
     protocol: Protocol
@@ -222,8 +222,8 @@ class _ShownProtocol:
 
 
 @dataclass(frozen=True)
-class _ShownDataSet:
-    """A data set, with or without files on the user's disk."""
+class _DataSetView:
+    """A data set; it may need files on the user's disk."""
 
     name: str
     dataset: type[DataSet]
@@ -234,12 +234,12 @@ class _ShownDataSet:
         return [{**row_of(self.name, self.dataset), "knobs": _knobs_of(self.dataset)}]
 
     def text(self) -> Lines:
-        from tune_dml.cli.datasets import paragraph, row_of, with_ones_copy
+        from tune_dml.cli.datasets import copy_commands, paragraph, row_of
 
         yield paragraph(row_of(self.name, self.dataset))
         yield from _knob_table("data", self.dataset)
         if self.dataset.needs_root:
-            yield with_ones_copy(self.name)
+            yield copy_commands(self.name)
 
 
 def _knobs_of(method: type) -> list[dict[str, object]]:
@@ -270,7 +270,7 @@ def _knob_table(section: str, method: type) -> Lines:
 
 
 @dataclass(frozen=True)
-class _ShownSweep:
+class _SweepView:
     """A sweep: its state and its answer."""
 
     results: Results
@@ -301,7 +301,7 @@ class _ShownSweep:
         yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
         yield f"State:   {state_of(results)}; last change: {age_of(results)}"
         if answer is None:
-            yield unjudged(results) or f"No trial has a number yet. Follow it: {command(results, 'status')}"
+            yield why_no_answer(results) or f"No trial has a number yet. Follow it: {command(results, 'status')}"
             return
         yield from answer.lines(running=is_running(results.folder))
         yield from (f"{name + ':':<20} {text}" for name, text in answer.facts.items())

@@ -1,4 +1,4 @@
-"""`tune-dml skill`: print a SKILL.md with what a coding agent needs to use this command line."""
+"""`tune-dml skill`: print a SKILL.md that teaches a coding agent this command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDER = 145
 EXAMPLES = """
 tune-dml skill                                        # prints it
 tune-dml skill --install                              # writes .agents/skills/tune-dml/SKILL.md
-tune-dml skill --install -o ~/.claude/skills          # where another agent looks
+tune-dml skill --install -o ~/.claude/skills          # folder of another agent
 """
 _SKILLS = Path(".agents/skills")
 LOOP = """\
@@ -81,7 +81,7 @@ Codes 1 and 2 print `{"error": [{"rule", "place", "value", "remedy", "fix"}]}`; 
 def skill(
     *,
     install: Annotated[
-        bool, typer.Option("--install", help="Write it where agents look, instead of printing it.")
+        bool, typer.Option("--install", help="Write it to the folder that agents read, instead of printing it.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help=f"With --install: folder of skills; {_SKILLS} by default.")
@@ -103,29 +103,29 @@ def _skill_text() -> str:
     """Return the whole SKILL.md."""
     rows = [f"| `{name}` | {first} | {keys} |" for name, first, keys in _verbs()]
     table = "\n".join(["| verb | what it does | keys of its JSON |", "|---|---|---|", *rows])
-    more = "`tune-dml VERB --help` has all options; `tune-dml schema VERB` prints the schema of a verb's JSON."
-    return f"{_HEAD}{LOOP}```\n{_RULES}\n## Verbs\n\n{table}\n\n{more}\n"
+    closing = "`tune-dml VERB --help` has all options; `tune-dml schema VERB` prints the schema of a verb's JSON."
+    return f"{_HEAD}{LOOP}```\n{_RULES}\n## Verbs\n\n{table}\n\n{closing}\n"
 
 
 def _verbs() -> Iterator[tuple[str, str, str]]:
     """Yield each verb, the first sentence of its help, and the keys of its JSON."""
     from tune_dml.cli import application
 
-    known, app = schemas(), application()
+    by_verb, app = schemas(), application()
     commands: list[tuple[str, Any]] = [(str(command.name), command.callback) for command in app.registered_commands]
     for group in app.registered_groups:
-        inner = group.typer_instance
-        assert inner is not None and inner.registered_callback is not None  # noqa: S101, PT018 - made by `application`
-        commands.append((str(group.name), inner.registered_callback.callback))
-        commands += [(f"{group.name} {command.name}", command.callback) for command in inner.registered_commands]
+        subcommands = group.typer_instance
+        assert subcommands is not None and subcommands.registered_callback is not None  # noqa: S101, PT018
+        commands.append((str(group.name), subcommands.registered_callback.callback))
+        commands += [(f"{group.name} {command.name}", command.callback) for command in subcommands.registered_commands]
     for name, function in commands:
         text = " ".join((inspect.getdoc(function) or "").split())
-        yield name, re.split(r"(?<=[a-z\d)])[.;:] ", text)[0].rstrip("."), _keys(known.get(name, {}))
+        yield name, re.split(r"(?<=[a-z\d)])[.;:] ", text)[0].rstrip("."), _keys(by_verb.get(name, {}))
 
 
 def _keys(schema: dict[str, Any]) -> str:
     """Return the keys of an object, or of a list's items."""
-    many = schema.get("type") == "array"
-    found = schema.get("items", {}) if many else schema
-    keys = ", ".join(f"`{key}`" for key in found.get("properties", {}))
-    return f"a list of {keys}" if many and keys else keys
+    is_list = schema.get("type") == "array"
+    item_schema = schema.get("items", {}) if is_list else schema
+    keys = ", ".join(f"`{key}`" for key in item_schema.get("properties", {}))
+    return f"a list of {keys}" if is_list and keys else keys

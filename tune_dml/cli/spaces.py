@@ -14,15 +14,15 @@ ORDER = 10
 
 @verb
 def spaces(as_json: Json = False) -> None:
-    """List the search spaces, one a line; with --json their arms, knobs, citations and published numbers too."""
+    """List the search spaces, one per line; with --json their arms, knobs, citations and published numbers too."""
     from tune_dml import catalogue
 
-    show(_StudyList(tuple(catalogue.spaces().values())), as_json)
+    show(_SpaceList(tuple(catalogue.spaces().values())), as_json)
 
 
 @dataclass(frozen=True)
-class _StudyList:
-    """Every space."""
+class _SpaceList:
+    """All search spaces."""
 
     spaces: tuple[Space, ...]
 
@@ -43,9 +43,9 @@ class _StudyList:
     def text(self) -> Lines:
         from rich.text import Text
 
-        room = max((len(space.name) for space in self.spaces), default=0) + 2
+        name_width = max((len(space.name) for space in self.spaces), default=0) + 2
         for space in self.spaces:
-            yield Text(f"{space.name:<{room}}{shortened(space.title, WIDTH - room)}")
+            yield Text(f"{space.name:<{name_width}}{shortened(space.title, WIDTH - name_width)}")
 
 
 def _domain(knob: Knob) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._sweep_status_text import answer_of, state_of, unjudged
+from tune_dml.cli._sweep_status_text import answer_of, state_of, why_no_answer
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.screen import Lines, number, show, table
 from tune_dml.record.ledger import is_running
@@ -62,13 +62,13 @@ def status(
         raise ConfigError(Problem("--timeout", rule, timeout, remedy))
     folder = storage.absolute() / sweep_name
     if _waits_for_slurm(folder):
-        from tune_dml.cli._slurm import NotBegun
+        from tune_dml.cli._slurm import PendingSweep
 
         until = time.monotonic() + (math.inf if timeout is None else timeout)
-        while wait and _waits_for_slurm(folder) and NotBegun(folder).jobs and time.monotonic() < until:
+        while wait and _waits_for_slurm(folder) and PendingSweep(folder).jobs and time.monotonic() < until:
             time.sleep(_SLURM_POLL)
         if _waits_for_slurm(folder):
-            show(NotBegun(folder), as_json)
+            show(PendingSweep(folder), as_json)
             raise typer.Exit(130 if wait else 0)
     if wait:
         _wait_for_plan(folder, timeout)
@@ -112,16 +112,16 @@ def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
     from tune_dml.record.state import read_state
 
     until = math.inf if seconds is None else time.monotonic() + seconds
-    alone = 0.0
+    idle_seconds = 0.0
     while time.monotonic() < until:
         if is_running(folder):
-            alone = 0.0
+            idle_seconds = 0.0
         elif _has_jobs(folder):  # between two jobs, or while the tasks of an array run
             time.sleep(min(_SLURM_POLL, max(until - time.monotonic(), 0.0)))
-        elif alone >= _RESTART or not read_state(folder).is_incomplete:
+        elif idle_seconds >= _RESTART or not read_state(folder).is_incomplete:
             return
-        else:  # its driver may have died and restart
-            alone += _POLL
+        else:  # a driver that died may restart
+            idle_seconds += _POLL
         time.sleep(min(_POLL, max(until - time.monotonic(), 0.0)))
 
 
@@ -134,15 +134,15 @@ class _SweepStatus:
     trial_files: str | None = None
     """Address of the trials' files in object storage."""
     unfetched: int = 0
-    """Number of ended trials that still have files there."""
+    """Number of ended trials whose files are still in object storage."""
 
     def data(self) -> dict[str, object]:
         from tune_dml.record.origin.commands import with_program
 
         answer, folder = answer_of(self.results), self.results.folder
         running = is_running(folder)
-        words = {} if running else {"running": "interrupted"}  # of a driver that has ended
-        counts = {words.get(status, status): self.results.count(status) for status in _STATUSES}
+        shown_status = {} if running else {"running": "interrupted"}  # a trial of a driver that has ended
+        counts = {shown_status.get(status, status): self.results.count(status) for status in _STATUSES}
         return {
             "sweep": self.results.name,
             "dataset": self.results.plan.dataset,
@@ -150,8 +150,8 @@ class _SweepStatus:
             "waits_for": self._waits_for,
             "counts": counts,
             "answer": answer.sentences if answer else [],
-            "next": [] if running or _has_jobs(folder) else (answer and answer.commands) or [self._to_do()[1]],
-            "unjudged": with_program(unjudged(self.results)),
+            "next": [] if running or _has_jobs(folder) else (answer and answer.commands) or [self._next_action()[1]],
+            "unjudged": with_program(why_no_answer(self.results)),
             "notes": list(self.results.notes),
             "race": race_data(self.results),
             "trial_files": self.trial_files,
@@ -161,7 +161,7 @@ class _SweepStatus:
                     "trial": trial.key,
                     "cell": trial.cell.label,
                     "seed": trial.seed,
-                    "status": words.get(trial.status, trial.status),
+                    "status": shown_status.get(trial.status, trial.status),
                     "reason": trial.reason,
                     "attempts": trial.attempts,
                     "seconds": trial.seconds,
@@ -192,48 +192,48 @@ class _SweepStatus:
         answer = self._answer()
         yield from answer
         if self.unfetched and not is_running(self.results.folder):
-            fetched = command(self.results, "resume")
-            yield f"{self.unfetched} ended trials have left files at {self.trial_files}; to fetch them: {fetched}"
-        what, to_do = self._to_do()
+            resume_command = command(self.results, "resume")
+            yield f"{self.unfetched} ended trials still have files at {self.trial_files}. Fetch them: {resume_command}"
+        summary, next_command = self._next_action()
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            yield f"{what}; it is running. Ask again, or stop it with {stop_instruction(self.results)}: it can be resumed."
+            yield f"{summary}; it is running. Ask again, or stop it with {stop_instruction(self.results)}: it can be resumed."
         elif jobs:
-            yield f"{what}; SLURM runs it. Ask again, or stop it with tune-dml cancel slurm {self.results.name}."
-        elif f"Next:    {to_do}" not in answer:
-            yield f"{what}: {to_do}"
+            yield f"{summary}; SLURM runs it. Ask again, or stop it with tune-dml cancel slurm {self.results.name}."
+        elif f"Next:    {next_command}" not in answer:
+            yield f"{summary}: {next_command}"
 
-    def _to_do(self) -> tuple[str, str]:
-        """Return what is left to do, and the command that does it."""
+    def _next_action(self) -> tuple[str, str]:
+        """Return a summary of the remaining work, and the command that does it."""
         from tune_dml.record.origin.commands import command, retry_arguments
 
         results, resume = self.results, command(self.results, "resume")
-        left, again = results.count("running") + results.count("missing"), results.confirmation_left
-        broken = sum(trial.status in {"failed", "diverged"} for trial in (*results.trials, *results.confirmed))
+        remaining, confirming = results.count("running") + results.count("missing"), results.confirmation_left
+        failed = sum(trial.status in {"failed", "diverged"} for trial in (*results.trials, *results.confirmed))
         if is_running(results.folder):
-            return f"{counted(left + again, 'trial')} to go", ""
-        if left:
-            return f"{counted(left, 'trial')} to go", resume
+            return f"{counted(remaining + confirming, 'trial')} to go", ""
+        if remaining:
+            return f"{counted(remaining, 'trial')} to go", resume
         if results.is_incomplete:
             return "The race continues", resume
-        if again:
-            return f"{counted(again, 'trial')} of the confirmation to go", resume
-        if broken:
+        if confirming:
+            return f"{counted(confirming, 'trial')} of the confirmation to go", resume
+        if failed:
             retry = command(results, "resume", retry_arguments(results))
-            return f"{counted(broken, 'trial')} failed or diverged; to try again", retry
+            return f"{counted(failed, 'trial')} failed or diverged; to try again", retry
         return "Complete; to write its report", command(results, "report")
 
     @property
     def _waits_for(self) -> str:
-        """What the running driver waits for, such as sweeps before it on its cluster; empty if it does not wait."""
+        """Reason why the running driver waits, such as earlier sweeps on its cluster; empty if it does not wait."""
         return self.results.waits_for if is_running(self.results.folder) else ""
 
     def _answer(self) -> list[str]:
         """Return the answer of the last look and the next step, or how to get an answer."""
         if answer := answer_of(self.results):
             return ["", *answer.lines(running=is_running(self.results.folder))]
-        return ["", text] if (text := unjudged(self.results)) else []
+        return ["", text] if (text := why_no_answer(self.results)) else []
 
 
 def _row(trial: TrialResult, plan: Plan) -> tuple[object, ...]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.cli._slurm import GO_ON, SLURM, SlurmOptions
+from tune_dml.cli._slurm import JOB_VERBS, SLURM, SlurmOptions
 from tune_dml.cli._supervisor import ParsedFlags, flags_of
-from tune_dml.cli.options import Json, request_of, values_read, verb
+from tune_dml.cli.options import Json, read_values, request_of, verb
 from tune_dml.cli.screen import Lines, show
 from tune_dml.text import duration
 
@@ -23,7 +23,20 @@ if TYPE_CHECKING:
     from tune_dml.running.cluster.upload import Upload
 
 ORDER = 45
-_ANSWER = ("list", "status", "report", "compare", "open", "rescore", "sync", "plan", "doctor", "datasets", "version")
+_READ_VERBS = (
+    "list",
+    "status",
+    "report",
+    "compare",
+    "open",
+    "rescore",
+    "sync",
+    "plan",
+    "doctor",
+    "datasets",
+    "version",
+)
+"""Verbs that only read, and print their output here."""
 _TARGET = "cluster.yaml|ADDRESS|slurm"
 Target = Annotated[
     str, typer.Argument(metavar=_TARGET, help="slurm, a cluster file, http://HEAD:8265, HOST:6379 or ray://HOST:10001.")
@@ -36,7 +49,7 @@ def submit(
     words: Annotated[list[str], typer.Argument(metavar="-- VERB ...", help="What to run there: sweep, status, ...")],
     *,
     working_dir: Annotated[
-        Path | None, typer.Option(help="A folder of your own modules that travels too; a named sweep file always does.")
+        Path | None, typer.Option(help="A folder of modules to upload too; a named sweep file is always uploaded.")
     ] = None,
     slurm: SlurmOptions,
     as_json: Json = False,
@@ -51,13 +64,13 @@ def submit(
     from tune_dml.running.cluster import jobs
     from tune_dml.running.cluster.upload import collect_upload
 
-    command = read_command(words, target, knows_all=working_dir is None)
-    there = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
+    command = read_command(words, target, has_all_modules=working_dir is None)
+    target_words = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
     upload = collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
-        if command.verb in _ANSWER:
-            asked = command.in_json() if as_json else command
-            with jobs.run_temporary_job(client, there, asked.words, upload) as job:
+        if command.verb in _READ_VERBS:
+            remote = command.in_json() if as_json else command
+            with jobs.run_temporary_job(client, target_words, remote.words, upload) as job:
                 for text in jobs.command_output(client, job):
                     typer.echo(text, nl=False)
                 code = jobs.exit_code(client, job)
@@ -65,8 +78,8 @@ def submit(
         ceiling = command.ceiling(jobs.cluster_capacity(client))
         if not as_json:
             show(_Announcement(upload, ceiling), as_json=False)
-        job, new = jobs.submit(client, there, command.sweep, command.words, upload)
-    show(_SubmittedJob(target, there, command, job, new, upload, ceiling), as_json)
+        job, new = jobs.submit(client, target_words, command.sweep, command.words, upload)
+    show(_SubmittedJob(target, target_words, command, job, new, upload, ceiling), as_json)
 
 
 @dataclass(frozen=True)
@@ -78,17 +91,17 @@ class SubmittedCommand:
 
     @property
     def verb(self) -> str:
-        """Its first word."""
+        """The verb."""
         return self.words[0]
 
     @property
     def sweep(self) -> str:
-        """The name of its sweep."""
+        """The name of the sweep; empty if there is none."""
         return str(self.given.get("sweep_name") or self.given.get("name") or "")
 
     @property
     def files(self) -> list[Path]:
-        """Files of the user that it names: a sweep file, if any."""
+        """The user's files that the command names: a sweep file, or none."""
         space = str(self.given.get("space") or "")
         return [Path(space)] if space.endswith((".yaml", ".yml")) else []
 
@@ -97,9 +110,9 @@ class SubmittedCommand:
         return self if self.given.get("as_json") is not False else replace(self, words=(*self.words, "--json"))
 
     def ceiling(self, capacity: Mapping[str, float]) -> str:
-        """Return its largest possible cost, as far as the flags limit it."""
+        """Return a sentence with the largest possible cost, as far as the flags limit it."""
         if not capacity["GPU"] and not capacity["CPU"]:
-            return self._ceiling_of_what_comes()
+            return self._ceiling_before_growth()
         on_gpus = capacity["GPU"] and self.given.get("gpus_per_worker") != 0
         unit, number = ("GPU", capacity["GPU"]) if on_gpus else ("worker", self._workers_on(capacity["CPU"]))
         stop = " Then it stops, resumable."
@@ -108,70 +121,70 @@ class SubmittedCommand:
         if seconds := self.given.get("time_budget"):
             at_most = number * seconds / 3600
             cost = f"{at_most:.{2 if at_most >= 1 else 4}f} {unit}-hours: {number:g} {unit}s for {duration(seconds)}"
-            return f"Ceiling: {cost}, were all of them busy.{stop}"
+            return f"Ceiling: {cost}, if all are busy.{stop}"
         now = f"the cluster has {number:g} {unit}s now, so at most {number:g} {unit}-hours an hour"
         return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
 
     def _workers_on(self, cpus: float) -> float:
-        """Return the number of workers that train at once without a GPU."""
+        """Return the number of workers that can train at once without a GPU."""
         return cpus // (self.given.get("cpus_per_worker") or 1)
 
-    def _ceiling_of_what_comes(self) -> str:
-        """Return the ceiling on a cluster that has only its head."""
+    def _ceiling_before_growth(self) -> str:
+        """Return the ceiling on a cluster that has no worker yet."""
         if hours := self.given.get("gpu_hours") or self.given.get("budget"):
             return f"Ceiling: {hours:g} GPU-hours, or worker-hours where no GPU comes. Then it stops, resumable."
         if seconds := self.given.get("time_budget"):
-            return f"Ceiling: {duration(seconds)} of all that the cluster grows to; it has no worker yet. --gpu-hours sets one."
+            return f"Ceiling: {duration(seconds)} on all nodes that the cluster will add. Set hours with --gpu-hours."
         return "Ceiling: none was set, and the cluster, which has no worker yet, may grow. Set one with --gpu-hours."
 
 
-def read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool = True) -> SubmittedCommand:
+def read_command(words: Sequence[str], target: str = _TARGET, *, has_all_modules: bool = True) -> SubmittedCommand:
     """Return the command with its flags checked; raises ConfigError for one that cannot run as a job.
 
-    A sweep gets an explicit name, by which its job is found. Its storage must outlive the job, so it must not be in the
-    job's working directory.
+    A sweep gets an explicit name, by which its job is found. Its storage must not be in the job's working directory,
+    which is deleted with the job.
 
     Args:
         words: the verb and its arguments.
         target: the cluster, as typed.
-        knows_all: False if modules of the user are uploaded, in which the space and its methods may be.
+        has_all_modules: False if uploaded modules of the user may declare the space and its methods.
     """
     from tune_dml.cli import application
 
     verb = words[0]
     group: Any = typer.main.get_command(application())
-    if verb not in (*GO_ON, *_ANSWER):
-        remedy = _other_place(words, target, group.commands)
+    if verb not in (*JOB_VERBS, *_READ_VERBS):
+        remedy = _verb_remedy(words, target, group.commands)
         raise ConfigError(Problem("submit", "must be a verb that can run as a job", verb, remedy))
     context = group.commands[verb].make_context(f"tune-dml submit {shlex.quote(target)} -- {verb}", list(words[1:]))
     if verb == "sweep":
-        values_read(context.params)
-    given, full = dict(context.params), list(words)
-    command = SubmittedCommand(tuple(full), given)
+        read_values(context.params)
+    given, argv = dict(context.params), list(words)
+    command = SubmittedCommand(tuple(argv), given)
     raise_if_any(_problems(command, target))
-    if verb == "sweep" and (knows_all or not given["name"]):
-        name = _study_name(given, knows_all=knows_all)
+    if verb == "sweep" and (has_all_modules or not given["name"]):
+        name = _study_name(given, has_all_modules=has_all_modules)
         if not given["name"]:
             given["name"] = name
-            command = SubmittedCommand((*full, "--name", name), given)
+            command = SubmittedCommand((*argv, "--name", name), given)
     return command
 
 
-def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str:
+def _verb_remedy(words: Sequence[str], target: str, verbs: Iterable[str]) -> str:
     """Return the remedy for a verb that cannot run as a job."""
     verb, *rest = words
     if verb == "tune-dml":
         return "Leave that word out."
     if verb in {"logs", "cancel"}:
-        return f"It asks the cluster itself: `tune-dml {shlex.join([verb, target, *rest])}`."
-    jobs = (*GO_ON, *_ANSWER)
-    if verb not in known and (meant := difflib.get_close_matches(verb, jobs, n=1)):
-        return f"Did you mean {meant[0]!r}?"
-    here = f"`tune-dml {verb}` runs here. There: " if verb in known else "One of "
-    return f"{here}{', '.join(jobs)}."
+        return f"That verb asks the cluster itself: `tune-dml {shlex.join([verb, target, *rest])}`."
+    jobs = (*JOB_VERBS, *_READ_VERBS)
+    if verb not in verbs and (matches := difflib.get_close_matches(verb, jobs, n=1)):
+        return f"Did you mean {matches[0]!r}?"
+    prefix = f"`tune-dml {verb}` runs here. There: " if verb in verbs else "One of "
+    return f"{prefix}{', '.join(jobs)}."
 
 
-def _study_name(given: ParsedFlags, *, knows_all: bool) -> str:
+def _study_name(given: ParsedFlags, *, has_all_modules: bool) -> str:
     """Return the sweep's default name. Raise ConfigError for an unknown space or a wrong sweep file."""
     from tune_dml.planning.study import study_of
 
@@ -179,7 +192,7 @@ def _study_name(given: ParsedFlags, *, knows_all: bool) -> str:
         study = study_of(request_of(given))
         raise_if_any(study.problems)
     except ConfigError:
-        if knows_all:
+        if has_all_modules:
             raise
         rule = "a sweep whose space is declared in uploaded modules must be named"
         raise ConfigError(Problem("--name", rule, None, "Example: --name eta1.")) from None
@@ -187,7 +200,7 @@ def _study_name(given: ParsedFlags, *, knows_all: bool) -> str:
 
 
 def _problems(command: SubmittedCommand, target: str) -> Iterable[Problem]:
-    """Yield what is wrong, missing files first."""
+    """Yield the problems of a command, missing files first."""
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.origin.provenance import mask
     from tune_dml.running.cluster.cluster_file import cluster_file_problems
@@ -208,22 +221,22 @@ def _problems(command: SubmittedCommand, target: str) -> Iterable[Problem]:
         yield Problem(
             "--address", "a job runs on the cluster that it was sent to", command.given["address"], "Leave it out."
         )
-    if command.verb in GO_ON and (name := command.sweep):
+    if command.verb in JOB_VERBS and (name := command.sweep):
         yield from name_rule_problems("--name" if command.verb == "sweep" else "SWEEP", name, "Example: eta1.")
 
 
-_PLACES = {
+_FOLDER_RULES = {
     "storage": ("sweeps must be kept in a folder that every node sees", "/mnt/shared/sweeps"),
     "output": ("the report would be lost", "/mnt/shared/report"),
     "data_root": ("pictures must lie in a folder that every node has", "/mnt/shared/pictures"),
     "cache_dir": ("decoded pictures would be lost", "/var/cache/tune_dml"),
 }
-"""ParsedFlags that name a folder: why it must be a folder of the cluster, and an example."""
+"""Flag of a folder -> why the cluster must see the folder, and an example."""
 
 
 def _relative_problems(given: ParsedFlags) -> Iterator[Problem]:
     """Yield a problem for each relative folder, which would be inside the job's temporary folder."""
-    for name, (why, example) in _PLACES.items():
+    for name, (why, example) in _FOLDER_RULES.items():
         folder = given.get(name)
         if folder is None or Path(folder).is_absolute() or str(folder).startswith("~"):
             continue
@@ -247,9 +260,9 @@ class _Announcement:
     def text(self) -> Lines:
         yield f"Uploads {self.upload}"
         if self.upload.secrets:
-            yield f"Kept back, since they look like secrets: {', '.join(self.upload.secrets)}"
+            yield f"Not uploaded, because they look like secrets: {', '.join(self.upload.secrets)}"
         if self.upload.skipped_links:
-            yield f"Left out, since they lead outside, to a folder or nowhere: {', '.join(self.upload.skipped_links)}"
+            yield f"Not uploaded, because these links lead outside, to a folder or nowhere: {', '.join(self.upload.skipped_links)}"
         yield self.ceiling
 
 
@@ -258,8 +271,8 @@ class _SubmittedJob:
     """A job on the cluster."""
 
     target: str
-    there: str
-    """The target and the other flags of `submit`, as typed."""
+    target_words: str
+    """The target and the flags of `submit`, as typed."""
     command: SubmittedCommand
     job: RayJob
     new: bool
@@ -276,13 +289,13 @@ class _SubmittedJob:
 
     def text(self) -> Lines:
         sweep, target = self.command.sweep, shlex.quote(self.target)
-        there = f"tune-dml submit {self.there} --"
+        submit_words = f"tune-dml submit {self.target_words} --"
         storage = shlex.join(["--storage", str(self.command.given["storage"])])
-        again = shlex.join(flags_of("resume", self.command.given))
+        flags = shlex.join(flags_of("resume", self.command.given))
         state = "submitted" if self.new else f"runs already ({self.job.status.lower()}): nothing was started"
         yield f"{self.job.id} {state}"
         yield f"  follow: tune-dml logs {target} {sweep} --follow"
-        yield f"  status: {there} status {sweep} {storage}"
+        yield f"  status: {submit_words} status {sweep} {storage}"
         yield f"  stop:   tune-dml cancel {target} {sweep}"
-        yield f"  go on:  {there} resume {sweep} {again}"
-        yield f"  report: {there} report {sweep} {storage}"
+        yield f"  resume: {submit_words} resume {sweep} {flags}"
+        yield f"  report: {submit_words} report {sweep} {storage}"

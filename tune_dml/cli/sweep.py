@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tune_dml.cli.options import Ending, requested, verb
+from tune_dml.cli.options import ReportOptions, final_request, verb
 from tune_dml.cli.screen import console_for, progress_bar
 from tune_dml.planning.request import OwnCommand, Racing, Request, Resources, Session
 
@@ -24,22 +24,22 @@ tune-dml sweep sec_rho --until-decided --max-seeds 30
 
 @verb
 def sweep(
-    request: Request, *, own: OwnCommand, racing: Racing, resources: Resources, session: Session, ending: Ending
+    request: Request, *, own: OwnCommand, racing: Racing, resources: Resources, session: Session, options: ReportOptions
 ) -> None:
     """Run a sweep, write its report and print the verdicts; on Ray Tune, with every trial in MLflow."""
     from tune_dml.cli.report import close
 
-    done = run_shown(requested(request, own), session, racing, resources, ending)
-    close(done, session, ending)
+    outcome = run_with_progress(final_request(request, own), session, racing, resources, options)
+    close(outcome, session, options)
 
 
-def run_shown(
-    request: Request, session: Session, racing: Racing, resources: Resources, ending: Ending, *checks: Check
+def run_with_progress(
+    request: Request, session: Session, racing: Racing, resources: Resources, options: ReportOptions, *checks: Check
 ) -> Sweep:
     """Run a request and show its progress, including the decoding of pictures."""
     from tune_dml import operations
 
-    console = console_for(ending.as_json)
+    console = console_for(options.as_json)
     with progress_bar(console, "decoding") as data_progress:
         return operations.run(
             request,
@@ -48,5 +48,5 @@ def run_shown(
             resources=resources,
             console=console,
             data_progress=data_progress,
-            other_checks=[ending.problems, *checks],
+            other_checks=[options.problems, *checks],
         )

@@ -30,7 +30,7 @@ tune-dml train --protocol glyphs/triplet --show       # the settings alone
 """
 BARE_SHOWS_HELP = True
 _FLAGS = {"data.name": "--dataset", "data.root": "--data-root", "seed": "--seed"}
-"""Settings that have flags of their own."""
+"""Settings with their own flags -> the flag."""
 
 
 @verb
@@ -115,12 +115,12 @@ class TrainedTrial:
         }
 
     def data(self) -> dict[str, object]:
-        seen = {name: value for name, value in self.end.to_json().items() if name != "metrics"}
-        agrees = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
+        fields = {name: value for name, value in self.end.to_json().items() if name != "metrics"}
+        comparison = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
         return {
-            **seen,
+            **fields,
             "metrics": dict(self.end.metrics),
-            **agrees,
+            **comparison,
             "pictures": [str(path) for path in self.pictures],
             "not_kept": self.not_kept,
         }
@@ -153,7 +153,7 @@ def _single_trial(
     storage: Path,
     cache_dir: Path | None = None,
 ) -> SingleTrial:
-    """Resolve a stored trial or a protocol, with overriding settings. Raise ConfigError for invalid settings."""
+    """Resolve a stored trial or a protocol, and apply the given settings. Raise ConfigError for invalid settings."""
     from trainables.resolve import Layer, read_settings, resolve
 
     flagged = {path: value for path, value in (flags or {}).items() if value is not None}
@@ -162,11 +162,11 @@ def _single_trial(
         resolved = resolve(*_protocol_layers(protocol, own), Layer("--set", own, sources))
         folder = _folder_of(resolved.config, storage)
         return SingleTrial(resolved.config, resolved.origins, threads or 1, cache_dir, pictures=folder)
-    stored, used, metrics = _stored(trial, storage)
+    stored, stored_threads, metrics = _load_trial(trial, storage)
     resolved = resolve(Layer(f"trial {trial}", stored), Layer("--set", own, sources))
     recorded = metrics if resolved.config == read_settings(stored) else {}
     folder = _folder_of(resolved.config, storage)
-    return SingleTrial(resolved.config, resolved.origins, threads or used, cache_dir, recorded, trial, folder)
+    return SingleTrial(resolved.config, resolved.origins, threads or stored_threads, cache_dir, recorded, trial, folder)
 
 
 def run(single: SingleTrial, console: Console) -> TrainedTrial:
@@ -204,10 +204,10 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
         context = FolderContext(Path(folder), device, threads=single.threads, sink=show_row)
         end = run_trial(config.settings(), context, single.cache_dir)
         try:
-            return TrainedTrial(end, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
+            return TrainedTrial(end, single.recorded, _copy_pictures(Path(folder) / EVIDENCE, single.pictures))
         except OSError as error:  # report the metrics even without the pictures
-            why = f"{error.filename or single.pictures}: {error.strerror or error}"
-            return TrainedTrial(end, single.recorded, not_kept=why)
+            reason = f"{error.filename or single.pictures}: {error.strerror or error}"
+            return TrainedTrial(end, single.recorded, not_kept=reason)
 
 
 def _folder_of(config: TrialConfig, storage: Path) -> Path:
@@ -215,19 +215,19 @@ def _folder_of(config: TrialConfig, storage: Path) -> Path:
     return storage.absolute() / "trained" / f"{config.digest()}-seed{config.seed}"
 
 
-def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
+def _copy_pictures(source: Path, folder: Path | None) -> tuple[Path, ...]:
     """Copy a trial's pictures to a folder; replace those of an earlier run."""
     import shutil
 
-    if folder is None or not left.is_dir():
+    if folder is None or not source.is_dir():
         return ()
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(left, folder)
+    shutil.copytree(source, folder)
     return tuple(sorted(folder.iterdir()))
 
 
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
-    """Return the layers of the loss and of the protocol: the requested one, or the data set's default for the task."""
+    """Return the layers of the loss and of the protocol; by default the data set's protocol for the task."""
     from trainables.config import TrialConfig
     from trainables.resolve import Layer
     from tune_dml.catalogue import RETRIEVAL, default_protocol, find_protocol
@@ -236,13 +236,13 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
 
     dataset = settings.get("data.name", TrialConfig().data.name)
     task = settings.get("task.name", RETRIEVAL)
-    chosen = default_protocol(str(dataset), str(task)) if name is None else find_protocol(name, "--protocol")
-    data = [] if chosen is None else [Layer("--protocol", {"data.name": chosen.dataset})]
+    protocol = default_protocol(str(dataset), str(task)) if name is None else find_protocol(name, "--protocol")
+    data = [] if protocol is None else [Layer("--protocol", {"data.name": protocol.dataset})]
     part, lr = training_part(str(dataset), settings, str(task)), settings.get("optim.lr")
-    return [*data, *method_layers(chosen, settings.get("loss.name"), part=part, lr=lr)]
+    return [*data, *method_layers(protocol, settings.get("loss.name"), part=part, lr=lr)]
 
 
-def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
+def _load_trial(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
     """Return settings, threads and metrics of a stored trial, by its id or a unique prefix."""
     from trainables.errors import ConfigError, Problem
     from tune_dml.record.results import load_results

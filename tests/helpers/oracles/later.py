@@ -1,5 +1,4 @@
-"""Naive oracles of the losses that came later, and of the chi-squared set: loops from docs/specification.md, sections 2.7 to
-2.9 and 5.9."""
+"""Naive oracles of later losses and the chi-squared set: docs/specification.md, sections 2.7 to 2.9 and 5.9."""
 
 import torch
 

@@ -1,10 +1,10 @@
-"""How an oracle gets its loss's name."""
+"""Register oracles by the name of their loss."""
 
 ORACLES = {}  # none here
 
 
 def oracles_by_name():
-    """A dictionary, and the decorator that puts a function into it."""
+    """Return a dictionary, and the decorator that adds a function to it."""
     oracles = {}
 
     def oracle(name):

@@ -18,7 +18,7 @@ class Batch:
 
     def __init__(self, embeddings, labels):
         unit = embeddings / embeddings.norm(dim=1, keepdim=True)
-        rows = (unit @ unit.T).unbind()  # one step back for all entries; each S[i, j] of a tensor would be its own
+        rows = (unit @ unit.T).unbind()  # one backward step for all entries, instead of one per S[i, j]
         self.S = {(i, j): cosine for i, row in enumerate(rows) for j, cosine in enumerate(row.unbind())}
         self.y = labels.tolist()
         self.B = len(self.y)

@@ -1,1 +1,1 @@
-"""A package of its own that adds to tune_dml through entry points."""
+"""A third-party package that extends tune_dml through entry points."""

@@ -1,4 +1,4 @@
-"""A loss of one's own: one class, its knob declared once."""
+"""A loss of another package: one class, its knob declared once."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from trainables.losses.base import Loss, normalise
 
 
 class ToyMarginLoss(Loss):
-    """The mean over all pairs of [S + m - 1]_+ for strangers and 1 - S for a class's own."""
+    """The mean over all pairs of [S + m - 1]_+ across classes and 1 - S within a class."""
 
     name = "toy_margin"
     citation = "A. Author, A Toy, 2020"
@@ -20,7 +20,7 @@ class ToyMarginLoss(Loss):
         self.margin = margin
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """All pairs, an embedding with itself among them, whose distance is 0."""
+        """Return the mean over all pairs, including an embedding with itself."""
         directions = normalise(embeddings)
         similarity = directions @ directions.T
         same = labels[:, None] == labels

@@ -1,4 +1,4 @@
-"""A metric of one's own: how soon a query finds its class."""
+"""A metric of another package: the reciprocal rank."""
 
 from torch import Tensor
 
@@ -7,5 +7,5 @@ from trainables.metrics.families import Ranking, family
 
 @family("reciprocal_rank", "MRR", positives="best")
 def reciprocal_rank(ranking: Ranking) -> Tensor:
-    """1 / the position of the best positive."""
+    """Return 1 / the position of the best positive."""
     return ranking.positions[:, 0].double().reciprocal()

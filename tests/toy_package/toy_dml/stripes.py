@@ -1,4 +1,4 @@
-"""A data set of one's own: made, not read."""
+"""A data set of another package: drawn, not read."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,15 +19,15 @@ class ToyStripes(DataSet):
     source = "this package"
 
     def check(self) -> list[Problem]:
-        """Nothing can be missing."""
+        """Return no problem, because nothing can be missing."""
         return []
 
     def digest(self) -> str:
-        """The recipe never changes."""
+        """Return a constant, because the drawing never changes."""
         return digest_of(self.name, 1)
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """The last four."""
+        """Return the last four classes."""
         return (8, 9, 10, 11)
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:

@@ -1,4 +1,4 @@
-"""A study of one's own: which margin is best?"""
+"""A study of another package: which margin is best?"""
 
 from tune_dml.space import Baseline, Citation, Grid, Knob, Protocol, Space
 

@@ -1,4 +1,4 @@
-"""A task of one's own: retrieval, and one figure more."""
+"""A task of another package: retrieval with one more metric."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,20 +10,20 @@ from trainables.tasks.retrieval import RetrievalLearner, RetrievalTask
 
 @dataclass(frozen=True)
 class ToyRetrieval(RetrievalTask):
-    """Retrieval that also says how many pictures it was judged by."""
+    """Retrieval that also logs the number of evaluated pictures."""
 
     name = "toy_retrieval"
     citation = "A. Author, A Toy, 2020"
 
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> "ToyLearner":
-        """Retrieval's, which counts."""
+        """Return a learner that also counts pictures."""
         return ToyLearner(self, context, cache_dir)
 
 
 class ToyLearner(RetrievalLearner):
-    """Judges as retrieval does."""
+    """Evaluate like retrieval, with one more metric."""
 
     def validate(self) -> Evaluation:
-        """Retrieval's figures and `val/pictures`."""
+        """Return the metrics of retrieval and `val/pictures`."""
         judged = super().validate()
         return replace(judged, figures={**judged.figures, "val/pictures": float(len(self.split.validation))})

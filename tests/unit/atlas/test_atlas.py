@@ -96,9 +96,7 @@ def test_every_numeric_knob_of_every_loss_is_varied_around_its_default():
         ("sphereface", "margin", (1, 2, 3, 4, 5, 6, 7, 8)),
     ],
 )
-def test_a_knob_is_halved_and_doubled_around_its_default_or_that_of_our_studies_or_has_values_of_its_own(
-    loss, knob, values
-):
+def test_values_of_a_knob_halve_and_double_its_default_or_are_declared(loss, knob, values):
     assert _knob_values(*_atlas_knobs(loss)[knob]) == values
     at_its_end = SimpleNamespace(name="share", numbers=KnobDomain(0, 1))
     assert _knob_values(at_its_end, 1.0) == (0.0312, 0.0625, 0.125, 0.25, 0.5, 0.75, 1.0)
@@ -117,7 +115,7 @@ def test_wrong_requests_are_refused():
     ]
 
 
-def test_verdicts_say_what_was_planted():
+def test_verdicts_find_the_planted_effects():
     steep = {0.0125: -9.0, 0.025: -8.0, 0.05: -6.0, 0.1: -0.1, 0.4: 0.0, 0.8: 5.0, 1.6: math.inf}
     found = {one.knob: one.verdict for one in judge_knobs(table({"margin": steep, "flat": FLAT}, noise=0.2), 1.0)}
     margin, flat = found["margin"], found["flat"]
@@ -129,8 +127,8 @@ def test_verdicts_say_what_was_planted():
     assert flat.tolerated == (0.0125, 1.6)
 
 
-def test_a_verdict_holds_at_once_over_the_whole_page():
-    """Of 100 atlases of two flat knobs at most a few have one that is tunable or leaves 0 out of an interval."""
+def test_verdicts_hold_simultaneously_over_the_whole_page():
+    """Of 100 atlases of two flat knobs, at most a few call one tunable or exclude 0 from an interval."""
     wrong = 0
     for number in range(100):
         for one in judge_knobs(table({"margin": FLAT, "other": FLAT}, seed=number), 1.0):
@@ -140,7 +138,7 @@ def test_a_verdict_holds_at_once_over_the_whole_page():
     assert wrong <= 11  # 5 % of 100, and three Monte Carlo standard errors
 
 
-def test_a_step_of_one_query_under_every_seed_is_no_certain_effect():
+def test_a_difference_of_one_query_on_every_seed_is_no_certain_effect():
     step = 100 / 1460
     centre = step * np.array([1000.0, 1031.0, 987.0])
     steps = np.array([[1, 1, 1], [0, 0, 0], [-1, -1, -1], [0, 1, 0], [1, 1, 1], [0, 0, -1], [0, 0, 0]])
@@ -158,7 +156,7 @@ def test_an_interval_is_wider_with_more_comparisons_and_unknown_without_seeds():
     assert verdict.tunability.value == max(0.0, few[1].value)
 
 
-def test_the_page_answers_in_its_first_sentence(tmp_path):
+def test_the_page_starts_with_the_answer(tmp_path):
     two = pd.concat(
         [
             table({"margin": {0.1: 4.0, 0.4: 0.0}}, noise=0.1),
@@ -178,7 +176,7 @@ def test_the_page_answers_in_its_first_sentence(tmp_path):
     assert abs(rows[0]["effect"]) < 0.5
 
 
-def test_a_gain_of_recall_is_at_most_all_of_it(tmp_path):
+def test_a_gain_of_recall_is_at_most_100_points(tmp_path):
     rows = table({"margin": {0.1: 4.0, 0.4: 0.0}}, noise=40.0)
     knobs = judge_knobs(rows[rows["seed"] < 2], 1.0)
     assert knobs[0].verdict.tunability.high > 100
@@ -186,7 +184,7 @@ def test_a_gain_of_recall_is_at_most_all_of_it(tmp_path):
     assert "0.00 to 100.00" in write_atlas(knobs, 1.0, tmp_path)[0].read_text()
 
 
-def test_a_replay_is_the_atlas_at_its_points_and_between_them_a_line():
+def test_a_replay_interpolates_linearly_between_measured_points():
     rows = table({"margin": {0.1: 2.0, 0.4: -3.0, 0.8: math.inf}})
     surface = replay.surfaces(rows)["glyphs", "triplet"]
     by_point = rows.set_index(["knob", "value", "seed"])["recall_at_1"]
@@ -204,7 +202,7 @@ def test_a_replay_is_the_atlas_at_its_points_and_between_them_a_line():
         surface.value({"alpha": 1.0}, 0)
 
 
-def test_a_stored_table_is_judged_and_what_is_none_is_refused(tmp_path, command_line):
+def test_a_stored_table_is_judged_and_other_files_are_refused(tmp_path, command_line):
     file = tmp_path / "atlas.parquet"
     table({"margin": {0.1: 4.0, 0.4: 0.0}}, noise=0.1).to_parquet(file)
     code, out, _ = command_line("atlas", "--table", file, "-o", tmp_path / "out", "--json")
@@ -224,7 +222,7 @@ def test_a_stored_table_is_judged_and_what_is_none_is_refused(tmp_path, command_
     assert (code, "pass --table" in err) == (1, True)
 
 
-def test_the_page_of_the_atlas_says_what_the_shipped_table_shows():
+def test_the_page_of_the_atlas_agrees_with_the_shipped_table():
     docs = Path(__file__).parents[3] / "docs"
     knobs = judge_knobs(replay.read_table(docs / "atlas.parquet"), margin=1.0)
     page = " ".join((docs / "atlas.md").read_text().split())

@@ -16,7 +16,7 @@ CUB, CARS = ("cub", "c0ffee"), ("cars", "decade")
 
 @pytest.fixture
 def experiment(tmp_path, new_database):
-    """Writes an experiment of six trainings, as text `lr`, and gives the word that names it."""
+    """Return a function that writes an experiment of six trainings, with `lr` as text, and returns its address."""
     from mlflow.tracking import MlflowClient
 
     def written(name, *, gain=0.0, data=None, seeds=(0, 1, 2), store="one", lrs=("0.1", "0.2"), **params):
@@ -69,7 +69,7 @@ def test_experiments_of_two_stores_are_paired_within_seeds(experiment, command_l
         ({}, "the training data of b is unknown: log it with mlflow.log_input, or pass --same-data"),
     ],
 )
-def test_what_does_not_compare_is_refused_with_its_reason(experiment, command_line, other, reason):
+def test_sweeps_that_do_not_compare_are_refused_with_the_reason(experiment, command_line, other, reason):
     words = (experiment("a", data=CUB), experiment("b", **other))
     code, out, _ = command_line("compare", *words, *READ, "--json")
     assert code == 1
@@ -78,21 +78,21 @@ def test_what_does_not_compare_is_refused_with_its_reason(experiment, command_li
 
 
 @pytest.mark.parametrize("known", [None, CUB])
-def test_data_that_nobody_logged_are_the_same_where_that_is_said(experiment, command_line, known):
+def test_unlogged_data_count_as_equal_with_same_data(experiment, command_line, known):
     words = (experiment("a", data=known), experiment("b", gain=0.05))
     code, out, _ = command_line("compare", *words, *READ, "--json", "--same-data")
     assert code == 0
     assert {row["verdict"] for row in json.loads(out)["paired"]} == {"better"}
 
 
-def test_equal_settings_elsewhere_may_be_other_code(experiment, command_line):
+def test_equal_settings_of_another_program_may_be_other_code(experiment, command_line):
     words = (experiment("a", data=CUB), experiment("a", data=CUB, gain=0.05, store="two"))
     _, out, _ = command_line("compare", *words, *READ, "--json")
     assert json.loads(out)["sweeps"] == list(words)
     assert len(json.loads(out)["paired"]) == 2
 
 
-def test_a_sweep_and_an_experiment_follow_rules_that_are_not_known_to_be_equal(experiment, command_line, tmp_path):
+def test_a_sweep_and_an_experiment_may_follow_different_rules(experiment, command_line, tmp_path):
     bare_sweep(tmp_path / "sweeps" / "toy", dataset="glyphs")
     theirs = experiment("theirs", data=("glyphs", "c0ffee"))
     options = ("--storage", tmp_path / "sweeps", *READ)
@@ -101,7 +101,7 @@ def test_a_sweep_and_an_experiment_follow_rules_that_are_not_known_to_be_equal(e
     assert "whose training rules are unknown" in " ".join(out.split())
 
 
-def test_a_sweep_of_ours_is_read_as_its_trainings(command_line, tmp_path, new_database):
+def test_a_logged_sweep_is_read_trial_by_trial(command_line, tmp_path, new_database):
     words = []
     for name, shift in (("low", 0.0), ("high", 5.0)):
         plan = plan_of(
@@ -123,7 +123,7 @@ def test_a_sweep_of_ours_is_read_as_its_trainings(command_line, tmp_path, new_da
     assert [budget["trials"] for budget in found["budgets"]] == [4, 4]
 
 
-def test_what_is_wrong_is_said_of_the_word(experiment, command_line, tmp_path):
+def test_problems_name_the_word_of_the_command_line(experiment, command_line, tmp_path):
     word = experiment("mine")
     other = word.replace("#mine", "#mien")
     code, _, said = command_line("compare", other, *READ)
@@ -138,4 +138,4 @@ def test_what_is_wrong_is_said_of_the_word(experiment, command_line, tmp_path):
     assert "--margin" in said
     code, _, said = command_line("compare", "toy", "--same-data", "--metric", "acc")
     assert code == 1
-    assert said.count("a sweep knows it") == 2
+    assert said.count("a sweep has its own") == 2

@@ -2,7 +2,7 @@
 
 Frozen are flags, exit codes and schemas of JSON, and the defaults and rules of each method's knobs.
 
-What they are now stands in `frozen.json`, `knobs.json` and `tune_dml/cli/json_schemas.json`. After a change that is meant:
+The records are `frozen.json`, `knobs.json` and `tune_dml/cli/json_schemas.json`. After an intended change:
 
     python tests/unit/cli/test_frozen.py
 """
@@ -109,7 +109,7 @@ SCHEMAS = Path(cli.__file__).with_name("json_schemas.json")
 
 
 def flags() -> dict[str, Any]:
-    """Verb -> its options as they are handed to Typer, and what its help says."""
+    """Verb -> its options as given to Typer, and its help."""
     app = application()
     groups = {"": app, **{f"{group.name} ": group.typer_instance for group in app.registered_groups}}
     return {
@@ -120,7 +120,7 @@ def flags() -> dict[str, Any]:
 
 
 def with_json() -> set[str]:
-    """The verbs that take `--json`; one without a call above has a schema that allows anything."""
+    """Return the verbs that take `--json`; a verb without a call above has a schema that allows anything."""
     return {name for name, command in flags().items() if "--json" in command["options"]}
 
 
@@ -148,7 +148,7 @@ def _options(verb: Callable[..., None]) -> dict[str, Any]:
 
 
 def _kind(annotation: Any) -> str:
-    """`int`, `Path`, `grid|tpe`, `list[str]`; a missing value is its default's affair."""
+    """Return a type such as `int`, `Path`, `grid or tpe` or `list[str]`, without None."""
     parts = [part for part in get_args(annotation) if part is not type(None)]
     if not parts:
         return annotation.__name__
@@ -158,7 +158,7 @@ def _kind(annotation: Any) -> str:
 
 
 def shape(value: Any, key: str = "") -> Any:
-    """Keys and types; where keys are settings, metrics or what a data set counts, they stand as one."""
+    """Return keys and types; keys that are settings, metrics or counts of a data set are merged into one."""
     if key in ANY:
         return "any"
     if isinstance(value, dict):
@@ -171,7 +171,7 @@ def shape(value: Any, key: str = "") -> Any:
 
 
 def _one(shapes: Collection[Any]) -> Any:
-    """What several shapes have in common: every key of any, and every type."""
+    """Merge several shapes: every key of any, and every type."""
     if shapes and all(isinstance(item, dict) for item in shapes):
         keys = dict.fromkeys(key for item in shapes for key in item)
         return {key: _one([item[key] for item in shapes if key in item]) for key in keys}
@@ -182,7 +182,7 @@ def _one(shapes: Collection[Any]) -> Any:
 
 
 def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
-    """The JSON schema of a shape."""
+    """Return the JSON schema of a shape."""
     titled = {"title": f"tune-dml {verb} --json", "$schema": DIALECT} if verb else {}
     if isinstance(kind, dict):
         if "<name>" in kind:
@@ -198,9 +198,9 @@ def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
 
 
 def schemas() -> dict[str, Any]:
-    """Verb -> schema of its JSON, where the toy sweep lies in the working directory."""
+    """Verb -> schema of its JSON, with the toy sweep in the working directory."""
     with (
-        patch.object(Tracker, "attach", return_value=None),  # MLflow has tests of its own
+        patch.object(Tracker, "attach", return_value=None),  # MLflow has separate tests
         patch.object(Tracker, "push_opened", return_value=None),
         patch.object(Tracker, "reconcile", return_value=Reconciliation(("x",), (), Counts(1, 1, 1), None)),
     ):
@@ -217,7 +217,7 @@ def schemas() -> dict[str, Any]:
 
 
 def run(words: Sequence[str]) -> tuple[int, str]:
-    """Exit code and standard output, as `main` ends it."""
+    """Return exit code and standard output of `main`."""
     result = CliRunner().invoke(application(), list(words))
     if isinstance(result.exception, ConfigError):
         return 1, result.stdout
@@ -226,7 +226,7 @@ def run(words: Sequence[str]) -> tuple[int, str]:
 
 
 def make_toy(storage: Path, cache_dir: Path | None) -> None:
-    """A sweep of two seeds as the platform stores it, of which one trial failed."""
+    """Write a sweep of two seeds with one failed trial."""
     checked = prepare(Request("sec_rho", dataset="digits", seeds=2, name="toy"), cache_dir=cache_dir, decode=False)
     folder = storage / "toy"
     folder.mkdir(parents=True)
@@ -247,7 +247,7 @@ def toy(cache_dir, monkeypatch):
     make_toy(Path("sweeps"), cache_dir)
 
 
-def test_flags_types_defaults_and_words():
+def test_flags_types_defaults_and_help_are_frozen():
     assert flags() == json.loads(FROZEN.read_text())["flags"]
 
 
@@ -257,7 +257,7 @@ def test_knobs_of_methods_keep_their_defaults_and_rules():
 
 
 @pytest.mark.usefixtures("toy")
-def test_schemas_of_json():
+def test_schemas_of_json_are_frozen():
     assert schemas() == json.loads(SCHEMAS.read_text())
 
 
@@ -267,11 +267,11 @@ def test_each_verb_with_json_has_a_schema():
 
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("line", EXITS)
-def test_exit_codes(line):
+def test_exit_codes_are_frozen(line):
     assert run(line.split())[0] == EXITS[line]
 
 
-def test_a_sweeps_end_is_its_exit_code(toy):
+def test_the_exit_code_follows_the_end_of_a_sweep(toy):
     results = results_of(Path("sweeps/toy"))
     assert Sweep(results).exit_code == 3
     assert Sweep(results, interrupted=True).exit_code == 130

@@ -1,4 +1,4 @@
-"""A first sweep file, from a folder of pictures."""
+"""`tune-dml init`: a sweep file from a folder of pictures."""
 
 import shlex
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     assert "the data folder must exist" in command_line("init", "nowhere")[2]
 
 
-def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_line, tmp_path, cache_dir):
+def test_a_sweep_file_skips_broken_pictures_with_skip_corrupt(command_line, tmp_path, cache_dir):
     write_pictures(tmp_path / "few", 8)
     next((tmp_path / "few").rglob("*.png")).write_bytes(b"")
     code, _, err = command_line("init", "few", "--no-probe")
@@ -73,14 +73,14 @@ def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command
     assert not (tmp_path / "few.yaml").exists()
 
 
-def test_a_folder_to_write_to_that_is_missing_is_said_before_the_probe(command_line, tmp_path):
+def test_a_missing_output_folder_is_refused_before_the_probe(command_line, tmp_path):
     write_pictures(tmp_path / "few", 8)
     code, _, err = command_line("init", "few", "-o", "nowhere/few.yaml")
     assert (code, err.count("\n")) == (1, 1)
     assert "nowhere: the folder of the sweep file must exist. Create it, or change -o." in err
 
 
-def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_say_why(command_line, tmp_path, monkeypatch, cache_dir):
+def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_explained(command_line, tmp_path, monkeypatch, cache_dir):
     monkeypatch.setattr(trial_length, "_FIRST", 2)
     monkeypatch.setattr(trial_length, "_MAX_DOUBLINGS", 2)
     write_pictures(tmp_path / "few", 8)
@@ -114,7 +114,7 @@ def test_a_probe_whose_figures_fall_says_so():
 
 
 @pytest.mark.parametrize("name", ["2024", 'my #1: it\'s a "test"'])
-def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(command_line, tmp_path, name):
+def test_folder_names_are_quoted_for_yaml_and_the_shell(command_line, tmp_path, name):
     write_pictures(tmp_path / name, 8)
     next((tmp_path / name).rglob("*.png")).write_bytes(b"")
     code, out, _ = command_line("init", name, "--no-probe", "--skip-corrupt", "-o", "out.yaml")
@@ -130,7 +130,7 @@ def test_any_name_of_a_folder_is_written_so_that_yaml_and_the_shell_read_it(comm
     )  # else no answer knows whether training ended
 
 
-def test_the_next_command_names_the_file_where_it_lies(command_line, tmp_path):
+def test_the_next_command_has_the_path_of_the_file(command_line, tmp_path):
     write_pictures(tmp_path / "few", 8)
     (tmp_path / "my sweeps").mkdir()
     assert (

@@ -1,4 +1,4 @@
-"""JSON of the command line is strict, errors say what avoids them, and verbs of every day answer quickly."""
+"""JSON of the command line is strict, errors have a fix, and frequent verbs answer quickly."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def test_numbers_that_are_not_finite_are_null():
         ("resume s", ("SWEEP", "unknown", "s", "No sweep is stored there; start one with `tune-dml sweep SPACE`."), None),
     ],
 )  # fmt: skip
-def test_a_fix_is_a_command(words, problem, fix):
+def test_a_fix_is_a_runnable_command(words, problem, fix):
     found = _fix_of(Problem(*problem), shlex.split(words))
     assert found == (fix and f"tune-dml {fix}")
 
@@ -75,7 +75,7 @@ def test_errors_are_objects(command_line):
         ("--nonsense", "--nonsense", None),
     ],
 )
-def test_errors_of_usage_are_objects_too(command_line, words, place, fix):
+def test_usage_errors_are_objects(command_line, words, place, fix):
     code, out, err = command_line(*words.split(), "--json")
     assert code == 2
     (error,) = json.loads(out)["error"]
@@ -91,7 +91,7 @@ def test_errors_of_usage_are_objects_too(command_line, words, place, fix):
         (["mv", "rho1"], "NEW"),
     ],
 )
-def test_a_value_of_the_wrong_kind_is_an_object_too(command_line, words, place):
+def test_a_value_of_the_wrong_type_is_an_error_object(command_line, words, place):
     code, out, _ = command_line(*words, "--json")
     (problem,) = json.loads(out)["error"]
     assert (code, problem["place"]) == (2, place)
@@ -109,7 +109,7 @@ def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line, new_da
         assert code in {0, 3, 130}
 
 
-def test_a_killed_sweep_says_what_was_interrupted_and_how_it_goes_on(tmp_path, command_line):
+def test_status_of_a_killed_sweep_has_interrupted_trials_and_the_resume_command(tmp_path, command_line):
     driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy", overrides=SETTINGS))
     driver.session()
     driver.started(driver.trials[0])
@@ -140,7 +140,7 @@ class TestWaiting:
         assert command_line("status", "toy", "--storage", tmp_path, "--wait", "--json")[0] == 0
         renamed.join()
 
-    def test_it_returns_when_the_sweep_ends_or_at_its_time_limit(self, tmp_path):
+    def test_status_wait_returns_at_the_end_of_the_sweep_or_of_the_timeout(self, tmp_path):
         driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy", overrides=SETTINGS))
         driver.session()
         with Ledger(tmp_path / "toy"):
@@ -174,7 +174,7 @@ def storage(tmp_path_factory):
         pytest.param([["plan", "sec_rho"]], HEAVY, marks=pytest.mark.slow),
     ],
 )
-def test_verbs_of_every_day_load_nothing_heavy(storage, lines, heavy):
+def test_frequent_verbs_load_no_heavy_package(storage, lines, heavy):
     results = load_results(storage, "toy")
     assert headline_of(results)
     assert answer_of(results)

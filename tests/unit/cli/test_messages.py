@@ -1,6 +1,6 @@
-"""Wrong inputs and what is said of them: the rule, the value, the place, the remedy, in words of whoever typed it.
+"""Messages about wrong inputs: rule, value, place and remedy, in terms of flags and file keys.
 
-What is said now stands in `messages.txt`. After a change that is meant:
+The record is `messages.txt`. After an intended change:
 
     python tests/unit/cli/test_messages.py
 """
@@ -167,7 +167,7 @@ TOLD_BEFORE = ("constrained", "unable to parse", "instance of", "data method", "
 
 
 def said_of(*words: str) -> str:
-    """What a command line says of a wrong input; the working directory stands as HERE."""
+    """Return the message of a command line about a wrong input; the working directory is written as HERE."""
     out, err = io.StringIO(), io.StringIO()
     with (
         patch.object(sys, "argv", ["tune-dml", *words]),
@@ -185,7 +185,7 @@ def said_of(*words: str) -> str:
 
 
 def make_inputs() -> None:
-    """What the lines speak of: a sweep, a folder, a file."""
+    """Create the inputs of the lines: a sweep, a folder, a file."""
     write_sweep(Path("sweeps/toy"))
     Path("folder").mkdir()
     Path("file").write_text("")
@@ -193,7 +193,7 @@ def make_inputs() -> None:
 
 
 def of_file(text: str) -> str:
-    """What `plan mine.yaml` says of a sweep file; the file is all that it has to speak of."""
+    """Return the message of `plan mine.yaml` about a sweep file."""
     Path("mine.yaml").write_text(text)
     said = said_of("plan", "mine.yaml")
     Path("mine.yaml").unlink()
@@ -215,7 +215,7 @@ def said(monkeypatch):
     return every_message()
 
 
-def test_what_is_said_of_wrong_inputs(said):
+def test_messages_about_wrong_inputs_are_frozen(said):
     assert as_text(said) == SAID.read_text()
     for name, text in said.items():
         wrong = [words for words in TOLD_BEFORE if words in text]

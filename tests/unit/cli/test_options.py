@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import application
-from tune_dml.cli._command import dashed
-from tune_dml.cli.options import Ending, absolute, engine_of, seeds_of, settings_of, values_of, verb
+from tune_dml.cli._command import normalize_flags
+from tune_dml.cli.options import ReportOptions, absolute, engine_of, seeds_of, settings_of, values_of, verb
 from tune_dml.planning.request import Request, Resources, Session
 
 
@@ -31,7 +31,7 @@ def app_of(function):
     return lambda *words: CliRunner().invoke(app, words)
 
 
-def test_a_group_of_options_is_spread_in_its_place():
+def test_a_group_of_options_expands_in_its_position():
     seen = []
 
     def paint(what: str, *, coats: int = 1, colour: Colour, quiet: bool = False) -> None:
@@ -48,10 +48,10 @@ def test_a_group_of_options_is_spread_in_its_place():
     assert shown.index("--coats") < shown.index("--red") < shown.index("How much green.") < shown.index("--quiet")
 
 
-def test_a_verb_gets_what_was_asked_for_as_declared():
+def test_a_verb_receives_typed_options():
     seen = []
 
-    def study(request: Request, *, resources: Resources, session: Session, ending: Ending) -> None:
+    def study(request: Request, *, resources: Resources, session: Session, ending: ReportOptions) -> None:
         """Study it."""
         seen.append((request, resources, session, ending))
 
@@ -69,14 +69,14 @@ def test_a_verb_gets_what_was_asked_for_as_declared():
             ),
             Resources(workers=2, engine="train"),
             Session(storage=Path("kept")),
-            Ending(as_json=True),
+            ReportOptions(as_json=True),
         )
     ]
     for wrong in (["--seeds", "none"], ["--set", "loss.margin"]):
         assert isinstance(run("sec_rho", *wrong).exception, ConfigError)
 
 
-def test_a_parameter_that_bears_an_options_name_is_that_option():
+def test_a_parameter_with_the_name_of_an_option_is_that_option():
     seen = []
 
     def look(*, storage: Path, tracking_uri: str | None) -> None:
@@ -90,7 +90,7 @@ def test_a_parameter_that_bears_an_options_name_is_that_option():
     assert "Folder that stores sweeps" in run("--help").output
 
 
-def test_a_verb_is_found_by_being_there(tmp_path, monkeypatch):
+def test_a_module_with_an_order_is_a_verb(tmp_path, monkeypatch):
     (tmp_path / "greet.py").write_text(
         '"""`tune-dml greet`."""\n'
         "from tune_dml.cli.options import Json, verb\n"
@@ -116,7 +116,7 @@ def test_the_engine_follows_the_number_of_workers(workers, asked, engine):
     assert engine_of(workers, asked) == engine
 
 
-def test_texts_are_read():
+def test_texts_of_options_are_parsed():
     assert (seeds_of(None), seeds_of("3"), seeds_of("3,"), seeds_of("0,1,7")) == (None, 3, (3,), (0, 1, 7))
     assert settings_of(["a.b=1", "c=x=y", "d=null"]) == {"a.b": 1, "c": "x=y", "d": None}
     assert values_of(["a.b=1, 2.5", "c=x"]) == {"a.b": [1, 2.5], "c": ["x"]}
@@ -128,7 +128,7 @@ def test_texts_are_read():
             seeds_of(text)
 
 
-def test_a_path_is_read_from_the_working_directory_without_asking_the_disk():
+def test_a_path_is_made_absolute_without_disk_access():
     assert absolute(Path("nowhere/../here")) == Path.cwd() / "here"
     assert absolute(Path("~/x")) == Path.home() / "x"
     assert absolute(None) is None
@@ -148,13 +148,13 @@ def test_a_path_is_read_from_the_working_directory_without_asking_the_disk():
         ("--nmae x", "--name"),
     ],
 )
-def test_flags_of_other_programs_are_answered_with_ours(line, said):
+def test_flags_of_other_programs_get_a_suggestion(line, said):
     result = CliRunner().invoke(application(), ["sweep", "sec_rho", *line.split()])
     assert result.exit_code == 2
     assert said in result.output.splitlines()[-1]
 
 
-def test_underscores_in_flags_are_dashes_and_values_stay_as_they_are():
+def test_underscores_in_flags_become_dashes_and_values_stay_unchanged():
     typed = [
         "sweep",
         "my_space",
@@ -165,21 +165,21 @@ def test_underscores_in_flags_are_dashes_and_values_stay_as_they_are():
         "loss.name=dro_topk",
         "--a__b",
     ]
-    assert dashed(typed) == [
+    assert normalize_flags(typed) == [
         "sweep", "my_space", "--data-root", "/my_data/x_y", "--num-samples=3", "--set", "loss.name=dro_topk", "--a__b",
     ]  # fmt: skip
-    assert dashed(["--set=loss.margin_x=a_b", "-o", "a_b", "--out_put=c_d"]) == [
+    assert normalize_flags(["--set=loss.margin_x=a_b", "-o", "a_b", "--out_put=c_d"]) == [
         "--set=loss.margin_x=a_b", "-o", "a_b", "--out-put=c_d",
     ]  # fmt: skip
 
 
-def test_a_value_that_is_no_number_is_refused_in_our_words(command_line):
+def test_a_value_that_is_not_a_number_is_refused_in_plain_words(command_line):
     code, _, err = command_line("confirm", "toy", "--seeds", "0,1")
     assert (code, "must be one whole number, such as 5" in err, "Input should" in err) == (2, True, False)
 
 
 @pytest.mark.parametrize("words", [("--help",), ("datasets", "--help")])
-def test_the_help_names_each_command_in_a_whole_line(command_line, words, monkeypatch):
+def test_the_help_shortens_no_summary(command_line, words, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = command_line(*words)
     commands = out.partition("Commands:\n")[2]

@@ -1,4 +1,4 @@
-"""What `tune-dml report` and `plan` print, and that the skill's worked loop is made of commands with JSON."""
+"""The output of `tune-dml report` and `plan`, and the commands of the skill's worked loop."""
 
 import shlex
 from pathlib import Path
@@ -12,7 +12,7 @@ from tune_dml.cli.skill import LOOP
 from tune_dml.record.ledger import Ledger
 
 
-def test_without_a_baseline_there_are_no_columns_for_it(command_line, tmp_path):
+def test_without_a_baseline_the_table_has_no_baseline_columns(command_line, tmp_path):
     rows = ["lr,seed,accuracy", *(f"{lr},{seed},{0.5 + lr + 0.01 * seed}" for lr in (0.1, 0.2) for seed in range(3))]
     (tmp_path / "runs.csv").write_text("\n".join(rows))
     words = ("--from-csv", tmp_path / "runs.csv", "--metric", "accuracy", "--margin", "0.01", "-o", tmp_path / "out")
@@ -22,7 +22,7 @@ def test_without_a_baseline_there_are_no_columns_for_it(command_line, tmp_path):
 
 
 @pytest.mark.slow
-def test_of_a_sweep_that_runs_no_command_is_advised_that_would_be_refused(command_line, tmp_path):
+def test_no_refused_command_is_suggested_while_a_sweep_runs(command_line, tmp_path):
     write_sweep(tmp_path / "toy", missing=[("rho=1", 2)])
     words = ("report", "toy", "--storage", tmp_path, "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db")
     with Ledger(tmp_path / "toy"):
@@ -32,7 +32,7 @@ def test_of_a_sweep_that_runs_no_command_is_advised_that_would_be_refused(comman
     assert "Not complete. Continue with: tune-dml resume toy" in command_line(*words)[1]
 
 
-def test_a_difference_beyond_a_hundred_points_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_detectable_difference_above_100_points_is_reported_as_none(tmp_path: Path) -> None:
     stored = bare_sweep(tmp_path / "s", seeds=range(2), sd=2.0)
     power = _power(stored.plan, [stored])
     assert power.detectable > 100

@@ -1,4 +1,4 @@
-"""Who watches the driver, without Ray: a program of three lines stands for the driver."""
+"""The supervisor without Ray: a program of a few lines replaces the driver."""
 
 import json
 import os
@@ -25,7 +25,7 @@ WORDS = ["sweep", "toy.yaml", "--name", "toy", "--max-concurrent", "1"]
 
 @pytest.fixture
 def drivers(tmp_path, monkeypatch):
-    """What each driver does when its turn comes: (exit code, has it spoken, does it hold the sweep)."""
+    """Run a command with fake drivers: (exit code, whether it is reported, whether the driver holds the sweep)."""
     folder = tmp_path / "sweeps" / "toy"
     folder.mkdir(parents=True)
     plan_of(Knob("loss.margin", Grid((0.1, 0.2)))).save(folder / "plan.json")
@@ -36,8 +36,8 @@ def drivers(tmp_path, monkeypatch):
 
         def __init__(self, words):
             seen.append(list(words))
-            self.code, self.has_spoken, holds, *told = Driver.ends.pop(0)
-            self.was_told = bool(told)
+            self.code, self.has_reported, holds, *told = Driver.ends.pop(0)
+            self.was_signalled = bool(told)
             self.pid = 40_000 + len(seen)
             if holds:
                 (folder / "lock").write_text(str(self.pid))
@@ -57,29 +57,29 @@ def drivers(tmp_path, monkeypatch):
 SPOKEN, LOST = (0, True, True), (137, False, True)
 
 
-def test_an_end_that_was_said_is_the_end(drivers):
+def test_a_reported_exit_code_is_returned(drivers):
     for code in (0, 1, 2, 3, 130):
         assert drivers((code, True, False))[0] == code
 
 
-def test_one_that_is_told_to_end_before_it_has_begun_says_so(drivers, capfd):
+def test_a_driver_interrupted_before_its_sweep_is_reported(drivers, capfd):
     assert drivers((143, False, False, True))[0] == 143
-    assert capfd.readouterr().err == "Interrupted before it had begun.\n"
+    assert capfd.readouterr().err == "Interrupted before the sweep started.\n"
 
 
-def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
+def test_a_lost_driver_is_restarted(drivers, capfd):
     code, seen = drivers(LOST, LOST, SPOKEN)
     assert (code, seen) == (0, [WORDS, WORDS, WORDS])
     assert capfd.readouterr().err.count("continuing where it stopped") == 2
 
 
 @pytest.mark.parametrize(("code", "cause"), [(137, "signal SIGKILL"), (255, "exit code 255"), (1, "exit code 1")])
-def test_why_a_driver_was_lost_is_said(drivers, capfd, code, cause):
+def test_the_cause_of_a_lost_driver_is_printed(drivers, capfd, code, cause):
     assert drivers((code, False, True), SPOKEN)[0] == 0
     assert f"ended unexpectedly ({cause}" in capfd.readouterr().err
 
 
-def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
+def test_after_three_drivers_the_session_is_closed(drivers, tmp_path, capfd):
     argv = ["/venv/bin/tune-dml", *WORDS, "--tracking-uri", "http://here:5000"]
     with Ledger(tmp_path / "sweeps" / "toy") as ledger:
         ledger.write(event_of("session", provenance={"argv": argv}))
@@ -90,14 +90,14 @@ def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
     assert "Continue with: tune-dml resume toy --tracking-uri http://here:5000 --max-concurrent 1\n" in said
 
 
-def test_a_driver_that_was_told_to_end_is_not_begun_again(drivers):
+def test_a_signalled_driver_is_not_restarted(drivers):
     code, seen = drivers((143, False, True, "SIGTERM"))
     assert code == 130
     assert seen[-1][:2] == ["report", "toy"]
 
 
-def test_a_budget_is_one_for_all_drivers(drivers, tmp_path, monkeypatch, capfd):
-    """Of 2 worker-hours one trial has taken one and a half, of 100,000 seconds 5,400 have gone: the next driver gets the rest."""
+def test_all_drivers_share_a_budget(drivers, tmp_path, monkeypatch, capfd):
+    """One trial used 1.5 of 2 worker-hours, and 5,400 of 100,000 seconds passed: the next driver gets the rest."""
     monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 6400.0, *[99_999.0] * 9]).__next__)
     resources = {"workers": 1, "gpus_per_worker": 0.0}
     lines = [
@@ -123,7 +123,7 @@ def test_the_time_of_earlier_drivers_is_counted_once(drivers, monkeypatch):
     assert [words[-2:] for words in seen[1:]] == [["--time-budget", "70"], ["--time-budget", "40"]]
 
 
-def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers, tmp_path):
+def test_if_the_cluster_is_gone_too_the_session_is_closed(drivers, tmp_path):
     with Ledger(tmp_path / "sweeps" / "toy") as ledger:
         ledger.write(event_of("started", "a", host="here"))
     code, seen = drivers((1, False, True), (1, True, False))
@@ -131,19 +131,19 @@ def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers, tmp_path):
     assert seen[-1][:2] == ["report", "toy"]
 
 
-def test_a_ray_that_ends_before_any_trial_is_a_problem_with_its_remedy(drivers):
+def test_a_ray_that_ends_before_any_trial_is_a_config_error(drivers):
     with pytest.raises(ConfigError, match=r"must start .its processes ended before a trial had begun.*logs are in"):
         drivers(*[(1, False, True)] * 3)
     with pytest.raises(ConfigError, match=r"--address: .* must be reachable .*, but got 'away:6379'"):
         drivers(*[(1, False, True)] * 3, words=[*WORDS, "--address", "away:6379"])
 
 
-def test_a_cluster_that_is_gone_before_any_trial_is_said_by_its_driver(drivers):
+def test_a_cluster_gone_before_any_trial_is_reported_by_the_driver(drivers):
     code, seen = drivers((1, False, True), (1, True, False))
     assert (code, len(seen)) == (1, 2)
 
 
-def test_the_last_report_is_not_asked_for_the_metric_of_a_program(drivers):
+def test_the_closing_report_omits_metric_and_goal_of_a_program(drivers):
     words = [*WORDS, "--command", "python x.py", "--metric", "val/x", "--goal", "maximize", "--margin", "0.1"]
     _, seen = drivers(LOST, LOST, LOST, words=words)
     assert seen[-1][:2] == ["report", "toy"]
@@ -154,38 +154,38 @@ def test_the_last_report_is_not_asked_for_the_metric_of_a_program(drivers):
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (134, "The driver ended unexpectedly (signal SIGABRT, `ulimit -v` is 3000 MB) before it had begun.\n"),
+        (134, "The driver ended unexpectedly (signal SIGABRT, `ulimit -v` is 3000 MB) before the sweep started.\n"),
         (1, ""),  # a traceback is there
     ],
 )
-def test_a_driver_lost_before_anything_had_begun_is_its_own_end(drivers, monkeypatch, capfd, code, said):
+def test_a_driver_lost_before_its_sweep_is_not_restarted(drivers, monkeypatch, capfd, code, said):
     monkeypatch.setattr(start_checks, "low_limits", lambda: ["`ulimit -v` is 3000 MB"])
     assert drivers((code, False, False)) == (code, [WORDS])
     assert capfd.readouterr().err == said
 
 
-def test_extend_and_resume_go_on_by_resume_with_the_sessions_flags(tmp_path):
+def test_extend_and_resume_continue_as_resume_with_the_same_flags(tmp_path):
     words = ["extend", "toy", "--seeds", "5", "--max-concurrent", "2", "--gpu-hours", "3.5", "--json"]
-    again = _supervisor._again(words, tmp_path / "toy")
+    again = _supervisor._continuing_argv(words, tmp_path / "toy")
     assert again[:2] == ["resume", "toy"]
     assert "--seeds" not in again
     assert again[again.index("--max-concurrent") + 1] == "2"
     assert again[again.index("--gpu-hours") + 1] == "3.5"
     assert "--json" in again
-    assert "--retry-failed" not in _supervisor._again(["resume", "toy", "--retry-failed"], tmp_path / "toy")
+    assert "--retry-failed" not in _supervisor._continuing_argv(["resume", "toy", "--retry-failed"], tmp_path / "toy")
 
 
 DRIVER = """
 import os, signal, sys, time
-from tune_dml.cli._supervisor import attend
+from tune_dml.cli._supervisor import attach_to_supervisor
 def say(number, frame):
     print(signal.Signals(number).name, flush=True)
     sys.exit()
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, say)
-speak = attend()
+attach_to_supervisor()
 print(os.getpid(), flush=True)
-for _ in range(600):  # a signal to who stands still may come to another thread: what is asleep here does not hear of it
+for _ in range(600):  # a signal may reach another thread while this one sleeps
     time.sleep(0.1)
 """
 SUPERVISOR = """
@@ -198,7 +198,7 @@ _supervisor._Driver(sys.argv[2:]).wait()
 
 @pytest.fixture
 def program(tmp_path):
-    """Stands for Python, and runs the driver."""
+    """A replacement for Python that runs the driver."""
     path = tmp_path / "program"
     path.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{DRIVER}'\n")
     path.chmod(0o755)
@@ -216,8 +216,8 @@ def test_the_driver_ends_with_its_supervisor(program):
         assert not os.path.exists(f"/proc/{driver}")
 
 
-def test_a_terminal_that_stops_what_writes_from_the_background_does_not_stop_the_driver(program):
-    """`stty tostop`: the driver has a process group of its own."""
+def test_a_terminal_with_tostop_does_not_stop_the_driver(program):
+    """`stty tostop`: the driver has its own process group."""
     ours, theirs = pty.openpty()
     flags = termios.tcgetattr(theirs)
     flags[3] |= termios.TOSTOP
@@ -234,7 +234,7 @@ def test_a_terminal_that_stops_what_writes_from_the_background_does_not_stop_the
 
 
 @pytest.mark.parametrize("is_ignored", [False, True], ids=["terminal closed", "nohup"])
-def test_a_closed_terminal_ends_the_driver_in_order_but_not_below_nohup(program, is_ignored):
+def test_a_closed_terminal_ends_the_driver_cleanly_except_under_nohup(program, is_ignored):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
     try:
         supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR, program], stdout=subprocess.PIPE, text=True)
@@ -249,8 +249,8 @@ def test_a_closed_terminal_ends_the_driver_in_order_but_not_below_nohup(program,
 
 
 @pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])
-def test_no_pipe_gets_the_number_of_a_standard_stream_that_is_closed(tmp_path, closed):
-    """With `>&-` the pipe to the driver was its standard output: it could not print its table, and left no report."""
+def test_no_pipe_gets_the_number_of_a_closed_standard_stream(tmp_path, closed):
+    """With `>&-` the pipe to the driver became its standard output, so the table and the report were lost."""
     ask = f"""
 import os, sys
 from pathlib import Path
@@ -268,9 +268,9 @@ Path(sys.argv[1]).write_text(str([min(os.pipe()) > 2, all(inherited)]))
 @pytest.mark.parametrize(
     ("command", "looks_here"), [(["begin.py"], False), (["-m", "begin"], True), (["-P", "-m", "begin"], False)]
 )
-def test_the_driver_looks_for_modules_where_the_command_does(tmp_path, command, looks_here):
-    """`tune-dml` does not look into the working directory, where a `types.py` may lie; `python -m` does."""
-    (tmp_path / "begin.py").write_text("from tune_dml.cli import _supervisor; print(_supervisor._where_modules_are())")
+def test_the_driver_has_the_module_path_of_the_command(tmp_path, command, looks_here):
+    """`tune-dml` does not search the working directory, which may have a `types.py`; `python -m` does."""
+    (tmp_path / "begin.py").write_text("from tune_dml.cli import _supervisor; print(_supervisor._module_path_flags())")
     modules = os.pathsep.join([str(Path(_supervisor.__file__).parents[2]), str(tmp_path)])
     environment = {**os.environ, "PYTHONPATH": modules}
     said = subprocess.check_output([sys.executable, *command], cwd=tmp_path, env=environment, text=True)

@@ -1,4 +1,4 @@
-"""Verbs of every day: what is there, where it stands, what it says; names and folders kept apart."""
+"""Frequent verbs: the output of list, show, plan, status, mv, rm, sync and compare."""
 
 import errno
 import io
@@ -17,9 +17,9 @@ import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
-from tune_dml.cli.options import Ending
+from tune_dml.cli.options import ReportOptions
 from tune_dml.cli.screen import show
-from tune_dml.cli.sync import _SyncedSweep
+from tune_dml.cli.sync import _SyncView
 from tune_dml.planning.files.sweep_file import sweep_file_schema
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
@@ -35,7 +35,7 @@ MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """One sweep that is complete, looked at as each is at its session's end; one that is planned only."""
+    """One complete sweep with a recorded look, and one that is only planned."""
     storage = tmp_path_factory.mktemp("storage")
     write_sweep(storage / "toy")
     read_state(storage / "toy").record_look("sweep")
@@ -76,24 +76,24 @@ def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
         ("planned", ["not begun", "No trial has a number yet"]),
     ],
 )
-def test_anything_is_shown_by_its_name(command_line, stored, name, words):
+def test_show_finds_every_kind_of_name(command_line, stored, name, words):
     code, out, _ = command_line("show", name, "--storage", stored)
     assert code == 0
     assert [word for word in words if word not in out] == []
     assert json.loads(command_line("show", name, "--storage", stored, "--json")[1])
 
 
-def test_a_data_set_that_lies_nowhere_is_not_asked_for_a_copy(command_line, stored):
+def test_a_generated_data_set_needs_no_copy(command_line, stored):
     assert "--root" not in command_line("show", "digits", "--storage", stored)[1]
 
 
-def test_a_name_that_nothing_bears_is_answered_with_a_near_one(command_line, stored):
+def test_an_unknown_name_gets_the_nearest_known_one(command_line, stored):
     code, _, err = command_line("show", "sec_roh", "--storage", stored)
     assert (code, "Did you mean 'sec_rho'?" in err) == (1, True)
 
 
 @pytest.mark.parametrize("verb", ["spaces", "methods"])
-def test_lists_have_a_line_of_eighty_columns_for_each(command_line, verb):
+def test_lists_have_one_line_of_80_columns_per_item(command_line, verb):
     _, out, _ = command_line(verb)
     rows = json.loads(command_line(verb, "--json")[1])
     assert len(out.splitlines()) <= len(rows) + 1
@@ -112,7 +112,7 @@ def test_a_plan_is_eight_lines_and_its_notes(command_line):
     assert "Trials: 18" in whole
 
 
-def test_a_plan_tells_cells_of_several_knobs_apart(command_line, tmp_path):
+def test_a_plan_labels_cells_of_several_knobs_uniquely(command_line, tmp_path):
     text = (
         "parameters: {loss.margin: {values: [0.1, 0.2]}, optim.lr: {values: [0.1, 0.2]}}\nfixed: {loss.name: triplet}\n"
     )
@@ -120,7 +120,7 @@ def test_a_plan_tells_cells_of_several_knobs_apart(command_line, tmp_path):
     assert "4: margin=0.1, lr=0.1; margin=0.1, lr=0.2; m" in command_line("plan", tmp_path / "two.yaml")[1]
 
 
-def test_status_says_what_stands_still_and_what_would_settle_more(command_line, tmp_path):
+def test_status_lists_stopped_trials_and_the_next_command(command_line, tmp_path):
     write_sweep(tmp_path / "toy")
     ledger = tmp_path / "toy" / "ledger.jsonl"
     whole = ledger.read_text().splitlines()
@@ -135,7 +135,7 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
     with FileLock(tmp_path / "toy" / "lock"):
         assert is_running(tmp_path / "toy")
         assert command_line("status", "toy", "--storage", tmp_path)[1].startswith("running ")
-        for verb in ("status", "show"):  # whatever would be next is refused while it runs
+        for verb in ("status", "show"):  # any next command is refused while it runs
             assert "Next:" not in command_line(verb, "toy", "--storage", tmp_path)[1]
         for words in (["rm", "toy", "--yes"], ["mv", "toy", "new"]):
             code, _, err = command_line(*words, "--storage", tmp_path)
@@ -143,7 +143,7 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
     assert not is_running(tmp_path / "toy")
 
 
-def test_status_gives_a_command_once(command_line, tmp_path):
+def test_status_prints_each_command_once(command_line, tmp_path):
     lost = {(f"rho={rho}", seed): ("failed", "no disk") for rho in (0.01, 0.1) for seed in range(3)}
     write_sweep(tmp_path / "toy", failures=lost, histories=False)
     read_state(tmp_path / "toy").record_look("sweep")
@@ -151,7 +151,7 @@ def test_status_gives_a_command_once(command_line, tmp_path):
     assert out.count("tune-dml resume toy --retry-failed") == 1
 
 
-def test_status_says_what_a_sweep_waits_for(command_line, tmp_path):
+def test_status_prints_why_a_sweep_waits(command_line, tmp_path):
     write_sweep(tmp_path / "toy")
     with Ledger(tmp_path / "toy") as ledger:
         ledger.write(event_of("waits", text="room: the nodes are full"))
@@ -159,7 +159,7 @@ def test_status_says_what_a_sweep_waits_for(command_line, tmp_path):
     assert "waits for" not in command_line("status", "toy", "--storage", tmp_path)[1]
 
 
-def test_a_sweep_gets_another_name(command_line, tmp_path):
+def test_mv_renames_a_sweep(command_line, tmp_path):
     write_sweep(tmp_path / "toy")
     write_sweep(tmp_path / "other")
     before = Plan.load(tmp_path / "toy" / "plan.json")
@@ -173,7 +173,7 @@ def test_a_sweep_gets_another_name(command_line, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
 
 
-def test_a_sweep_is_removed_only_when_that_is_meant(command_line, tmp_path, monkeypatch):
+def test_rm_needs_confirmation(command_line, tmp_path, monkeypatch):
     write_sweep(tmp_path / "toy")
     (tmp_path / "beside").mkdir()
     (tmp_path / "toy2").mkdir()
@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_written_is_named(command_line):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_output_that_is_closed_or_knows_few_letters_is_no_error(monkeypatch, encoding):
+def test_closed_output_and_ascii_output_are_no_errors(monkeypatch, encoding):
     def spaces(stream):
         monkeypatch.setattr(sys, "argv", ["tune-dml", "methods"])
         with monkeypatch.context() as patch:
@@ -213,7 +213,7 @@ def test_output_that_is_closed_or_knows_few_letters_is_no_error(monkeypatch, enc
 
 
 @pytest.mark.parametrize(("number", "place"), [(errno.ENOSPC, "standard output"), (errno.ENOENT, "working directory")])
-def test_an_error_of_the_system_that_names_no_file_is_one_line(command_line, monkeypatch, number, place):
+def test_an_os_error_without_a_file_name_is_one_line(command_line, monkeypatch, number, place):
     def fail():
         raise OSError(number, os.strerror(number))
 
@@ -243,7 +243,7 @@ def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(
         ("show glyphs/trip", ["glyphs/triplet", "glyphs/triplet-long"]),
     ],
 )
-def test_a_shell_is_offered_names(line, offered, capsys, monkeypatch):
+def test_shell_completion_offers_names(line, offered, capsys, monkeypatch):
     from tune_dml.cli import application
 
     write_sweep(Path("sweeps/toy"))
@@ -263,8 +263,8 @@ def test_help_ends_with_examples_that_are_commands(command_line):
     assert command_line("--version")[1].strip() == tune_dml.__version__
 
 
-def test_verdicts_are_shown_of_what_has_been_looked_at(command_line, tmp_path):
-    """Who asks `status` at every seed is told figures: each answer would spend error that no look has on record."""
+def test_verdicts_are_shown_only_after_a_look(command_line, tmp_path):
+    """`status` prints metrics without a verdict, which would spend error that no look has recorded."""
     write_sweep(tmp_path / "toy")
     shown = [command_line(verb, "toy", "--storage", tmp_path)[1] for verb in ("status", "show")]
     assert all("Not judged yet. " in out and "tune-dml report toy" in out and "matters" not in out for out in shown)
@@ -278,7 +278,7 @@ def test_verdicts_are_shown_of_what_has_been_looked_at(command_line, tmp_path):
     assert "rho matters" in tune_dml.load_sweep("toy", storage=tmp_path)._repr_html_()
 
 
-def test_bars_end_in_python_where_they_end_in_the_report(tmp_path):
+def test_comparison_bars_in_python_equal_those_of_the_report(tmp_path):
     write_sweep(tmp_path / "high", means=dict.fromkeys((0.01, 0.1, 0.5), 99.9), sd=0.3, histories=False)
     bars = (sweep := tune_dml.load_sweep("high", storage=tmp_path)).curve()
     written = json.loads(tune_dml.write_report(sweep, tmp_path / "out").verdicts.read_text())["cells"]
@@ -286,7 +286,7 @@ def test_bars_end_in_python_where_they_end_in_the_report(tmp_path):
     assert max(bars["high"]) == 100.0
 
 
-def test_a_notebook_sees_answer_curve_and_best(stored):
+def test_a_notebook_shows_answer_curve_and_best_cell(stored):
     sweep = tune_dml.load_sweep("toy", storage=stored)
     shown = sweep._repr_html_()
     assert "rho matters" in shown
@@ -313,16 +313,16 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
         empty.plot()
 
 
-def test_what_a_sync_cannot_mend_says_what_can(stored, capsys):
-    """A parameter that somebody changed in the store: MLflow refuses to change it back."""
+def test_a_sync_explains_how_to_repair_remaining_differences(stored, capsys):
+    """A parameter was changed in the store, and MLflow refuses to change it back."""
     line = "trial 57030e9540246254 (rho=1, seed 2): other values of optim.lr"
-    show(_SyncedSweep(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
+    show(_SyncView(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
     out = capsys.readouterr().out
     assert f"differed: {line}" in out
-    assert "delete the run there, and sync logs it again" in " ".join(out.split())
+    assert "delete the run there; then sync logs it again" in " ".join(out.split())
 
 
-def test_a_sync_with_a_server_that_is_away_says_how_to_try_again(stored, command_line):
+def test_a_sync_with_an_unreachable_server_prints_the_retry_command(stored, command_line):
     away = ("--tracking-uri", "http://127.0.0.1:9")
     code, out, _ = command_line("sync", "toy", "--storage", stored, *away, "--experiment", "its own")
     assert code == 3
@@ -330,7 +330,7 @@ def test_a_sync_with_a_server_that_is_away_says_how_to_try_again(stored, command
     assert f"next: {words}" in " ".join(out.split())
 
 
-def test_sweeps_of_two_folders_are_compared_and_told_apart(stored, tmp_path, command_line):
+def test_sweeps_of_two_folders_get_unique_names_in_a_comparison(stored, tmp_path, command_line):
     write_sweep(tmp_path / "elsewhere" / "toy", means={0.1: 70.0, 0.5: 60.0})
     code, out, _ = command_line("compare", "toy", tmp_path / "elsewhere" / "toy", "--storage", stored)
     assert code == 0
@@ -342,13 +342,13 @@ def test_sweeps_of_two_folders_are_compared_and_told_apart(stored, tmp_path, com
 
 
 @pytest.mark.parametrize("content", ['{"arms": [', "[1]", "{}"], ids=["torn", "a list", "empty"])
-def test_a_plan_that_cannot_be_read_is_an_error_of_its_own(tmp_path, content):
+def test_an_unreadable_plan_is_a_separate_error(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(ConfigError, match="a sweep's plan must be readable as it was stored"):
         Plan.load(tmp_path / "plan.json")
 
 
-def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_line, tmp_path, new_database):
+def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_path, new_database):
     new_database(".")
     for name in ("good", "bad"):
         write_sweep(tmp_path / name)
@@ -366,7 +366,7 @@ def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_li
     assert "unknown sweep" in command_line("status", "file", "--storage", tmp_path)[2]
 
 
-def test_what_is_pasted_stays_in_one_line_however_long(capsys):
+def test_long_commands_and_paths_are_not_wrapped(capsys):
     long = "shared/" * 20
     pasted = [
         f"Next:    tune-dml resume rho1 --storage /mnt/{long}",
@@ -386,7 +386,7 @@ def test_what_is_pasted_stays_in_one_line_however_long(capsys):
 
 
 @pytest.mark.parametrize(("is_whole", "verb"), [(True, "report"), (False, "resume")])
-def test_an_interrupt_while_the_report_is_written_says_how_to_go_on(monkeypatch, tmp_path, capsys, is_whole, verb):
+def test_an_interrupt_during_the_report_prints_the_next_command(monkeypatch, tmp_path, capsys, is_whole, verb):
     from tune_dml.cli import report
 
     def publish(*given, **named):
@@ -396,5 +396,5 @@ def test_an_interrupt_while_the_report_is_written_says_how_to_go_on(monkeypatch,
     write_sweep(tmp_path / "toy")
     sweep = tune_dml.load_sweep("toy", storage=tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        report.close(replace(sweep, interrupted=not is_whole), Session(), Ending())
+        report.close(replace(sweep, interrupted=not is_whole), Session(), ReportOptions())
     assert f"Interrupted. Continue with: tune-dml {verb} " in capsys.readouterr().err

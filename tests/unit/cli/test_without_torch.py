@@ -1,4 +1,4 @@
-"""Commands that train nothing run without torch, and answer the same."""
+"""Commands that train nothing run without torch, with the same output."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What several tests of data sets share."""
+"""Fixtures of the tests of data sets."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from trainables.data import build_dataset
 
 @pytest.fixture
 def build(tmp_path):
-    """Build a data set from a small copy, with a cache of its own."""
+    """Build a data set from a small copy, with a separate cache."""
 
     def make(name, root, **knobs):
         knobs = {"strict": False, "shorter_side": 16, **knobs}

@@ -14,7 +14,7 @@ def _same(a, b, rows=slice(None)):
     return all(np.array_equal(getattr(a, name), getattr(b, name)[rows]) for name in vars(a))
 
 
-def test_decisions_do_not_depend_on_how_a_batch_is_shared_out():
+def test_augmentation_does_not_depend_on_the_split_of_a_batch():
     augmentation = build_augmentation("simclr", crop=64, resize=64)
     whole = augmentation.decide(SIZES, seed=1, step=7)
     for start, stop in [(0, 13), (13, 14), (14, 40)]:
@@ -23,7 +23,7 @@ def test_decisions_do_not_depend_on_how_a_batch_is_shared_out():
 
 
 @pytest.mark.parametrize("changed", [{"seed": 2}, {"step": 8}, {"view": 1}, {"first": 1}])
-def test_every_part_of_the_key_counts(changed):
+def test_every_part_of_the_random_key_matters(changed):
     augmentation = build_augmentation("crop_flip")
     key = {"seed": 1, "step": 7, "view": 0, "first": 0}
     one, other = (augmentation.decide(SIZES, **k) for k in (key, {**key, **changed}))
@@ -43,7 +43,7 @@ def test_uniforms_are_uniform_and_independent():
 
 
 @drawn(80)
-def test_windows_lie_inside_whatever_the_picture(random):
+def test_windows_lie_inside_every_picture(random):
     height, width = random.integers(1, random.choice([2, 5, 401], 2)).tolist()
     low, step = random.choice([0.01, random.uniform(0.01, 1.0)]), int(random.integers(10_001))
     augmentation = build_augmentation("crop_flip", scale=(low, 1.0))
@@ -63,7 +63,7 @@ def test_a_window_that_never_fits_is_the_largest_centred_one():
     assert windows[1].tolist() == [433, 0, 133, 100]
 
 
-def test_flips_grey_and_jitter_come_as_often_as_asked():
+def test_flips_grey_and_jitter_have_the_set_probabilities():
     augmentation = build_augmentation("simclr", flip=0.3)
     made = augmentation.decide(np.tile([32, 32], (20_000, 1)), seed=0, step=0)
     assert abs(made.flips.mean() - 0.3) < 0.015
@@ -76,7 +76,7 @@ def test_flips_grey_and_jitter_come_as_often_as_asked():
     assert np.allclose(first, 0.25, atol=0.015)
 
 
-def test_defaults_are_the_papers():
+def test_augmentation_defaults_equal_the_papers():
     assert AUGMENTATIONS["crop_flip"] == {}
     sec, mpa = build_augmentation("crop_flip"), build_augmentation("crop_flip_224")
     assert (sec.crop, sec.resize, sec.scale, sec.ratio, sec.flip) == (227, 256, (0.16, 1.0), (3 / 4, 4 / 3), 0.5)
@@ -91,7 +91,7 @@ def test_the_centre_window_is_resize_then_crop():
     ]
 
 
-def test_wrong_settings_are_all_said():
+def test_all_wrong_settings_are_reported():
     with pytest.raises(ConfigError) as error:
         build_augmentation("crop_flip", scale=(0.5, 0.1), ratio=(0.0, 1.0), crop=300)
     assert len(error.value.problems) == 3
@@ -102,7 +102,7 @@ def test_wrong_settings_are_all_said():
 
 
 def _torchvisions_window(random, height, width, scale, ratio):
-    """`RandomResizedCrop.get_params` of torchvision, written out; its fallback cuts the largest centred window."""
+    """Repeat torchvision's `RandomResizedCrop.get_params`; its fallback is the largest centred window."""
     for _ in range(10):
         area = height * width * random.uniform(*scale)
         aspect = np.exp(random.uniform(*np.log(ratio)))
@@ -117,8 +117,8 @@ def _torchvisions_window(random, height, width, scale, ratio):
 
 @pytest.mark.parametrize("name", ["crop_flip", "crop_flip_224", "simclr"])
 @pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 256), (600, 256), (32, 32)])
-def test_windows_are_distributed_as_torchvisions(name, height, width):
-    """Two samples, Kolmogorov-Smirnov, place and size of 4000 windows each."""
+def test_windows_have_the_distribution_of_torchvision(name, height, width):
+    """Two-sample Kolmogorov-Smirnov tests on position and size of 4000 windows each."""
     from scipy.stats import ks_2samp
 
     augmentation = build_augmentation(name)

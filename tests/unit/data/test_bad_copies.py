@@ -1,4 +1,4 @@
-"""What people have on disk when it is not quite the data set: each case is named with its place and remedy."""
+"""Incomplete and damaged copies of data sets: each is named with its place and remedy."""
 
 import errno
 import io
@@ -32,7 +32,7 @@ def test_a_half_extracted_archive_names_whole_folders_and_single_pictures(build,
     assert "Extract the whole archive again" in problem.remedy
 
 
-def test_a_wrong_root_says_what_it_holds_and_names_an_archive_that_lies_there(build, tmp_path):
+def test_a_wrong_root_is_reported_with_its_contents_and_archives(build, tmp_path):
     (tmp_path / "birds" / "images").mkdir(parents=True)
     (problem,) = build("cub200", tmp_path / "birds").check()
     assert problem.value == "a folder with images/"
@@ -67,7 +67,7 @@ def test_verify_decodes_records_folders_distractors_and_verification_files(tmp_p
     assert problem.remedy == "Download the file again."  # there is nothing to leave out of a list of pairs
 
 
-def test_counts_of_this_copy_stand_beside_the_published_ones(build, tmp_path):
+def test_verify_prints_counts_beside_the_published_ones(build, tmp_path):
     data = build("cub200", fixtures.cub(tmp_path / "birds", classes=4, each=3))
     assert data.verify() == []
     assert data.counts() == {
@@ -80,7 +80,7 @@ def test_counts_of_this_copy_stand_beside_the_published_ones(build, tmp_path):
     }
 
 
-def test_published_lists_are_known_by_their_digest(build, tmp_path):
+def test_published_lists_are_identified_by_their_digest(build, tmp_path):
     root = fixtures.cars_original(tmp_path / "cars")
     assert build("cars196", root).checksums() == {"cars_annos.mat": "differs"}
     assert "must be b407c6086d669747186bd1d764ff9dbc" in _text(build("cars196", root, strict=True).verify())
@@ -98,7 +98,7 @@ def test_cars_of_mirrors_with_doubled_folders_and_torchvisions_folder_are_read(b
     assert build("cars196", root).prepare().images.pixels.sum() == digest_of_pixels
 
 
-def test_inshop_pictures_lie_beside_the_lists_or_in_img_and_others_are_named(build, tmp_path):
+def test_inshop_pictures_are_found_beside_the_lists_or_in_img(build, tmp_path):
     root = fixtures.inshop(tmp_path / "shop", lists="Eval")
     (root / "Img").mkdir()
     (root / "img").rename(root / "Img" / "img")
@@ -122,7 +122,7 @@ def test_webface_is_found_below_its_root_and_parts_of_it_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r\n\r\n"])
-def test_pairs_lie_in_the_folder_or_beside_it_with_any_line_ends(build, tmp_path, ending):
+def test_pairs_files_are_found_with_any_line_ends(build, tmp_path, ending):
     folder = fixtures.lfw(tmp_path / "data")
     lines = (folder / "pairs.txt").read_text().splitlines()
     (folder / "pairs.txt").write_bytes(("\ufeff" + ending.join(lines) + ending).encode())
@@ -141,7 +141,7 @@ def test_grey_cmyk_and_16_bit_files_of_a_published_set_become_rgb(build, tmp_pat
     first, second, third = (root / f"images/002.Bird_2/Bird_2_000{i}.jpg" for i in range(3))
     fixtures.draw(1, (20, 20)).convert("CMYK").save(first)
     fixtures.draw(2, (20, 20)).convert("L").save(second)
-    with third.open("wb") as file:  # a PNG under a name that says otherwise
+    with third.open("wb") as file:  # a PNG with another suffix
         Image.fromarray(np.full((20, 20), 257 * 77, dtype=np.uint16)).save(file, "PNG")
     data = build("cub200", root)
     assert data.verify() == []
@@ -155,20 +155,20 @@ def full(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_disk_that_fills_while_blocks_are_claimed_is_said(tmp_path, monkeypatch):
+def test_a_disk_that_fills_while_reserving_blocks_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(cache.DiskFull, match=r"1\.0 MiB on the disk of the cache.*TUNE_DML_CACHE"):
         cache.create_images(tmp_path, (1, 1024, 1024, 1))
 
 
-def test_a_disk_on_which_only_the_pictures_that_stay_do_not_fit_is_said(tmp_path, monkeypatch):
+def test_a_disk_too_small_for_the_decoded_pictures_is_reported(tmp_path, monkeypatch):
     cache.create_images(tmp_path, (3, 16, 16, 1))
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(cache.DiskFull, match="TUNE_DML_CACHE"):
         cache.keep_images(tmp_path, np.arange(2))
 
 
-def test_a_disk_that_fills_while_writing_leaves_nothing_and_is_said(tmp_path):
+def test_a_disk_that_fills_while_writing_is_reported_and_cleaned(tmp_path):
     def half(directory):
         (directory / "half").write_text("x")
         full()
@@ -184,7 +184,7 @@ def test_an_index_that_cannot_be_written_is_a_data_error(tmp_path, monkeypatch):
         cache.write_text(tmp_path / "index.json", "{}")
 
 
-def test_progress_is_told_while_files_are_read(build, tmp_path):
+def test_progress_is_reported_while_files_are_read(build, tmp_path):
     told = []
     build("cub200", fixtures.cub(tmp_path / "birds")).verify(lambda done, total: told.append((done, total)))
     assert told[-1] == (12, 12)
@@ -210,13 +210,13 @@ def test_python_2_pickles_of_faces_are_read(build, tmp_path):
     assert pictures.extras["same"].tolist() == [False, True] * 5
 
 
-def test_the_pictures_of_cars_alone_ask_for_their_annotations(build, tmp_path):
+def test_cars_without_annotations_are_reported(build, tmp_path):
     (tmp_path / "car_ims.tgz").write_bytes(b"")
     (problem,) = build("cars196", tmp_path / "car_ims.tgz").check()
     assert "cars_annos.mat" in problem.remedy
 
 
-def test_corrupt_pictures_are_all_named_with_their_reason_or_left_out_with_a_note(build, tmp_path):
+def test_corrupt_pictures_are_named_with_a_reason_or_skipped_with_a_note(build, tmp_path):
     root = fixtures.cub(tmp_path / "birds")
     empty, text, cut = (root / "images" / name for name in (f"001.Bird_1/Bird_1_000{i}.jpg" for i in (0, 1, 2)))
     empty.write_bytes(b"")

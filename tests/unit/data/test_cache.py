@@ -1,4 +1,4 @@
-"""The decoded cache: complete or absent, built once, shared by place and not by copy."""
+"""The decoded cache: complete or absent, built once, and pickled by path instead of by content."""
 
 import errno
 import multiprocessing
@@ -52,7 +52,7 @@ def test_a_build_is_renamed_into_place_and_not_repeated(tmp_path):
         (DataError(Problem("x.png", "the picture cannot be decoded")), {".birds-123.lock"}),
     ],
 )
-def test_a_build_that_fails_leaves_nothing_that_looks_complete(tmp_path, error, left):
+def test_a_failed_build_leaves_no_complete_cache(tmp_path, error, left):
     target = _target(tmp_path)
 
     def fails(directory):
@@ -66,7 +66,7 @@ def test_a_build_that_fails_leaves_nothing_that_looks_complete(tmp_path, error, 
     assert (target / "about.json").exists()
 
 
-def test_what_is_overwritten_anywhere_in_a_large_file_is_seen(tmp_path):
+def test_a_change_anywhere_in_a_large_file_is_detected(tmp_path):
     file = tmp_path / "pixels.bin"
     file.write_bytes(bytes(3_000_000))
     before = cache.fingerprint(file)
@@ -79,7 +79,7 @@ def test_what_is_overwritten_anywhere_in_a_large_file_is_seen(tmp_path):
     assert cache.fingerprint(file) == before
 
 
-def test_a_cache_that_cannot_be_written_is_named_with_what_helps(tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_named_with_a_remedy(tmp_path, monkeypatch):
     def refuse(lock):
         raise OSError(errno.EROFS, "Read-only file system", lock.lock_file)
 
@@ -124,7 +124,7 @@ def test_processes_that_start_together_build_once(tmp_path):
     assert (_target(tmp_path).parent / "builds.txt").read_text() == "built\n"
 
 
-def test_a_full_disk_is_said_before_writing(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_writing(tmp_path, monkeypatch):
     free = shutil.disk_usage(tmp_path)._replace(free=10 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
     with pytest.raises(DataError, match=r"187.5 MiB.*10.0 MiB free.*TUNE_DML_CACHE"):
@@ -156,7 +156,7 @@ def test_digits_are_those_of_scikit_learn(tmp_path):
     assert pictures.test_classes == (5, 6, 7, 8, 9)
 
 
-def test_the_cache_lies_where_the_environment_says(monkeypatch, tmp_path):
+def test_the_environment_sets_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("TUNE_DML_CACHE", raising=False)
     assert default_cache_dir() == tmp_path / "xdg" / "tune_dml"
@@ -165,7 +165,7 @@ def test_the_cache_lies_where_the_environment_says(monkeypatch, tmp_path):
 
 
 def test_without_a_home_the_cache_must_be_named(monkeypatch, tmp_path):
-    """A container's user without HOME, and without a name: `docker run --user 12345`."""
+    """A container's user without HOME and without an account: `docker run --user 12345`."""
     for name in ("HOME", "TUNE_DML_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
@@ -200,7 +200,7 @@ def test_pictures_without_a_cache_can_be_pickled_too():
 
 
 class Squares(DataSet):
-    """Four grey squares, and whatever `said` says of them."""
+    """Four grey squares, changed by `said`."""
 
     name = citation = licence = source = "squares"
     said = Contents(np.array([0, 0, 1, 1]), ("black", "white"))
@@ -238,7 +238,7 @@ def test_labels_that_do_not_fit_the_pictures_are_refused_and_nothing_is_kept(tmp
     assert Squares(cache_dir=tmp_path).prepare().labels.tolist() == [0, 0, 1, 1]
 
 
-def test_a_test_class_that_is_none_is_refused(tmp_path):
+def test_an_unknown_test_class_is_refused(tmp_path):
     data = Squares(cache_dir=tmp_path)
     data.test_classes = lambda class_names: (1, 2)
     with pytest.raises(DataError, match=r"data set squares: test_classes must be numbers of its 2 classes.* \[2\]"):
@@ -255,7 +255,7 @@ def raises(error):
 
 @pytest.mark.parametrize("name", ["check", "digest", "test_classes", "write"])
 @pytest.mark.parametrize("error", [KeyError("x"), FileNotFoundError(2, "No such file", "list.txt"), SystemExit("bye")])
-def test_a_mistake_in_a_method_of_a_data_set_is_one_line_that_names_it(tmp_path, name, error):
+def test_an_error_in_a_method_of_a_data_set_is_one_line_with_its_name(tmp_path, name, error):
     wrong = type("Wrong", (Squares,), {name: raises(error)})
     data = wrong(cache_dir=tmp_path)
     with pytest.raises(DataError) as caught:
@@ -273,7 +273,7 @@ def test_a_mistake_in_a_method_of_a_data_set_is_one_line_that_names_it(tmp_path,
 @pytest.mark.parametrize(
     "error", [OSError(errno.EIO, "Input/output error"), MemoryError(), DataError(Problem("a", "b"))]
 )
-def test_what_is_no_mistake_of_a_data_set_is_passed_on(tmp_path, error):
+def test_errors_outside_a_data_set_are_raised_unchanged(tmp_path, error):
     wrong = type("Wrong", (Squares,), {"write": raises(error)})
     with pytest.raises(type(error)) as caught:
         wrong(cache_dir=tmp_path).prepare()

@@ -1,4 +1,4 @@
-"""The glyph data set: deterministic, distinct classes, an honest error without fonts."""
+"""The glyph data set: deterministic, with distinct classes, and a clear error without fonts."""
 
 import numpy as np
 import pytest

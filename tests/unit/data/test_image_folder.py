@@ -1,4 +1,4 @@
-"""The user's own pictures: every kind of file, every kind of mistake."""
+"""Folders of pictures: all file formats, and all mistakes."""
 
 import errno
 import json
@@ -98,7 +98,7 @@ def test_a_split_file_may_come_from_a_spreadsheet(build, root, tmp_path):
     assert build(split_file=str(tmp_path / "split.csv")).prepare().test_classes == (0, 3)
 
 
-def test_everything_wrong_with_a_split_file_is_said(build, tmp_path):
+def test_all_problems_of_a_split_file_are_reported(build, tmp_path):
     parts = {"ant": "test", "bee": "validate", "cow": "train", "dgo": "train"}
     (tmp_path / "split.json").write_text(json.dumps(parts))
     problems = build(split_file=str(tmp_path / "split.json")).check()
@@ -110,7 +110,7 @@ def test_everything_wrong_with_a_split_file_is_said(build, tmp_path):
 
 
 def test_a_split_file_that_moved_with_the_pictures_is_found(build, root, tmp_path):
-    """`resume --data-root NEW` could not go on: the sweep has the old path of the split file."""
+    """`resume --data-root NEW` failed, because the sweep has the old path of the split file."""
     parts = {"ant": "test", "bee": "train", "cow": "train", "dog": "test", "eel": "train"}
     gone = str(tmp_path / "before" / "split.json")
     assert "Restore it, or put a copy into the folder of the pictures." in str(build(split_file=gone).check()[0])
@@ -192,7 +192,7 @@ def test_the_digest_follows_content_and_not_dates(build, root):
     assert build(size=32).digest() != build(size=33).digest()
 
 
-def test_a_second_look_reads_no_file(build, monkeypatch):
+def test_a_second_check_reads_no_file(build, monkeypatch):
     build().check()
     first = build().digest()
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail(f"read {self}"))
@@ -206,7 +206,7 @@ def test_single_picture_classes_are_noted(build, root):
 
 
 def test_a_picture_in_several_classes_is_noted(build, root):
-    """A copy and a link to a class's folder; two copies in one class are nobody's mistake."""
+    """A copy and a link to a class's folder; two copies within one class are accepted."""
     copy = (root / "ant" / "0.png").read_bytes()
     (root / "bee" / "copy.png").write_bytes(copy)
     (root / "ant" / "copy.png").write_bytes(copy)
@@ -220,7 +220,7 @@ def test_a_picture_in_several_classes_is_noted(build, root):
     )
     (root / "ant" / "0.png").write_bytes(b"")
     (root / "bee" / "empty.png").write_bytes(b"")
-    assert "classes: 4" in build(size=16, skip_corrupt=True).prepare().notes[0]  # what is left out is nobody's copy
+    assert "classes: 4" in build(size=16, skip_corrupt=True).prepare().notes[0]  # a skipped picture counts as no copy
 
 
 def test_pictures_beside_the_classes_are_noted(build, root):
@@ -229,7 +229,7 @@ def test_pictures_beside_the_classes_are_noted(build, root):
     assert build(size=16).prepare().notes == ("pictures in no class's folder were passed over (1): loose.png",)
 
 
-def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
+def test_an_interrupted_build_continues(build, monkeypatch):
     from trainables.data.formats import decoding
 
     monkeypatch.setattr(decoding, "_CHUNK", 4)
@@ -250,7 +250,7 @@ def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
     assert not (pictures.directory / "done.npy").exists()
 
 
-def test_kinds_that_other_loaders_read_are_read_and_real_numbers_refused(root, build):
+def test_files_with_integer_pixels_are_read_and_float_pixels_refused(root, build):
     Image.fromarray(np.full((20, 20), 257 * 77, dtype=np.uint16)).save(root / "ant" / "a.tif")
     for name in ("b.TIFF", "c.gif", "d.ppm", "e.pgm"):
         Image.new("L", (20, 20), 77).save(root / "ant" / name)
@@ -262,7 +262,7 @@ def test_kinds_that_other_loaders_read_are_read_and_real_numbers_refused(root, b
     assert "whole numbers" in str(problem)
 
 
-def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache_was_made(root, build):
+def test_notes_describe_the_folder_and_not_the_cache(root, build):
     assert build(size=16).prepare().notes == ()
     (root / "fox").mkdir()
     (root / "fox" / "0.psd").write_bytes(b"x")
@@ -279,7 +279,7 @@ def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache
     assert build(size=16).prepare().notes == ()
 
 
-def test_finding_pictures_asks_the_file_server_for_links_alone(root, monkeypatch):
+def test_listing_pictures_stats_only_links(root, monkeypatch):
     os.mkfifo(root / "ant" / "pipe.png")  # neither a picture nor a file
     (root / "ant" / "link.png").symlink_to(root / "bee" / "0.png")
     (root / "ant" / "folder.png").symlink_to(root / "bee")
@@ -293,7 +293,7 @@ def test_finding_pictures_asks_the_file_server_for_links_alone(root, monkeypatch
     assert others == [root / "ant" / "folder.png"]
 
 
-def test_files_out_of_reach_are_named_or_left_out_and_read_once_they_can_be(root, build):
+def test_unreadable_files_are_named_or_skipped_until_readable(root, build):
     (root / "ant" / "0.png").rename(root.parent / "elsewhere.png")
     (root / "ant" / "0.png").symlink_to(root / "nowhere.png")
     (problem,) = build(size=16).check()
@@ -331,7 +331,7 @@ def test_folders_and_files_without_permission_are_named(root, build, monkeypatch
     assert build(size=16).check() == []
 
 
-def test_names_that_are_no_text_are_named(root, build):
+def test_names_that_are_not_valid_text_are_reported(root, build):
     os.rename(root / "cow", os.path.join(os.fsencode(root), b"c\xffw"))
     problems = build(size=16).check()
     assert len(problems) == 3
@@ -357,7 +357,7 @@ def test_the_parts_of_a_split_are_no_classes(tmp_path):
 
 
 @pytest.mark.parametrize("size", [16, 30])
-def test_what_is_listed_is_what_is_decoded_later(build, size):
+def test_listed_pictures_equal_decoded_pictures(build, size):
     data = build(size=size)
     listed = data.listed()
     assert not data.is_prepared()

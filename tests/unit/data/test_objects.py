@@ -1,4 +1,4 @@
-"""The data set of rendered objects: views by counter, several processes, refusals; with a double of the renderer."""
+"""The data set of rendered objects with a replacement renderer: views by counter, several processes, refusals."""
 
 import math
 import platform
@@ -75,7 +75,7 @@ def test_pictures_classes_and_halves(prepare):
 
 
 @pytest.mark.slow
-def test_a_picture_does_not_depend_on_how_many_there_are(prepare):
+def test_a_picture_does_not_depend_on_the_number_of_pictures(prepare):
     many, few = prepare(), prepare("other", views=4, classes=6)
     assert many.digest != few.digest
     for mesh in range(6):
@@ -110,7 +110,7 @@ def test_a_stopped_call_is_continued(prepare):
 
 
 @pytest.mark.slow
-def test_other_pixels_than_the_recorded_ones_are_a_note(prepare, monkeypatch):
+def test_pixels_that_differ_from_the_record_give_a_note(prepare, monkeypatch):
     monkeypatch.setattr(objects, "_VIEWS", 20)
     monkeypatch.setattr(objects, "_MESHES", 30)
     assert prepare("a").notes == ()  # no digest is recorded for this size
@@ -130,7 +130,7 @@ def test_other_pixels_than_the_recorded_ones_are_a_note(prepare, monkeypatch):
         ("Darwin", "arm64", (3, 11), "no wheel for Python 3.11 on Darwin arm64"),
     ],
 )
-def test_without_pybullet_one_line_says_what_to_do(system, machine, python, remedy, monkeypatch, tmp_path):
+def test_without_pybullet_one_line_has_the_remedy(system, machine, python, remedy, monkeypatch, tmp_path):
     monkeypatch.setattr(objects, "_mesh_folder", lambda: None)
     monkeypatch.setattr(platform, "system", lambda: system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
@@ -160,7 +160,7 @@ def test_a_renderer_that_does_not_start_is_one_problem(meshes, prepare):
 
 
 @pytest.mark.slow
-def test_a_renderer_that_ends_is_named_by_its_last_words(meshes, prepare, tmp_path):
+def test_a_renderer_that_dies_is_reported_with_its_last_output(meshes, prepare, tmp_path):
     mesh_file(meshes, 29).write_text("broken")
     with pytest.raises(DataError, match=r"mesh 029, view .*ValueError: mesh 29 is broken"):
         prepare()

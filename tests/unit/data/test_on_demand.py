@@ -1,4 +1,4 @@
-"""A disk too small for the decoded pictures: they are decoded at each use, to the same pixels, and a note says so."""
+"""On a disk too small for the cache, pictures are decoded at each use, to the same pixels and with a note."""
 
 import json
 import pickle
@@ -118,7 +118,7 @@ def _prepared(tmp_path):
 @pytest.mark.parametrize("end", ["cut", "overwritten"])
 @pytest.mark.parametrize("file", ["labels.npy", "shapes.npy", "pixels.bin"])
 def test_a_cache_with_a_damaged_file_is_not_used(tmp_path, file, end):
-    """Also of the same size: trials would train on other pictures without a word."""
+    """Even a file of the same size: trials would silently train on other pictures."""
     data, pictures = _prepared(tmp_path)
     whole = (pictures.directory / file).read_bytes()
     changed = bytes(255 - byte for byte in whole[-9:])

@@ -310,7 +310,7 @@ def test_every_pair_of_a_kind_is_equally_likely():
         assert max(abs(n - 2000 * p) for n in kind.values()) < 5 * np.sqrt(2000 * p * (1 - p))
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_the_pairs():
     one, again, other = (_draw_pairs(LABELS, HELD_OUT, 40, seed=seed).indices for seed in (1, 1, 2))
     assert (one == again).all()
     assert (one != other).any()

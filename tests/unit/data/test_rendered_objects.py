@@ -1,4 +1,4 @@
-"""What pybullet renders: the same pixels in every process and on every CPU; `make test-objects` runs this."""
+"""Pictures rendered by pybullet: the same pixels in every process and on every CPU. `make test-objects` runs this."""
 
 import importlib.util
 import json
@@ -39,7 +39,7 @@ def pictures(tmp_path_factory):
 
 
 @pytest.mark.parametrize("size", RECORDED)
-def test_the_pixels_are_the_recorded_ones(size, tmp_path):
+def test_pixels_equal_the_recorded_ones(size, tmp_path):
     assert (
         _pixels_digest(build_dataset("objects", cache_dir=tmp_path, size=size, classes=6).prepare().images)
         == RECORDED[size]
@@ -65,19 +65,19 @@ def test_threads_and_instruction_sets_do_not_change_a_pixel(environment, tmp_pat
 
 
 def test_a_picture_does_not_depend_on_the_pictures_before_it():
-    """Pybullet draws every second picture of a loaded mesh otherwise: eight pixels of this view differ by one."""
+    """Pybullet draws every second picture of a loaded mesh differently: eight pixels of this view differ by one."""
     with Renderers(lambda: RendererProcess(_mesh_folder(), 64)) as renderers:
         pictures = [renderers.picture(846, view).tobytes() for view in (9, 0, 9, 9)]
     assert pictures[0] == pictures[2] == pictures[3]
 
 
 def test_the_whole_data_set_has_the_recorded_pixels(tmp_path):
-    """A minute on two cores. Threads draw the views in another order each time."""
+    """Takes a minute on two cores. Threads draw the views in a different order each time."""
     assert build_dataset("objects", cache_dir=tmp_path).prepare().notes == ()
 
 
 @pytest.mark.parametrize("name", [name for name, one in protocols().items() if one.dataset == "objects"])
-def test_its_protocols_train(name, tmp_path):
+def test_protocols_of_rendered_objects_train(name, tmp_path):
     few = {"data.name": "objects", "data.classes": 8, "data.views": 6, "batch.batch_size": 6, "training.steps": 1}
     layers = protocol_layer(protocols()[name]), Layer("few", {**few, "training.eval_every": 1})
     outcome = train(resolve(*layers).config, FolderContext(tmp_path, torch.device("cpu")), cache_dir=tmp_path / "cache")
@@ -102,7 +102,7 @@ def test_views_of_one_object_differ(pictures):
     assert distances[~np.eye(24, dtype=bool)].min() > 2
 
 
-def test_pybullet_prints_nothing_into_the_answers_of_the_command_line(tmp_path):
+def test_pybullet_prints_nothing_to_standard_output(tmp_path):
     words = ["datasets", "prepare", "objects", "--set", "data.classes=4", "--set", "data.views=2", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "tune_dml.cli", *words, "--cache-dir", str(tmp_path)],

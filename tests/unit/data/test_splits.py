@@ -1,4 +1,4 @@
-"""Splits and alterations: classes disjoint or shared, fewer pictures and wrong labels, and honest refusals."""
+"""Splits and alterations: classes disjoint or shared, fewer pictures, wrong labels, and refused settings."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_each_part_that_is_too_small_has_its_own_remedy(sizes, remedies):
     assert all(said in problem.remedy for said, problem in zip(remedies, error.value.problems, strict=True))
 
 
-def test_a_smaller_fraction_is_advised_where_it_helps():
+def test_a_smaller_fraction_is_suggested_if_it_helps():
     with pytest.raises(ConfigError, match="or a smaller validation fraction"):
         class_disjoint_split(_labels([3] * 6), [0, 1], seed=0, validation_fraction=0.9)
 
@@ -189,7 +189,7 @@ def kept(seed=0, pictures_per_class=None, long_tail=None):
     return thin_out(LABELS, TRAIN, pictures_per_class=pictures_per_class, long_tail=long_tail, seed=seed)
 
 
-def test_nothing_asked_is_the_same_array():
+def test_without_options_labels_are_unchanged():
     assert kept() is TRAIN
     labels = LABELS[TRAIN]
     assert relabel(labels, noise=0.0, seed=0) is labels
@@ -228,7 +228,7 @@ def test_noise_is_a_share_of_other_classes_drawn_evenly_and_nests():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_validation_and_test_are_as_they_were(tmp_path, name):
+def test_label_noise_leaves_validation_and_test_unchanged(tmp_path, name):
     plain = learner_of(config_of(TASKS[name]), tmp_path)
     fewer = learner_of(config_of(TASKS[name], data__pictures_per_class=20, data__long_tail=2.0), tmp_path)
     assert set(fewer.split.train) < set(plain.split.train)
@@ -236,7 +236,7 @@ def test_validation_and_test_are_as_they_were(tmp_path, name):
         assert np.array_equal(getattr(plain.split, part), getattr(fewer.split, part))
 
 
-def test_training_is_told_wrong_labels_and_judging_right_ones(tmp_path):
+def test_training_uses_noisy_labels_and_evaluation_true_ones(tmp_path):
     plain = learner_of(config_of(TASKS["retrieval"]), tmp_path)
     noisy = learner_of(config_of(TASKS["retrieval"], data__label_noise=0.25), tmp_path)
     assert (plain.train_labels != noisy.train_labels).mean() == pytest.approx(0.25, abs=0.005)

@@ -1,4 +1,4 @@
-"""Lists, archives and pickles that are not as they should be: what is wrong is named, with its place and a remedy."""
+"""Wrong lists, archives and pickles are named with their place and a remedy."""
 
 import io
 import os
@@ -32,7 +32,7 @@ def replaced(file, old, new, count=-1):
 
 
 def content(file, value):
-    """The file holds this text, or these bytes, or what this is when it is pickled."""
+    """Write a file with this text, these bytes, or the pickle of this object."""
     raw = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else pickle.dumps(value)
     return lambda root: (root / file).write_bytes(raw)
 
@@ -137,7 +137,7 @@ def test_a_missing_list_is_named_with_a_remedy(name, make, file, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "make", "damage", "words"), WRONG)
-def test_what_is_wrong_with_a_copy_is_named(name, make, damage, words, tmp_path):
+def test_problems_of_a_copy_are_named(name, make, damage, words, tmp_path):
     root = make(tmp_path / "copy")
     damage(root)
     data = built(name, root)
@@ -153,7 +153,7 @@ def test_what_is_wrong_with_a_copy_is_named(name, make, damage, words, tmp_path)
         ("cfp_fp", pairs("cfp_fp.bin", 10), 1, "cfp_fp has 7000 pairs, but got 10"),
     ],
 )
-def test_wrong_counts_are_all_said_when_strict(name, make, count, words, tmp_path):
+def test_all_wrong_counts_are_reported_when_strict(name, make, count, words, tmp_path):
     problems = build_dataset(name, root=make(tmp_path / "copy"), cache_dir=tmp_path / "cache").verify()
     assert len(problems) >= count
     assert words in "\n".join(map(str, problems))
@@ -232,7 +232,7 @@ def test_a_truncated_archive_is_a_data_error(tmp_path):
         unpack(tmp_path / "a.tgz", tmp_path)
 
 
-def test_a_bomb_larger_than_the_disk_is_refused(tmp_path, monkeypatch):
+def test_an_archive_larger_than_the_disk_is_refused(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", b"\0" * (8 << 20))
     free = shutil.disk_usage(tmp_path)._replace(free=65 << 20)

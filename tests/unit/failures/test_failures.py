@@ -1,4 +1,4 @@
-"""Every way a trial can die, as an object and as the text that comes back from a worker."""
+"""Every failure of a trial, as an exception and as the text that a worker returns."""
 
 import pickle
 import re
@@ -14,7 +14,7 @@ from tune_dml.running.recorder import _last_failure
 
 
 def class_named(module, name, *bases, **members):
-    """A class as another package defines it."""
+    """Return a class as another package defines it."""
     return type(name, bases or (Exception,), {"__module__": module, **members})
 
 
@@ -34,7 +34,7 @@ The actor is dead because its worker process has died. Worker exit type: SYSTEM_
 exits with a connection error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due \
 to high memory usage, (2) ray stop --force was called."""
 
-# What Ray 2.60 says of Tune's own actor on a node without pandas, and of another one.
+# Messages of Ray 2.60 about Tune's actor on a node without pandas, and about another actor.
 NOT_LOADED = """The actor with name ImplicitFunc failed to import on the worker. This may be because needed library dependencies \
 are not installed in the worker environment:
 
@@ -143,13 +143,13 @@ def test_subclasses_from_a_users_package_keep_their_parents_kind():
     assert classify(class_named("mine", "Collapsed", Diverged)("flat", 3)).kind == "diverged"
 
 
-def test_namesakes_are_told_apart_by_module():
+def test_classes_of_the_same_name_are_distinguished_by_module():
     assert classify("torch.cuda.OutOfMemoryError: CUDA out of memory.").kind == "out_of_memory"
     assert classify("ray.exceptions.OutOfMemoryError: 1 worker was killed").kind == "infrastructure"
     assert classify(class_named("sqlalchemy.exc", "DataError")("column too long")).kind == "bug"
 
 
-def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes():
+def test_the_failed_rank_is_the_cause_and_errors_of_other_ranks_are_ignored():
     echo = RuntimeError("Connection closed by peer")
     assert classify(ranks(echo, Diverged("the loss is nan", 3))).kind == "diverged"
     assert classify(ranks(echo, ValueError("shapes"))).kind == "bug"
@@ -159,7 +159,7 @@ def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes():
     assert classify(ExceptionGroup("two", [ValueError("x"), DataError(PROBLEM)])).kind == "data"
 
 
-def test_an_unknown_error_raised_from_a_known_one_is_that():
+def test_an_unknown_error_with_a_known_cause_has_the_kind_of_its_cause():
     assert classify(chained(ConnectionResetError("peer"), RuntimeError("wrapped"))).kind == "infrastructure"
     assert classify(chained(KeyError("x"), RuntimeError("wrapped"))).reason.startswith("error: RuntimeError: wrapped")
     text = (
@@ -170,7 +170,7 @@ def test_an_unknown_error_raised_from_a_known_one_is_that():
     assert classify(task(RuntimeError("wrapped"), text.format(error="RuntimeError: wrapped"))).kind == "infrastructure"
 
 
-def test_an_error_met_while_handling_another_is_its_own():
+def test_an_error_raised_while_handling_another_keeps_its_kind():
     text = "KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" + RAY_TEXT
     assert classify(text.format(error="ValueError: bad: thing")).reason == "error: ValueError: bad: thing (trial.py:9)"
     text = text.replace("KeyError: 'x'", "ConnectionResetError: peer")
@@ -197,7 +197,7 @@ def test_reasons_are_one_clean_bounded_line():
     assert classify("").kind == "bug"
 
 
-def test_an_error_of_a_gpu_is_noticed_later_than_it_arose():
+def test_a_gpu_error_may_be_raised_after_its_cause():
     words = "CUDA error: device-side assert triggered\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile"
     error = class_named("torch", "AcceleratorError", RuntimeError)(words)
     try:
@@ -212,21 +212,21 @@ def test_an_error_of_a_gpu_is_noticed_later_than_it_arose():
     )
 
 
-def test_only_what_the_machine_did_may_pass():
+def test_only_errors_of_the_machine_are_temporary():
     for lost in (ActorDiedError(ACTOR_DIED), ActorDiedError("node preempted"), ConnectionResetError("peer")):
         assert classify(lost).is_retryable
     for error in (MemoryError(), Diverged("x", 1), DataError(PROBLEM), ConfigError(PROBLEM), ValueError("x")):
         assert not classify(error).is_retryable
 
 
-def test_errors_that_cite_themselves_end():
+def test_cyclic_causes_end():
     error = ValueError("loop")
     error.__cause__ = error
     assert classify(error).kind == "bug"
 
 
 def trial_with(folder, *, pickled=None, text=None):
-    """As Tune leaves a trial: the names of its files, None where there is none."""
+    """Return a trial as Tune stores it: the names of its files, None for a missing file."""
     files: dict[str, str | None] = {"pickled_error_file": None, "error_file": None}
     for name, content in (("pickled_error_file", pickled), ("error_file", text and text.encode())):
         if content is not None:
@@ -238,7 +238,7 @@ def trial_with(folder, *, pickled=None, text=None):
 @pytest.mark.parametrize(
     ("error", "kind"), [(exceptions.ActorDiedError(), "infrastructure"), (ValueError("shapes"), "bug")]
 )
-def test_the_error_itself_says_it(tmp_path, error, kind):
+def test_the_kind_follows_from_the_error_itself(tmp_path, error, kind):
     failure = _last_failure(trial_with(tmp_path, pickled=pickle.dumps(error), text="Failure # 1\nKeyError: 'x'\n"))
     assert failure.kind == kind
 
@@ -249,12 +249,12 @@ def test_an_error_that_cannot_be_unpickled_is_read_as_text_and_the_last_one_coun
     assert (failure.kind, failure.reason) == ("infrastructure", "infrastructure: peer")
 
 
-def test_nothing_was_kept(tmp_path):
+def test_a_lost_process_without_stored_error_is_reported(tmp_path):
     assert _last_failure(trial_with(tmp_path)).reason == "its process was lost"
 
 
-def test_how_a_process_ended_is_said_as_far_as_it_is_known():
-    """Ray's first line says only that it did, its last what it might have been."""
+def test_the_exit_of_a_process_is_reported_if_known():
+    """Ray's first line states only that it ended, its last line the possible cause."""
     assert classify(ActorDiedError(ACTOR_DIED)).reason.startswith(
         "infrastructure: its process ended without a message: it was"
     )
@@ -263,8 +263,8 @@ def test_how_a_process_ended_is_said_as_far_as_it_is_known():
     assert classify(ActorDiedError(known)).reason == "infrastructure: Worker exits with an exit code 7."
 
 
-def test_a_process_that_ray_ended_for_want_of_memory_says_what_helps():
-    """Two trials that together need more than there is were lost three times each."""
+def test_a_process_that_ray_killed_for_memory_has_a_remedy():
+    """Two trials that together exceed the memory were lost three times each."""
     reason = classify(RayOOM("Task was killed due to the node running low on memory.\nmore")).reason
     assert reason.startswith(
         "infrastructure: its node ran short of memory: `--max-concurrent` runs fewer trials at once (Task"
@@ -272,7 +272,7 @@ def test_a_process_that_ray_ended_for_want_of_memory_says_what_helps():
 
 
 @pytest.mark.parametrize("text", [TUNE_NOT_LOADED, OTHER_NOT_LOADED, WORKER_NOT_LOADED])
-def test_a_node_on_which_nothing_can_begin_is_named_with_what_it_lacks(text):
+def test_a_node_that_cannot_start_processes_is_named_with_the_cause(text):
     expected = "node 192.0.2.2 does not have what the driver has: No module named 'pandas'. Install it there."
     for error in (text, exceptions.RayActorError(error_msg=text)):
         failure = classify(error)

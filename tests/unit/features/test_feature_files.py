@@ -79,7 +79,7 @@ def test_every_format_becomes_the_same_folder(write, tmp_path):
     assert table.splits.tolist() == ["train"] * 4 + ["test"] * 4
 
 
-def test_labels_are_joined_by_id_and_may_say_the_split(tmp_path):
+def test_labels_are_joined_by_id_and_may_set_the_split(tmp_path):
     torch.save({"features": torch.from_numpy(ROWS), "index": [f"{n}.jpg" for n in range(8)]}, tmp_path / "x.pt")
     lines = [f"{n}.jpg,{CLASSES[n]},{'test' if n < 4 else 'train'}" for n in reversed(range(8))]
     (tmp_path / "classes.csv").write_text("\n".join(["id,class,split", *lines]))
@@ -146,7 +146,7 @@ def test_bad_tables_of_labels_are_refused_in_one_line(lines, message, tmp_path):
 
 
 def test_a_table_of_labels_with_a_byte_order_mark_is_joined_by_id(tmp_path):
-    """As Excel writes it; by order, every row would get another one's class."""
+    """As Excel writes it; joined by order, every row would get another row's class."""
     np.savez(tmp_path / "x.npz", features=ROWS, index=np.arange(8))
     lines = ["id,class", *(f"{n},{CLASSES[n]}" for n in reversed(range(8)))]
     (tmp_path / "classes.csv").write_text("\ufeff" + "\n".join(lines))
@@ -170,7 +170,7 @@ def content(name, data):
 
 
 def cut(write, length):
-    """Return a function that writes a file and keeps its first bytes."""
+    """Return a function that writes a file and keeps only its first bytes."""
 
     def write_cut(folder):
         path = write(folder)
@@ -291,7 +291,7 @@ def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
     ],
     ids=["external", "expanding"],
 )
-def test_hdf5_is_read_within_one_file_and_no_larger_than_it_can_be(arguments, message, tmp_path):
+def test_hdf5_links_to_other_files_and_oversized_data_are_refused(arguments, message, tmp_path):
     h5py = pytest.importorskip("h5py")
     (tmp_path / "passwords").write_bytes(bytes(128))
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -300,7 +300,7 @@ def test_hdf5_is_read_within_one_file_and_no_larger_than_it_can_be(arguments, me
         import_features(tmp_path / "x.h5", tmp_path / "f")
 
 
-def test_a_full_disk_leaves_nothing_that_the_next_attempt_would_refuse(tmp_path, monkeypatch):
+def test_after_a_full_disk_the_next_attempt_succeeds(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -313,7 +313,7 @@ def test_a_full_disk_leaves_nothing_that_the_next_attempt_would_refuse(tmp_path,
     assert import_features(source, tmp_path / "f").rows == len(ROWS)
 
 
-def test_a_folder_of_pictures_is_told_how_features_are_stored(tmp_path):
+def test_a_folder_of_pictures_gets_a_hint_about_features(tmp_path):
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "1.png").touch()
     with pytest.raises(DataError, match="tune-dml features image_folder --data-root FOLDER"):

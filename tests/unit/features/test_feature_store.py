@@ -1,4 +1,4 @@
-"""Stored features: written by a pass equal to the network, read as written; what does not fit its digest is refused in a line."""
+"""Stored features equal the network's output and read back; a folder that does not match its digest is refused."""
 
 import json
 import pickle
@@ -249,7 +249,7 @@ def order(cache_dir, tmp_path):
     return make
 
 
-def test_features_are_those_of_the_network_view_by_view(order):
+def test_features_equal_the_output_of_the_network_per_view(order):
     digest = write_features(order(views=2, **AUGMENTED), workers=1)
     chosen = order(views=2, **AUGMENTED)
     rows = np.load(chosen.folder / feature_store.FEATURES)
@@ -270,7 +270,7 @@ def test_features_are_those_of_the_network_view_by_view(order):
     assert set(table.classes[table.splits == "test"]) == {"5", "6", "7", "8", "9"}
 
 
-def test_a_killed_pass_goes_on_with_the_chunks_that_are_missing(order, monkeypatch):
+def test_a_killed_extraction_continues_with_missing_chunks(order, monkeypatch):
     whole = write_features(order("whole"), workers=1)
     written, write = [], extraction._write_chunk
 
@@ -293,7 +293,7 @@ def test_a_killed_pass_goes_on_with_the_chunks_that_are_missing(order, monkeypat
     assert write_features(order("killed"), workers=1) == whole  # finished: nothing to do
 
 
-def test_a_pass_killed_before_its_first_chunk_starts_again(order, monkeypatch):
+def test_an_extraction_killed_before_its_first_chunk_restarts(order, monkeypatch):
     whole = write_features(order("whole"), workers=1)
 
     def killed(*given):
@@ -306,7 +306,7 @@ def test_a_pass_killed_before_its_first_chunk_starts_again(order, monkeypatch):
     assert write_features(order("killed"), workers=1) == whole
 
 
-def test_a_damaged_folder_is_not_taken_for_finished(order):
+def test_a_damaged_folder_does_not_count_as_finished(order):
     write_features(order(), workers=1)
     with (order().folder / feature_store.FEATURES).open("r+b") as file:
         file.truncate(1000)
@@ -319,7 +319,7 @@ def test_any_number_of_workers_writes_the_same_bytes(order):
     assert write_features(order("one"), workers=1).files == write_features(order("two"), workers=2).files
 
 
-def test_what_cannot_be_stored_is_refused(order, tmp_path):
+def test_features_that_cannot_be_stored_are_refused(order, tmp_path):
     with pytest.raises(ConfigError, match="several views need an augmentation"):
         write_features(order(views=2))
     (tmp_path / "f").mkdir()
@@ -328,7 +328,7 @@ def test_what_cannot_be_stored_is_refused(order, tmp_path):
         write_features(order())
 
 
-def test_the_command_stores_features_and_says_how_to_train_on_them(command_line, cache_dir, tmp_path):
+def test_the_command_stores_features_and_prints_the_next_command(command_line, cache_dir, tmp_path):
     words = ("features", "digits", "--cache-dir", cache_dir, "-o", tmp_path / "f", "--workers", "1")
     code, _, err = command_line(*words)
     assert code == 1

@@ -1,4 +1,4 @@
-"""Heads that train together have the rows, checkpoints and ends that each has alone, to the bit."""
+"""Heads that train together have the rows, checkpoints and ends of single heads, bit for bit."""
 
 import json
 import time
@@ -37,14 +37,14 @@ class Trial:
         self.context = FolderContext(folder, torch.device("cpu"), sink=self.rows.append, until=until)
 
     def said(self):
-        """Rows without times, then the checkpoint without times."""
+        """Return the rows without times, then the checkpoint without times."""
         rows = [{name: value for name, value in row.items() if name != "time/seconds"} for row in self.rows]
         saved = self.context.latest_checkpoint()
         return rows, saved and {part: saved[part] for part in ("task", "optimizer", "step", "best", "cosines")}
 
 
 def alike(one, other):
-    """Whether two structures are equal to the bit."""
+    """Return whether two structures are equal bit for bit."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, dict):
@@ -75,7 +75,7 @@ MIXES = {
 
 
 @pytest.mark.parametrize("mix", MIXES.values(), ids=MIXES)
-def test_heads_together_equal_each_alone_to_the_bit(root, tmp_path, mix):
+def test_heads_trained_together_equal_single_heads_bit_for_bit(root, tmp_path, mix):
     configs = [config(root, **more) for more in mix]
     alone = [Trial(tmp_path / f"alone{number}", each) for number, each in enumerate(configs)]
     outcomes = [train(trial.config, trial.context) for trial in alone]
@@ -85,7 +85,7 @@ def test_heads_together_equal_each_alone_to_the_bit(root, tmp_path, mix):
     assert all(alike(one.said(), other.said()) for one, other in zip(alone, group, strict=True))
 
 
-def test_a_head_that_diverges_or_is_wrong_ends_alone(root, tmp_path):
+def test_a_head_that_diverges_or_fails_ends_alone(root, tmp_path):
     lost = {"optim.lr": 1e30, "loss.name": "contrastive", "model.head": "bn_fc"}
     configs = [config(root), config(root, **lost), config(root, **{"batch.batch_size": 90})]
     group = [Trial(tmp_path / str(number), each) for number, each in enumerate(configs)]
@@ -97,14 +97,14 @@ def test_a_head_that_diverges_or_is_wrong_ends_alone(root, tmp_path):
     assert isinstance(wrong, ConfigError)
 
 
-def test_an_error_that_no_trial_caused_ends_all(root, tmp_path):
+def test_an_error_of_no_single_trial_ends_all_trials(root, tmp_path):
     trial = Trial(tmp_path / "a", config(root))
     trial.context.at_work = lambda: (_ for _ in ()).throw(SystemExit)
     with pytest.raises(SystemExit):
         train_together([training(trial.config, trial.context)])
 
 
-def test_a_paused_head_goes_on_together(root, tmp_path):
+def test_a_paused_head_resumes_in_its_group(root, tmp_path):
     chosen = config(root)
     whole = train(chosen, Trial(tmp_path / "whole", chosen).context)
     paused = Trial(tmp_path / "cut", chosen, until=30)
@@ -131,7 +131,7 @@ def request(root, number, **more):
     return {"key": f"t{number}", "label": "", "seed": number, "settings": json.dumps(settings), "until": None}
 
 
-def test_others_than_heads_of_our_methods_train_alone(root, tmp_path, monkeypatch):
+def test_only_heads_of_our_methods_train_together(root, tmp_path, monkeypatch):
     """A third party's method may change its process for the trials that follow."""
     runtime = TrialRuntime(tmp_path, tmp_path, Resources(workers=1))
     heads = [request(root, number) for number in range(10)]
@@ -142,8 +142,8 @@ def test_others_than_heads_of_our_methods_train_alone(root, tmp_path, monkeypatc
     assert [len(part) for part in _split_group(heads, runtime)] == [1] * 10
 
 
-def test_a_call_reports_its_heads_as_if_one_came_after_the_other(root, tmp_path, monkeypatch):
-    """Five train together, then the others; times add up, and each has the messages that it has alone."""
+def test_a_group_reports_its_heads_in_sequence(root, tmp_path, monkeypatch):
+    """Five train together, then the others; times add up, and each sends the messages of a single head."""
     requests = [request(root, number, **({"optim.lr": 1e30} if number == 3 else {})) for number in range(10)]
     runtime = TrialRuntime(tmp_path, tmp_path / "trials", Resources(workers=1), stall_limit=60.0)
     (tmp_path / "trials").mkdir()

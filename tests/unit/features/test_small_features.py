@@ -1,4 +1,4 @@
-"""Studies on the features of few classes: batches and knobs fit them, and what cannot is refused with its remedy."""
+"""Studies on features of few classes: batches and knobs fit, and impossible ones are refused with a remedy."""
 
 import pytest
 from helpers.features import stored
@@ -31,7 +31,7 @@ def test_a_study_fits_its_batches_to_the_classes(space, folder):
         assert batch.batch_size <= (CLASSES // 2 * EACH if random else 5 * batch.instances_per_class), cell.label
 
 
-def test_a_batch_of_the_user_stays_and_is_refused(folder):
+def test_an_explicit_batch_is_kept_and_refused(folder):
     with pytest.raises(ConfigError, match="need as many training classes, and there are"):
         planned("sec_eta", folder, settings={"batch.batch_size": 90})
 

@@ -1,4 +1,4 @@
-"""A head on stored features is tested when its sweep is opened, with the numbers that its trial would have sealed."""
+"""A head on stored features is tested when its sweep is opened, with the test metrics of its trial."""
 
 import json
 
@@ -43,7 +43,7 @@ def context(folder, *, defers_test):
 @pytest.mark.parametrize(
     "more", [{}, {"model.head": "bn_fc"}, {"evaluation.matched_classes": True}, {"evaluation.epoch": "best_validation"}]
 )
-def test_a_stored_head_gives_the_numbers_that_its_trial_would_have_sealed(tmp_path, more):
+def test_a_stored_head_gives_the_test_metrics_of_its_trial(tmp_path, more):
     chosen = config(stored(tmp_path / "f"), **more)
     at_once, later = tmp_path / "at_once", tmp_path / "later"
     metrics = [train(chosen, context(place, defers_test=place == later)).metrics for place in (at_once, later)]
@@ -59,7 +59,7 @@ def test_a_stored_head_gives_the_numbers_that_its_trial_would_have_sealed(tmp_pa
 
 
 @pytest.mark.parametrize("more", [{"evaluation.keep": "embeddings"}, {"model.pooling": "gem_learned"}])
-def test_trials_that_need_more_than_the_head_test_at_once(tmp_path, more):
+def test_trials_that_train_more_than_a_head_test_at_their_end(tmp_path, more):
     place = tmp_path / "t"
     train(config(stored(tmp_path / "f"), **more), context(place, defers_test=True))
     assert "test/recall_at_1" in read_sealed(place)
@@ -67,7 +67,7 @@ def test_trials_that_need_more_than_the_head_test_at_once(tmp_path, more):
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:100], lambda content: b"{}"])
-def test_a_damaged_head_is_refused_in_a_line(tmp_path, damage):
+def test_a_damaged_head_is_refused_in_one_line(tmp_path, damage):
     chosen, place = config(stored(tmp_path / "f")), tmp_path / "t"
     train(chosen, context(place, defers_test=True))
     with pytest.raises(ConfigError, match=r"untested\.pt: the stored head must be whole"):
@@ -77,7 +77,7 @@ def test_a_damaged_head_is_refused_in_a_line(tmp_path, damage):
 
 @pytest.mark.parametrize("views", [1, 3])
 @pytest.mark.parametrize("more", [{}, {"model.pooling": "gem"}, {"training.precision": "float64"}])
-def test_pooled_features_are_what_the_network_computes(tmp_path, views, more):
+def test_pooled_features_equal_those_of_the_network(tmp_path, views, more):
     learner = build_learner(
         config(stored(tmp_path / "f", views=views), **more), context(tmp_path / "t", defers_test=False)
     )

@@ -1,4 +1,4 @@
-"""Results that no sweep of ours made: read as they were written, or refused with rule, value, place and remedy."""
+"""Results of other programs are read as written, or refused with rule, value, place and remedy."""
 
 import json
 from pathlib import Path
@@ -51,13 +51,13 @@ def test_seeds_of_64_bits_stay_apart_and_infinity_has_several_spellings(tmp_path
     assert [row.metrics for row in found.rows] == [{"acc": 0.5}, {}, {}]
 
 
-def test_without_a_seed_repeats_are_numbered_and_said(tmp_path):
+def test_without_a_seed_column_repeats_are_numbered_with_a_note(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,acc\n1,0.5\n2,0.6\n1,0.51\n2,0.61\n"), ASKED))
     assert [trial.seed for trial in found.trials] == [0, 0, 1, 1]
     assert any("paired by chance" in note for note in found.notes)
 
 
-def test_one_training_each_has_values_and_no_interval(tmp_path):
+def test_single_trainings_have_values_without_intervals(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,acc\n1,0.5\n2,0.6\n3,0.4\n"), ASKED))
     assert any("the noise is unknown" in note for note in found.notes)
     assert "one seed" in summary(found).verdicts[0]
@@ -72,14 +72,14 @@ def test_of_two_knobs_each_difference_is_averaged_over_the_other(tmp_path):
     assert net.isolated.means == pytest.approx({"net=a": 20 / 3 + 0.1, "net=b": 35 / 3 + 0.1})
 
 
-def test_a_search_of_unknown_kind_is_not_tested_for_an_effect(tmp_path):
+def test_an_unknown_search_is_not_tested_for_effects(tmp_path):
     lines = [f"{i},{(7 * i) % 13},{seed},{i + 0.1 * seed}" for i in range(12) for seed in range(2)]
     found = results(read_csv(table(tmp_path, "\n".join(["lr,width,seed,acc", *lines])), ASKED))
     assert all("not tried with the same settings" in knob.sensitivity.reason for knob in analyse(found).knobs)
     assert all(knob.search_effect is None for knob in analyse(found).knobs)
 
 
-def test_columns_that_may_be_no_settings_are_named(tmp_path):
+def test_columns_that_may_not_be_settings_are_named(tmp_path):
     lines = [f"{lr},{seed},{lr + seed},{lr * seed + 0.01 * lr}" for lr in (1, 2) for seed in range(4)]
     found = results(read_csv(table(tmp_path, "\n".join(["lr,Seed,acc,val loss", *lines])), ASKED))
     assert found.plan.seeds == (0, 1, 2, 3)
@@ -89,7 +89,7 @@ def test_columns_that_may_be_no_settings_are_named(tmp_path):
     assert not any("own" in note for note in results(read_csv(tmp_path / "runs.csv", chosen), chosen).notes)
 
 
-def test_a_run_without_a_seed_takes_no_other_runs_seed(tmp_path):
+def test_a_run_without_a_seed_gets_an_unused_seed(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,seed,acc\n1,0,0.5\n1,,0.6\n2,0,0.1\n2,b,0.2\n"), ASKED))
     assert [trial.seed for trial in found.trials] == [0, 1, 0, 2]
     assert "Seeds that are not whole numbers were numbered in order, from 1: none, b." in found.notes
@@ -142,14 +142,14 @@ def test_wrong_input_names_rule_value_place_and_remedy(tmp_path, text, asked, me
         results(read_csv(table(tmp_path, text), asked), asked)
 
 
-def test_the_page_says_what_it_leaves_out_and_runs_no_markup(tmp_path):
+def test_the_page_lists_omitted_questions_and_escapes_markup(tmp_path):
     text = numbers(header="lr,seed,acc").replace("lr,seed", "<script>alert(1)</script>,seed")
     found = results(read_csv(table(tmp_path, text), ASKED))
     files = write_report(found, tmp_path / "report")
     html = files.html.read_text()
     assert "What is unknown" in html
     assert "Intervals assume one look" in html
-    assert "95% simultaneous interval" in html  # all the error, as that says
+    assert "95% simultaneous interval" in html  # the whole error of 5 %
     assert "not recorded; one is assumed" in html
     assert "<script>alert" not in html
     assert "trained elsewhere" in html
@@ -184,14 +184,14 @@ def test_a_ray_folder_is_read_without_ray(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[]", "5", "[" * 100_000], ids=["list", "number", "nested"])
-def test_parameters_of_a_ray_trial_that_are_no_object_are_refused(tmp_path, text):
+def test_ray_trials_without_a_parameter_object_are_refused(tmp_path, text):
     (tmp_path / "run" / "trial").mkdir(parents=True)
     (tmp_path / "run" / "trial" / "params.json").write_text(text)
     with pytest.raises(ConfigError, match="must be a readable JSON object"):
         read_ray(tmp_path / "run", ASKED)
 
 
-def test_results_of_a_ray_trial_of_other_types_are_passed_over(tmp_path):
+def test_ray_results_of_other_types_are_skipped(tmp_path):
     (tmp_path / "run" / "trial").mkdir(parents=True)
     (tmp_path / "run" / "trial" / "params.json").write_text('{"lr": 1}')
     lines = ['{"acc": 0.5, "training_iteration": "x", "time_total_s": null}', "[" * 100_000]
@@ -250,7 +250,7 @@ def test_an_mlflow_experiment_is_read(tmp_path):
         read_mlflow(f"sqlite:///{tmp_path}/none.db", "others", ASKED)
 
 
-def test_seeds_that_come_out_equal_are_no_certainty_where_the_numbers_move_in_steps(tmp_path):
+def test_equal_seeds_are_not_certain_for_metrics_with_coarse_steps(tmp_path):
     steps = "\n".join(f"{lr},{seed},{acc}" for lr, acc in ((1, 0.625), (2, 0.75), (3, 0.75)) for seed in range(3))
     found = analyse(results(read_csv(table(tmp_path, f"lr,seed,acc\n{steps}\n"), ASKED)), margin=0.01)
     assert found.resolution == pytest.approx(0.125)

@@ -108,7 +108,7 @@ def test_identity_24_shortage_of_positives_takes_as_many_negatives(k, positives,
 @pytest.mark.parametrize(
     ("labels", "taken"), [([0, 0, 0, 0], 2), ([0, 1, 2, 3], 2), ([0, 0, 0, 0, 1], 2 + 2), ([0, 0, 0, 1], 2 + 2)]
 )
-def test_identity_24_a_missing_sign_leaves_its_half_out(labels, taken):
+def test_identity_24_a_missing_sign_omits_its_half(labels, taken):
     loss = build_loss("dro_topk_pn", k=4, **WIDE)
     run(loss, raw(len(labels)), torch.tensor(labels))
     slopes = loss._last[1]
@@ -233,7 +233,7 @@ def test_identity_33_grouped_kl_with_gamma_one_has_the_gradient_of_lifted_struct
 
 
 class Anchorwise(AnchorwiseLoss):
-    """A new method in one line: pair loss and set, chosen by the test."""
+    """A new method in one line: pair loss and set are chosen by the test."""
 
     name = "test"
 
@@ -393,7 +393,7 @@ def test_diagnostics_describe_the_worst_case():
 
 
 def test_a_batch_without_loss_has_no_effective_pair():
-    """Far apart where they should be: nobody is weighed, not one pair with all the weight."""
+    """With all pairs satisfied no pair has weight, rather than one pair all of it."""
     loss = build_loss("dro_kl", gamma=0.5, drop_zeros=True)
     loss(torch.eye(4, dtype=torch.float64)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]))
     assert (loss.diagnostics()["p_entropy"], loss.diagnostics()["effective_k"]) == (0, 0)

@@ -103,7 +103,7 @@ def test_identity_66_chi_squared_is_mean_plus_spread_while_no_weight_is_0(radius
 
 
 def test_identity_66_the_weights_of_chi_squared_satisfy_its_constraints_and_its_optimality():
-    """Karush, Kuhn, Tucker: p is affine in l where it is positive, 0 where that would be negative."""
+    """Karush-Kuhn-Tucker: p is affine in l where it is positive, and 0 elsewhere."""
     torch.manual_seed(1)
     losses = torch.rand(3, 50, dtype=torch.float64)
     mask = torch.rand(3, 50) > 0.2
@@ -163,7 +163,7 @@ def test_identity_71_influence_is_the_second_derivative(study):
 
 @pytest.mark.slow
 def test_the_figure_is_drawn_the_same_every_time(study, tmp_path):
-    """The names of clipping paths apart: the layout's last digit is in them, which depends on where things lie in memory."""
+    """Except names of clipping paths, which contain the layout's last digit, and so depend on memory addresses."""
     drawn = []
     for name in ("first.svg", "second.svg"):
         study.draw(tmp_path / name)
@@ -180,7 +180,7 @@ def test_entropy_is_the_mean_over_groups_with_pairs():
 
 
 @pytest.mark.parametrize("kind", [Mean(), TopK(2), Entropic(0.2), ExpMinusOne(0.2), ChiSquared(0.5)])
-def test_each_group_is_judged_as_if_it_were_the_only_one(kind):
+def test_each_group_is_computed_independently(kind):
     losses = torch.rand(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
     losses *= mask

@@ -46,8 +46,8 @@ def test_identity_67_an_empty_memory_is_the_base_loss(name):
 
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
-def test_identity_68_a_loss_of_pairs_with_others_is_sound(name):
-    """Its gradient is that of the value, tangential, and the order in which things are remembered does not matter."""
+def test_identity_68_losses_between_batch_and_memory_are_valid(name):
+    """The gradient is that of the value and tangential, and the order of stored embeddings does not matter."""
     torch.manual_seed(0)
     loss = loss_named(name)
     embeddings, labels = batch(LABELS)
@@ -113,7 +113,7 @@ def test_identity_69_the_second_step_adds_the_pairs_with_the_first():
     torch.testing.assert_close(loss(second, more), expected, rtol=1e-12, atol=0)
 
 
-def test_the_oldest_are_overwritten_and_the_last_ones_of_a_large_batch_stay():
+def test_memory_overwrites_the_oldest_and_keeps_the_last_of_a_large_batch():
     loss = remembering(size=12)
     seen = [batch(LABELS, seed=seed) for seed in range(3)]
     for embeddings, labels in seen:
@@ -129,7 +129,7 @@ def test_the_oldest_are_overwritten_and_the_last_ones_of_a_large_batch_stay():
     assert small.stored_count == 4
 
 
-def test_identity_70_a_restored_memory_goes_on_exactly():
+def test_identity_70_a_restored_memory_continues_exactly():
     loss = remembering(size=12, start=1)
     for seed in range(3):
         loss(*batch(LABELS, seed=seed))
@@ -151,7 +151,7 @@ def test_evaluation_leaves_the_memory_alone():
     assert loss.diagnostics()["memory_filled"] == len(LABELS)
 
 
-def test_what_cannot_be_remembered_is_refused():
+def test_losses_that_cannot_use_a_memory_are_refused():
     with pytest.raises(ConfigError, match=r"only a pair loss.*proxy_anchor is not one"):
         resolve(Layer("test", {"loss.name": "proxy_anchor", "memory.size": 64}))
     with pytest.raises(ConfigError, match="an empty memory"):

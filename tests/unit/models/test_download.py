@@ -1,4 +1,4 @@
-"""Downloads from a server of our own: whole, resumed, refused, damaged, by several at once."""
+"""Downloads from a local server: whole, resumed, refused, damaged, by several processes at once."""
 
 import errno
 import hashlib
@@ -24,7 +24,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Hands out `content`; its attributes say how badly."""
+    """Serve `content`; the attributes choose its faults."""
 
     daemon_threads = True
 
@@ -69,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("ETag", server.etag)
         self.end_headers()
         end = start + server.breaks.pop(0) if server.breaks else len(content)
-        server.sent += end - start  # before whoever has all of it looks
+        server.sent += end - start  # before the process that has the whole file looks
         self.wfile.write(content[start:end])
         self.wfile.flush()
         server.stalls.wait(20)
@@ -95,11 +95,11 @@ def target(tmp_path):
 
 
 def left(target):
-    """What lies beside the lock."""
+    """Return the files beside the lock."""
     return sorted(path.name for path in target.parent.iterdir() if path.suffix != ".lock")
 
 
-def test_a_file_arrives_once(server, target):
+def test_a_file_is_downloaded_once(server, target):
     assert download(server.url(), target, digests=[DIGEST[:8], DIGEST]) == target
     assert target.read_bytes() == CONTENT
     assert left(target) == ["w.pth"]
@@ -107,7 +107,7 @@ def test_a_file_arrives_once(server, target):
     assert len(server.asked) == 1
 
 
-def test_a_broken_connection_is_resumed_where_it_broke(server, target):
+def test_a_broken_download_is_resumed(server, target):
     server.breaks = [30_000, 50_000]
     download(server.url(), target, pause_s=0)
     assert target.read_bytes() == CONTENT
@@ -142,7 +142,7 @@ def test_a_killed_download_is_resumed_by_the_next_process(server, target):
 
 
 def begun(server, target, digests=()):
-    """A part of an earlier download."""
+    """The partial file of an earlier download."""
     server.breaks = [30_000] + [0] * downloads._TRIES
     with pytest.raises(DataError):
         download(server.url(), target, digests=digests, pause_s=0)
@@ -150,7 +150,7 @@ def begun(server, target, digests=()):
     server.breaks, server.asked = [], []
 
 
-def test_a_server_without_ranges_sends_the_whole_again(server, target):
+def test_a_server_without_ranges_sends_the_whole_file_again(server, target):
     begun(server, target)
     server.ranges = False
     download(server.url(), target)
@@ -167,7 +167,7 @@ def test_a_file_that_has_changed_is_not_mixed_with_its_predecessor(server, targe
     assert target.read_bytes() == content
 
 
-def test_the_part_of_another_url_is_not_used(server, target):
+def test_the_partial_file_of_another_url_is_not_used(server, target):
     begun(server, target)
     download(server.url("other.pth"), target)
     assert server.asked == [(None, None)]
@@ -185,7 +185,7 @@ def test_without_a_validator_only_a_digest_allows_to_resume(server, target):
     assert target.read_bytes() == CONTENT
 
 
-def test_a_mixture_is_noticed_by_its_digest_and_fetched_again_whole(server, target):
+def test_a_mixed_file_is_detected_by_its_digest_and_downloaded_again(server, target):
     server.etag = ""
     server.content = CONTENT[::-1]
     begun(server, target, [DIGEST])
@@ -202,7 +202,7 @@ def test_a_wrong_digest_leaves_nothing_behind(server, target):
     assert len(server.asked) == 1
 
 
-def test_a_damaged_file_is_said_and_fetched_again(server, target, caplog):
+def test_a_damaged_file_is_reported_and_downloaded_again(server, target, caplog):
     target.parent.mkdir()
     target.write_bytes(b"damaged")
     download(server.url(), target, digests=[DIGEST])
@@ -211,7 +211,7 @@ def test_a_damaged_file_is_said_and_fetched_again(server, target, caplog):
 
 
 @pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (503, downloads._TRIES)])
-def test_refusals(server, target, status, requests):
+def test_refused_requests_are_reported(server, target, status, requests):
     server.status = status
     with pytest.raises(DataError, match=f"{status}"):
         download(server.url(), target, pause_s=0)
@@ -219,7 +219,7 @@ def test_refusals(server, target, status, requests):
     assert left(target) == []
 
 
-def test_a_web_page_is_not_a_file(server, target):
+def test_a_web_page_is_refused_as_a_file(server, target):
     server.kind = "text/html; charset=utf-8"
     with pytest.raises(DataError, match="not a web page"):
         download(server.url(), target)
@@ -229,13 +229,13 @@ def test_a_web_page_is_not_a_file(server, target):
     assert left(target) == []
 
 
-def test_a_file_that_always_ends_too_early(server, target):
+def test_a_file_that_always_ends_too_early_is_an_error(server, target):
     server.breaks = [30_000] + [0] * downloads._TRIES
     with pytest.raises(DataError, match=r"ended after 30,000 bytes.*30,000 bytes are kept"):
         download(server.url(), target, pause_s=0)
 
 
-def test_no_connection(server, target):
+def test_a_missing_connection_is_reported(server, target):
     url = server.url()
     server.shutdown()
     server.server_close()
@@ -243,7 +243,7 @@ def test_no_connection(server, target):
         download(url, target, pause_s=0)
 
 
-def test_a_full_disk(server, target, monkeypatch):
+def test_a_full_disk_is_reported(server, target, monkeypatch):
     usage = downloads.shutil.disk_usage(".")
     monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(DataError, match=r"room for the file.*0\.1 MB are needed") as caught:
@@ -251,20 +251,20 @@ def test_a_full_disk(server, target, monkeypatch):
     assert caught.value.__cause__.errno == errno.ENOSPC
 
 
-def test_a_folder_that_cannot_be_written(server, tmp_path):
+def test_an_unwritable_folder_is_reported(server, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="writable"):
         download(server.url(), tmp_path / "file" / "w.pth")
 
 
-def test_of_many_at_once_one_downloads(server, target):
+def test_of_many_processes_one_downloads(server, target):
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda _: download(server.url(), target, digests=[DIGEST]), range(6)))
     assert found == [target] * 6
     assert len(server.asked) == 1
 
 
-def test_a_file_in_a_folder_that_is_only_read(server, target, monkeypatch):
+def test_a_file_in_a_read_only_folder_is_used(server, target, monkeypatch):
     download(server.url(), target)
 
     def refuse(*_):

@@ -1,4 +1,4 @@
-"""How heads start: the norms that each start implies, which heads follow the setting, and what identities make of it."""
+"""Initialisation of heads: the norms that it implies, and which heads follow the setting."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_the_mean_norm_at_the_start_is_that_of_the_weights(head, init, square):
     assert mean_norm(head, init) == pytest.approx(square**0.5, rel=0.02)
 
 
-def test_he_normal_starts_three_and_a_half_times_as_far_out_as_torch():
+def test_he_normal_norms_are_three_and_a_half_times_those_of_torch():
     assert mean_norm("bn_fc", "he_fan_out") == pytest.approx(45.3, abs=0.9)
     assert mean_norm("bn_fc", "torch") == pytest.approx(13.1, abs=0.3)
 
@@ -69,7 +69,7 @@ def test_a_projection_of_weight_norm_starts_as_the_linear_layer():
         assert torch.equal(head.bias, layer.fc.bias)
 
 
-class _OwnStart(Head):
+class _IdentityHead(Head):
     """A head of another package that starts at the identity."""
 
     def __init__(self, in_features, embedding_dim):
@@ -81,11 +81,11 @@ class _OwnStart(Head):
         return self.fc(vectors)
 
 
-class _Derived(LinearHead):
+class _DerivedHead(LinearHead):
     """A head of another package that is derived from one of ours."""
 
 
-@pytest.mark.parametrize(("cls", "follows"), [(_OwnStart, False), (_Derived, True)])
+@pytest.mark.parametrize(("cls", "follows"), [(_IdentityHead, False), (_DerivedHead, True)])
 def test_a_head_of_another_package_keeps_its_start_unless_derived_from_ours(cls, follows, monkeypatch):
     monkeypatch.setitem(HEADS, "other", cls)
     torch.manual_seed(0)

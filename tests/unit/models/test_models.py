@@ -34,7 +34,7 @@ def test_pictures_become_raw_embeddings(pooling, head):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-    assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3  # nobody has normalised them
+    assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3  # they are not normalised
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 16), (1, 24), (3, 33), (3, 64)])
@@ -54,7 +54,7 @@ def test_float64_stays_float64():
     assert model(to_tensor(_images())).dtype == torch.float64
 
 
-def test_a_picture_is_embedded_alike_alone_and_in_company():
+def test_an_embedding_does_not_depend_on_the_rest_of_the_batch():
     model = build_model(in_channels=1, pooling="gem").double()
     images = to_tensor(_images(9))
     together = model(images)
@@ -177,7 +177,7 @@ def test_groups_hold_every_trainable_parameter_once(head):
     assert id(model.pooling.p) in {id(p) for p in groups["head_no_decay"]}
 
 
-def test_everything_wrong_is_said_at_once():
+def test_all_problems_are_reported_together():
     with pytest.raises(ConfigError) as error:
         build_model(backbone="smal_conv", pooling="average", head="bnfc", embedding_dim=0)
     assert len(error.value.problems) == 4
@@ -187,11 +187,11 @@ def test_everything_wrong_is_said_at_once():
     assert places == ["data.size", "model.width", "model.pooling.p"]
 
 
-def test_every_backbone_says_where_it_comes_from():
+def test_every_backbone_cites_its_source():
     assert all(cls.citation and cls.minimum_size for cls in BACKBONES.values())
 
 
-def test_every_part_is_in_the_page_of_backbones():
+def test_every_model_part_is_on_the_page_of_backbones():
     page = (Path(__file__).parents[3] / "docs" / "backbones.md").read_text()
     assert [name for name in (*BACKBONES, *POOLINGS, *HEADS) if f"`{name}`" not in page] == []
 

@@ -23,7 +23,7 @@ def test_size_and_names_are_torchvisions(name):
 
 
 @pytest.mark.parametrize(("stem", "side"), [("small", 4), ("imagenet", 1)])
-def test_shapes(stem, side):
+def test_resnet_outputs_have_the_expected_shapes(stem, side):
     network = BACKBONES["resnet18"](in_channels=3, stem=stem).eval()
     with torch.no_grad():
         assert network(torch.rand(2, 3, 32, 32)).shape == (2, 512, side, side)

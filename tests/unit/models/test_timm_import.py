@@ -1,4 +1,4 @@
-"""timm's import where the extra is absent, and where builds of torch and torchvision do not match."""
+"""timm's import without the extra, and with builds of torch and torchvision that do not match."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def absent(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
 
 
-def test_the_extra_is_named_where_it_is_absent(absent):
+def test_a_missing_extra_is_named(absent):
     (problem,) = BACKBONES["timm"].file_problems(architecture="resnet50")
     assert "pip install 'tune-dml[vision]'" in problem.remedy
     with pytest.raises(ConfigError, match="tune-dml\\[vision\\]") as caught:
@@ -33,7 +33,7 @@ torch.library.register_fake("torchvision::nms")(lambda *_: None)
 
 
 @pytest.mark.slow
-def test_operators_that_torchvision_lacks_are_declared(tmp_path):
+def test_missing_operators_of_torchvision_are_declared(tmp_path):
     (tmp_path / "timm.py").write_text(FAKE)
     code = "from trainables.models.timm_backbone import _import_timm; print(_import_timm().__file__)"
     done = subprocess.run(

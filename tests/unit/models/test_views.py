@@ -50,7 +50,7 @@ def ragged(tmp_path):
     return cache.open_images(tmp_path)
 
 
-def test_views_do_not_depend_on_the_company_or_the_number_of_workers(ragged):
+def test_views_do_not_depend_on_the_batch_or_the_number_of_workers(ragged):
     views = Views(ragged, build_augmentation("simclr", crop=24, resize=24), seed=3)
     indices = np.array([2, 0, 3, 1, 1, 2])
     whole = views.train(indices, step=5)
@@ -101,7 +101,7 @@ def test_a_stored_square_is_evaluated_unchanged():
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("crop", [9, 24])
 def test_bytes_on_the_host_and_matrix_products_cut_alike(ragged, channels, crop):
-    """What the CPU shows is what other devices show, up to rounding to grey levels."""
+    """Views on the CPU equal those of other devices, up to rounding to grey levels."""
     images = ragged if channels == 3 else np.stack([_noise(40, 60, seed)[..., :1] for seed in range(4)])
     augmentation = build_augmentation("crop_flip", crop=crop, resize=crop + 4)
     on_host = Views(images, augmentation, seed=0)

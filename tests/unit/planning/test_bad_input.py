@@ -1,4 +1,4 @@
-"""What cannot be compared, judged or written is said before any trial starts, all of it at once; nothing is stored."""
+"""Invalid sweeps are refused before any trial starts, with all problems together; nothing is stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def message(result):
     return str(result.exception)
 
 
-def test_everything_is_said_at_once_and_nothing_is_stored(tmp_path):
+def test_all_problems_are_reported_together_and_nothing_is_stored(tmp_path):
     (tmp_path / "taken").write_text("")
     storage, output = str(tmp_path / "taken" / "sweeps"), str(tmp_path / "taken")
     asked = ("--margin", "-1", "--storage", storage, "-o", output)
@@ -48,7 +48,7 @@ def test_everything_is_said_at_once_and_nothing_is_stored(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
-def test_a_storage_that_is_a_link_to_a_disk_that_is_not_mounted_is_named(tmp_path):
+def test_a_storage_link_to_an_unmounted_disk_is_named(tmp_path):
     (tmp_path / "sweeps").symlink_to(tmp_path / "disk" / "sweeps")
     said = message(cli("sweep", "sec_rho", *QUICK, "--storage", str(tmp_path / "sweeps")))
     assert f"{tmp_path / 'sweeps'} is a link to {tmp_path / 'disk' / 'sweeps'}, which does not exist" in said
@@ -65,7 +65,7 @@ def test_a_margin_must_be_positive(tmp_path, verb, margin):
 
 
 @pytest.mark.parametrize("verb", ["resume", "extend --seeds 5", "report"])
-def test_a_stored_sweep_is_not_touched_where_its_report_could_not_be_written(tmp_path, verb):
+def test_a_sweep_stays_unchanged_if_its_report_cannot_be_written(tmp_path, verb):
     write_sweep(tmp_path / "toy")
     (tmp_path / "taken").write_text("")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -82,19 +82,19 @@ def test_a_declared_margin_must_be_positive(margin):
     assert [problem.place for problem in problems] == ["toy.margin"]
 
 
-def test_a_storage_that_cannot_be_written(tmp_path):
+def test_an_unwritable_storage_is_refused(tmp_path):
     assert Session(tmp_path / "new" / "sweeps").problems() == []
     assert not list(tmp_path.iterdir())
     (problem,) = Session("/proc/tune_dml").problems()
     assert (problem.place, problem.rule.partition(":")[0]) == ("storage", "must be a folder that can be written")
 
 
-def test_one_value_without_a_baseline_is_refused(cache_dir):
+def test_a_single_value_without_a_baseline_is_refused(cache_dir):
     with pytest.raises(ConfigError, match="with one value and no baseline nothing can be compared"):
         prepare(Request(space_of(ONE), "digits"), cache_dir=cache_dir)
 
 
-def test_one_value_of_several_knobs_and_one_seed_are_cautions_that_are_not_recorded(cache_dir):
+def test_single_values_and_single_seeds_give_unrecorded_cautions(cache_dir):
     space = space_of(ONE, Knob("optim.lr", Grid((1e-3, 1e-2))))
     checked = prepare(Request(space, "digits", seeds=1), cache_dir=cache_dir)
     value, seed = checked.cautions
@@ -105,7 +105,7 @@ def test_one_value_of_several_knobs_and_one_seed_are_cautions_that_are_not_recor
     assert not [note for note in notes if "one value" in note or "one seed" in note]
 
 
-def test_a_margin_that_is_given_belongs_to_the_plans_identity(tmp_path, cache_dir):
+def test_a_given_margin_is_part_of_the_plans_identity(tmp_path, cache_dir):
     plain, stated, same = (
         prepare(Request(space_of(RHO), "digits", margin=margin), cache_dir=cache_dir).plan
         for margin in (None, 2.0, 1.0)
@@ -117,7 +117,7 @@ def test_a_margin_that_is_given_belongs_to_the_plans_identity(tmp_path, cache_di
     assert stated.extend(seeds=(7,)).margin == 2.0
 
 
-def test_a_plan_stored_without_a_margin_of_its_own_keeps_its_identity(tmp_path):
+def test_a_plan_stored_without_a_margin_keeps_its_identity(tmp_path):
     plan = plan_of(RHO)
     path = tmp_path / "plan.json"
     plan.save(path)
@@ -128,8 +128,8 @@ def test_a_plan_stored_without_a_margin_of_its_own_keeps_its_identity(tmp_path):
     assert Plan.load(path).margin == plan.space.margin
 
 
-def test_what_a_search_might_propose_and_cannot_train_is_said_before(cache_dir, tmp_path):
-    """Every listed value and both ends of a range, not those alone that it would begin with."""
+def test_untrainable_proposals_of_a_search_are_reported_in_advance(cache_dir, tmp_path):
+    """Every listed value and both ends of a range are checked, not only the first proposals."""
     (tmp_path / "mine.yaml").write_text(
         "method: random\nrun_cap: 4\ndataset: digits\nfixed: {regularizer.name: sec, regularizer.eta: 0.5}\n"
         "parameters:\n  regularizer.rho: {min: 0.5, max: 3.5}\n  loss.margin: {values: [0.1, -3]}\n"
@@ -152,7 +152,7 @@ def found(root, cache_dir, strict=False):
     return data_findings({"data.name": "cub200", "data.root": str(root), "data.strict": strict}, cache_dir)
 
 
-def test_files_of_macos_copies_and_counts(copy, tmp_path):
+def test_files_of_macos_and_copies_are_counted(copy, tmp_path):
     pictures = sorted((copy / "images").rglob("*.jpg"))
     (pictures[0].parent / "._one.jpg").write_bytes(b"x")
     shutil.copy(pictures[-1], pictures[-2])  # both test
@@ -165,18 +165,18 @@ def test_files_of_macos_copies_and_counts(copy, tmp_path):
     assert "18 images; 11788 are published" in text
 
 
-def test_a_sound_copy_has_no_finding(cache_dir):
+def test_an_intact_copy_has_no_finding(cache_dir):
     assert data_findings({"data.name": "digits"}, cache_dir) == ()
 
 
-def test_labels_that_are_shifted_by_one(copy, tmp_path):
+def test_shifted_labels_are_found(copy, tmp_path):
     file = copy / "image_class_labels.txt"
     rows = [line.split() for line in file.read_text().splitlines()]
     file.write_text("".join(f"{number} {min(int(label) + 1, 6)}\n" for number, label in rows))
     assert any("labels are shifted by +1: 15 of 18" in one for one in found(copy, tmp_path / "cache"))
 
 
-def test_twice_half_and_another_release(copy, tmp_path, monkeypatch):
+def test_doubled_halved_and_other_releases_are_found(copy, tmp_path, monkeypatch):
     from trainables.data.cub200 import Cub200
 
     monkeypatch.setattr(Cub200, "expected", {"images": 18, "test_images": 18, "train_images": 3})
@@ -186,7 +186,7 @@ def test_twice_half_and_another_release(copy, tmp_path, monkeypatch):
     assert any("CUB-200 of 2010" in one for one in found(copy, tmp_path / "cache"))
 
 
-def test_folders_that_are_no_classes_say_nothing():
+def test_folders_without_classes_give_no_finding():
     labels = np.array([0, 1, 1])
     assert _label_shift(["a", "b", "b"], labels, ["a", "b"]) == []
     assert _label_shift(["x", "y", "y"], labels, ["a", "b"]) == []
@@ -214,12 +214,12 @@ def test_an_arm_with_a_weight_of_zero_is_the_arm_without_its_regularizer():
     assert not problems_of(PLAIN, Arm("SEC", {"regularizer.name": "sec", "regularizer.eta": 0.5}))
 
 
-def test_an_arm_that_is_another_one_to_the_letter_is_refused():
+def test_an_arm_identical_to_another_is_refused():
     (problem,) = problems_of(PLAIN, Arm("again", {"regularizer.name": "none"}))
     assert "every cell of again trains the same trial as a cell of the arms before it" in problem
 
 
-def test_every_k_above_the_pairs_of_a_batch_is_one_k():
+def test_values_of_k_above_the_pairs_of_a_batch_are_equal():
     topk = Arm("PN", {"loss.name": "dro_topk_pn"}, own_knobs=(Knob("loss.k", Grid((200, 240))),))
     (problem,) = problems_of(topk)
     assert "loss.k changes nothing above 12, in batches with 6 positive pairs: its values train one trial" in problem
@@ -243,14 +243,14 @@ def test_every_k_above_the_pairs_of_a_batch_is_one_k():
         ({"data.folds": None, "data.fold": 0}, {"data.fold": 1}),
     ],
 )
-def test_settings_that_change_nothing_are_left_out_and_others_are_not(one, other):
+def test_only_settings_without_effect_are_left_out(one, other):
     assert effective_settings(one) == effective_settings(one | other)
     key = next(iter(one))
     used = {**one, key: "m_per_class" if key.endswith("sampler") else 4}
     assert effective_settings(used) != effective_settings(used | other)
 
 
-def test_the_rate_of_proxies_is_said_where_it_is_not_the_papers():
+def test_a_proxy_rate_that_differs_from_the_paper_is_noted():
     plan = make_plan(study_of(Request("mpa_gamma", "glyphs", seeds=1, settings={"optim.loss_lr_multiplier": 100.0})))
     (note,) = [note for note in idle_value_notes(plan) if "proxies learn at" in note]
     assert note.startswith("mpa_gamma: proxies learn at 0.2, but at 0.01 in paper: MPA")

@@ -97,8 +97,8 @@ def test_more_pictures_than_a_class_has_are_named(root, cache_dir, tmp_path):
 def test_a_value_that_changes_nothing_is_not_added_to_a_sweep():
     arm = Arm("topk", {"loss.name": "dro_topk"}, own_knobs=(Knob("loss.k", Grid((4, 15))),))
     begun = plan_of(space=space_of(arms=(arm,), fixed=SHORT))
-    assert added_cell_problems(begun, begun.extended(seeds=[7])) == []
-    assert added_cell_problems(begun, begun.extended(values={"loss.k": [8]})) == []
-    (problem,) = added_cell_problems(begun, begun.extended(values={"loss.k": [8, 160]}))
+    assert added_cell_problems(begun, begun.extend(seeds=[7])) == []
+    assert added_cell_problems(begun, begun.extend(values={"loss.k": [8]})) == []
+    (problem,) = added_cell_problems(begun, begun.extend(values={"loss.k": [8, 160]}))
     assert "k=160 trains the same trial as topk: " in str(problem)
     assert str(problem).endswith("loss.k=160 changes nothing there. Leave it out.")

@@ -109,7 +109,7 @@ class TestShapesOfWandb:
             ({"stopping": "asha"}, "a program runs to its end: it cannot be paused at a step, but got 'asha'. Leave it out; "),
         ],
     )  # fmt: skip
-    def test_what_must_change_is_named(self, planned, changes, message):
+    def test_necessary_changes_are_named(self, planned, changes, message):
         assert message in refusal(planned, **changes)
 
     def test_a_wrong_margin_is_one_problem(self, planned):
@@ -159,7 +159,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("kind", WILD)
-def test_a_file_from_the_wild_runs_after_the_changes_that_the_message_names(kind, planned):
+def test_a_file_of_another_program_runs_after_the_named_changes(kind, planned):
     body = {"margin": None, **WILD[kind]}
     for _ in range(3):
         try:
@@ -229,7 +229,7 @@ class TestACommand:
             ({"command": "python 'x"}, {}, "must be a valid shell command (No closing quotation)"),
         ],
     )
-    def test_what_lacks_is_named(self, planned_command, own, options, message):
+    def test_missing_options_are_named(self, planned_command, own, options, message):
         with pytest.raises(ConfigError) as raised:
             planned_command(own, **options)
         assert message in str(raised.value)

@@ -1,4 +1,4 @@
-"""The protocol follows the loss, can be chosen by name, and is never silently one that was meant for other losses."""
+"""The protocol follows the loss, can be chosen by name, and is never silently that of another loss."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def chosen(space, dataset, **settings):
         ("sec_rho", "glyphs", "dro_kl", "glyphs/dro"),
     ],
 )
-def test_a_loss_takes_the_protocol_that_is_printed_for_it(space, dataset, loss, protocol):
+def test_a_loss_takes_its_published_protocol(space, dataset, loss, protocol):
     name, notes = chosen(space, dataset, loss_name=loss)
     assert name == protocol
     declared = next(protocol for protocol in spaces()[space].protocols if protocol.dataset == dataset)
@@ -52,7 +52,7 @@ def test_a_loss_takes_the_protocol_that_is_printed_for_it(space, dataset, loss, 
     )
 
 
-def test_the_losss_own_printed_knobs_come_with_it():
+def test_a_published_protocol_sets_the_published_knobs_of_its_loss():
     settings = {"loss.name": "tuplet_margin", "data.root": "/data", "model.weights": None}
     plan = make_plan(study_of(Request("sec_rho", "cub200", settings=settings)))
     found = {path: plan.base_settings[path] for path in ("loss.margin", "loss.scale", "batch.batch_size", "optim.lr")}
@@ -60,7 +60,7 @@ def test_the_losss_own_printed_knobs_come_with_it():
     assert plan.origins["optim.lr"].startswith("protocol sec/cub200-tml")
 
 
-def test_a_loss_that_is_not_printed_keeps_the_spaces_protocol_and_says_so():
+def test_a_loss_without_published_protocol_keeps_that_of_the_space_with_a_note():
     name, (note,) = chosen("sec_l2", "sop", loss_name="dro_topk")
     assert name == "sec/sop"
     assert note == ("no protocol is printed for dro_topk on sop: it trains by sec/sop, which is for triplet")
@@ -79,7 +79,7 @@ def test_a_protocol_can_be_chosen_by_name():
         assert words in str(error.value)
 
 
-def test_arms_each_take_the_protocol_of_their_own_loss():
+def test_each_arm_takes_the_protocol_of_its_loss():
     arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
     study = study_of(Request(space_of(LR, arms=arms, differs="each as its paper trains it"), "cub200"))
     assert {arm.name: arm.protocol.name for arm in study.arms} == {"triplet": "sec/cub200", "ms": "sec/cub200-ms"}
@@ -95,7 +95,7 @@ def test_arms_each_take_the_protocol_of_their_own_loss():
 
 
 @for_each("name", protocols())
-def test_every_protocol_can_be_reached_and_names_losses_that_exist(name):
+def test_every_protocol_is_reachable_and_names_existing_losses(name):
     protocol = protocols()[name]
     assert set(protocol.methods) <= set(methods_of("loss"))
     task = protocol.settings.get("task.name", RETRIEVAL)
@@ -111,7 +111,7 @@ def tuned(request):
     }
 
 
-def test_a_tuned_setting_has_three_values_around_each_arms_own_in_every_arm():
+def test_a_tuned_setting_has_three_values_around_that_of_each_arm():
     slow = Arm("slow", {"loss.name": "triplet", "optim.lr": 1e-5})
     fast = Arm("fast", {"loss.name": "npair", "batch.instances_per_class": 2, "batch.batch_size": 6})
     margin = Knob("loss.margin", Grid((0.1, 0.2)), symbol="m")
@@ -133,7 +133,7 @@ def test_a_tuned_setting_has_three_values_around_each_arms_own_in_every_arm():
     assert [cell.baseline for cell in plan.cells[:3]] == [True, True, False]
 
 
-def test_a_value_that_is_set_is_what_is_tuned_around():
+def test_tuned_values_surround_an_explicit_setting():
     found = tuned(
         Request(
             space_of(Knob("loss.margin", Grid((0.1, 0.2)))), "digits", settings={"optim.lr": 0.1}, tune={"optim.lr": ()}
@@ -147,13 +147,13 @@ def test_a_value_that_is_set_is_what_is_tuned_around():
     assert whole[""]["model.embedding_dim"] == (5, 16, 48)
 
 
-def test_own_values_of_names_stay_names():
+def test_given_values_of_a_named_setting_stay_names():
     space = space_of(Knob("optim.name", Grid(("adam", "adamw", "sgd"), scale="category")))
     (knob,) = make_plan(study_of(Request(space, "digits", tune={"optim.name": ("adam", "sgd")}))).space.scientific
     assert knob.domain == Grid(("adam", "sgd"), scale="category")
 
 
-def test_values_for_a_searched_knob_take_the_place_of_its_grid_and_keep_what_was_published():
+def test_given_values_replace_the_grid_of_a_knob_and_keep_published_numbers():
     own = {"regularizer.rho": (0.1, 1.0), "optim.lr": (0.001, 0.002)}
     plan = make_plan(study_of(Request("sec_rho", "glyphs", tune=own)))
     (rho,) = plan.space.scientific
@@ -171,7 +171,7 @@ def test_values_for_a_searched_knob_take_the_place_of_its_grid_and_keep_what_was
         ({"optim.name": ()}, "three values around optim.name=adamw are not defined"),
     ],
 )
-def test_what_cannot_be_tuned_is_said(tune, words):
+def test_settings_that_cannot_be_tuned_are_refused(tune, words):
     with pytest.raises(ConfigError) as error:
         make_plan(study_of(Request(space_of(LR), "digits", tune=tune)))
     assert words in str(error.value)
@@ -182,7 +182,7 @@ def test_nothing_is_tuned_in_a_study_without_a_protocol():
     assert "is for sop" in str(problem)
 
 
-def test_a_range_keeps_its_search_when_a_setting_is_tuned_beside_it():
+def test_a_range_keeps_its_search_if_another_setting_is_tuned():
     space = space_of(Knob("loss.margin", Range(0.1, 1.0)), baseline=OFF)
     plan = make_plan(study_of(Request(space, "digits", search="tpe", num_samples=4, tune={"optim.lr": ()})))
     assert [cell.baseline for cell in plan.cells] == [True, True, True]

@@ -1,4 +1,4 @@
-"""What is asked for is declared once: the keywords of Python, their signature and their words follow from it."""
+"""Options are declared once: Python's keywords, signatures and descriptions follow from the declaration."""
 
 import inspect
 import math
@@ -31,7 +31,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize(("function", "groups"), OPERATIONS.items(), ids=lambda item: getattr(item, "__name__", ""))
-def test_the_functions_of_the_package_take_what_is_declared(function, groups):
+def test_public_functions_take_the_declared_options(function, groups):
     taken = inspect.signature(function).parameters
     declared = {field.name: field for group in groups for field in fields(group)}
     assert declared.keys() <= taken.keys()
@@ -74,14 +74,14 @@ WRONG = {
 
 
 def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_path):
-    """A search that does not exist ran as another one, and left a plan that nobody could read."""
+    """Formerly an unknown search ran as another one and stored an unreadable plan."""
     with pytest.raises(ConfigError) as error:
         tune_dml.run_sweep("sec_rho", **{name: value for name, (value, _) in WRONG.items()})
     assert {problem.place: problem.rule for problem in error.value.problems} == {n: r for n, (_, r) in WRONG.items()}
     assert not list(tmp_path.iterdir())
 
 
-def test_a_report_checks_its_arguments_before_it_opens_the_seal(monkeypatch):
+def test_a_report_checks_its_arguments_before_it_opens_test_metrics(monkeypatch):
     monkeypatch.setattr(operations, "open_results", lambda state: pytest.fail("opened"))
     sweep = object.__new__(tune_dml.Sweep)
     with pytest.raises(ConfigError) as error:
@@ -93,7 +93,7 @@ def test_a_report_checks_its_arguments_before_it_opens_the_seal(monkeypatch):
         tune_dml.load_sweep(3)
 
 
-def test_every_kind_of_list_and_mapping_is_taken(monkeypatch):
+def test_every_kind_of_list_and_mapping_is_accepted(monkeypatch):
     arrived = []
     monkeypatch.setattr(operations, "run", lambda request, *rest, **named: arrived.append(request))
     given = {
@@ -122,30 +122,30 @@ def test_every_kind_of_list_and_mapping_is_taken(monkeypatch):
         (Resources(engine="remote"), "engine"),
     ],
 )
-def test_what_no_machine_could_give_is_refused(resources, place):
+def test_impossible_resources_are_refused(resources, place):
     assert [problem.place for problem in resources.problems()] == [place]
 
 
-def test_what_a_trial_needs_in_all():
+def test_resources_of_a_trial_are_summed_over_workers():
     four = Resources(workers=4, cpus_per_worker=2, gpus_per_worker=1.0, engine="train")
     assert (four.cpus, four.gpus, four.problems()) == (8, 4.0, [])
 
 
-def test_limits_that_let_nothing_run_are_refused():
+def test_limits_that_allow_no_trial_are_refused():
     assert [problem.value for problem in Session(max_concurrent=0, time_budget=-1.0).problems()] == [0, -1.0]
     assert Session(time_budget=math.nan).problems()
     assert not Session().problems()
 
 
 @pytest.mark.parametrize("experiment", ["", "  ", "a\0b", "a\nb", "x" * 501])
-def test_an_experiment_that_mlflow_cannot_hold_is_refused(experiment, tmp_path):
+def test_an_experiment_name_that_mlflow_rejects_is_refused(experiment, tmp_path):
     (problem,) = Session(tmp_path, experiment=experiment).problems()
     assert problem.place == "experiment"
     assert not Session(tmp_path, experiment="Größe 1/α").problems()
 
 
 @pytest.mark.parametrize("storage", ["x" * 300, "a\0b"])
-def test_a_folder_that_no_file_system_takes_is_refused(storage):
+def test_an_invalid_folder_name_is_refused(storage):
     (problem,) = Session(Path(storage)).problems()
     assert problem.place == "storage"
 
@@ -155,18 +155,18 @@ def test_an_empty_name_is_not_the_default(tmp_path):
         prepare(Request("sec_rho", dataset="digits", name=""), cache_dir=tmp_path)
 
 
-def test_a_micro_batch_of_none_is_refused_once():
+def test_a_micro_batch_of_zero_is_refused_once():
     assert _with_micro_batch(None, 0) is None  # other checks refuse it; no network is built with it
 
 
-def test_what_is_wrong_is_shown_together_with_what_the_caller_checks(tmp_path):
+def test_problems_of_a_request_and_of_its_caller_are_reported_together(tmp_path):
     wrong = Request("sec_rho", dataset="digits", name="../x", settings={"loss.margni": 1})
     with pytest.raises(ConfigError) as error:
         prepare(wrong, cache_dir=tmp_path, other_checks=[lambda: [Problem("cluster", "must answer")]])
     assert [problem.place for problem in error.value.problems] == ["loss.margni (settings)", "name", "cluster"]
 
 
-def test_settings_that_a_choice_makes_meaningless_are_named(cache_dir):
+def test_settings_without_meaning_for_a_choice_are_named(cache_dir):
     settings = {"loss.name": "semihard_triplet"}
     checked = prepare(Request("sec_rho", dataset="digits", settings=settings), cache_dir=cache_dir)
     assert checked.plan.base_settings["loss.name"] == "semihard_triplet"
@@ -181,13 +181,13 @@ def test_seeds_are_a_count_or_a_list():
 
 
 @pytest.mark.parametrize("asked", [10**9, 10**20, range(20_000), True, [0, -1], [2**32], [0.5], ["1"], [True]])
-def test_seeds_that_nobody_can_run_are_refused_before_they_are_listed(asked):
+def test_too_many_seeds_are_refused_before_they_are_listed(asked):
     with pytest.raises(ConfigError) as error:
         prepare(Request("sec_rho", dataset="digits", seeds=asked))
     assert error.value.problems[0].place == "seeds"
 
 
-def test_so_few_queries_that_they_hide_the_margin_are_noted(tmp_path):
+def test_too_few_queries_for_the_margin_are_noted(tmp_path):
     settings = {"data.size": 32, "batch.batch_size": 4, "batch.instances_per_class": 2, "loss.name": "triplet"}
     small = Request("sec_rho", "image_folder", image_folder(tmp_path / "pictures"), settings=settings)
     notes = prepare(small, cache_dir=tmp_path / "cache").notes
@@ -228,7 +228,7 @@ def test_splits_and_batches_are_checked_before_a_picture_is_decoded(tmp_path, se
     assert before.value.problems == after.value.problems
 
 
-def test_a_plan_says_how_pictures_are_split_before_they_are_decoded(tmp_path):
+def test_a_plan_notes_the_split_before_pictures_are_decoded(tmp_path):
     settings = {"data.size": 32, "batch.batch_size": 4, "batch.instances_per_class": 2, "loss.name": "triplet"}
     small = Request("sec_rho", "image_folder", image_folder(tmp_path / "pictures"), settings=settings)
     planned, decoded = (prepare(small, cache_dir=tmp_path / "cache", decode=decode) for decode in (False, True))
@@ -263,7 +263,7 @@ def test_floors_are_those_of_retrieval(monkeypatch):
         ({"arms": ["x"]}, "arms: unknown arm of sec_rho: 'x'"),
     ],
 )
-def test_errors_from_python_name_arguments_and_no_flags(asked, said):
+def test_errors_from_python_name_arguments_instead_of_flags(asked, said):
     with pytest.raises(ConfigError) as error:
         prepare(Request("sec_rho", **asked))
     assert said in str(error.value)

@@ -30,7 +30,7 @@ GB = 1_000_000_000
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU of 16 GB on which trials hold so much, and so many at once make so many steps a second."""
+    """Return a GPU of 16 GB with a memory per trial and steps per second by number of trials."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it were there
     monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # a Ray that another test has left knows of none
@@ -62,7 +62,7 @@ def measured(plan, tmp_path, **resources):
     return gpu_sharing.measure_gpu_sharing(plan, Resources(**resources), Session(tmp_path))
 
 
-def test_what_is_gained_is_said(gpu, plan, tmp_path):
+def test_the_gain_of_sharing_a_gpu_is_reported(gpu, plan, tmp_path):
     seen = gpu(3.5, {1: 20.0, 4: 50.0})
     (note,) = measured(plan, tmp_path, gpus_per_worker=0.25, micro_batch=7)
     assert note == "4 trials share a GPU: 3.50 GB each of 16.00 GB, 2.50 times the steps of one alone"
@@ -70,7 +70,7 @@ def test_what_is_gained_is_said(gpu, plan, tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.6, 1.0, 2.0])
-def test_a_trial_with_a_gpu_to_itself_is_not_measured(gpu, plan, tmp_path, share):
+def test_a_trial_with_its_own_gpu_is_not_measured(gpu, plan, tmp_path, share):
     seen = gpu(100.0, {})
     assert measured(plan, tmp_path, gpus_per_worker=share) == ()
     assert seen == []
@@ -86,7 +86,7 @@ def test_a_trial_with_a_gpu_to_itself_is_not_measured(gpu, plan, tmp_path, share
     ],
     ids=["too large", "no gain", "not even one", "a mistake"],
 )
-def test_what_cannot_share_is_refused_before_anything_is_written(gpu, cache_dir, tmp_path, held, steps, rule):
+def test_trials_that_cannot_share_a_gpu_are_refused_before_writing(gpu, cache_dir, tmp_path, held, steps, rule):
     gpu(held, steps)
     with pytest.raises(ConfigError, match=f"gpus_per_worker(.|\n)*{rule}"):
         tune_dml.run_sweep(
@@ -96,7 +96,7 @@ def test_what_cannot_share_is_refused_before_anything_is_written(gpu, cache_dir,
     assert not list(Path(tmp_path).rglob("plan.json"))
 
 
-def test_a_search_is_measured_at_what_it_may_propose(gpu, cache_dir, tmp_path):
+def test_a_search_is_measured_at_its_largest_proposal(gpu, cache_dir, tmp_path):
     seen = gpu(1.0, {1: 20.0, 2: 40.0})
     request = Request("sec_rho", dataset="digits", seeds=2, search="random", num_samples=4)
     plan = prepare(request, cache_dir=cache_dir).plan
@@ -111,7 +111,7 @@ def test_processes_that_train_at_once_are_counted_together(plan, cache_dir, monk
     assert gpu_sharing._steps_per_second(settings, 2, 1, cache_dir) > 0
 
 
-def test_a_sweep_that_has_nothing_left_is_not_measured_again(gpu, cache_dir, tmp_path, monkeypatch):
+def test_a_complete_sweep_is_not_measured_again(gpu, cache_dir, tmp_path, monkeypatch):
     seen = gpu(1.0, {1: 20.0, 4: 80.0})
     given = {"dataset": "digits", "seeds": 1, "cache_dir": cache_dir, "storage": tmp_path}
     ran, measured_by = [], []
@@ -154,7 +154,7 @@ def two_gpus(tmp_path, monkeypatch):
         ("all", 0, "'all'"),
     ],
 )
-def test_what_is_named_and_there_is_counted_and_what_is_not_there_is_said(monkeypatch, named, count, absent):
+def test_visible_gpus_are_counted_and_missing_ones_reported(monkeypatch, named, count, absent):
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
     assert visible_gpus() == count
@@ -166,7 +166,7 @@ def test_what_is_named_and_there_is_counted_and_what_is_not_there_is_said(monkey
         assert "which has 0, 1" in said[0]
 
 
-def test_where_the_driver_lists_nothing_names_are_trusted_and_torch_counts(tmp_path, monkeypatch):
+def test_without_a_driver_list_torch_counts_the_named_gpus(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
     monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
     (tmp_path / "dxg").touch()
@@ -182,8 +182,8 @@ def test_where_the_driver_lists_nothing_names_are_trusted_and_torch_counts(tmp_p
 @pytest.mark.parametrize(
     ("named", "problems"), [("0", 1), ("0,GPU-99", 1), ("MIG-7a", 1), ("", 0), ("-1", 0), (None, 0)]
 )
-def test_a_machine_without_a_gpu_is_told_of_one_that_is_named(tmp_path, monkeypatch, named, problems):
-    """A word left over from another machine: Ray counts none, and the sweep was refused only after Ray had begun."""
+def test_a_named_gpu_on_a_machine_without_one_is_reported(tmp_path, monkeypatch, named, problems):
+    """A variable left from another machine: the sweep was refused only after Ray had started."""
     monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
     monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
     monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # a Ray that another test has left
@@ -214,7 +214,7 @@ def test_a_probe_adds_up_and_looks_at_no_test_picture(cache_dir, monkeypatch):
     assert found.gpu_bytes >= 0
 
 
-def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
+def test_cells_that_differ_only_in_loss_knobs_are_one_kind(monkeypatch):
     tried = []
 
     def fake(settings, threads, cache_dir, *, on_gpu):
@@ -242,7 +242,7 @@ def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
     assert found.checkpoint_bytes == 10 * max(16, baseline)
 
 
-def test_plan_says_what_a_probe_found_and_how_to_get_it(cache_dir, tmp_path, monkeypatch):
+def test_plan_prints_the_probe_and_suggests_it(cache_dir, tmp_path, monkeypatch):
     request = Request("sec_rho", dataset="digits", seeds=2, settings=QUICK)
     session = Session(tmp_path, cache_dir=cache_dir)
     plain = _preview(request, Resources(), session)
@@ -257,7 +257,7 @@ def test_plan_says_what_a_probe_found_and_how_to_get_it(cache_dir, tmp_path, mon
 
 
 @pytest.mark.parametrize(("stopping", "held"), [(None, 4), ("asha", 36)])
-def test_what_checkpoints_take_is_said_beside_the_room_that_there_is(stopping, held, cache_dir, tmp_path, monkeypatch):
+def test_the_size_of_checkpoints_is_printed_with_the_free_space(stopping, held, cache_dir, tmp_path, monkeypatch):
     """Two trials at once have two checkpoints each and write another; with stopping all eighteen may be paused."""
     monkeypatch.setattr(probe, "probe_plan", lambda *_: probe.ProbeResult(36.0, 2_000_000_000, 5_000_000, 0, 2))
     monkeypatch.setattr(

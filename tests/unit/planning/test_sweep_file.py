@@ -1,4 +1,4 @@
-"""A sweep file says the same as a request; what is said beside it wins; everything wrong in it is named."""
+"""A sweep file equals a request; flags override it; all its problems are named."""
 
 import re
 from dataclasses import replace
@@ -46,7 +46,7 @@ def file(tmp_path):
     return write
 
 
-def test_everything_a_file_can_say(file):
+def test_every_key_of_a_sweep_file_is_read(file):
     request = read_sweep_file(file(WHOLE))
     space = request.space
     assert (request.search, request.num_samples, request.seeds, request.dataset) == ("gp", 20, (0, 4), "digits")
@@ -76,7 +76,7 @@ def test_a_short_file_leaves_the_rest_to_defaults(file, cache_dir):
     assert (plan.name, plan.dataset, plan.seeds, len(plan.cells)) == ("mine", "digits", (0, 1, 2), 2)
 
 
-def test_what_is_said_beside_a_file_wins(file, cache_dir):
+def test_flags_override_a_sweep_file(file, cache_dir):
     path = file(WHOLE)
     asked = Request(path, seeds=2, num_samples=5, search="random", name="own", settings={"training.steps": 20})
     plan = prepare(asked, cache_dir=cache_dir, decode=False).plan
@@ -98,13 +98,13 @@ def test_what_is_said_beside_a_file_wins(file, cache_dir):
         ("{min: 1.0, max: 9.0}", Range(1, 9)),
     ],
 )
-def test_a_parameters_form_is_its_domain(file, form, domain):
+def test_the_form_of_a_parameter_sets_its_domain(file, form, domain):
     request = read_sweep_file(file(f"method: tpe\nrun_cap: 2\nparameters: {{optim.lr: {form}}}\n"))
     assert request.space.scientific[0].domain == domain
 
 
 def test_a_knob_of_whole_numbers_is_searched_in_whole_numbers(file):
-    """However its range is written: half a dimension cannot be trained."""
+    """However its range is written: a fractional dimension cannot be trained."""
     ranges = "model.embedding_dim: {min: 8, max: 64, distribution: log_uniform}, loss.k: {min: 2.0, max: 9.5}"
     request = read_sweep_file(
         file(f"method: tpe\nrun_cap: 2\nparameters: {{{ranges}, loss.margin: {{min: 0.1, max: 1}}}}\n")
@@ -119,8 +119,8 @@ def test_a_fixed_setting_may_be_a_list(file):
     assert read_sweep_file(file(text)).space.fixed["evaluation.ks"] == [1, 10]
 
 
-def test_a_wrong_setting_leaves_the_right_ones_beside_it(file, cache_dir, tmp_path):
-    """Else data that `data.strict: false` lets pass would be found wrong besides."""
+def test_a_wrong_setting_does_not_hide_right_ones(file, cache_dir, tmp_path):
+    """Otherwise data that `data.strict: false` allows would be reported as wrong too."""
     birds = cub(tmp_path / "birds")
     text = "parameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: cub200\ndata_root: birds\n"
     for wrong in ("model.bacbone: small_conv", "training.steps: {a: 1}"):
@@ -131,7 +131,7 @@ def test_a_wrong_setting_leaves_the_right_ones_beside_it(file, cache_dir, tmp_pa
         assert not [problem for problem in (*problems, *error.value.problems) if "11788" in str(problem)]
 
 
-def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, monkeypatch):
+def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     text = "method: grid\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: image_folder\n"
     assert read_sweep_file(file(text + "data_root: ~/birds\n")).data_root == tmp_path / "home" / "birds"
@@ -158,14 +158,14 @@ def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, mon
         ("seeds: true\nparameters: {loss.margin: {values: [1, 2]}}\n", ["seeds: must be a whole number"]),
     ],
 )
-def test_what_is_wrong_is_named_with_the_file(file, text, words):
+def test_problems_name_the_file(file, text, words):
     with pytest.raises(ConfigError) as error:
         read_sweep_file(file(text))
     for word in [*words, "mine.yaml" if "a.b" not in text else "a.b"]:
         assert word in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_named():
+def test_a_missing_file_is_named():
     with pytest.raises(ConfigError, match=r"none\.yaml: the sweep file cannot be read"):
         read_sweep_file(Path("none.yaml"))
 
@@ -185,7 +185,7 @@ def test_arms_can_be_as_short_as_names_with_settings(file, cache_dir):
     assert {arm.protocol.name for arm in plan.arms} == {"digits/quick"}
 
 
-def test_an_arm_can_say_everything(file):
+def test_an_arm_can_have_every_key(file):
     request = read_sweep_file(
         file(
             """
@@ -224,7 +224,7 @@ differs: M is what they differ in
         ("arms: {a: {settings: {}, protocol: glyphs/drop}}", "arms.a.protocol: unknown protocol 'glyphs/drop'"),
     ],
 )
-def test_what_is_wrong_with_arms_is_named(file, text, words):
+def test_problems_of_arms_are_named(file, text, words):
     with pytest.raises(ConfigError) as error:
         read_sweep_file(file(text))
     assert words in str(error.value)
@@ -257,7 +257,7 @@ def test_a_file_adds_arms_to_a_sweep_that_has_none(file, cache_dir):
         with_arms_of_files(grown, [str(file(ARMS))])
 
 
-def test_the_files_that_the_docs_show_can_be_planned(file, cache_dir):
+def test_documented_sweep_files_can_be_planned(file, cache_dir):
     blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "sweep-files.md").read_text(), re.DOTALL)
     assert blocks
     for block in blocks:
@@ -275,7 +275,7 @@ def test_the_docs_name_every_key():
         assert all(f"{key}:" in sweep_file.__doc__ for key in part.model_fields)
 
 
-def test_a_range_is_logarithmic_by_a_word_of_its_own(file):
+def test_a_range_is_logarithmic_by_its_distribution(file):
     """`log: true`, as Optuna writes it, is `distribution: log_uniform`; beside another distribution it is a contradiction."""
     ranges = "optim.lr: {min: 1.0e-4, max: 0.1, log: true}, batch.batch_size: {min: 9, max: 90, log: true}"
     text = "method: tpe\nrun_cap: 2\nparameters: {%s}\n"
@@ -286,7 +286,7 @@ def test_a_range_is_logarithmic_by_a_word_of_its_own(file):
             read_sweep_file(file(text % f"loss.margin: {wrong}"))
 
 
-def test_keys_of_other_programs_are_answered_with_ours(file):
+def test_keys_of_other_programs_get_a_suggestion(file):
     text = "entity: me\nearly_terminate: {type: hyperband}\nnuisance: [optim.lr]\nn_trials: 3\n"
     with pytest.raises(ConfigError) as refused:
         read_sweep_file(file(text + "parameters: {loss.margin: {values: [0.1, 0.2]}}\n"))
@@ -295,7 +295,7 @@ def test_keys_of_other_programs_are_answered_with_ours(file):
     assert all(remedy in line for remedy, line in zip(remedies, said, strict=True))
 
 
-def test_a_knob_is_called_by_its_last_word_unless_another_one_is_or_it_is_a_name(file):
+def test_a_knob_is_labelled_by_its_last_word_if_unique(file):
     ones = ", ".join(f"{path}: {{values: [1, 2]}}" for path in ("loss.scale", "data.fold", "model.fold"))
     request = read_sweep_file(file(f"parameters: {{loss.name: {{values: [ms, npair]}}, {ones}}}\n"))
     assert [knob.symbol for knob in request.space.knobs] == ["loss.name", "scale", "data.fold", "model.fold"]

@@ -1,4 +1,4 @@
-"""What is shown while a sweep runs, and where it stands afterwards."""
+"""The live view of a running sweep, and its status afterwards."""
 
 import errno
 import io
@@ -97,7 +97,7 @@ def test_a_file_gets_one_plain_line_a_start_and_an_end():
     ]
 
 
-def test_trials_that_are_reported_later_have_their_own_times():
+def test_trials_reported_late_keep_their_times():
     plan, console, clock = make_plan(), file_console(), Clock()
     first = plan.trials()[0]
     with Progress(unrun(plan), console, clock=clock) as progress:
@@ -109,8 +109,8 @@ def test_trials_that_are_reported_later_have_their_own_times():
     assert "[1/4, 1 s left]" in text_of(console)
 
 
-class Unheard(io.StringIO):
-    """Standard output as of a pipe that nobody reads, or on a full disk."""
+class ClosedOutput(io.StringIO):
+    """Standard output of a closed pipe or on a full disk."""
 
     def __init__(self, number):
         super().__init__()
@@ -122,10 +122,10 @@ class Unheard(io.StringIO):
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_sweep_that_nobody_hears_goes_on(number, is_terminal, monkeypatch):
+def test_a_sweep_continues_if_its_output_is_closed(number, is_terminal, monkeypatch):
     monkeypatch.setattr(os, "dup2", lambda *descriptors: None)  # Rich gives our standard output away
     plan = make_plan()
-    console = Console(file=Unheard(number), force_terminal=is_terminal, width=100)
+    console = Console(file=ClosedOutput(number), force_terminal=is_terminal, width=100)
     state = unrun(plan)
     with Progress(state, console) as progress:
         start(progress, plan.trials()[0])
@@ -135,7 +135,7 @@ def test_a_sweep_that_nobody_hears_goes_on(number, is_terminal, monkeypatch):
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
-def test_a_terminal_that_wants_no_colour_gets_plain_lines(variable, monkeypatch):
+def test_a_terminal_without_colour_gets_plain_lines(variable, monkeypatch):
     monkeypatch.setenv(variable, "1")
     plan, console = make_plan(), terminal()
     with Progress(unrun(plan), console) as progress:
@@ -156,7 +156,7 @@ def test_no_console_shows_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_terminal_gets_a_picture_and_failures_in_words():
+def test_a_terminal_gets_a_live_view_and_lines_about_failures():
     plan, console = make_plan(), terminal()
     first, second = plan.trials()[:2]
     with Progress(unrun(plan), console) as progress:
@@ -171,7 +171,7 @@ def test_a_terminal_gets_a_picture_and_failures_in_words():
     assert text.endswith("\n")
 
 
-def test_the_picture():
+def test_the_live_view_shows_cells_by_seeds():
     plan, clock = make_plan(), Clock()
     progress = Progress(unrun(plan), Console(file=io.StringIO(), width=100, height=40), clock=clock)
     trials = plan.trials()
@@ -203,7 +203,7 @@ def test_ten_thousand_trials_are_counted_not_drawn():
     assert "and 88 more running" in text
 
 
-def test_the_picture_fits_a_small_window_and_a_poor_encoding():
+def test_the_live_view_fits_a_small_window_and_ascii():
     plan = make_plan(cells=30)
     progress = Progress(unrun(plan), terminal(height=20))
     start(progress, plan.trials()[0])
@@ -233,7 +233,7 @@ def test_the_time_left_counts_slots_running_and_waiting_trials():
     assert progress.seconds_left() == pytest.approx(60.0)
 
 
-def test_a_failed_trial_says_nothing_of_the_time_others_take():
+def test_a_failed_trial_does_not_count_for_the_estimated_time():
     plan, clock = make_plan(), Clock()
     progress = Progress(unrun(plan), clock=clock)
     start(progress, plan.trials()[0])
@@ -242,7 +242,7 @@ def test_a_failed_trial_says_nothing_of_the_time_others_take():
     assert progress.seconds_left() is None
 
 
-def test_what_was_done_before_counts():
+def test_earlier_finished_trials_count():
     plan = make_plan()
     state, statuses = unrun(plan), ("finished", "failed", "running")
     state.trial_states = {
@@ -254,7 +254,7 @@ def test_what_was_done_before_counts():
     assert "1/4 done, 1 running" in drawn(again)
 
 
-def test_proposed_cells_count_though_unknown():
+def test_cells_not_yet_proposed_count():
     progress = Progress(unrun(make_plan(cells=1, seeds=2, proposed=4)))
     progress.started("unknown", "γ=5", 0, 300)
     text = drawn(progress)
@@ -262,7 +262,7 @@ def test_proposed_cells_count_though_unknown():
     assert "0/300" in text
 
 
-def test_events_from_many_threads_do_not_block_the_picture():
+def test_events_from_many_threads_do_not_block_the_live_view():
     plan, console = make_plan(cells=8, seeds=4), terminal()
     trials = plan.trials()
 
@@ -287,7 +287,7 @@ def test_events_from_many_threads_do_not_block_the_picture():
     ("seconds", "text"),
     [(0.2, "0 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min"), (273_700, "3 d 4 h")],
 )
-def test_durations(seconds, text):
+def test_durations_are_formatted(seconds, text):
     assert duration(seconds) == text
     assert duration(float("nan")) == "?"
 
@@ -313,7 +313,7 @@ def shown(results, width=100):
     return [" ".join(line.replace("│", " ").split()) for line in text_of(console).splitlines()]
 
 
-def test_the_status_table(tmp_path):
+def test_status_prints_metrics_by_cell_and_seed(tmp_path):
     plan = make_plan(cells=2, seeds=3)
     results = results_with(plan, {0: "finished", 1: "failed", 2: "running", 3: "failed", 4: "diverged"}, tmp_path)
     history = tmp_path / "trials" / plan.trials()[2].key / "history.jsonl"
@@ -336,7 +336,7 @@ def test_the_status_table_shows_four_digits_of_a_programs_metric(tmp_path):
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120])
 def test_many_seeds_are_shown_below_each_other_and_no_number_is_cut(width):
-    """Ten seeds on 80 columns had left no cell's name, twenty no number."""
+    """On 80 columns, ten seeds left no room for labels and twenty none for numbers."""
     plan = make_plan(cells=2, seeds=20)
     lines = shown(results_with(plan, dict.fromkeys(range(40), "finished")), width)
     numbers = [word for line in lines for word in line.split() if re.fullmatch(r"[\d]+\.00", word)]
@@ -347,7 +347,7 @@ def test_many_seeds_are_shown_below_each_other_and_no_number_is_cut(width):
     assert max(map(len, lines)) <= width
 
 
-def test_of_many_cells_only_those_with_something_to_say_are_listed():
+def test_of_many_cells_only_unfinished_ones_are_listed():
     plan = make_plan(cells=1000, seeds=10)
     results = results_with(plan, dict.fromkeys(range(10_000), "finished") | {4321: "failed"})
     lines = shown(results)
@@ -369,12 +369,12 @@ def test_labels_are_text_not_markup():
 @pytest.mark.parametrize(
     ("front", "ours"), [(os.getpgrp(), True), (os.getpgid(os.getppid()), True), (-1, True), (1, False)]
 )
-def test_a_picture_is_for_the_foreground(monkeypatch, front, ours):
-    """The group of a job is that of who began it, where the driver has one of its own."""
+def test_the_live_view_is_drawn_only_in_the_foreground(monkeypatch, front, ours):
+    """The foreground group is the shell's job; the driver has its own process group."""
     monkeypatch.setattr(os, "tcgetpgrp", lambda number: front)
     assert is_foreground(SimpleNamespace(fileno=lambda: 1)) is ours
 
 
-def test_what_is_no_terminal_is_nobody_elses(tmp_path):
+def test_a_file_never_counts_as_background(tmp_path):
     with (tmp_path / "file").open("w") as file:
         assert is_foreground(file)

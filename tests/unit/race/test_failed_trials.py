@@ -1,4 +1,4 @@
-"""A race of which trials fail: a failed trial is a hole, and no cell is settled by it."""
+"""Races with failed trials: a failed trial is a gap and settles no cell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _the_disk_is_not_waited_for(monkeypatch):
 
 
 def losing(lost, means=TRUTH):
-    """Numbers of a law, of which the trials fail whose (label, seed) `lost` accepts; noise of s.d. 1.2 in a cell."""
+    """Return simulated values with noise of s.d. 1.2; trials fail whose (label, seed) `lost` accepts."""
 
     def value(trial):
         if lost(trial.cell.label, trial.seed):
@@ -39,14 +39,14 @@ def losing(lost, means=TRUTH):
 
 
 def raced(folder, lost, rule=RULE, **options):
-    """A race to its end, and its state."""
+    """Run a race to its end, and return its state."""
     drive = RaceDrive(folder / "toy", plan(), rule, losing(lost, **options))
     drive.session(most=5000)
     return drive, read_state(drive.folder)
 
 
 def retry_failed(drive):
-    """What `resume --retry-failed` writes before its session."""
+    """Write the events that `resume --retry-failed` writes before its session."""
     state = read_state(drive.folder)
     with Ledger(drive.folder) as ledger:
         for key in state.trials:
@@ -96,7 +96,7 @@ def test_a_value_that_always_fails_stops_after_the_limit_and_is_named(tmp_path):
 @pytest.mark.parametrize(
     "lost", [lambda label, seed: label == "rho=0.9", lambda label, seed: label == BEST and seed > 2]
 )
-def test_no_knob_is_said_not_to_matter_while_a_value_has_failed(tmp_path, lost):
+def test_no_knob_is_called_insensitive_while_a_value_has_failed(tmp_path, lost):
     means = {"off": 60.0, **dict.fromkeys(LABELS, 71.0)}
     drive, state = raced(tmp_path, lost, RaceRule(4.0, 40), means=means)
     knob = analyse(results_of(drive.folder), margin=4.0).knobs[0]
@@ -108,7 +108,7 @@ def test_no_knob_is_said_not_to_matter_while_a_value_has_failed(tmp_path, lost):
     assert "gets no more and is not judged" in page
 
 
-def test_where_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
+def test_if_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: True)
     assert state.race.over == "failed"
     assert len(state.trials) == MAX_FAILURES * len(state.plan.cells)
@@ -116,7 +116,7 @@ def test_where_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
     assert write_report(results_of(drive.folder), tmp_path / "report").html.exists()
 
 
-def test_failed_trials_that_are_tried_again_count_and_the_race_is_judged_again(tmp_path):
+def test_retried_trials_count_and_the_race_is_judged_again(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: label == BEST)
     assert state.race.over == "failed"
     drive.value = losing(lambda label, seed: False)
@@ -136,7 +136,7 @@ def test_failed_trials_that_are_tried_again_count_and_the_race_is_judged_again(t
     assert analyse(results_of(drive.folder)).knobs[0].sensitivity.verdict == "sensitive"
 
 
-def test_one_hole_that_is_filled_after_the_decision_is_judged_and_takes_no_further_level(tmp_path):
+def test_a_gap_filled_after_the_decision_is_judged_at_no_further_level(tmp_path):
     drive, before = raced(tmp_path, lambda label, seed: label == BEST and seed == 3)
     drive.value = losing(lambda label, seed: False)
     retry_failed(drive)
@@ -148,7 +148,7 @@ def test_one_hole_that_is_filled_after_the_decision_is_judged_and_takes_no_furth
 
 
 @pytest.mark.slow
-def test_a_race_with_failures_takes_the_same_decisions_wherever_it_is_interrupted(tmp_path):
+def test_an_interrupted_race_with_failures_takes_the_same_decisions(tmp_path):
     lost = lambda label, seed: label == "rho=0.9" or (label == BEST and seed in {3, 5})  # noqa: E731
     whole, state = raced(tmp_path / "whole", lost)
     total = len(state.trials)
@@ -159,8 +159,8 @@ def test_a_race_with_failures_takes_the_same_decisions_wherever_it_is_interrupte
         assert len({*first, *second}) == len(first) + len(second) == total
 
 
-def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(tmp_path):
-    """Such a ledger says `settled ... diverged` of a cell of which one trial failed, then `race_over decided`."""
+def test_a_stored_race_that_counted_failures_as_divergence_continues_the_cell(tmp_path):
+    """Such a ledger has `settled ... diverged` for a cell with one failed trial, then `race_over decided`."""
     drive = RaceDrive(tmp_path / "toy", plan(), RULE, losing(lambda label, seed: label == BEST and seed == 3))
     drive.session(15 + 5)
     state = read_state(drive.folder)
@@ -184,7 +184,7 @@ def test_a_stored_race_that_took_failures_for_divergence_goes_on_with_the_cell(t
     assert state.race.settled[best.digest].why == "best"
 
 
-def test_a_failed_trial_that_diverges_when_tried_again_ends_its_cell(tmp_path):
+def test_a_failed_trial_that_diverges_on_retry_ends_its_cell(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: label == BEST and seed < 3)
     assert state.race.over == "decided"
     whole = losing(lambda label, seed: False)

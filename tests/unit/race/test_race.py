@@ -1,4 +1,4 @@
-"""A race without training: which cells stop and when, what is on record, and the same decisions after any interruption."""
+"""Races without training: stopped cells, recorded events, and equal decisions after any interruption."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def decided(tmp_path):
     return drive
 
 
-def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stopped(decided):
+def test_a_race_decides_with_fewer_trials_and_reports_each_stop(decided):
     state = read_state(decided.folder)
     race, cells = state.race, {cell.label: cell.digest for cell in state.plan.cells}
     assert race.over == "decided"
@@ -61,7 +61,7 @@ def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stoppe
 
 
 def judged(drive):
-    """The knob as the report sees it."""
+    """Return the knob as in the report."""
     return analyse(results_of(drive.folder)).knobs[0]
 
 
@@ -89,7 +89,7 @@ def test_the_report_agrees_with_the_race(tmp_path, means, goal, verdict):
     assert not worse & candidates
 
 
-def test_a_baseline_far_ahead_does_not_end_the_question(tmp_path):
+def test_a_leading_baseline_does_not_end_the_race(tmp_path):
     means = {"off": 90.0, "rho=0.01": 71.2, "rho=0.1": 71.3, "rho=0.5": 71.0, "rho=0.9": 71.1}
     drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 100), lambda trial: value_of(trial, means))
     drive.session(most=5000)
@@ -100,7 +100,7 @@ def test_a_baseline_far_ahead_does_not_end_the_question(tmp_path):
     assert judged(drive).sensitivity.verdict == "insensitive"
 
 
-def test_the_report_says_when_and_why_cells_stopped(decided, tmp_path):
+def test_the_report_lists_when_and_why_cells_stopped(decided, tmp_path):
     page = write_report(results_of(decided.folder), tmp_path / "report").html.read_text()
     for settled in read_state(decided.folder).race.settled.values():
         assert settled.sentence in page
@@ -108,7 +108,7 @@ def test_the_report_says_when_and_why_cells_stopped(decided, tmp_path):
     assert "tune-dml extend" not in page  # which a race refuses
 
 
-def test_what_a_settled_cell_does_not_run_is_not_missing(decided):
+def test_skipped_trials_of_a_settled_cell_are_not_missing(decided):
     results = Results.of(read_state(decided.folder))
     assert results.count("missing") == results.count("running") == 0
     assert results.count("finished") == len(results.trials)
@@ -131,7 +131,7 @@ def test_a_second_run_of_a_decided_race_does_nothing(decided):
 
 
 @pytest.mark.slow
-def test_interrupted_anywhere_it_takes_the_same_decisions(decided, tmp_path):
+def test_an_interrupted_race_takes_the_same_decisions(decided, tmp_path):
     whole, total = decided.events(), len(read_state(decided.folder).trials)
     for after in range(1, total, 2):
         again = RaceDrive(tmp_path / f"cut{after}" / "toy", decided.begun)
@@ -142,7 +142,7 @@ def test_interrupted_anywhere_it_takes_the_same_decisions(decided, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_driver_that_dies_between_two_events_of_a_judgement_is_made_good(decided, tmp_path):
+def test_a_judgement_cut_between_two_events_is_completed(decided, tmp_path):
     lines = (decided.folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     looks = (decided.folder / "looks.jsonl").read_text()
     kinds = [json.loads(line)["kind"] for line in lines]
@@ -155,7 +155,7 @@ def test_a_driver_that_dies_between_two_events_of_a_judgement_is_made_good(decid
         assert again.events() == decided.events(), kinds[number]
 
 
-def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_path):
+def test_an_additional_look_spends_error_and_changes_no_later_replay(tmp_path):
     from tune_dml.record.judging.looks import record_look
 
     drive = RaceDrive(tmp_path / "toy", plan())
@@ -170,7 +170,7 @@ def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_pat
     assert spent == pytest.approx(0.04 / 40 * (4 - state.looks[1].seeds))
 
 
-def test_a_limit_of_seeds_ends_it_undecided_and_a_higher_one_goes_on(tmp_path):
+def test_a_limit_of_seeds_ends_a_race_and_a_higher_one_continues_it(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
     drive.session()
     state = read_state(drive.folder)
@@ -182,7 +182,7 @@ def test_a_limit_of_seeds_ends_it_undecided_and_a_higher_one_goes_on(tmp_path):
     assert read_state(drive.folder).race.over == "decided"
 
 
-def test_a_budget_ends_it_and_what_it_cut_off_is_not_missing(tmp_path):
+def test_a_budget_ends_a_race_and_cut_trials_are_not_missing(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 40, budget=0.07))  # 36 s a trial
     assert len(drive.session()) == 8  # one was running when the budget was spent
     state = read_state(drive.folder)
@@ -208,7 +208,7 @@ def test_a_cell_that_diverges_stops_and_the_others_are_decided(tmp_path):
     assert stopped["best"].cell == state.plan.cells[2].digest
 
 
-def test_all_diverged_ends_at_once(tmp_path):
+def test_a_race_ends_if_all_cells_diverge(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(), value=lambda trial: np.nan)
     assert len(drive.session()) == 15
     state = read_state(drive.folder)
@@ -216,7 +216,7 @@ def test_all_diverged_ends_at_once(tmp_path):
     assert {settled.why for settled in state.race.settled.values()} == {"diverged"}
 
 
-def test_one_seed_grows_to_the_first_look(tmp_path):
+def test_a_race_from_one_seed_grows_to_the_first_look(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(seeds=(4,)))
     drive.session()
     state = read_state(drive.folder)
@@ -225,7 +225,7 @@ def test_one_seed_grows_to_the_first_look(tmp_path):
     assert state.race.over == "decided"
 
 
-def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
+def test_a_finished_sweep_continues_as_a_race_and_its_look_counts(tmp_path):
     from tune_dml.record.judging.looks import record_look
 
     begun = plan()
@@ -244,7 +244,7 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
     assert state.stored_plan.identity() == begun.identity()
 
 
-def test_bad_limits_are_one_message_each(tmp_path):
+def test_each_bad_limit_gets_one_message(tmp_path):
     problems = Racing(True, 2, 0.0).problems()
     assert [problem.place for problem in problems] == ["max_seeds", "budget"]
     assert Racing(True, 3, 0.1).problems() == []
@@ -263,12 +263,12 @@ def test_a_race_of_another_margin_is_refused(decided):
     assert "begun with 1" in str(problem)
 
 
-def test_a_uniform_sweep_knows_nothing_of_races(tmp_path):
+def test_a_uniform_sweep_has_no_race(tmp_path):
     assert read_state(RaceDrive(tmp_path / "toy", plan()).folder).race is None
     assert not Proposals(plan(), trial_values={}).is_finished
 
 
-def test_the_end_says_which_cells_stopped_when_and_why_and_what_it_cost(decided):
+def test_the_end_of_a_race_lists_stopped_cells_reasons_and_cost(decided):
     from tune_dml.cli._race import race_data, race_lines
 
     results = Results.of(read_state(decided.folder))
@@ -283,7 +283,7 @@ def test_the_end_says_which_cells_stopped_when_and_why_and_what_it_cost(decided)
     assert list(race_lines(replace(results, race=None))) == []
 
 
-def test_open_cells_are_named_where_a_limit_ended_it(tmp_path):
+def test_open_cells_are_named_if_a_limit_ended_the_race(tmp_path):
     from tune_dml.cli._race import race_lines
 
     drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
@@ -293,7 +293,7 @@ def test_open_cells_are_named_where_a_limit_ended_it(tmp_path):
     assert last.endswith("still open: rho=0.01, rho=0.1")
 
 
-def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(decided):
+def test_the_live_view_counts_trials_that_a_race_has_requested(decided):
     console = Console(file=io.StringIO(), width=100, height=40)
     state = SweepState(decided.folder, decided.begun)
     progress = Progress(state, console)
@@ -309,7 +309,7 @@ def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(dec
 
 
 @pytest.mark.parametrize("races", [True, False])
-def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp_path, races):
+def test_a_diverged_trial_has_no_value_in_a_race_and_the_worst_in_a_search(tmp_path, races):
     from tune_dml.planning.request import Resources, Session
     from tune_dml.running.recorder import Recorder
 

@@ -1,4 +1,4 @@
-"""A race judged again from its table, look by look, with cells that diverged or failed."""
+"""Races replayed from their tables, look by look, with diverged and failed cells."""
 
 from dataclasses import fields, replace
 
@@ -20,7 +20,7 @@ def table(*means, seeds=8, sd=0.3):
 
 
 def trials(values, diverged=(), failed=()):
-    """Outcomes of a table: of each (cell, seed) in `diverged` and `failed` the number is gone."""
+    """Return the outcomes of a table, without numbers for each (cell, seed) in `diverged` and `failed`."""
     marks = np.zeros((2, *values.shape), dtype=bool)
     for mark, named in zip(marks, (diverged, failed), strict=True):
         for cell, seed in named:
@@ -32,7 +32,7 @@ def undecided():
     return table(60.0, 62.0, 62.6, 55.0)
 
 
-def test_it_is_each_look_after_the_one_before():
+def test_a_replay_repeats_every_look_in_order():
     values = undecided()
     values[3, 3:] = np.nan  # it had stopped
     compared = np.ones(4, dtype=bool)
@@ -67,7 +67,7 @@ def test_a_baseline_leads_only_once_the_knob_is_known_to_matter():
 EVERY = np.ones(4, dtype=bool)
 
 
-def test_a_cell_that_has_not_run_or_has_failed_stays_and_one_that_diverged_leaves():
+def test_cells_without_results_stay_and_diverged_cells_leave_the_race():
     values = table(55.0, 62.0, 62.6, 62.3)
     values[0, 3:] = np.nan
     for bad, leaves in (({"diverged": [(3, 5), (3, 6), (3, 7)]}, True), ({"failed": [(3, 5), (3, 6), (3, 7)]}, False)):
@@ -83,7 +83,7 @@ def test_a_block_that_partly_failed_and_otherwise_diverged_has_diverged():
     assert found.diverged.tolist() == [False, False, False, True]
 
 
-def test_a_value_that_fails_again_and_again_stops_unsettled_and_the_race_ends_undecided():
+def test_a_value_that_always_fails_stops_unsettled_and_the_race_ends_undecided():
     values = table(62.0, 62.0, 62.0, 62.0, seeds=3 + MAX_FAILURES, sd=0.1)
     values[:2, 3:] = np.nan  # as if they had stopped
     lost = [(3, seed) for seed in range(3, 3 + MAX_FAILURES)]
@@ -118,7 +118,7 @@ def test_a_leader_that_failed_is_settled_if_no_other_cell_can_still_tie_with_it(
     assert not replace(race, **{other: nothing}).settled.any()
 
 
-def test_where_every_trial_fails_nothing_is_settled():
+def test_if_every_trial_fails_nothing_is_settled():
     values = np.full((4, MAX_FAILURES), np.nan)
     every = [(cell, seed) for cell in range(4) for seed in range(MAX_FAILURES)]
     found = replay(trials(values, [], every), 1.0, [(3, 0.01), (MAX_FAILURES, 0.01)], compared=EVERY)
@@ -153,7 +153,7 @@ def test_a_race_without_a_look_is_refused():
         replay(trials(table(1.0, 2.0)), 1.0, [], compared=np.ones(2, dtype=bool))
 
 
-def test_verdicts_keep_what_earlier_looks_have_shown():
+def test_verdicts_of_earlier_looks_are_kept():
     values = table(60.0, 62.0, 62.1, 55.0, seeds=4)
     every = np.ones(4, dtype=bool)
     race = replay(trials(values), 1.0, [(3, 0.04), (4, 1e-9)], compared=every)
@@ -170,7 +170,7 @@ def test_verdicts_keep_what_earlier_looks_have_shown():
     assert (-race.of([0, 3], 1.0, sign=-1.0).high == found.low[np.ix_([0, 3], [0, 3])]).all()
 
 
-def test_a_race_that_ended_in_a_tie_says_that_nothing_matters():
+def test_a_race_that_ended_in_a_tie_reports_that_the_knob_does_not_matter():
     values = table(62.0, 62.0, 62.0, 62.0, seeds=12, sd=0.1)
     every = np.ones(4, dtype=bool)
     race = replay(trials(values), 1.0, [(12, 0.04)], compared=every)
@@ -180,7 +180,7 @@ def test_a_race_that_ended_in_a_tie_says_that_nothing_matters():
     assert judge_sensitivity(table_of(values), 0.01, alpha=1e-12, raced=found).verdict == "undecided"
 
 
-def test_a_look_is_shared_among_the_cells_that_run_and_the_others_keep_what_they_have():
+def test_running_cells_share_a_look_and_stopped_cells_keep_their_verdict():
     values = table(61.4, 62.0, 62.3, 50.0, 50.1, sd=1.0)
     first = judge_race(values[:, :5], 1.0, 0.02)
     running = np.array([True, True, True, False, False])

@@ -32,7 +32,7 @@ def embeddings(seed=0):
     ],
 )
 @pytest.mark.parametrize("kind", [losses.TripletMarginLoss, losses.MultiSimilarityLoss, losses.ContrastiveLoss])
-def test_one_line_adds_eta_times_the_regularizer(adapter, name, knobs, kind):
+def test_the_adapter_adds_eta_times_the_regularizer(adapter, name, knobs, kind):
     eta = 0.7
     loss = kind(embedding_regularizer=getattr(pml, adapter)(**knobs), embedding_reg_weight=eta)
     plain, regularizer = kind(), build_regularizer(name, **knobs)
@@ -52,7 +52,7 @@ def test_a_miner_changes_nothing_for_the_regularizer():
     torch.testing.assert_close(loss(f, LABELS, pairs), expected, rtol=1e-12, atol=0)
 
 
-def test_state_travels_with_the_loss_and_evaluation_leaves_it():
+def test_state_is_saved_with_the_loss_and_unchanged_by_evaluation():
     first, second = (losses.TripletMarginLoss(embedding_regularizer=pml.SECRegularizer(rho=0.1)) for _ in range(2))
     first(embeddings(), LABELS)
     second.load_state_dict(first.state_dict())

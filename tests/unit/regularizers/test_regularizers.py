@@ -212,7 +212,7 @@ def test_diagnostics_are_statistics_of_the_last_batch(name, knobs):
         (lambda: build_regularizer("sec_fixed", mu="second_batch"), r"regularizer\.mu"),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, message):
+def test_inconsistent_settings_are_refused(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
 
@@ -253,7 +253,7 @@ def test_eta_stays_in_range_and_never_falls(random):
     assert 0 <= now <= later <= eta * (1 + 1e-12)
 
 
-def test_misuse_is_a_config_error_that_names_everything():
+def test_misuse_is_a_config_error_with_all_problems():
     with pytest.raises(ConfigError, match="Did you mean 'linear'"):
         at("lineer", 0)
     with pytest.raises(ConfigError) as caught:

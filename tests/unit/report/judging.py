@@ -1,4 +1,4 @@
-"""Sweeps, and what their reports say."""
+"""Sweeps and the statements of their reports."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tune_dml.report import ReportFiles, write_report
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A sweep and what its report says."""
+class JudgedSweep:
+    """A sweep and the statements of its report."""
 
     results: Results
     files: ReportFiles
@@ -34,9 +34,9 @@ class Judged:
         return read(self.files.html.read_text()).text
 
 
-def judged(folder: Path, *, margin: float | None = None, **options: Any) -> Judged:
+def judged(folder: Path, *, margin: float | None = None, **options: Any) -> JudgedSweep:
     results = write_sweep(folder / "s", **{"histories": False, "evidence": False, **options})
-    return Judged(results, write_report(results, folder / "report", margin=margin))
+    return JudgedSweep(results, write_report(results, folder / "report", margin=margin))
 
 
 def diverged(*labels: str, seeds: int = 3) -> dict[tuple[str, int], tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A page taken apart: elements with their attributes and text."""
+"""Parse a page into elements with attributes and text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Element:
 
 
 class Reader(HTMLParser):
-    """Builds the tree and insists that every element is closed where it should be."""
+    """Build the tree, and check that every element is closed in order."""
 
     def __init__(self) -> None:
         super().__init__()

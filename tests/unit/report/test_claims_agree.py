@@ -1,4 +1,4 @@
-"""No two sentences of a report contradict each other: drawn sweeps of every shape, and a search through their claims."""
+"""No two sentences of a report contradict each other, in simulated sweeps of every shape."""
 
 import sys
 from collections import Counter
@@ -50,7 +50,7 @@ def drawn(shape: str, kind: str, count: int, sizes=(1.5, 4.0), seeds=(3, 5, 8), 
 
 
 @pytest.mark.parametrize("shape", slow_after(3, SHAPES))
-def test_claims_do_not_contradict_each_other(shape):
+def test_claims_of_a_report_do_not_contradict_each_other(shape):
     found = Counter()
     for kind in KINDS:
         for results in drawn(shape, kind, 4):
@@ -59,7 +59,7 @@ def test_claims_do_not_contradict_each_other(shape):
 
 
 @pytest.mark.parametrize("shape", slow_after(1, ["beside a baseline", "one knob"]))
-def test_nor_do_they_after_a_race(shape):
+def test_claims_after_a_race_do_not_contradict_each_other(shape):
     found = Counter()
     for kind in KINDS[:3]:
         for results in drawn(shape, kind, 6, race=True):
@@ -68,10 +68,10 @@ def test_nor_do_they_after_a_race(shape):
 
 
 def test_the_search_finds_a_contradiction():
-    """A value that is certainly worse and named among the best, as reports of grids had it."""
-    from helpers.claims import _Ahead, _of_knob
+    """A value that is significantly worse and named among the best, as in earlier reports of grids."""
+    from helpers.claims import _LowerBounds, _of_knob
 
-    ahead = _Ahead()
+    ahead = _LowerBounds()
     ahead.add("low", "high", 1.6)
     data, at = (
         {"verdict": "sensitive", "margin": 1.0},

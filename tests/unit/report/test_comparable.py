@@ -1,4 +1,4 @@
-"""No level is compared between things that differ: each printed number has its conditions, each cell its settings."""
+"""Levels are compared only under equal conditions, known for each printed number and each cell."""
 
 import json
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ SELECTED = {"data.split": "paper_test_selection"}
 def compared(
     folder: Path, space: str | Space, dataset: str, arms: Sequence[str] | None = None, **settings: Value
 ) -> list[dict[str, Any]]:
-    """What verdicts.json says of a study as planned on a paper's own data, with some settings changed."""
+    """Return the part of verdicts.json about a study on a paper's own data, with some settings changed."""
     request = Request(space, dataset, seeds=2, name="s", settings={**SELECTED, **settings}, arms=arms)
     plan = make_plan(study_of(request), data_digest="d" * 64)
     driver = Driver(folder / "s", plan)
@@ -66,8 +66,8 @@ def reasons(found: list[dict[str, Any]], table: str, dataset: str) -> list[str]:
         ("sec_rho", "cars196", {"optim.weight_decay": 1e-4}, "4", "Cars196", "weight decay: 0.0001, not 0.0025"),
     ],
 )  # fmt: skip
-def test_another_setting_than_the_printed_one_is_a_reason(tmp_path, space, dataset, change, table, on, reason):
-    """Rates of settings that are no knob, too; and the semihard loss is not the triplet loss."""
+def test_a_setting_that_differs_from_the_printed_one_is_a_reason(tmp_path, space, dataset, change, table, on, reason):
+    """Also settings that are no knobs; and the semihard loss is not the triplet loss."""
     assert f"other {reason}" in reasons(compared(tmp_path, space, dataset, **change), table, on)
 
 
@@ -93,7 +93,7 @@ def test_another_proxy_loss_without_its_regularizer_is_a_reason(tmp_path):
     assert "other loss.tau: 0, not 0.2" in said
 
 
-def test_equal_conditions_are_compared_and_what_nobody_prints_is_said(tmp_path):
+def test_equal_conditions_are_compared_and_unprinted_ones_are_listed(tmp_path):
     one = of_table(compared(tmp_path / "birds", "dro_grouped_gamma", "cub200"), "2", "CUB200-2011")
     assert one["reasons"] == []
     assert one["verdict"] != "not comparable"
@@ -103,7 +103,7 @@ def test_equal_conditions_are_compared_and_what_nobody_prints_is_said(tmp_path):
     assert any("not printed: number of steps" in sentence for sentence in shop["sentences"])
 
 
-def test_a_weight_that_the_table_leaves_out_is_said(tmp_path):
+def test_a_weight_missing_from_the_table_is_noted(tmp_path):
     one = of_table(compared(tmp_path, "sec_rho", "cars196"), "4", "Cars196")
     assert one["reasons"] == []
     assert one["not_printed"] == ["eta (ours 0.5)"]
@@ -162,7 +162,7 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
     ("sd", "margin", "verdict"), [(2.0, 1.0, "compatible"), (0.05, 0.01, "compatible"), (0.05, 1.0, "matches")]
 )
 def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
-    """Numbers that cannot be told from the paper's are compatible; agreement takes a bound on the gap."""
+    """Numbers within noise of the paper's are compatible; agreement needs a bound on the difference."""
     results = bare_sweep(tmp_path / "s", dataset="cars196", cell_settings=AS_PRINTED, sd=sd, seed_sd=0.1)
     data = json.loads(write_report(results, tmp_path / "report", margin=margin).verdicts.read_text())
     found = data["knobs"][0]["agreement"][0]
@@ -171,7 +171,7 @@ def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
         assert ("This does not show agreement" in sentence) <= (verdict == "compatible")
 
 
-def test_a_margin_given_later_stands_beside_the_planned_one(steep):
+def test_a_later_margin_is_shown_beside_the_planned_one(steep):
     def margin_of(margin):
         section = run_summary.section(analyse(steep.results, margin), None)
         (facts,) = (block for block in section.body if isinstance(block, Facts))
@@ -182,7 +182,7 @@ def test_a_margin_given_later_stands_beside_the_planned_one(steep):
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, float("nan")])
-def test_a_margin_that_means_nothing_is_refused(steep, margin):
+def test_an_invalid_margin_is_refused(steep, margin):
     with pytest.raises(ConfigError, match="margin: the smallest difference that matters must be greater than 0"):
         summary(steep.results, margin=margin)
 
@@ -230,19 +230,19 @@ def test_an_order_is_judged_by_the_given_spread(results, tmp_path, given, counts
     assert ("its own numbers are too close" in plain) == (given == 5.0)
 
 
-def test_our_own_deviation_stands_for_the_papers_where_it_is_larger_and_of_the_same_data(tmp_path):
+def test_our_larger_deviation_on_the_same_data_replaces_the_papers(tmp_path):
     for dataset, words in (("glyphs", "run s.d. 0.5, assumed"), ("cars196", ", as ours")):
         sweep = bare_sweep(tmp_path / dataset, dataset=dataset, sd=2.0)
         assert any(words in verdict for verdict in summary(sweep).verdicts)
 
 
 @pytest.mark.parametrize("given", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_spread_that_means_nothing_is_refused(results, given):
+def test_an_invalid_standard_deviation_is_refused(results, given):
     with pytest.raises(ConfigError, match="paper_sd: the papers' run-to-run standard deviation must be greater than 0"):
         analyse(results, paper_sd=given)
 
 
-def test_a_value_meets_a_printed_one_if_all_its_parts_do():
+def test_a_value_matches_a_printed_one_if_all_its_parts_match():
     assert equals_printed((0.1, 2), [0.1 * (1 + 1e-9), 2])
     assert not equals_printed((1, 2), [1, 3])
     assert not equals_printed((1, 2), [1, 2, 3])

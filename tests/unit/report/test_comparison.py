@@ -1,4 +1,4 @@
-"""Sweeps side by side: paired where data and seeds match, refused where they do not; what carries over between them."""
+"""Comparisons of sweeps: paired if data and seeds match, refused otherwise."""
 
 import json
 import math
@@ -34,11 +34,11 @@ def lower(tmp_path_factory):
     return bare_sweep(folder, means=means, cell_settings=settings, sd=0.6)
 
 
-def test_what_differs_is_one_setting(half, lower):
+def test_the_differing_setting_is_listed(half, lower):
     assert compare_sweeps([half, lower]).differences == {"regularizer.eta": (0.5, 1.0)}
 
 
-def test_differences_are_those_of_the_seeds_that_both_have(half, lower):
+def test_differences_use_the_seeds_of_both_sweeps(half, lower):
     found = compare_sweeps([half, lower])
     assert not found.refusals
     assert found.same == {"lower": 0}
@@ -64,7 +64,7 @@ def test_differences_are_those_of_the_seeds_that_both_have(half, lower):
         ({"means": {0.2: 70.0, 0.3: 71.0}, "baseline": None}, "no cell of one sweep has the knob values"),
     ],
 )
-def test_what_does_not_compare_is_refused_with_its_reason(half, tmp_path, options, reason):
+def test_sweeps_that_do_not_compare_are_refused_with_the_reason(half, tmp_path, options, reason):
     other = bare_sweep(tmp_path / "other", **options)
     found = compare_sweeps([half, other])
     assert reason in found.refusals[0].reasons[0]
@@ -72,7 +72,7 @@ def test_what_does_not_compare_is_refused_with_its_reason(half, tmp_path, option
     assert comparison_sentences(found)[0].startswith("other is not compared with half")
 
 
-def test_page_and_json_say_the_same(half, lower, tmp_path):
+def test_page_and_json_agree(half, lower, tmp_path):
     page, body = write_comparison(compare_sweeps([half, lower]), tmp_path / "out")
     seen = json.loads(body.read_text())
     assert seen["schema"] == "tune_dml.comparison/1"
@@ -114,7 +114,7 @@ def steep(tmp_path_factory):
     return bare_sweep(tmp_path_factory.mktemp("s") / "steep")
 
 
-def test_an_order_that_is_the_same_elsewhere_carries_over(steep, tmp_path):
+def test_an_order_shared_by_both_sweeps_carries_over(steep, tmp_path):
     found = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", sd=0.3)]).transfers
     assert [(item.first, item.second) for item in found] == [("steep", "digits"), ("digits", "steep")]
     assert found[0].tau > 0.7
@@ -123,7 +123,7 @@ def test_an_order_that_is_the_same_elsewhere_carries_over(steep, tmp_path):
     assert abs(found[0].lost.estimate) < 1e-9  # the same value is best there
 
 
-def test_an_opposite_order_is_said_to_be_opposite(steep, tmp_path):
+def test_an_opposite_order_is_reported_as_opposite(steep, tmp_path):
     means = dict(zip(STEEP, reversed(STEEP.values()), strict=True))
     found = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", means=means, sd=0.3)]).transfers[0]
     assert found.tau < -0.5
@@ -144,7 +144,7 @@ def test_one_seed_is_refused_with_its_reason(steep, tmp_path):
     assert any("1 of 5 values has a mean so close" in sentence for sentence in study_sentences(study))
 
 
-def test_tuning_gains_over_the_papers_value_by_what_was_put_in(steep):
+def test_the_gain_over_the_papers_value_is_the_planted_one(steep):
     found = analyse_study([steep]).tunings[0]
     assert found.default.endswith("the paper's best on Cars196")
     blind = max(STEEP.values()) - sum(STEEP.values()) / len(STEEP)
@@ -172,7 +172,7 @@ def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
         analyse_study([steep, steep])
 
 
-def test_page_and_json_of_a_study_tell_sweeps_of_one_data_set_apart_by_their_names(steep, tmp_path):
+def test_page_and_json_of_a_study_name_sweeps_of_the_same_data_set(steep, tmp_path):
     study = analyse_study([steep, bare_sweep(tmp_path / "again", means=FLAT, sd=0.4)])
     page, body = write_study(study, tmp_path / "out")
     assert json.loads(body.read_text())["schema"] == "tune_dml.study/1"

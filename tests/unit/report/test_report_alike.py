@@ -1,4 +1,4 @@
-"""Configurations that trained to the same numbers: what tells them apart was not used, and that is no finding about it."""
+"""Configurations that trained to the same numbers: their differing knobs had no effect, and no verdict is drawn."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ MARGIN = Knob("loss.margin", Grid((0.1, 0.5)), symbol="margin")
 
 
 def twins(results, original):
-    """The sweep with each trial's numbers taken from the cell that `original` names for its label."""
+    """Return the sweep with each trial's numbers from the cell that `original` names for its label."""
     metrics = {(trial.cell.label, trial.seed): trial.metrics for trial in results.trials}
     trials = (replace(t, metrics=metrics[original(t.cell.label), t.seed]) for t in results.trials)
     return replace(results, trials=tuple(trials))
@@ -39,7 +39,7 @@ def two_knobs(tmp_path_factory):
     return bare_sweep(tmp_path_factory.mktemp("two") / "toy", space=space, means=means)
 
 
-def test_a_knob_whose_values_train_to_the_same_numbers_is_no_knob_that_does_not_matter(one_knob):
+def test_a_knob_whose_values_train_alike_is_not_called_insensitive(one_knob):
     results = twins(one_knob, lambda label: label if label == "no SEC" else "rho=0.5")
     (knob,) = analyse(results).knobs
     assert (knob.unused, knob.sensitivity.verdict) == (True, "undecided")
@@ -54,7 +54,7 @@ def test_a_knob_whose_values_train_to_the_same_numbers_is_no_knob_that_does_not_
     assert section(results, "alike").data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]]
 
 
-def test_of_two_knobs_the_unused_one_is_named_and_the_other_is_judged(two_knobs):
+def test_an_unused_knob_is_named_and_the_other_is_judged(two_knobs):
     results = twins(two_knobs, lambda label: label.replace("margin=0.5", "margin=0.1"))
     rho, margin = analyse(results).knobs
     assert (rho.unused, rho.sensitivity.verdict) == (False, "sensitive")
@@ -64,14 +64,14 @@ def test_of_two_knobs_the_unused_one_is_named_and_the_other_is_judged(two_knobs)
     assert [len(block.items) for block in found.body if isinstance(block, Notes)] == [3]
 
 
-def test_configurations_of_two_knobs_that_are_one_are_told_apart(two_knobs):
+def test_configurations_that_train_alike_under_two_knobs_are_named(two_knobs):
     first = "rho=0.1, margin=0.1"
     results = twins(two_knobs, lambda label: first if label in {"rho=0.5, margin=0.1", "rho=1, margin=0.1"} else label)
     sentence = section(results, "alike").headline
     assert sentence.startswith("rho=0.1, margin=0.1; rho=0.5, margin=0.1; and rho=1, margin=0.1 gave exactly the same")
 
 
-def test_some_values_that_are_one_and_the_same_are_named_and_the_knob_is_judged(one_knob):
+def test_values_that_train_alike_are_named_and_the_knob_is_judged(one_knob):
     results = twins(one_knob, lambda label: "rho=0.9" if label == "rho=1" else label)
     assert not analyse(results).knobs[0].unused
     found = section(results, "alike")
@@ -80,7 +80,7 @@ def test_some_values_that_are_one_and_the_same_are_named_and_the_knob_is_judged(
     assert not [block for block in found.body if isinstance(block, Notes)], "the sentence names them"
 
 
-def test_one_other_figure_under_one_seed_is_another_configuration(one_knob):
+def test_a_single_differing_figure_makes_configurations_different(one_knob):
     results = twins(one_knob, lambda label: label if label == "no SEC" else "rho=0.5")
     trials = [
         replace(t, metrics=dict(t.metrics) | {"val/map_at_r": 1.0}) if (t.cell.label, t.seed) == ("rho=1", 2) else t
@@ -104,7 +104,7 @@ def test_equal_counts_without_a_loss_prove_nothing(one_knob, loss):
     assert knob_headline(wide, wide.knobs[0]) == f"rho does not matter on glyphs: {equal}"
 
 
-def test_a_cell_without_a_number_and_a_lost_seed_do_not_hide_it(one_knob):
+def test_missing_cells_and_seeds_do_not_hide_equal_values(one_knob):
     results = twins(one_knob, lambda label: label if label == "no SEC" else "rho=0.5")
     lost = {("rho=0.1", 1), *(("rho=0.01", seed) for seed in results.plan.seeds)}
     trials = [replace(t, status="failed", metrics={}) if (t.cell.label, t.seed) in lost else t for t in results.trials]

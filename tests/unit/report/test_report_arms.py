@@ -1,4 +1,4 @@
-"""Between arms: every arm at its best on seeds that did not choose it, all pairs at once; within an arm: its own knobs."""
+"""Comparison of arms: each at its best on seeds that did not choose it, all pairs together; and knobs within an arm."""
 
 import re
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_arms_have_their_cells_and_the_table_names_them(results):
     assert set(table["arm"]) == {"SEC", "L2", "plain"}
 
 
-def test_knobs_are_asked_about_within_each_arm_that_has_them(results):
+def test_knobs_are_judged_within_each_arm(results):
     analysis = analyse(results)
     assert [(knob.arm, knob.path) for knob in analysis.knobs] == [
         ("SEC", "batch.batch_size"),
@@ -93,7 +93,7 @@ def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
     assert not tuple(step.command for step in found.steps)
 
 
-def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
+def test_arms_within_noise_lead_to_more_seeds(tmp_path):
     results = written(tmp_path, dict.fromkeys(MEANS, 60.0), seeds=range(3), sd=3.0)
     found = section(analyse(results))
     assert found.card.word == "undecided"
@@ -108,7 +108,7 @@ def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
     assert not likely.hint
 
 
-def test_one_seed_tunes_no_method_and_two_judge_as_well(tmp_path):
+def test_two_seeds_tune_and_judge_a_method_and_one_does_neither(tmp_path):
     assert section(analyse(written(tmp_path / "one", seeds=range(1)))) is None
     found = section(analyse(written(tmp_path / "two", seeds=range(2))))
     assert all(row.score.n == 2 for row in found.data["arms"]["rows"])
@@ -123,7 +123,7 @@ def test_methods_that_come_out_equal_lead_together(tmp_path):
     assert found.headline == "SEC and L2 lead on digits; one seed gives no noise estimate."
 
 
-def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path):
+def test_a_fully_diverged_arm_is_named_and_never_called_equal(tmp_path):
     means = dict.fromkeys(MEANS, 60.0)
     failures = {(label, 0): ("diverged", "loss is not finite") for label in means if label.startswith("L2")}
     found = section(analyse(written(tmp_path, means, sd=0.01, failures=failures)))
@@ -133,7 +133,7 @@ def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path
     )
 
 
-def test_a_space_without_arms_is_not_asked_about_them(tmp_path):
+def test_a_space_without_arms_has_no_section_on_arms(tmp_path):
     analysis = analyse(bare_sweep(tmp_path / "s"))
     assert section(analysis) is None
     assert [(arm.name, arm.baseline) for arm in analysis.arms] == [("no SEC", True), ("", False)]
@@ -201,13 +201,13 @@ def test_the_expected_best_is_the_average_over_all_choices_of_so_many_cells():
         expected_best(table, 7)
 
 
-def test_one_cell_an_arm_loses_no_seed():
+def test_arms_with_one_cell_lose_no_seed():
     arms = [np.arange(3.0)[None], np.ones((1, 3))]
     assert choose_best_cells(arms).values.tolist() == [[0, 1, 2], [1, 1, 1]]
     assert choose_best_cells(arms).tuned is None
 
 
-def test_methods_that_share_a_knob_have_a_line_each_of_what_their_trials_logged(results, monkeypatch):
+def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, monkeypatch):
     def history(results, key):
         (trial,) = (trial for trial in results.trials if trial.key == key)
         size, slow = trial.cell.knobs.get("batch.batch_size", 6), 2 if trial.cell.arm == "L2" else 1
@@ -225,12 +225,12 @@ def test_methods_that_share_a_knob_have_a_line_each_of_what_their_trials_logged(
     assert "plain" not in seconds.description
 
 
-def test_without_two_methods_that_share_a_knob_there_is_nothing_to_set_beside_one_another(tmp_path):
+def test_a_comparison_along_a_knob_needs_two_methods(tmp_path):
     found = answers(analyse(write_sweep(tmp_path / "toy")))
     assert "methods-by-knob" not in {section.name for section in found}
 
 
-def test_a_cut_of_the_norms_variance_stands_against_the_gain_over_the_same_loss(tmp_path, results):
+def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results):
     arms = [
         Arm(f"{loss}+{penalty}", {"loss.name": loss, "regularizer.name": penalty}, knobs=())
         for loss in ("triplet", "recall_at_k_surrogate")  # which has a list among its knobs
@@ -255,7 +255,7 @@ def test_a_cut_of_the_norms_variance_stands_against_the_gain_over_the_same_loss(
     assert not [section for section in answers(analyse(results)) if section.name == "norm-variance"]
 
 
-def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, monkeypatch):
+def test_a_method_with_zero_loss_throughout_learnt_nothing(results, monkeypatch):
     def idle(trial):
         return trial.cell.label == "L2: B=6"
 
@@ -272,7 +272,7 @@ def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, 
     assert section(analysis, "untrained") is None
 
 
-def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metric(tmp_path):
+def test_arms_are_matched_to_methods_of_a_printed_table_by_name(tmp_path):
     """SEC supplement, Table 5 on CUB: the order of Triplet, +L2-reg, +SEC, and their NMI beside ours."""
     table = CurveReference("SEC-supplement", "5", "CUB200-2011", methods=(), hyperparameter=METHOD)
     arms = tuple(
@@ -317,7 +317,7 @@ def test_methods_without_knobs_have_training_curves_one_interval_each_and_a_figu
     assert "data:image/svg+xml" in notebook_html(load_results_and_look(tmp_path, "toy", "report"))
 
 
-def test_a_sweep_of_one_arm_knows_only_the_knobs_of_that_arm(tmp_path):
+def test_a_sweep_of_one_arm_has_only_its_knobs(tmp_path):
     steps = {"training.steps": [100, 200]}
     alone = ["mean of binomial losses"]
     request = Request("dro_variants", dataset="glyphs", arms=alone, tune=steps, seeds=2, name="alone")

@@ -1,4 +1,4 @@
-"""What an answer begins with: floors that no cell beats, training that had not converged, trials that collapsed."""
+"""Caveats at the start of an answer: floors above all cells, unconverged training, collapsed trials."""
 
 from dataclasses import replace
 
@@ -32,14 +32,14 @@ def rows_of(*values):
     return [{"step": 100.0 * (i + 1), METRIC: value} for i, value in enumerate(values)]
 
 
-def test_a_sweep_that_raw_pixels_beat_is_advised_to_train_longer_and_not_to_confirm(results):
+def test_a_sweep_below_raw_pixels_is_advised_to_train_longer(results):
     found = replace(with_floors(results, 99.0), provenance={"argv": ["tune-dml", "sweep", "sec_rho"]})
     steps = [step for section in answers(analyse(found), traces=False) for step in section.steps]
     assert "whether longer training beats raw pixels" in [step.settles for step in steps]
     assert "confirm" not in " ".join(step.command for step in steps)
 
 
-def test_the_first_sentence_says_that_no_cell_beats_raw_pixels(results):
+def test_the_answer_starts_with_cells_below_raw_pixels(results):
     best = max(analyse(results).cells, key=lambda cell: cell.mean)
     found = with_floors(results, best.mean + 0.5)
     number = f"{best.mean + 0.5:.2f}"
@@ -51,7 +51,7 @@ def test_the_first_sentence_says_that_no_cell_beats_raw_pixels(results):
     assert first.startswith(f"No configuration beats the untrained network ({number}): ")
 
 
-def test_a_metric_at_its_limit_tells_no_configurations_apart(results):
+def test_a_metric_at_its_limit_distinguishes_no_configurations(results):
     def at(value):
         return replace(results, trials=tuple(replace(t, metrics={**t.metrics, METRIC: value}) for t in results.trials))
 
@@ -74,7 +74,7 @@ def test_a_program_whose_seeds_change_nothing_may_ignore_its_seed(results):
 
 
 def test_a_program_may_report_a_percentage_as_a_fraction(results):
-    """An R@1 of 0.612 reads as 0.612 points; a program that follows the documentation of another library reports it."""
+    """An R@1 of 0.612 reads as 0.612 points; programs written for another library report fractions."""
     plan = replace(results.plan, space=replace(results.plan.space, program=Program(("t",), ".")))
 
     def unknown(factor):
@@ -110,7 +110,7 @@ def test_floors_are_lines_of_the_first_figure(results):
     assert f"raw pixels: {within:.2f}" in near.draw(False).svg()
 
 
-def test_an_answer_from_undertrained_cells_says_so_first(results, monkeypatch):
+def test_the_answer_starts_with_undertrained_cells(results, monkeypatch):
     monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 50.0, 52.5))
     assert summary(results).answer.sentences[0].startswith("Training had not converged: ")
     assert "gained another 2.5 points between steps 300 and 400." in summary(results).answer.sentences[0]
@@ -119,7 +119,7 @@ def test_an_answer_from_undertrained_cells_says_so_first(results, monkeypatch):
     assert not summary(results).answer.sentences[0].startswith("Training had not converged")
 
 
-def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results):
+def test_the_answer_starts_with_a_short_protocol(results):
     plan = results.plan
     arms = [
         replace(arm, protocol=replace(GLYPHS_TRIPLET, still_gains={"triplet": 3.0}), base_settings=settings)
@@ -144,7 +144,7 @@ def test_an_answer_by_a_protocol_that_is_known_to_be_short_says_so_first(results
     assert said(one).startswith("Training of A had not converged: twice the steps")
 
 
-def test_curves_beside_a_short_protocol_do_not_say_that_longer_training_changes_nothing(tmp_path, monkeypatch):
+def test_curves_of_a_short_protocol_claim_nothing_about_longer_training(tmp_path, monkeypatch):
     space = rho_space(scientific=(RHO, ETA), published=())
     means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
     found = write_sweep(tmp_path / "two", space=space, means=means, evidence=False)
@@ -198,16 +198,16 @@ def test_longer_training_is_not_advised_where_most_trials_collapsed(tmp_path):
     assert sentence.endswith(" A smaller optim.lr may help.")
 
 
-def test_heads_on_stored_features_say_that_the_backbone_was_frozen(results):
+def test_a_report_on_stored_features_states_the_frozen_backbone(results):
     heads = replace(results, plan=replace(results.plan, dataset="features"))
     said = [section.headline for section in answers(analyse(heads)) if "backbone was frozen" in section.headline]
     assert len(said) == 1
     assert "--rank" in said[0]
-    assert summary(heads).answer.sentences[-1] == said[0]  # the page begins with its answer
+    assert summary(heads).answer.sentences[-1] == said[0]  # the page starts with its answer
     assert not any("backbone was frozen" in section.headline for section in answers(analyse(results)))
 
 
-def test_a_command_within_a_sentence_is_set_as_code(results, tmp_path):
+def test_commands_in_sentences_are_formatted_as_code(results, tmp_path):
     heads = replace(results, plan=replace(results.plan, dataset="features"))
     page = write_report(heads, tmp_path / "report").html.read_text()
     answer = page.partition('<section id="answer"')[2].partition("</section>")[0]
@@ -215,7 +215,7 @@ def test_a_command_within_a_sentence_is_set_as_code(results, tmp_path):
     assert "`" not in answer
 
 
-def test_where_the_baseline_leads_it_is_the_best_configuration(tmp_path):
+def test_a_leading_baseline_is_the_best_configuration(tmp_path):
     def best(baseline):
         name = f"toy-{baseline:g}"
         return dict(summary(write_sweep(tmp_path / name, baseline=baseline, sd=0.01)).answer.facts)[

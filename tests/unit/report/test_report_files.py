@@ -1,4 +1,4 @@
-"""CSV, LaTeX and JSON carry the numbers of the page; intervals end where a metric can be."""
+"""CSV, LaTeX and JSON have the numbers of the page; intervals are clipped to the range of a metric."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def test_csv_equals_the_page(steep):
                     assert float(cell.attributes["data-value"]) == float(field)
 
 
-def test_in_a_shell_a_report_is_a_line(steep):
+def test_repr_of_a_report_is_one_line(steep):
     assert re.fullmatch(r"<Report of \w+: \S+/report.html and \d+ more files>", repr(steep.files))
 
 
@@ -84,7 +84,7 @@ def test_latex_escapes():
     assert "$-1.00$" in latex_text([table], "h")
 
 
-def test_json_is_what_its_published_schema_says(steep, broken):
+def test_json_follows_its_published_schema(steep, broken):
     for written in (steep, broken):
         found = Verdicts.model_validate_json(written.files.verdicts.read_text(), strict=True)
         assert found.version == SCHEMA == json_schema()["$id"]
@@ -171,12 +171,12 @@ def test_seed_table_keeps_cells_with_a_lost_seed_and_names_those_that_lost_all(b
         ("loss", "loss", False),
     ],
 )
-def test_metric_names(key, label, percent):
+def test_metric_names_are_labelled(key, label, percent):
     found = metric_name(key)
     assert (found.label, found.percent) == (label, percent)
 
 
-def test_numbers_for_people():
+def test_numbers_are_formatted_for_reading():
     recall, variance = metric_name("val/recall_at_1"), metric_name("train/norm_variance")
     assert recall.number(67.891) == "67.89"
     assert recall.number(-0.001) == "0.00"
@@ -189,7 +189,7 @@ def test_numbers_for_people():
     assert [value_text(value) for value in (0.01, 3, True, None, "x")] == ["0.01", "3", "yes", "none", "x"]
 
 
-def test_ends_of_percentages_are_cut_and_unknown_ones_stay_unknown() -> None:
+def test_bounds_of_percentages_are_clipped_and_unknown_ones_kept() -> None:
     percent, loss = metric_name("val/recall_at_1"), metric_name("val/loss")
     assert percent.level_ends(-3.0, 120.0) == (0, 100)
     assert percent.change_ends(-120.0, 3.0) == (-100, 3)

@@ -59,7 +59,7 @@ def test_each_gain_is_judged_against_its_own_baseline_and_comes_first(results):
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.98, "open"), (1.02, "within the margin")])
-def test_a_gain_is_within_the_margin_where_its_whole_interval_is(results, share, verdict):
+def test_a_gain_is_within_the_margin_if_its_whole_interval_is(results, share, verdict):
     _, gains = found(results)
     row = gains.data["gains"]["rows"][1]
     assert row.low < 0 < row.high
@@ -68,7 +68,7 @@ def test_a_gain_is_within_the_margin_where_its_whole_interval_is(results, share,
     assert section.data["gains"]["rows"][1].verdict == verdict
 
 
-def test_the_answer_says_with_how_many_a_method_gains(results):
+def test_the_answer_counts_the_losses_that_a_method_improves(results):
     _, gains = found(results)
     assert gains.headline.startswith("The gain of A+SEC is ")
     assert "SEC improves 1 of 3 methods (A +" in gains.headline
@@ -77,7 +77,7 @@ def test_the_answer_says_with_how_many_a_method_gains(results):
     assert "of the 4 declared comparisons alone" in gains.data["gains"]["sentences"][0]
 
 
-def test_a_metric_of_which_less_is_better_turns_the_verdicts(tmp_path):
+def test_for_a_minimised_metric_verdicts_are_reversed(tmp_path):
     _, gains = found(sweep(tmp_path, goal="minimize"))
     assert [row.verdict for row in gains.data["gains"]["rows"]] == ["loses", "within the margin", "gains"]
     assert gains.data["gains"]["differences"][0].verdict == "loses"
@@ -108,14 +108,14 @@ def test_methods_that_add_nothing_by_name_are_counted_as_methods(tmp_path, means
     assert found(results)[1].headline.startswith(said)
 
 
-def test_a_space_without_contrasts_is_not_asked(tmp_path):
+def test_a_space_without_contrasts_has_no_section_on_gains(tmp_path):
     plain = tuple(Arm(arm.name, arm.settings) for arm in arms())
     space = space_of(arms=plain)
     results = bare_sweep(tmp_path / "toy", space=space, means=MEANS, dataset="digits")
     assert found(results)[1] is None
 
 
-def test_the_report_has_them_whole(results, tmp_path):
+def test_the_report_lists_every_contrast(results, tmp_path):
     files = write_report(results, tmp_path)
     verdicts = json.loads(files.verdicts.read_text())
     assert [row["verdict"] for row in verdicts["gains"]["rows"]] == ["gains", "within the margin", "loses"]
@@ -143,7 +143,7 @@ def test_equal_arms_gain_nothing(seeds):
     assert ((some.low > 0) | (some.high < 0)).any(1).mean() <= 0.05
 
 
-def test_our_studies_ask_for_what_their_question_says():
+def test_contrasts_of_our_studies_match_their_question():
     names = {arm.name for arm in sec_losses.SPACE.arms}
     gains, _ = sec_losses.SPACE.contrasts_among(names)
     assert len(gains) == 13
@@ -167,7 +167,7 @@ def read(folder, against="plain", larger="[[sec, l2]]"):
     return read_sweep_file(folder / "toy.yaml").space
 
 
-def test_a_sweep_file_declares_them_too(tmp_path):
+def test_a_sweep_file_can_declare_contrasts(tmp_path):
     space = read(tmp_path)
     assert space.contrasts_among({"plain", "sec", "l2"}) == ([("sec", "plain"), ("l2", "plain")], [("sec", "l2")])
     assert space.contrasts_among({"plain", "sec"}) == ([("sec", "plain")], [])
@@ -182,7 +182,7 @@ def test_a_sweep_file_declares_them_too(tmp_path):
         ({"larger": "[[sec, sec]]"}, "gain_differences", "sec", "Name another arm"),
     ],
 )
-def test_a_wrong_contrast_is_named_with_its_place_and_remedy(tmp_path, change, place, value, remedy):
+def test_a_wrong_contrast_is_named_with_a_remedy(tmp_path, change, place, value, remedy):
     with pytest.raises(ConfigError) as error:
         read(tmp_path, **change)
     (problem,) = error.value.problems

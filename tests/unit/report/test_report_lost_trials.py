@@ -1,4 +1,4 @@
-"""What a report may claim where seeds were lost, values diverged or cells were stopped early."""
+"""Claims of a report with lost seeds, diverged values or cells stopped early."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tune_dml.space import Grid, Knob
 from tune_dml.stats.sequential.looks import level_left
 
 
-def test_a_lost_seed_widens_its_value_and_erases_nothing(tmp_path: Path) -> None:
+def test_a_lost_seed_widens_an_interval_and_removes_no_cell(tmp_path: Path) -> None:
     whole = judged(tmp_path / "whole", seeds=range(5))
     lost = judged(tmp_path / "lost", seeds=range(5), failures={("rho=0.01", 1): ("failed", "no disk")})
     assert lost.knob["sensitivity"]["verdict"] == "sensitive"
@@ -60,7 +60,7 @@ def test_a_lost_seed_of_a_grid_leaves_its_main_effects(tmp_path: Path) -> None:
     assert verdict["largest"]["estimate"] == pytest.approx(points["lr=40"] - points["lr=10"])
 
 
-def test_what_is_seen_where_no_two_values_share_two_seeds_is_seen_within_a_seed(tmp_path: Path) -> None:
+def test_values_without_shared_seeds_are_compared_within_seeds(tmp_path: Path) -> None:
     """Means of other seeds differ by the seeds: 62 under an easy seed is no better than 60 under a hard one."""
     elsewhere = [(f"rho={rho}", seed) for rho in ("0.5", "0.9", "1") for seed in range(3)]
 
@@ -74,8 +74,8 @@ def test_what_is_seen_where_no_two_values_share_two_seeds_is_seen_within_a_seed(
     assert "R@1 falls 0.1 points from rho = 0.1 to 0.01, but no two" in said("one", ("rho=0.01", 2), ("rho=0.1", 0))
 
 
-def test_what_is_open_is_said_of_a_pair_that_is(tmp_path: Path) -> None:
-    """Values that are equally far apart under both seeds are sure; the one that has but one of them is not."""
+def test_only_undecided_pairs_are_called_undecided(tmp_path: Path) -> None:
+    """Values with equal differences under both seeds are certain; a value with one seed is not."""
     means = dict.fromkeys(FLAT, 50.0) | {0.1: 50.01}
     options = {"means": means, "sd": 0.0, "seed_sd": 0.0, "seeds": range(2)}
     found = judged(tmp_path, failures={("rho=0.5", 1): ("diverged", "loss is nan")}, **options)
@@ -93,7 +93,7 @@ def test_a_value_that_diverged_does_not_beat_the_baseline(tmp_path: Path) -> Non
     assert "Every value of rho that finished training is significantly better than training without SEC." in said
 
 
-def test_no_difference_is_claimed_of_a_value_that_has_no_number(tmp_path: Path) -> None:
+def test_no_difference_is_claimed_for_a_value_without_results(tmp_path: Path) -> None:
     failures = {("rho=1", seed): ("failed", "no disk") for seed in range(8)}
     found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=failures)
     assert found.knob["sensitivity"]["verdict"] == "insensitive"
@@ -101,7 +101,7 @@ def test_no_difference_is_claimed_of_a_value_that_has_no_number(tmp_path: Path) 
     assert found.data["answer"]["sentences"][0].endswith("differ by 1.5 points or more; rho=1 gave no result.")
 
 
-def test_values_that_diverged_never_do_not_matter(tmp_path: Path) -> None:
+def test_diverged_values_are_never_called_insensitive(tmp_path: Path) -> None:
     found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=diverged("rho=1", seeds=8))
     assert found.knob["sensitivity"]["verdict"] == "undecided"
     sentence = found.files.summary.verdicts[0]
@@ -115,7 +115,7 @@ def test_values_that_diverged_never_do_not_matter(tmp_path: Path) -> None:
     assert "extend" not in " ".join(found.files.summary.commands)
 
 
-def test_one_diverged_seed_is_a_result_too(tmp_path: Path) -> None:
+def test_a_single_diverged_seed_is_a_result(tmp_path: Path) -> None:
     failures = {("rho=1", 3): ("diverged", "loss is nan")}
     found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=failures)
     assert found.knob["sensitivity"]["verdict"] == "undecided"
@@ -146,7 +146,7 @@ def of(tmp_path, **options):
     return write_sweep(tmp_path / "toy", evidence=False, **options)
 
 
-def test_the_answer_begins_with_what_was_stopped_and_speaks_of_the_others(tmp_path):
+def test_the_answer_starts_with_stopped_cells(tmp_path):
     found = summary(of(tmp_path, failures=STOPPED))
     first, *rest = found.answer.sentences
     assert first.startswith("3 of 6 configurations were stopped early (3 at step 200). The report compares only")
@@ -163,7 +163,7 @@ def test_the_answer_begins_with_what_was_stopped_and_speaks_of_the_others(tmp_pa
     assert not found.findings
 
 
-def test_a_stopped_cell_is_in_no_table_and_errors_count_the_comparisons_that_were_begun(tmp_path):
+def test_stopped_cells_are_in_no_table_but_count_for_the_error_level(tmp_path):
     analysis = analyse(of(tmp_path, failures=STOPPED))
     assert analysis.table.labels == ("no SEC", "rho=0.01", "rho=0.1")
     assert analysis.looks.level == pytest.approx(level_left([5.0], planned=5) * 2 / 5)
@@ -188,7 +188,7 @@ def test_equal_values_do_not_matter_only_among_those_that_finished(tmp_path):
     assert knob.sensitivity.reason.endswith("but rho=0.5, rho=0.9, rho=1 were stopped early")
 
 
-def test_trust_names_each_cell_with_its_step_and_place_and_the_bias(tmp_path):
+def test_the_section_on_trust_names_stopped_cells_their_step_and_the_bias(tmp_path):
     sections = answers(analyse(of(tmp_path, failures=STOPPED)), traces=False)
     trust = next(section for section in sections if section.name == "trust")
     text = str(trust.body)
@@ -215,7 +215,7 @@ def test_several_knobs_are_not_compared_and_the_best_is_flattered(tmp_path):
     assert not any("significantly" in sentence for sentence in found.answer.sentences)
 
 
-def test_where_one_value_finished_nothing_is_compared(tmp_path):
+def test_a_single_finished_value_is_not_compared(tmp_path):
     failures = {(f"rho={rho}", seed): BEHIND for rho in (0.1, 0.5, 0.9, 1) for seed in range(5)}
     found = summary(of(tmp_path, failures=failures, baseline=None, space=rho_space(baseline=None)))
     assert "Nothing can be said about rho on glyphs: only one value has results." in found.answer.sentences

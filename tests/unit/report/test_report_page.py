@@ -20,7 +20,7 @@ from tune_dml.report.section import tables_of
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
 
 
-def test_same_sweep_same_bytes(steep, tmp_path):
+def test_a_report_has_the_same_bytes_each_time(steep, tmp_path):
     again = write_report(steep.results, tmp_path / "again")
     for first, second in zip(steep.files.paths, again.paths, strict=True):
         assert first.read_bytes() == second.read_bytes(), first.name
@@ -51,7 +51,7 @@ def test_page_is_self_contained(steep):
     assert "@import" not in steep.html
 
 
-def test_sections_stand_in_the_order_of_the_questions(steep):
+def test_sections_follow_the_order_of_the_questions(steep):
     titles = [item.text for item in read(steep.html).all("h2")]
     expected = [
         "How sensitive is the outcome to rho?",
@@ -84,7 +84,7 @@ def test_the_verdict_sentence_is_plain_and_complete(steep):
     assert sentence in read(steep.html).text
 
 
-def test_edge_verdict_comes_with_a_command(steep):
+def test_an_edge_verdict_has_a_command(steep):
     command = "tune-dml extend sec_rho --add regularizer.rho=0.001,0.0001"
     assert steep.files.summary.commands[:2] == (
         "tune-dml sweep sec_rho --set training.steps=800 --name sec_rho-800",
@@ -134,7 +134,7 @@ def test_every_cell_links_to_its_trials_and_is_their_mean(steep):
         assert shown[1] == pytest.approx(np.mean(metrics))
 
 
-def test_run_ids_stand_with_every_trial(steep):
+def test_every_trial_is_listed_with_its_run_id(steep):
     table = by_id(read(steep.html), "table-trials").text
     for trial in steep.results.trials:
         assert trial.run_id
@@ -162,7 +162,7 @@ def test_markup_in_names_and_reasons_is_text(broken):
     assert "&lt;b&gt;CUDA&lt;/b&gt;" in broken.html
 
 
-def test_what_is_drawn_from_opened_test_metrics_says_so(steep):
+def test_figures_of_opened_test_metrics_are_labelled(steep):
     assert "Opened test metrics" in steep.html
     data = json.loads(steep.files.verdicts.read_text())
     assert data["opened_test"]["chosen"] == "rho=0.01"
@@ -193,7 +193,7 @@ def test_trials_that_end_after_the_opening_are_counted(tmp_path):
     assert "1 trial ended after the opening" in files.html.read_text()
 
 
-def test_what_selecting_on_test_would_have_claimed(tmp_path):
+def test_the_page_shows_the_claim_of_selection_on_test(tmp_path):
     results = write_sweep(tmp_path / "flat", means=FLAT, sd=0.3, baseline=None, histories=False)
     files = write_report(opened(results), tmp_path / "report")
     claims = json.loads(files.verdicts.read_text())["opened_test"]
@@ -205,7 +205,7 @@ def test_what_selecting_on_test_would_have_claimed(tmp_path):
     assert claims["optimism"]["estimate"] >= 0
 
 
-def test_readable_without_seeing_and_without_a_mouse(steep):
+def test_the_page_is_accessible_by_screen_reader_and_keyboard(steep):
     page = read(steep.html)
     (html,) = page.all("html")
     assert html.attributes["lang"] == "en"
@@ -228,7 +228,7 @@ def test_readable_without_seeing_and_without_a_mouse(steep):
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
-def test_the_published_curve_stands_beside_ours(steep):
+def test_the_published_curve_is_drawn_with_ours(steep):
     figure = by_id(read(steep.html), "figure-curve-regularizer-rho").text
     assert "SEC-supplement, Table 4" in figure
     assert "(Cars196)" in figure
@@ -299,7 +299,7 @@ def mine(*knobs, **changes):
         (mine(LR), {1e-3: 0.20, 1e-2: 0.30}, {"sd": 0.001, "seed_sd": 0.0}, "higher at lr=0.01"),
     ],
 )  # fmt: skip
-def test_any_sweep_renders(tmp_path, space, means, options, said):
+def test_every_kind_of_sweep_renders(tmp_path, space, means, options, said):
     results = write_sweep(tmp_path / "s", space=space, means=means, baseline=None, histories=False, **options)
     files = write_report(results, tmp_path / "report")
     text = read(files.html.read_text()).text
@@ -308,7 +308,7 @@ def test_any_sweep_renders(tmp_path, space, means, options, said):
     assert "nan" not in re.sub(r"[a-z]*nan[a-z]+", "", text.lower())
 
 
-def test_sweeps_without_any_result_say_so(tmp_path):
+def test_the_page_of_a_sweep_without_results_states_it(tmp_path):
     labels = ["no SEC", *(f"rho={rho:g}" for rho in STEEP)]
     every = [(label, seed) for label in labels for seed in range(3)]
     failed = write_sweep(
@@ -337,7 +337,7 @@ def test_flat_curve_has_no_optimum(tmp_path):
     assert found.findings == ()
 
 
-def test_undecided_says_how_many_seeds_and_what_they_cost(tmp_path):
+def test_an_undecided_verdict_has_the_seeds_needed_and_their_cost(tmp_path):
     results = write_sweep(tmp_path / "s", means=FLAT, sd=0.3, histories=False)
     files = write_report(results, tmp_path / "report")
     knob = json.loads(files.verdicts.read_text())["knobs"][0]

@@ -1,4 +1,4 @@
-"""The pictures of the report: the numbers behind them, and what is said where there are none."""
+"""Pictures of the report: their numbers, and the text if there are none."""
 
 import base64
 import io
@@ -32,13 +32,13 @@ def section(analysis, name):
 
 
 def said(analysis, name):
-    """What is said of the first thing that a section shows."""
+    """Return the text of the first item of a section."""
     first = section(analysis, name).body[0]
     return first.text if isinstance(first, Text) else first.sentence
 
 
 def sentence_of(analysis, name, title):
-    """What is said of one view of a section's figure."""
+    """Return the sentence about one view of a section's figure."""
     (figure,) = section(analysis, name).figures
     return next(view.sentence for view in figure.views if view.title == title)
 
@@ -61,7 +61,7 @@ def test_lines_are_means_and_ranges_over_seeds(steep):
             assert (low, high) == (min(values), max(values))
 
 
-def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains(steep):
+def test_training_shows_metric_and_loss_of_every_value_and_names_rising_curves(steep):
     analysis = analyse(steep.results)
     metric, loss = histories(analysis).panels(("val/recall_at_1", "train/loss"))
     assert (metric.metric.label, loss.metric.label) == ("validation R@1", "training loss")
@@ -80,11 +80,11 @@ def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains
     )
 
 
-def test_what_training_still_gained_is_the_gain_of_trials_that_came_to_its_end(tmp_path):
-    """Without the bad trial, which diverged on the way, the mean at the end is another mean."""
+def test_the_last_gain_of_training_uses_finished_trials(tmp_path):
+    """A diverged trial would change the mean at the end."""
     rows = [[{"step": step, "m": float(step)} for step in (100, 200, 300, 400)] for _ in range(2)]
     rows.append([{"step": 100, "m": -900.0}, {"step": 200, "m": -900.0}, {"step": 300, "m": -900.0}])
-    rows.append([{"step": 50, "m": 1.0}])  # has just begun
+    rows.append([{"step": 50, "m": 1.0}])  # has just started
     changes = Histories({"a": rows, "b": [], "c": rows[3:]}, (), ()).changes("m", 0.25)
     assert changes == (Change("a", 300, 400, 100.0),)
 
@@ -96,7 +96,7 @@ def test_a_lower_metric_gains_by_falling(tmp_path):
     assert said(analysis, "training").startswith("Training had not converged") == bool(falls)
 
 
-def test_directions_are_those_that_were_logged(steep):
+def test_directions_equal_the_logged_ones(steep):
     analysis = analyse(steep.results)
     variance, mean = histories(analysis).panels(("train/direction_variance", "train/direction_mean"))
     by_label = {line.label: line for line in variance.lines}
@@ -110,7 +110,7 @@ def test_directions_are_those_that_were_logged(steep):
     )
 
 
-def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep):
+def test_pictures_compare_the_baseline_with_the_best_other_cell(steep):
     pair = analyse(steep.results).pair
     assert [(side.label, side.role) for side in pair.sides] == [("no SEC", "baseline"), ("rho=0.01", "best")]
     assert pair.seed == 0
@@ -121,7 +121,7 @@ def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep):
     ]
 
 
-def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path):
+def test_a_winning_baseline_is_compared_with_the_best_other_cell(tmp_path):
     pair = analyse(write_sweep(tmp_path / "s", baseline=90.0)).pair
     assert [(side.label, side.role) for side in pair.sides] == [
         ("no SEC", "baseline"),
@@ -138,14 +138,14 @@ def test_without_a_baseline_worst_and_best_are_shown(tmp_path, goal, best, worst
     assert [(side.label, side.role) for side in pair.sides] == [(worst, "worst"), (best, "best")]
 
 
-def test_a_seed_that_only_one_of_them_finished_is_passed_over(tmp_path):
+def test_a_seed_that_only_one_cell_finished_is_skipped(tmp_path):
     failures = {("no SEC", 0): ("diverged", "loss is nan")}
     pair = analyse(write_sweep(tmp_path / "s", failures=failures)).pair
     assert pair.seed == 1
     assert len(pair.sides) == 2
 
 
-def test_norms_say_mean_and_variance_of_what_is_drawn(steep):
+def test_norms_are_described_by_mean_and_variance(steep):
     analysis = analyse(steep.results)
     sentence = said(analysis, "norms")
     for side in analysis.pair.sides:
@@ -156,7 +156,7 @@ def test_norms_say_mean_and_variance_of_what_is_drawn(steep):
     assert sentence.startswith("Norms of the raw embeddings of validation pictures, seed 0: no SEC (baseline) has")
 
 
-def test_both_sheets_stand_in_the_page_as_they_were_left(steep):
+def test_both_sheets_are_copied_to_the_page(steep):
     page = read(steep.html)
     section = by_id(page, "sheets")
     images = section.all("img")
@@ -188,7 +188,7 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path):
     assert "Ann and Bea; Ann and Bea; Ann and Bea." in photographs.items[0].description
 
 
-def test_a_page_has_no_section_of_what_no_trial_stored(tmp_path):
+def test_evidence_that_no_trial_stored_has_no_section(tmp_path):
     results = bare_sweep(tmp_path / "s")
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert not {"norms", "sheets"} & {item.attributes.get("id") for item in page.every()}
@@ -197,7 +197,7 @@ def test_a_page_has_no_section_of_what_no_trial_stored(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", '{"norms": null}', "not json"])
-def test_damaged_evidence_is_none(tmp_path, damage):
+def test_damaged_evidence_counts_as_missing(tmp_path, damage):
     results = write_sweep(tmp_path / "s", seeds=(0,))
     (key,) = keys_of(results, "no SEC", 0)
     folder = trial_folder(results.folder, key) / "evidence"
@@ -206,7 +206,7 @@ def test_damaged_evidence_is_none(tmp_path, damage):
     assert Evidence.read(folder) is None
 
 
-def test_the_page_says_where_evidence_is_damaged(tmp_path):
+def test_the_page_names_damaged_evidence(tmp_path):
     results = write_sweep(tmp_path / "s", seeds=(0, 1), histories=False)
     for seed in (0, 1):
         (key,) = keys_of(results, "no SEC", seed)
@@ -216,7 +216,7 @@ def test_the_page_says_where_evidence_is_damaged(tmp_path):
     assert "no SEC, seed 0, has no evidence" in by_id(page, "norms").text
 
 
-def test_a_sheet_that_was_switched_off_is_said(tmp_path):
+def test_the_page_states_that_sheets_were_switched_off(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False)
     (key,) = keys_of(results, "rho=0.01", 0)
     path = trial_folder(results.folder, key) / "evidence/evidence.json"
@@ -240,7 +240,7 @@ def test_failed_and_missing_trials_do_not_break_the_pictures(broken, tmp_path):
 
 
 def watched(norms, turned):
-    """What a trial kept of two pictures at three looks."""
+    """Return the stored norms of two pictures at three snapshots."""
     turns = {"low": 0.0, "high": 1.0, "counts": [2, 2], "mean": turned, "variance": 0.01}
     looks = [
         {"step": step, "norms": [norm, norm + spread], "turns": turns if step else None}
@@ -249,7 +249,7 @@ def watched(norms, turned):
     return {"pictures": [3, 4], "looks": looks}
 
 
-def test_norms_of_the_same_pictures_and_their_turns_are_views_beside_the_histograms(tmp_path):
+def test_norms_and_rotations_of_the_same_pictures_are_views_beside_the_histograms(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False)
     for label, norms, turned in (("no SEC", (5.0, 6.0, 7.0), 0.4), ("rho=0.01", (5.0, 5.0, 5.0), 0.2)):
         (key,) = keys_of(results, label, 0)
@@ -266,7 +266,7 @@ def test_norms_of_the_same_pictures_and_their_turns_are_views_beside_the_histogr
     assert len(lines[0].points) == 3
 
 
-def test_of_a_long_sheet_the_queries_are_shown_on_which_the_two_differ(tmp_path):
+def test_of_a_long_sheet_only_queries_with_different_answers_are_shown(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False)
     found = {"no SEC": [1, 0, 1, 0, 1, 1], "rho=0.01": [1, 1, 0, 0, 0, 0]}
     for label, right in found.items():
@@ -294,12 +294,12 @@ def test_of_a_long_sheet_the_queries_are_shown_on_which_the_two_differ(tmp_path)
     assert [item.title for block in maps.blocks for item in block.items] == ["no SEC (baseline)", "rho=0.01 (best)"]
 
 
-def test_steps_and_counts_are_whole_numbers_where_there_is_a_single_one():
+def test_axes_of_a_single_step_or_count_have_whole_numbers():
     assert [text for _, text in AxisRange.of([5.0, 5.0], pad=0.02).whole_ticks(5)] == ["5"]
     assert [text for _, text in AxisRange.of([0.0, 3.0]).whole_ticks(8)] == ["0", "1", "2", "3"]
 
 
-def test_a_page_without_printed_curves_speaks_of_none(tmp_path):
+def test_a_page_without_printed_curves_mentions_none(tmp_path):
     failures = dict.fromkeys([(f"rho={rho:g}", seed) for rho in (0.1, 0.9) for seed in range(3)], ("diverged", "nan"))
     space = rho_space(published=(), baseline=None)
     results = write_sweep(

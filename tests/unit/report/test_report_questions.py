@@ -1,4 +1,4 @@
-"""A question of the report touches one file: everything that leaves the report has what it gives, wherever it lives."""
+"""A question is one file: every file of the report includes its content, wherever the question is defined."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ def doubled(analysis, knob):
 
 
 def install(folder, monkeypatch, entries):
-    """A package of somebody else's, as pip leaves it."""
+    """Install a third-party package as pip does."""
     (folder / "toy_questions.py").write_text(TOY)
     information = folder / "toy_questions-1.0.dist-info"
     information.mkdir()
@@ -60,14 +60,14 @@ def install(folder, monkeypatch, entries):
 
 
 def add_file(folder, monkeypatch):
-    """One more file in the folder of the questions."""
+    """Add a file to the folder of questions."""
     (folder / "toy.py").write_text(TOY)
     monkeypatch.setattr(questions, "__path__", [*questions.__path__, str(folder)])
     monkeypatch.delitem(sys.modules, "tune_dml.report.questions.toy", raising=False)
 
 
 @pytest.mark.parametrize("how", ["installed", "a file"])
-def test_a_new_question_is_in_everything_that_is_written(how, tmp_path, monkeypatch):
+def test_a_new_question_is_in_every_file_of_the_report(how, tmp_path, monkeypatch):
     if how == "installed":
         install(tmp_path, monkeypatch, "seeds = toy_questions:seeds\ndoubled = toy_questions:doubled")
     else:
@@ -105,7 +105,7 @@ def test_a_new_question_is_in_everything_that_is_written(how, tmp_path, monkeypa
     assert "too few" in files.findings
 
 
-def test_a_question_about_a_knob_is_asked_of_each(tmp_path, monkeypatch):
+def test_a_knob_question_runs_for_each_knob(tmp_path, monkeypatch):
     add_file(tmp_path, monkeypatch)
     space = rho_space(scientific=(RHO, ETA), published=())
     means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
@@ -119,7 +119,7 @@ def test_a_question_about_a_knob_is_asked_of_each(tmp_path, monkeypatch):
     assert contents.index("#optimum-regularizer-rho") + 1 == contents.index("#curve-regularizer-eta")
 
 
-def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
+def test_functions_that_are_no_questions_are_refused(steep, tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "bad = toy_questions:TABLE")
     (tmp_path / "toy_questions.py").write_text("TABLE = 3\n")
     with pytest.raises(
@@ -137,7 +137,7 @@ def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
         ('Section("a", "?", "?", data={"cells": 1})', "two questions of the report write the same key .*'cells'"),
     ],
 )
-def test_two_questions_cannot_claim_one_name(steep, tmp_path, monkeypatch, body, rule):
+def test_two_questions_cannot_share_a_name(steep, tmp_path, monkeypatch, body, rule):
     add_file(tmp_path, monkeypatch)
     source = TOY.partition("@question")[0] + f"\n@question(order=1)\ndef clash(analysis):\n    return {body}\n"
     (tmp_path / "toy.py").write_text(source)
@@ -145,7 +145,7 @@ def test_two_questions_cannot_claim_one_name(steep, tmp_path, monkeypatch, body,
         write_report(steep.results, tmp_path / "report")
 
 
-def test_what_several_questions_need_is_read_once(steep, monkeypatch):
+def test_shared_data_of_questions_are_read_once(steep, monkeypatch):
     analysis = analyse(steep.results)
     sections = questions.answers(analysis)
     assert analysis.knobs is analysis.knobs
@@ -159,7 +159,7 @@ def test_what_several_questions_need_is_read_once(steep, monkeypatch):
     assert sorted(keys) == sorted(trial.key for trial in steep.results.trials)
 
 
-def test_the_headline_is_the_first_verdict_of_the_answer_and_asks_no_more(steep, broken, tmp_path, monkeypatch):
+def test_the_headline_is_the_first_verdict_and_runs_no_other_question(steep, broken, tmp_path, monkeypatch):
     one = write_sweep(tmp_path / "one", seeds=(0,), histories=False)
     for results in (steep.results, broken.results, one):
         assert headline(results) in summary(results).answer.sentences
@@ -176,7 +176,7 @@ def test_the_headline_is_the_first_verdict_of_the_answer_and_asks_no_more(steep,
 
 @pytest.fixture(scope="module")
 def verdicts(steep):
-    """Those of a sweep, and of one more cell, whose name is of several words."""
+    """Return the verdicts of a sweep, and of one more cell with a name of several words."""
     found = json.loads(steep.files.verdicts.read_text())
     found["cells"].append(found["cells"][-1] | {"label": "SoftTriple (our) and more"})
     return found
@@ -197,7 +197,7 @@ def verdicts(steep):
         ("still_gaining", True),
     ],
 )
-def test_a_condition_holds_or_not(verdicts, condition, holds):
+def test_conditions_are_evaluated(verdicts, condition, holds):
     if holds is None:
         assert condition_problems([condition])
         return
@@ -206,7 +206,7 @@ def test_a_condition_holds_or_not(verdicts, condition, holds):
     assert (unmet([condition], verdicts) == []) is holds
 
 
-def test_what_does_not_hold_is_named(verdicts):
+def test_unmet_conditions_are_named(verdicts):
     assert unmet(["sensitive(rho) and not at_edge", "not better"], verdicts) == ["not at_edge", "not better"]
 
 
@@ -223,7 +223,7 @@ def test_what_does_not_hold_is_named(verdicts):
         ("sensitive) and complete", r"\[not\] word"),
     ],
 )
-def test_what_cannot_be_read_is_refused(condition, said):
+def test_invalid_conditions_are_refused(condition, said):
     (problem, *_) = condition_problems([condition])
     assert re.search(said, str(problem))
 
@@ -234,7 +234,7 @@ def test_unknown_knobs_and_cells_are_refused(verdicts):
     assert "regularizer.rho" in str(problems[0])
 
 
-def test_every_word_can_be_judged_on_an_empty_sweep(broken):
+def test_every_condition_can_be_evaluated_on_an_empty_sweep(broken):
     verdicts = json.loads(broken.files.verdicts.read_text())
     for word in _WORDS:
         assert unmet([word], verdicts) in ([], [word])

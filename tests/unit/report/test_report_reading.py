@@ -1,4 +1,4 @@
-"""What a reader meets first: divergence, the knob that moves most, a next step that is worth it, Figure 1."""
+"""The first parts of a report: divergence, the most important knob, a worthwhile next step, Figure 1."""
 
 import re
 
@@ -63,7 +63,7 @@ def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_
 
 
 @pytest.mark.parametrize("sd", [0.05, 3.0], ids=["both matter", "both are undecided"])
-def test_the_knob_that_moves_more_comes_first(tmp_path, sd):
+def test_knobs_are_ordered_by_the_size_of_their_effect(tmp_path, sd):
     first = Knob("optim.lr", Grid((0.01, 0.1)), symbol="lr")
     second = Knob("regularizer.eta", Grid((0.5, 1.0)), symbol="eta")
     means = {(a, b): 60.0 + 20 * b + 20 * a for a, b in crossed((0.01, 0.1), (0.5, 1.0))}
@@ -77,7 +77,7 @@ def test_the_knob_that_moves_more_comes_first(tmp_path, sd):
 @pytest.mark.parametrize(("trials", "chance", "urgency", "worth"), [
     (288, 0.5, 40, False), (36, 0.6, 40, True), (36, None, 50, True), (288, None, 90, True), (36, 0.1, 40, False),
 ])  # fmt: skip
-def test_a_step_is_worth_its_cost_in_proportion_to_the_sweep(tmp_path, trials, chance, urgency, worth):
+def test_the_cost_of_a_step_is_weighed_against_that_of_the_sweep(tmp_path, trials, chance, urgency, worth):
     results = bare_sweep(tmp_path / "toy")  # 18 trials
     assert Step("tune-dml extend toy", "it", trials, urgency, chance).is_worth_it(results) is worth
 
@@ -101,7 +101,7 @@ def test_long_values_of_the_upright_knob_stay_inside_the_map(narrow):
     assert all(mark.points[0][0] >= text_width(mark.text) for mark in texts if mark.anchor == "end")
 
 
-def test_names_of_rows_that_are_cut_stay_different():
+def test_shortened_row_names_stay_unique():
     rows = [f"a method with a name that fills the phone's width, eta=0.5, rho={rho}" for rho in (0.1, 0.2)]
     names = _row_names(rows, 400.0)[1]
     assert len(set(names)) == 2
@@ -120,7 +120,7 @@ def drawn(analysis, knob):
 
 
 def means_of(canvas):
-    """Value -> the difference that the thick line has there."""
+    """Value -> the difference that the thick line shows."""
     said = (re.match(r"mean at (\S+): (\S+)", mark.text) for mark in canvas.marks if mark.kind == "dot")
     return {match[1]: float(match[2].replace("−", "-")) for match in said if match}
 
@@ -130,7 +130,7 @@ def shapes_of(canvas):
 
 
 def test_a_lost_trial_of_a_grid_moves_the_thick_line_no_further_than_the_sentence(tmp_path):
-    """The average over the other knob keeps the seed's other trials: the whole seed was dropped from the line alone."""
+    """The average over the other knob keeps the seed's other trials; formerly only the line dropped the whole seed."""
     space = rho_space(scientific=(RHO, ETA), published=())
     results = bare_sweep(tmp_path / "s", space=space, means=GRID, failures=LOST, sd=6.0, seed_sd=8.0)
     analysis = analyse(results)
@@ -142,21 +142,21 @@ def test_a_lost_trial_of_a_grid_moves_the_thick_line_no_further_than_the_sentenc
 
 
 @pytest.mark.parametrize(("sd", "heads"), [(0.1, False), (30.0, True)])
-def test_an_interval_that_goes_on_beyond_the_frame_ends_in_an_arrowhead(tmp_path, sd, heads):
+def test_an_interval_beyond_the_frame_ends_in_an_arrowhead(tmp_path, sd, heads):
     results = bare_sweep(tmp_path / "s", seeds=(0, 1), sd=sd, space=rho_space(published=()))
     analysis = analyse(results)
     shapes = shapes_of(drawn(analysis, analysis.knobs[0]))
     assert ("triangle" in shapes, "down" in shapes) == (heads, heads)
 
 
-def test_whiskers_that_are_cut_end_in_an_arrowhead():
+def test_clipped_whiskers_end_in_an_arrowhead():
     items = [Whisker("a", 0.0, -1.0, 1.0), Whisker("b", 2.0, -100.0, 2.5)]
     shapes = shapes_of(draw_whiskers(items, "points", narrow=False))
     assert shapes.count("left") == 1
     assert "right" not in shapes
 
 
-def test_on_a_telephone_the_letters_of_printed_curves_do_not_lie_on_each_other(steep):
+def test_letters_of_printed_curves_do_not_overlap_on_a_phone(steep):
     analysis = analyse(steep.results)
     canvas = curve_figure(analysis, analysis.knobs[0], "").draw(True)
     placed = [mark.points[0][1] for mark in canvas.marks if mark.kind == "text" and mark.text in set("abcd")]

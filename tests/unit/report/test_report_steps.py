@@ -1,4 +1,4 @@
-"""What the page advises can be run: its command is one of ours, and the plan takes it."""
+"""Suggested commands can be run: they parse, and the plan accepts them."""
 
 import re
 import shlex
@@ -100,7 +100,7 @@ def test_the_most_urgent_step_is_advised(tmp_path, name, begins):
 
 
 @pytest.mark.parametrize("name", ["an edge", "one seed", "two knobs"])
-def test_the_cost_of_an_extension_is_what_it_would_run(tmp_path, name):
+def test_the_cost_of_an_extension_is_that_of_its_new_trials(tmp_path, name):
     results = written(tmp_path, name)
     step = summary(results).answer.step
     _, _, _, *rest = shlex.split(step.command)
@@ -117,7 +117,7 @@ def test_of_equally_urgent_steps_the_one_with_the_fewest_trials_for_an_answer_co
     assert _steps([section]) == [urgent, sure, cheap, unknown]
 
 
-def test_where_no_extension_is_likely_to_decide_the_answer_says_so_and_advises_none(tmp_path):
+def test_an_answer_that_no_extension_is_likely_to_decide_suggests_none(tmp_path):
     found = summary(written(tmp_path, "flat and hopeless"))
     assert found.answer.step is None
     assert found.answer.sentences[-1] == (
@@ -128,8 +128,8 @@ def test_where_no_extension_is_likely_to_decide_the_answer_says_so_and_advises_n
     assert not [sentence for sentence in likely.answer.sentences if "below 50%" in sentence]
 
 
-def test_the_sentence_names_what_the_chance_is_of(tmp_path):
-    """Values that diverged leave "does not matter" unsaid, and a winner is expected to beat the baseline."""
+def test_the_sentence_names_the_event_of_its_probability(tmp_path):
+    """Diverged values exclude "does not matter", and a winner is expected to beat the baseline."""
     step = summary(written(tmp_path / "a", "flat")).answer.step
     assert re.fullmatch(r"It would show whether rho matters with a chance of about \d\d%\.", step.sentence)
     means = {**FLAT, 0.01: 71.0}
@@ -142,7 +142,7 @@ def test_the_sentence_names_what_the_chance_is_of(tmp_path):
     assert winner.chance > EVEN
 
 
-def test_what_is_promised_is_the_chance_at_the_level_of_the_next_look(tmp_path):
+def test_the_stated_chance_is_that_at_the_level_of_the_next_look(tmp_path):
     results = written(tmp_path, "flat")
     analysis = analyse(results)
     step = summary(results).answer.step
@@ -154,7 +154,7 @@ def test_what_is_promised_is_the_chance_at_the_level_of_the_next_look(tmp_path):
     assert step.chance == pytest.approx(share, abs=0.08)
 
 
-def test_fresh_seeds_that_would_hardly_show_a_gain_are_not_advised_and_the_answer_says_so(tmp_path):
+def test_fresh_seeds_unlikely_to_show_a_gain_are_not_suggested(tmp_path):
     results = bare_sweep(tmp_path / "toy", means=dict.fromkeys(FLAT, 60.0), baseline=74.0, seeds=tuple(range(5)))
     (hint,) = [section.hint for section in answers(analyse(results), traces=False) if "fresh" in section.hint]
     assert re.fullmatch(r"Even with 12 .* showing that rho=[\d.]+ beats no SEC would be below 50%\.", hint)
@@ -194,7 +194,7 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
         assert train_longer(replace(results, provenance={"argv": argv}), "", 5) == ()
 
 
-def test_what_the_plan_refuses_is_not_advised(tmp_path):
+def test_commands_that_the_plan_refuses_are_not_suggested(tmp_path):
     results = written(tmp_path, "a search over listed values")
     assert extend(results, "whatever", 1, values={"optim.lr": (0.1,)}) == ()
     assert extend(results, "whatever", 1, seeds=2) == ()  # it has three
@@ -216,7 +216,7 @@ def test_a_race_is_not_extended(tmp_path):
     assert not [command for command in summary(raced).commands if "extend" in command]
 
 
-def test_a_chance_that_nobody_knows_is_not_told(tmp_path):
+def test_an_unknown_chance_is_not_printed(tmp_path):
     results = written(tmp_path, "flat")
     (step,) = extend(results, "whether rho matters", 40, seeds=9, chance=float("nan"))
     assert step.chance is None

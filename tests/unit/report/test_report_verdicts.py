@@ -1,4 +1,4 @@
-"""What a report may claim of sweeps as people run them: with lost seeds, diverged values, searches, looks."""
+"""Claims of a report on typical sweeps: with lost seeds, diverged values, searches and looks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_no_optimum_while_it_is_undecided_whether_the_knob_matters(tmp_path: Pat
     )
 
 
-def test_the_best_is_one_of_those_that_are_named(tmp_path: Path) -> None:
+def test_the_best_value_is_among_the_named_ones(tmp_path: Path) -> None:
     means = {0.01: 60.0, 0.1: 66.0, 0.5: 73.0, 0.9: 73.1, 1.0: 61.0}
     found = judged(tmp_path, means=means, seeds=range(6), sd=0.2)
     optimum = found.knob["optimum"]
@@ -107,7 +107,7 @@ def test_a_random_search_claims_the_importance_of_no_knob(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Path) -> None:
+def test_a_search_names_the_important_knob_if_a_model_predicts(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     points = [(float(10 ** -random.uniform(1, 4)), float(random.uniform(0.1, 1))) for _ in range(24)]
     means = {(lr, m): float(70 - 6 * (np.log10(lr) + 2.5) ** 2) for lr, m in points}
@@ -170,7 +170,7 @@ def test_a_crossed_nuisance_knob_is_tuned_for_each_value_and_all_seeds_judge(tmp
     assert "value" not in against
 
 
-def test_the_best_configuration_has_a_gain_that_choosing_does_not_flatter(tmp_path: Path) -> None:
+def test_the_gain_of_the_best_configuration_has_no_selection_bias(tmp_path: Path) -> None:
     space = rho_space(scientific=(RHO, ETA), published=())
     means = dict.fromkeys(crossed(list(STEEP), [0.0, 0.5, 1.0]), 65.0)
     found = judged(tmp_path, space=space, means=means, baseline=65.0, sd=1.0)
@@ -180,7 +180,7 @@ def test_the_best_configuration_has_a_gain_that_choosing_does_not_flatter(tmp_pa
     assert len(best["candidates"]) > 10
 
 
-def test_a_knob_whose_effects_cancel_is_said_to_be_flat_on_average_alone(tmp_path: Path) -> None:
+def test_a_knob_whose_effects_cancel_is_called_flat_only_on_average(tmp_path: Path) -> None:
     """Up by 4 points with one value of the other knob, down by 4 with the other: no two means over it differ."""
     space = rho_space(scientific=(Knob("regularizer.rho", Grid((0.1, 1.0)), "rho"), ETA), published=())
     means = {(rho, eta): 68.0 + 4 * eta * rho - 2 * rho for rho in (0.1, 1.0) for eta in (0.0, 0.5, 1.0)}
@@ -233,8 +233,8 @@ def test_a_grid_with_a_diverged_corner_is_averaged_where_every_value_trained(tmp
     assert f"rho matters on glyphs, averaged over the {where}: " in found.files.summary.answer.sentences[0]
 
 
-def test_a_knob_compared_at_one_value_of_another_alone_is_said_to_be(tmp_path: Path) -> None:
-    """As of a knob that only one of two methods has, where the other method trained with each of its values."""
+def test_a_knob_compared_at_a_single_value_of_another_has_a_note(tmp_path: Path) -> None:
+    """As for a knob of one of two methods, where the other method trained with each of its values."""
     space = rho_space(scientific=(RHO, Knob("regularizer.eta", Grid((0.0, 0.5)), "eta")), published=())
     means = {(a, b): STEEP[a] for a, b in crossed(list(STEEP), [0.0, 0.5])}
     found = judged(tmp_path, space=space, means=means, failures=diverged("rho=1, eta=0.5"))
@@ -246,7 +246,7 @@ def test_a_knob_compared_at_one_value_of_another_alone_is_said_to_be(tmp_path: P
 
 
 @pytest.mark.parametrize(("seeds", "known"), [(1, False), (2, True), (3, True)])
-def test_a_number_has_one_uncertainty_wherever_it_stands(tmp_path: Path, seeds: int, known: bool) -> None:
+def test_a_number_has_the_same_uncertainty_everywhere(tmp_path: Path, seeds: int, known: bool) -> None:
     found = judged(tmp_path, seeds=range(seeds))
     cells = {cell["label"]: cell for cell in found.data["cells"]}
     rows = {row.label: row for row in found.files.summary.rows}
@@ -262,7 +262,7 @@ def test_a_number_has_one_uncertainty_wherever_it_stands(tmp_path: Path, seeds: 
     assert "Bars leave out the variation of all cells together" in found.text
 
 
-def test_where_too_many_seeds_would_be_needed_none_are_advised(tmp_path: Path) -> None:
+def test_no_seeds_are_suggested_if_too_many_are_needed(tmp_path: Path) -> None:
     found = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0)
     assert not [command for command in found.files.summary.commands if "extend" in command]
     assert (
@@ -275,7 +275,7 @@ def test_where_too_many_seeds_would_be_needed_none_are_advised(tmp_path: Path) -
     assert "--seeds" in step
 
 
-def test_two_seeds_are_honest(tmp_path: Path) -> None:
+def test_two_seeds_give_wide_intervals(tmp_path: Path) -> None:
     found = judged(tmp_path, means=FLAT, seeds=range(2), sd=0.3)
     assert found.knob["sensitivity"]["verdict"] == "undecided"
     assert (
@@ -283,7 +283,7 @@ def test_two_seeds_are_honest(tmp_path: Path) -> None:
     )
 
 
-def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None:
+def test_the_section_on_trust_has_spent_error_and_uneven_noise(tmp_path: Path) -> None:
     found = judged(tmp_path, seeds=range(5), failures={("rho=0.5", 2): ("failed", "no disk")})
     trust = found.data["trust"]
     assert trust["level"] == trust["error_spent"] == pytest.approx(0.04 * 29 / 30)  # the rest waits for the lost trial
@@ -295,7 +295,7 @@ def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None
     assert "once, at 4.83 seeds a cell; planned before the first: 5" in text
 
 
-def test_looks_on_record_leave_less_for_this_one(tmp_path):
+def test_recorded_looks_reduce_the_level_of_the_next_one(tmp_path):
     results = bare_sweep(tmp_path / "s", seeds=range(8))
     earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds)) for seeds in (3, 5))
     results = replace(results, looks=earlier)
@@ -306,14 +306,14 @@ def test_looks_on_record_leave_less_for_this_one(tmp_path):
     assert "3 times, at 3, 5, 8 seeds a cell; planned before the first: 5" in text
 
 
-def test_no_command_is_advised_that_would_be_refused(tmp_path):
+def test_no_refused_command_is_suggested(tmp_path):
     results = bare_sweep(tmp_path / "s", seeds=range(3), means=FLAT, sd=0.3)
     assert any("tune-dml extend" in command for command in summary(results).commands)
     older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
     assert not summary(older).commands
 
 
-def test_what_rounding_leaves_between_equal_means_is_no_difference():
+def test_rounding_errors_between_equal_means_are_no_difference():
     assert metric_name("val/recall_at_1").rough(1.4e-15) == "0 points"
     assert metric_name("val/recall_at_1").rough(0.31) == "0.31 points"
 
@@ -327,7 +327,7 @@ def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: 
 
 
 def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
-    """Two seeds that disagree: the t distribution of one degree of freedom knows no end, R@1 does."""
+    """Two seeds that disagree: a t distribution of one degree of freedom is unbounded, R@1 is not."""
     space = rho_space(scientific=(RHO, ETA), published=())
     means = {(a, b): 90.0 + a for a, b in crossed(list(STEEP), [0.0, 0.5])}
     results = write_sweep(tmp_path / "noisy", space=space, means=means, seeds=(0, 1), sd=6.0, histories=False)
@@ -338,7 +338,7 @@ def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
         assert -100 <= float(low) <= float(high) <= 100
 
 
-def test_the_same_outcome_against_two_tables_is_said_once(tmp_path: Path) -> None:
+def test_the_same_outcome_for_two_tables_is_printed_once(tmp_path: Path) -> None:
     space = replace(rho_space(), published=rho_space().published * 2)
     answer = " ".join(summary(write_sweep(tmp_path / "s", space=space, sd=0.05, histories=False)).answer.sentences)
     order = "Published differences are significant in 7 of 10 pairs; our order is the same in all of these"
@@ -346,7 +346,7 @@ def test_the_same_outcome_against_two_tables_is_said_once(tmp_path: Path) -> Non
 
 
 def of_queries(results: Results, queries: float) -> Results:
-    """The sweep as if every trial had had so many queries, each with a loss of its own."""
+    """Return the sweep as if every trial had so many queries, each with its own loss."""
     counts = {"val/queries": queries, "test/queries": queries}
     trials = tuple(
         replace(trial, metrics={**trial.metrics, **counts, "train/loss": 0.1 + number})

@@ -1,4 +1,4 @@
-"""A printed table with ours beside it: the right cell for each number, and why the two cannot be compared."""
+"""A printed table beside ours: the matching cell of each number, and the reasons against a comparison."""
 
 import csv
 
@@ -17,7 +17,7 @@ SELECTED = {"data.split": "paper_test_selection"}
 
 
 def reproduced(folder, paper, number, dataset=None, metrics=None, **settings):
-    """The rows of a table whose sweep was never trained: the trial of cell i and seed s has 60 + i + s / 10."""
+    """Return the rows of a table of an untrained sweep: the trial of cell i and seed s has 60 + i + s / 10."""
     printed = printed_table(paper, number, dataset)
     request = Request(
         printed.space, printed.trained_on, seeds=3, arms=printed.arms or None, name="r", settings=settings
@@ -33,7 +33,7 @@ def reproduced(folder, paper, number, dataset=None, metrics=None, **settings):
     return printed, plan, reproduce(results, printed)
 
 
-def test_each_number_of_a_table_of_methods_meets_the_arm_of_its_name(tmp_path):
+def test_numbers_of_a_table_of_methods_are_matched_to_arms_by_name(tmp_path):
     printed, plan, rows = reproduced(tmp_path, "sec-supplement", "5", "cars196", **SELECTED)
     assert printed.space.name == "sec_losses"
     assert len(plan.cells) == 16
@@ -48,7 +48,7 @@ def test_each_number_of_a_table_of_methods_meets_the_arm_of_its_name(tmp_path):
     assert "ours has no NMI" in nmi.why_not
 
 
-def test_a_table_on_other_data_is_set_beside_ours_with_the_reasons(tmp_path):
+def test_a_table_on_other_data_is_shown_with_reasons(tmp_path):
     printed, plan, rows = reproduced(tmp_path, "SEC-rebuttal", "4", "glyphs", {"val/nmi": 50.0, "val/f1": 20.0})
     assert (printed.space.name, printed.dataset, plan.dataset) == ("sec_tml", "CUB200-2011", "glyphs")
     assert all("other data set: glyphs, not CUB200-2011" in row.why_not for row in rows)
@@ -62,7 +62,7 @@ def test_a_table_on_other_data_is_set_beside_ours_with_the_reasons(tmp_path):
     assert "(a) other data set: glyphs, not CUB200-2011" in wide.read_text()
 
 
-def test_a_table_along_a_knob_meets_the_cells_at_its_values(tmp_path):
+def test_numbers_along_a_knob_are_matched_to_cells_by_value(tmp_path):
     printed, _, rows = reproduced(tmp_path, "sec-supplement", "4", "cars196", {"train/norm_mean": 6.0}, **SELECTED)
     cells = {(row.method, row.hyperparameters.get("rho")): row.cell for row in rows}
     assert cells["Triplet", None] == "no SEC"
@@ -78,7 +78,7 @@ def test_a_table_along_a_knob_meets_the_cells_at_its_values(tmp_path):
     assert norms == pytest.approx([6.0] * 6)
 
 
-def test_the_best_of_a_grid_stands_for_a_number_whose_value_is_not_printed(tmp_path):
+def test_a_number_without_printed_value_is_matched_to_the_best_of_the_grid(tmp_path):
     printed, _, rows = reproduced(tmp_path, "dro", "1", "cub200", **SELECTED)
     top = next(row for row in rows if (row.method, row.metric) == ("DRO-TopK_M", "R@1"))
     assert top.cell == "DRO-TopK_M: K=280"

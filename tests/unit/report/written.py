@@ -11,7 +11,7 @@ FAILURES = {
 
 
 @dataclass(frozen=True)
-class Written:
+class ReportedSweep:
     """A sweep and its report."""
 
     results: Results

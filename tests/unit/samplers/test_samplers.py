@@ -1,4 +1,4 @@
-"""Samplers: pure functions of the step, balanced, covering, shared out over ranks without loss."""
+"""Samplers: pure functions of the step, balanced, complete, and divided over ranks without loss."""
 
 import numpy as np
 import pytest
@@ -114,7 +114,7 @@ def test_a_sampler_refuses_what_the_check_refuses():
 
 
 @pytest.mark.parametrize("drawn", [[0, 1], [0, 1, 2, 12], [-1, 0, 1, 2], [0.0, 1.0, 2.0, 3.0], [[0, 1], [2, 3]], []])
-def test_a_batch_that_is_not_what_it_should_be_is_named_and_not_trained_on(drawn):
+def test_an_invalid_batch_is_named_and_not_trained_on(drawn):
     sampler = build_sampler("random", np.arange(12), 4)
     sampler.batch = lambda step: drawn
     with pytest.raises(ConfigError, match=r"sampler random: batch\(7\) must be 4 numbers of the 12 training pictures"):

@@ -24,7 +24,7 @@ from tune_dml.stats.verdicts.chance import p_best
 from tune_dml.stats.verdicts.ranks import agree_in_rank
 
 
-def test_equal_cells_share_it_and_a_lead_takes_it():
+def test_equal_cells_have_equal_chances_and_a_clear_lead_has_all():
     random = np.random.default_rng(3)
     noise = random.normal(size=(4, 400))
     equal = p_best(noise - noise.mean(1, keepdims=True))
@@ -60,7 +60,7 @@ def test_the_root_for_many_cells_gives_the_same_chances(holes, monkeypatch):
     assert p_best(values, 40_000) == pytest.approx(few, abs=0.015)
 
 
-def test_what_cannot_be_told_is_nan_and_what_was_lost_has_none():
+def test_unknown_chances_are_nan_and_lost_cells_have_none():
     assert np.isnan(p_best(np.array([[1.0], [2.0]]))).all()
     assert np.isnan(p_best(np.full((3, 3), np.nan))).all()
     one = np.full((3, 3), np.nan)
@@ -70,8 +70,8 @@ def test_what_cannot_be_told_is_nan_and_what_was_lost_has_none():
     assert p_best(lost)[1] == 0.0
 
 
-def test_it_can_be_taken_at_its_word():
-    """Of cells said to be the best with a probability around p, about p are; cells as far apart as noise lets tell."""
+def test_stated_chances_are_calibrated():
+    """Of cells called best with probability p, a share of about p is best."""
     random = np.random.default_rng(5)
     said, was = [], []
     for _ in range(150):
@@ -87,7 +87,7 @@ def test_it_can_be_taken_at_its_word():
         assert best[among].mean() == pytest.approx(probability[among].mean(), abs=3 * spread)
 
 
-def test_one_part_has_the_chi_squared_interval():
+def test_a_single_variance_has_the_chi_squared_interval():
     found = _spread_of([(4.0, 7.0)])
     assert found.sd == 2.0
     assert (found.low, found.high) == pytest.approx(
@@ -107,7 +107,7 @@ def test_a_difference_spreads_as_the_pairs_do():
 
 
 @pytest.mark.parametrize("values", [np.ones((3, 1)), np.full((2, 4), np.nan), np.array([[1.0, np.nan], [np.nan, 2.0]])])
-def test_nothing_is_claimed_where_no_seed_is_repeated(values):
+def test_without_repeated_seeds_nothing_is_claimed(values):
     assert not trial_spread(values).is_known
     assert not sum_of_spreads([trial_spread(values), _spread_of([(1.0, 3.0)])]).is_known
     assert not sum_of_spreads([]).is_known
@@ -163,7 +163,7 @@ def test_the_interval_of_well_separated_values_covers_and_excludes_zero():
 
 
 def test_unrelated_orders_rarely_exclude_zero():
-    """Where one sweep has no effect at all, no more than a tenth of the intervals exclude an agreement of 0."""
+    """If one sweep has no effect at all, at most a tenth of the intervals exclude a tau of 0."""
     generator = np.random.default_rng(2)
     excluded = 0
     for _ in range(150):
@@ -187,13 +187,13 @@ def test_bounds_cover_an_order_that_noise_hides():
     assert np.mean([each.low <= 1.0 <= each.high for each in found]) >= 0.95
 
 
-def test_equal_seeds_on_few_queries_tell_no_values_apart():
+def test_equal_seeds_on_few_queries_order_no_values():
     steps = np.arange(3.0)[:, None].repeat(3, axis=1)
     assert agree_in_rank(steps, steps).low == 1.0
     assert agree_in_rank(steps, steps, resolutions=(5.0, 0.0)).low == -1.0
 
 
-def test_they_are_those_of_scipy():
+def test_quantiles_equal_those_of_scipy():
     tails, df = np.array([1e-12, 1e-4, 0.025, 0.3, 0.5, 0.9]), np.array([[1.0], [2.5], [40.0], [1e7], [np.inf]])
     assert student_isf(tails, df) == pytest.approx(stats.t.isf(tails, df), rel=1e-9, abs=1e-12)
     assert student_isf(0.0, 3) == np.inf

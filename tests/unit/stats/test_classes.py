@@ -17,7 +17,7 @@ from tune_dml.stats.verdicts.classes import (
 
 
 def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, per=20):
-    """Hits of one cell minus those of another that is equally good for classes and seeds at large, and queries."""
+    """Return hits of one cell minus those of an equally good one, for random classes and seeds, and the queries."""
     level = rng.normal(0.5, 1.0, (sims, classes, 1))
     effect = class_sd * rng.normal(size=(sims, classes, 1)) + seed_sd * rng.normal(size=(sims, 1, seeds))
     effect = (effect + both_sd * rng.normal(size=(sims, classes, seeds))) / 2
@@ -26,7 +26,7 @@ def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, 
     return (first - second).astype(float), queries.astype(float)
 
 
-def test_the_variances_are_those_of_the_definition():
+def test_variances_follow_their_definition():
     rng = np.random.default_rng(0)
     hits, queries = (part[0] for part in drawn(rng, 1, 6, 3, class_sd=1.0, seed_sd=0.5))
     queries, hits = queries.copy(), hits.copy()
@@ -71,7 +71,7 @@ def test_the_interval_ends_at_zero_where_the_p_value_is_its_error():
     assert found.these_networks <= found.trained_anew
 
 
-def test_what_one_seed_or_one_class_cannot_say_is_not_said():
+def test_a_single_seed_or_class_gives_no_interval():
     rng = np.random.default_rng(2)
     hits, queries = (part[0] for part in drawn(rng, 1, 8, 1, class_sd=0.5))
     one = judge_generalization(hits, queries, (5, 3), alpha=0.05)
@@ -110,11 +110,11 @@ def test_false_claims_stay_below_five_percent_where_those_per_query_and_per_clas
     )
     assert np.mean(wrong) <= 0.0613  # 5 % and two Monte Carlo errors
     if seed_sd:
-        assert np.mean(fixed) > 0.12  # the same networks: what it says of other seeds would be false
+        assert np.mean(fixed) > 0.12  # the same networks: claims about other seeds would be false
 
 
 def test_classes_that_differ_by_seed_are_allowed():
-    """Each seed validates on classes of its own: then the seeds' means say it all."""
+    """Each seed validates on its own classes; then the means of the seeds are sufficient."""
     rng = np.random.default_rng(4)
     wrong = []
     for _ in range(400):
@@ -128,11 +128,11 @@ def test_classes_that_differ_by_seed_are_allowed():
     assert np.mean(wrong) <= 0.08
 
 
-def test_two_cells_that_answer_alike_have_p_values_of_one():
+def test_cells_with_equal_answers_have_p_values_of_one():
     found = judge_generalization(np.zeros((3, 2)), np.full((3, 2), 5.0), (0, 0), alpha=0.05)
     assert (found.per_query, found.these_networks, found.trained_anew) == (1, 1, 1)
 
 
-def test_seeds_that_agree_to_the_query_may_still_differ_by_what_half_a_query_moves():
+def test_seeds_with_equal_answers_may_differ_by_half_a_query():
     found = judge_generalization(np.ones((3, 2)), np.full((3, 2), 5.0), (6, 0), alpha=0.05)
     assert (found.high - found.low) / 200 == pytest.approx(student.ppf(0.975, 1) * math.sqrt(2 / 30**2 / 2))

@@ -48,7 +48,7 @@ def test_detectable_difference_has_the_stated_power() -> None:
 
 
 @pytest.mark.parametrize("cells", [3, 10])
-def test_half_widths_are_those_of_the_intervals(cells: int) -> None:
+def test_half_widths_equal_those_of_the_intervals(cells: int) -> None:
     values = np.random.default_rng(3).normal(size=(600, cells, 5))
     bounds = all_pairs(values)
     wide = ((bounds.high - bounds.low) / 2)[:, ~np.eye(cells, dtype=bool)]
@@ -70,7 +70,7 @@ def test_isolation_averages_scientific_knobs_and_keeps_their_cells() -> None:
     np.testing.assert_array_equal(found.crossed.values, [[1, 2], [5, 6], [3, 4], [7, 8]])
 
 
-def test_a_lost_seed_of_an_average_is_made_up_for() -> None:
+def test_a_lost_seed_of_an_average_is_estimated() -> None:
     cells = points({("x", 1, ()): [1, 2], ("x", 2, ()): [3], ("y", 1, ()): [5, 6], ("y", 2, ()): [7, 8]})
     found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
     assert found.means["x"] == pytest.approx(2.5, abs=1e-6)

@@ -1,4 +1,4 @@
-"""What planned and further seeds will show: against closed forms and simulation, kept as promised on average."""
+"""Forecasts of planned and further seeds, against closed forms and simulation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TRUTHS = [np.zeros(6), np.linspace(0, 4, 6), [0, 0, 0, 3, 0, 0], [0, 0, 0, 1.5, 
     ("decided", "off"), [(sensitivity_is_decided(1.0), 0.15), (best_is_known(), 0.15)], ids=["matters", "best"]
 )
 def test_the_promised_share_of_sweeps_decides(decided, off, loud):
-    """The largest of many gaps is flattered by luck: a chance by the pair that decides today promises too much."""
+    """The largest of many differences is biased upwards: a chance from the leading pair alone is too high."""
     promised, kept = [], []
     for seed in range(72):
         drawn = np.random.default_rng(seed).standard_normal((6, 5 + 4))
@@ -131,7 +131,7 @@ def test_averages_over_a_grid_are_judged_as_the_report_judges_them():
     assert verdicts == {"sensitive", "insensitive", "undecided"}
 
 
-def test_one_row_is_settled_against_every_other_by_a_difference_or_by_none():
+def test_a_row_is_settled_by_differences_or_by_equivalence():
     values = noisy([0, 0, 5], 8, sd=0.2)
     assert pairs_are_decided(0, 1.0)(values[None], 0.05)[0]
     assert not pairs_are_decided(0, 0.01)(noisy([0, 0, 5], 8, seed=1)[None], 0.05)[0]
@@ -146,7 +146,7 @@ def test_a_row_is_compared_with_zero_and_with_the_margin_on_both_sides(gap, deci
     assert pairs_are_decided(0, bounds.high[0, 1] - gap)(values[None], 0.05)[0] == decided
 
 
-def test_a_smaller_level_promises_less():
+def test_a_smaller_level_gives_smaller_chances():
     values = noisy([0, 0, 0, 3, 0, 0], 4, seed=3)
     found = [ahead(values, sensitivity_is_decided(1.0), level).chance for level in (0.04, 0.002)]
     assert found[0] > found[1]
@@ -181,13 +181,13 @@ def test_each_look_is_judged_at_its_level_on_the_seeds_that_it_will_have_the_las
     assert [len(_continuations(noisy([0] * cells, 3), 1, scale=1.0)) for cells in (50, 100)] == [100, 60]
 
 
-def test_nothing_is_foretold_without_noise():
+def test_without_noise_no_forecast_is_made():
     assert ahead(noisy([0, 1, 2], 1), sensitivity_is_decided(1.0)) is None
     assert forecast_fresh_seeds(noisy([0, 1], 1), (1, 0), (5,), scale=1.0) is None
 
 
 def test_a_lead_that_luck_explains_is_not_expected_to_hold():
-    """The winner of twenty equal cells leads by as much as a cell that truly does."""
+    """The winner of twenty equal cells leads by as much as a truly better cell."""
     values = noisy([0] * 20, 4, seed=2)
     winner = int(values[1:].mean(1).argmax()) + 1
     among_many = forecast_fresh_seeds(values, (winner, 0), (5,), scale=1.0).chance
@@ -199,7 +199,7 @@ def test_a_lead_that_luck_explains_is_not_expected_to_hold():
     assert clear.chance > 0.9
 
 
-def test_it_takes_less_than_half_a_second_for_twenty_cells():
+def test_a_forecast_of_twenty_cells_takes_less_than_half_a_second():
     values = noisy(np.linspace(0, 2, 20), 10)
     ahead(values, sensitivity_is_decided(1.0))
     start = time.process_time()
@@ -242,20 +242,20 @@ def test_chances_are_those_of_sweeps_judged_one_by_one():
     assert chance.matters == count / runs
 
 
-def test_one_seed_or_one_level_shows_nothing():
+def test_a_single_seed_or_level_shows_nothing():
     assert verdict_chances(levels=5, seeds=1, sd=1.0, margin=1.0, difference=9.0).undecided == 1
     assert verdict_chances(levels=1, seeds=5, sd=1.0, margin=1.0, difference=9.0).undecided == 1
 
 
 @pytest.mark.parametrize("df", [4, 20])
-def test_the_range_of_the_noise_covers_as_often_as_it_says(df):
+def test_the_range_of_the_noise_has_its_stated_coverage(df):
     drawn = np.sqrt(np.random.default_rng(1).chisquare(df, 4000) / df)
     covered = np.mean([low < 1 < high for low, high in (_noise_range(float(sd), df) for sd in drawn)])
     assert covered == pytest.approx(0.6, abs=0.03)
     assert _noise_range(2.0, df) == pytest.approx(tuple(2 * end for end in _noise_range(1.0, df)))
 
 
-def test_the_range_of_seeds_narrows_with_what_is_known():
+def test_the_range_of_seeds_narrows_with_more_degrees_of_freedom():
     vague, known = (seeds_range(margin=1.0, sd=1.0, df=df, levels=5) for df in (4, 400))
     assert vague[0] <= known[0] <= known[1] <= vague[1]
     assert known[1] - known[0] <= 3 < vague[1] - vague[0]

@@ -14,7 +14,7 @@ FIRST, SECOND = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4), indexi
 
 
 def by_orders(values):
-    """What each knob adds to the variance of the conditional mean, averaged over all orders of the knobs."""
+    """Return each knob's share in the variance of the conditional mean, averaged over all orders of knobs."""
     knobs = values.ndim
     gains = np.zeros(knobs)
     orders = list(permutations(range(knobs)))
@@ -36,7 +36,7 @@ def test_effects_are_the_average_over_the_orders_of_the_knobs():
     assert pairs == pytest.approx(pairs.T)
 
 
-def test_a_product_is_all_pair():
+def test_the_effect_of_a_product_is_all_interaction():
     effects, pairs = _shapley_effects(FIRST * SECOND, 2)
     assert pairs[0, 1] == pytest.approx((FIRST * SECOND).var())
     assert effects == pytest.approx([pairs[0, 1] / 2] * 2)
@@ -96,7 +96,7 @@ def test_a_search_over_noise_claims_nothing():
     assert all(one.problem for one in found)
 
 
-def test_a_model_that_predicts_too_little_of_the_held_out_configurations_says_how_much():
+def test_a_model_that_predicts_too_little_reports_how_much():
     worse_than_the_mean, some = (search(lambda points: 0 * points[:, 0], 10, seed) for seed in (0, 3))
     assert worse_than_the_mean.predicted < 0
     assert "predicts 0% of the variance of held-out ones, and 63% are needed" in worse_than_the_mean.problem
@@ -124,7 +124,7 @@ def test_limits_close_to_0_and_1_are_rounded():
 
 
 @pytest.mark.slow
-def test_a_search_in_which_one_knob_acts_says_so_of_that_knob_alone():
+def test_a_search_names_only_the_knob_that_acts():
     found = [search(lambda points: -16 * (points[:, 1] - 0.6) ** 2, 30, seed) for seed in range(4)]
     claimed = [one for one in found if not one.problem]
     assert len(claimed) >= 3
@@ -141,7 +141,7 @@ def test_too_few_cells_are_refused():
 
 
 def drawn(number, curve, cells=16, knobs=2):
-    """Places and means of a random search with noise 1."""
+    """Return positions and means of a random search with noise 1."""
     rng = np.random.default_rng(number)
     places = rng.random((cells, knobs))
     return places, curve(places) + rng.standard_normal(cells)
@@ -170,11 +170,11 @@ def test_an_idle_knob_has_an_effect_in_at_most_5_of_100_searches(curve):
     assert found.mean() <= 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 60)
 
 
-def test_it_finds_a_slope_beside_a_cliff_of_another_knob():
+def test_a_slope_is_found_beside_a_cliff_of_another_knob():
     assert (p_values(lambda x: 12 * x[:, 0] - 12 * (x[:, 1] > 0.7), 20, cells=24) <= 0.05).mean() > 0.8
 
 
-def test_it_names_the_range_that_differs_and_by_how_much():
+def test_the_differing_range_is_named_with_its_effect():
     places, means = drawn(3, lambda x: -9.0 * (x[:, 0] > 0.6), cells=30, knobs=1)
     found = judge_search_effect(places, np.zeros((30, 0)), means)
     assert found.p_value < 0.001
@@ -184,7 +184,7 @@ def test_it_names_the_range_that_differs_and_by_how_much():
 
 
 def test_orders_with_the_same_difference_count_as_no_smaller():
-    """Of the 70 ways to give four of eight cells one name, two part the means as the given one does."""
+    """Of the 70 ways to give four of eight cells one name, two separate the means as the given one does."""
     names, means = np.eye(2)[[0] * 4 + [1] * 4], np.array([0.1] * 4 + [0.7] * 4)
     assert judge_search_effect(names, np.zeros((8, 0)), means).p_value == pytest.approx(2 / 70, abs=0.01)
 

@@ -1,4 +1,4 @@
-"""Error levels of looks at a growing sweep: the group-sequential rule against naive oracles, and what it promises."""
+"""Error levels of looks at a growing sweep: the group-sequential rule against naive oracles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_second_look_solves_the_bivariate_normal() -> None:
 
 
 @pytest.mark.parametrize("looks", [[3, 5, 8, 12], [1.5, 3, 4, 5, 6], [5, 6, 7, 8, 9, 10]])
-def test_paths_of_normal_sums_claim_what_is_spent(looks: list[float]) -> None:
+def test_simulated_looks_claim_at_the_spent_rate(looks: list[float]) -> None:
     planned, random = 3, np.random.default_rng(0)
     steps = np.diff([0, *(n - 0.5 for n in looks)])
     sums = (random.standard_normal((400_000, len(looks))) * np.sqrt(steps)).cumsum(1)
@@ -51,7 +51,7 @@ def test_looks_never_spend_more_than_alpha(planned: int) -> None:
         assert error_spent(seen, planned=planned) < 0.05
 
 
-def test_looking_again_costs_nothing() -> None:
+def test_a_repeated_look_spends_nothing() -> None:
     assert level_left([3, 5, 5], planned=3) == level_left([3, 5], planned=3) == level_left([3, 5, 4], planned=3)
     assert level_left([3], planned=3) == pytest.approx(0.04)
     for looks, planned in (([], 3), ([3], 0)):
@@ -59,7 +59,7 @@ def test_looking_again_costs_nothing() -> None:
             level_left(looks, planned=planned)
 
 
-def test_a_look_at_added_cells_gets_what_it_adds_alone() -> None:
+def test_a_look_at_added_cells_spends_only_its_own_share() -> None:
     looks, added = [3.0, 5.0], frozenset({1})
     spent = error_spent(looks, planned=3) - 0.04
     assert level_left(looks, planned=3, grown=added) == pytest.approx(spent)
@@ -68,7 +68,7 @@ def test_a_look_at_added_cells_gets_what_it_adds_alone() -> None:
 
 @pytest.mark.parametrize("planned", [2, 3, 5, 10])
 def test_the_second_look_keeps_a_usable_level(planned: int) -> None:
-    """Planned seeds looked at once, then extended as far as the next two looks: 98.5 % intervals at the widest."""
+    """One look at the planned seeds, then extensions for two more looks: intervals of at most 98.5 %."""
     for seeds in (planned + 1, next_look(planned), next_look(next_look(planned))):
         if seeds <= planned * 5 / 3:
             assert level_left([planned, seeds], planned=planned) >= 0.0153

@@ -99,7 +99,7 @@ def test_whether_any_pair_can_be_tested_is_known_without_a_fit() -> None:
     assert told == {True, False}
 
 
-def test_the_rows_and_the_column_that_are_asked_for_are_those_of_all_pairs() -> None:
+def test_requested_rows_and_column_equal_those_of_all_pairs() -> None:
     values = np.random.default_rng(12).normal(size=(7, 4))
     values[2, 1] = values[5, 3] = np.nan
     noise = fit_pairs(values)
@@ -126,7 +126,7 @@ def test_cell_variances_are_grubbs() -> None:
     np.testing.assert_allclose(cell_variances(values), expected, atol=1e-10)
 
 
-def test_two_seeds_borrow_nothing_and_one_seed_says_nothing() -> None:
+def test_two_seeds_use_only_their_own_noise_and_one_seed_has_none() -> None:
     two = fit_pairs(np.random.default_rng(0).normal(size=(6, 2)))
     assert two.prior_df == 0
     assert np.isnan(two.epsilon)
@@ -180,7 +180,7 @@ def test_a_single_effect_of_two_cells_is_the_paired_t_test() -> None:
 
 
 @pytest.mark.parametrize("seeds", [5, 10])
-def test_ends_that_differ_by_what_matters_are_called_equal_in_a_twentieth_of_sweeps_under_a_slope(seeds: int) -> None:
+def test_ends_that_differ_by_the_margin_are_called_equal_in_a_twentieth_of_sweeps(seeds: int) -> None:
     random, place = np.random.default_rng([16, seeds]), np.linspace(0, 1, 16)[:, None]
     values = random.normal(size=(4000, 16, seeds)) + 10 * place * random.normal(size=(4000, 1, seeds))
     margin = 6 * math.sqrt(102 / seeds)  # six standard errors of the ends' difference
@@ -202,7 +202,7 @@ def test_a_grid_without_effects_claims_none(kind: str) -> None:
         assert ((found.low > 0) | (found.high < 0)).any(1).mean() <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 600)
 
 
-def test_equal_cells_that_were_chosen_early_are_told_apart_in_less_than_a_twentieth_of_sweeps_at_their_share() -> None:
+def test_equal_cells_selected_early_differ_in_less_than_a_twentieth_of_sweeps() -> None:
     rng = np.random.default_rng(0)
     end = rng.standard_normal((1000, 19, 10))  # the first row is the baseline
     left = np.tile(np.arange(1, 19), (1000, 1))
@@ -216,12 +216,12 @@ def test_equal_cells_that_were_chosen_early_are_told_apart_in_less_than_a_twenti
         pairs, base = all_pairs(kept, level), against(kept, 0, level)
         return float(np.mean((pairs.low > 0).any((1, 2)) | (base.low > 0).any(1) | (base.high < 0).any(1)))
 
-    assert claimed(0.05) > 0.08  # they would be, oftener, as if nothing had been chosen
+    assert claimed(0.05) > 0.08  # more often if the selection were ignored
     assert claimed(0.05 * 2 / 18) < 0.05
 
 
 def test_averages_of_which_fewer_than_two_seeds_were_measured_have_no_interval() -> None:
-    """Filled holes leave hardly any spread: 17 % of such grids would claim a difference."""
+    """Filled gaps have almost no spread: 17 % of such grids would claim a difference."""
     random, hole = np.random.default_rng(1), np.nan
     apart = np.array([[0.17, hole], [0.44, -1.74], [hole, 0.97], [-1.61, hole]])
     assert np.isinf(estimate_contrasts(apart, main_effect([0, 0, 1, 1])).high).all()

@@ -234,7 +234,7 @@ def figures(name):
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
 @pytest.mark.parametrize("name", [*TABLES, *FREE])
-def test_figures_are_the_recorded_ones(name):
+def test_figures_equal_the_recorded_ones(name):
     found, recorded = (dict(_flat(each)) for each in (figures(name), json.loads(RECORDED.read_text())[name]))
     assert found.keys() == recorded.keys()
     changed = {

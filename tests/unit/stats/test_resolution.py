@@ -1,4 +1,4 @@
-"""Few queries: seeds that come out equal show no certainty, in any verdict."""
+"""Few queries: equal seeds are no certainty, in any verdict."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ STEP = 12.5
 
 
 def few(*levels: float, seeds: int = 3, resolution: float = STEP) -> SeedTable:
-    """Values that every seed gave alike, in steps."""
+    """Return values in steps, equal under every seed."""
     values = STEP * np.repeat(np.array(levels)[:, None], seeds, axis=1)
     return SeedTable(tuple("abcdefghi"[: len(levels)]), tuple(range(seeds)), values, resolution=resolution)
 
@@ -78,7 +78,7 @@ def test_the_fewest_seeds_that_show_a_difference_to_be_small() -> None:
     ("cells", "queries", "flipping", "seeds", "before"),
     [(2, 8, 2, 2, 0.10), (5, 8, 1, 3, 0.15), (5, 20, 6, 2, 0.30), (5, 50, 2, 4, 0.05), (5, 358, 18, 2, 0.20)],
 )
-def test_equal_cells_are_told_apart_by_few_queries_in_at_most_five_sweeps_of_a_hundred(
+def test_equal_cells_differ_on_few_queries_in_at_most_five_sweeps_of_a_hundred(
     cells: int, queries: int, flipping: int, seeds: int, before: float
 ) -> None:
     values = _flips(cells, queries, flipping, seeds)
@@ -112,7 +112,7 @@ def _grid(table: SeedTable) -> np.ndarray:
 
 
 def _averaged(table: SeedTable) -> IsolatedKnob:
-    """The rows as averages over two values of another knob, which changes nothing."""
+    """Return the rows as averages over two values of another knob, which changes nothing."""
     rows = list(zip(table.labels, table.values.tolist(), strict=True))
     points = [KnobPoint(label, other, (), dict(enumerate(row))) for other in (0, 1) for label, row in rows]
     labels = {label: label for label in table.labels}
@@ -160,18 +160,18 @@ CERTAIN: dict[str, Callable[[SeedTable], bool]] = {
 
 @pytest.mark.parametrize("verdict", CERTAIN)
 def test_every_verdict_knows_the_resolution(verdict: str) -> None:
-    """Three seeds that all gave the same: certain of numbers that are as good as continuous, never of eight queries."""
+    """Three equal seeds: certain for a nearly continuous metric, never for eight queries."""
     assert CERTAIN[verdict](few(*HILL, resolution=0.0)) != CERTAIN[verdict](few(*HILL))
 
 
-def test_beyond_these_classes_equal_seeds_are_not_certain_either() -> None:
+def test_equal_seeds_are_not_certain_beyond_the_sampled_classes() -> None:
     hits, queries = np.ones((4, 3)), np.full((4, 3), 2.0)
     found = judge_generalization(hits, queries, (12, 0), alpha=0.05)
     assert found.estimate == 50
     assert found.high - found.estimate == pytest.approx(student.isf(0.025, 2) * STEP / np.sqrt(2) / np.sqrt(3))
 
 
-def test_what_one_query_moves_a_metric_by() -> None:
+def test_the_step_of_a_metric_is_the_effect_of_one_query() -> None:
     trials = [{"val/queries": 50.0, "test/queries": 8.0}, {"val/queries": 40.0}, {}]
     assert resolution_of("val/recall_at_1", trials) == 2.5
     assert resolution_of("test/map_at_r", trials) == 12.5
@@ -180,7 +180,7 @@ def test_what_one_query_moves_a_metric_by() -> None:
     assert resolution_of("val/recall_at_1", [{}]) == 0
 
 
-def test_numbers_show_the_step_of_which_all_are_multiples() -> None:
+def test_the_step_is_the_common_divisor_of_all_values() -> None:
     def step(*numbers: float) -> float:
         return resolution_shown([[number] for number in numbers])  # one seed a cell: none tie
 
@@ -203,7 +203,7 @@ def test_ties_between_the_seeds_of_a_cell_show_a_step_where_numbers_are_multiple
     assert resolution_shown(continuous.tolist()) < 0.1
 
 
-def test_a_metric_that_gave_one_number_hides_everything() -> None:
+def test_a_constant_metric_has_an_unknown_step() -> None:
     assert resolution_shown([[70.0, 70.0], [70.0, np.nan]]) == 100
     assert resolution_shown([[0.0, 0.0], [0.0]]) == 100
     assert resolution_shown([[1e6, 1e6]]) == 1e6
@@ -212,7 +212,7 @@ def test_a_metric_that_gave_one_number_hides_everything() -> None:
     assert judge_sensitivity(table, 1.0).verdict == "undecided"
 
 
-def test_what_a_metric_moves_in_is_what_its_trials_say_else_what_its_numbers_show() -> None:
+def test_the_step_of_a_metric_comes_from_trials_or_from_its_values() -> None:
     trials = [[{"val/recall_at_1": 50.0, "val/nmi": 20.0}, {"val/recall_at_1": 75.0, "val/nmi": 22.0}]]
     assert resolution_in("val/nmi", trials) == 2
     assert resolution_in("val/recall_at_1", trials) == 25
@@ -225,7 +225,7 @@ def test_what_a_metric_moves_in_is_what_its_trials_say_else_what_its_numbers_sho
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3])
-def test_an_accuracy_on_ten_queries_that_nobody_counted_is_certain_in_at_most_five_sweeps(seeds: int) -> None:
+def test_an_accuracy_on_ten_uncounted_queries_is_certain_in_at_most_five_sweeps(seeds: int) -> None:
     """Two cells, a query that flips; "does not matter" of cells a point apart, and a difference of equal ones."""
     random = np.random.default_rng(seeds)
     wrong = {"small": [0, 0], "different": [0, 0]}

@@ -171,7 +171,7 @@ def _rates(case, audits, factors=12, own=0.0):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_culprits_are_named_and_others_are_not(case):
+def test_only_settings_with_an_effect_are_named(case):
     """Thirty audits of twelve settings each; the slow test has the stated rates."""
     named, false = _rates(case, 40)
     assert named >= HARD.get(case, 0.95) - 0.07

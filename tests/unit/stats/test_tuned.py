@@ -84,7 +84,7 @@ def test_bounds_are_those_of_loops_over_the_settings(means: list[float]) -> None
     np.testing.assert_allclose(tuned.against(1, 0.05).high, -family[1])
 
 
-def test_with_one_setting_each_it_is_the_ordinary_comparison() -> None:
+def test_with_one_setting_per_level_the_comparison_is_the_ordinary_one() -> None:
     values = drawn([0, 1, 3, 2], 4, 1)[0]
     values[0, 1] = values[2, 3] = nan
     tuned = TunedLevels(values, (0, 1, 2, 3), 0.5)
@@ -111,8 +111,8 @@ def test_a_setting_of_one_seed_bounds_nothing_and_blocks_no_other_level() -> Non
 
 @pytest.mark.parametrize("seeds", slow_after(1, [3, 5, 10]))
 @pytest.mark.parametrize("noisy", [None, 4])
-def test_equal_levels_tuned_to_different_settings_are_not_told_apart(seeds: int, noisy: int | None) -> None:
-    """Settings 2 s.d. apart, the best one another at each level: the split said "differ" in 11 to 20 % of such sweeps."""
+def test_equal_levels_tuned_to_different_settings_do_not_differ(seeds: int, noisy: int | None) -> None:
+    """Best settings 2 s.d. apart, one per level: with split halves 11 to 20 % of such sweeps claimed a difference."""
     means = [0, -2, -4, -6, 0, -2, -4, -6, -2, 0, -4, -6, -6, -4, -2, 0]
     tuned = TunedLevels(drawn(means, seeds, 600, noisy), tuple(np.repeat(range(4), 4).tolist()))
     assert (tuned.pairs().low > 0).any((1, 2)).mean() <= 0.065
@@ -158,7 +158,7 @@ def test_the_best_of_many_equal_baselines_beats_no_cell_by_luck(sign: int, count
     assert np.mean(found) >= 0.9
 
 
-def test_a_cell_beats_the_baseline_where_it_beats_each_of_its_cells() -> None:
+def test_a_cell_beats_the_baseline_if_it_beats_each_of_its_cells() -> None:
     values = drawn([8, 0, 1, 0], 6, 1)[0]
     first, second = compare_all_with_best_of(table_of(values), ["c2", "c3"])
     assert (first.first, first.second) == ("c0", "c2")

@@ -1,4 +1,4 @@
-"""Optimum, agreement, looks, race, selection and the verdict on the knob: what each may claim, and what it may not."""
+"""Claims about optimum, agreement, looks, races, selection and the importance of a knob."""
 
 import math
 
@@ -25,7 +25,7 @@ def sweep(means: list[float], n: int = 5, sd: float = 0.3, seed: int = 0) -> np.
     return np.array(means)[:, None] + 2 * random.normal(size=n) + sd * random.normal(size=(len(means), n))
 
 
-def test_candidates_by_hand() -> None:
+def test_candidates_equal_those_computed_by_hand() -> None:
     values = sweep([60, 62, 62.1, 55], sd=0.5)
     noise = fit_pairs(values)
     reach = half_widths(noise, 0.05, 3, sides=1, beside=True)
@@ -37,7 +37,7 @@ def test_candidates_by_hand() -> None:
     np.testing.assert_allclose(found.behind, np.maximum(behind, 0))
 
 
-def test_places_of_the_optimum() -> None:
+def test_the_optimum_is_located() -> None:
     x = [0.01, 0.1, 0.5, 0.9, 1.0]
     assert judge_best(sweep([60, 63, 66, 62, 61]), x, 1.0).place == "interior"
     assert judge_best(sweep([74, 72, 68, 68, 67]), x, 1.0).place == "low edge"
@@ -67,7 +67,7 @@ def test_within_the_margin_of_the_best(margin: float, within: tuple[int, ...]) -
     assert judge_best(values, [1, 2, 3, 4, 5], margin).within == within
 
 
-def test_no_cell_is_nearer_to_the_best_than_the_intervals_of_its_pairs_say() -> None:
+def test_distances_to_the_best_agree_with_the_intervals_of_pairs() -> None:
     low = np.array([[0.0, 0.7, 0.1], [-1.0, 0.0, -1.0], [-1.0, 0.3, 0.0]])
     pairs, candidates = Bounds(np.zeros((3, 3)), low, -low.T), np.array([True, True, False])
     np.testing.assert_allclose(_consistent(np.array([0.0, 0.2, 0.4]), candidates, pairs), [0.0, 0.7, 0.4])
@@ -138,7 +138,7 @@ CURVES = {
 
 
 @pytest.mark.parametrize("name", CURVES)
-def test_the_papers_own_curves(name: str) -> None:
+def test_published_curves_are_judged(name: str) -> None:
     paper, table, dataset, knob, verdict = CURVES[name]
     rows = [
         row
@@ -160,7 +160,7 @@ def test_the_papers_own_curves(name: str) -> None:
 @pytest.mark.parametrize(
     "call", [lambda: judge_published([1, 2], [1, 2]), lambda: judge_published([1, 2, 3], [1, 2, 3], run_sd=0)]
 )
-def test_printed_curves_refuse_nonsense(call: object) -> None:
+def test_printed_curves_refuse_invalid_numbers(call: object) -> None:
     with pytest.raises(ValueError, match=r"must hold|at least three"):
         call()  # type: ignore[operator]
 
@@ -184,7 +184,9 @@ def test_agreement_is_an_equivalence_test() -> None:
 
 
 @pytest.mark.parametrize(("first", "runs", "verdict"), [(60, 1, "matches"), (0, 400, "higher")])
-def test_a_verdict_says_up_to_which_spread_of_the_paper_it_holds(first: float, runs: int, verdict: str) -> None:
+def test_a_verdict_has_the_largest_deviation_of_the_paper_for_which_it_holds(
+    first: float, runs: int, verdict: str
+) -> None:
     quiet = np.array([60.0, 62, 64])[:, None] + 0.2 * np.random.default_rng(1).normal(size=(3, 10))
 
     def at(sd: float) -> str:
@@ -207,7 +209,7 @@ def test_order_counts_pairs_that_are_certain_in_both_studies() -> None:
         judge_order(bounds.estimate, bounds.low, bounds.high, [1, 2, 3], run_sd=0.0)
 
 
-def test_an_order_says_up_to_which_deviation_of_the_paper_its_pairs_count() -> None:
+def test_an_order_has_the_largest_deviation_of_the_paper_for_each_pair() -> None:
     bounds = all_pairs(sweep([60, 65, 70], sd=0.2))
     found = judge_order(bounds.estimate, bounds.low, bounds.high, [9, 5, 1], run_sd=0.5, runs=3)
     assert found.opposite == 3
@@ -221,7 +223,7 @@ def test_an_order_says_up_to_which_deviation_of_the_paper_its_pairs_count() -> N
 
 @pytest.mark.parametrize("truths", ["alike", "flat paper", "flat ours", "both flat"])
 def test_the_paper_is_contradicted_by_chance_in_at_most_five_sweeps_of_a_hundred(truths: str) -> None:
-    """The papers' noise is in each comparison: without it, most sweeps contradict a paper that found no difference."""
+    """Each comparison includes the paper's noise: without it, most sweeps contradict a paper without a difference."""
     random, sweeps = np.random.default_rng(4), 500
     curve = np.linspace(0, 1.6, 5)
     ours = curve * (truths in {"alike", "flat paper"})
@@ -298,7 +300,7 @@ def test_the_interval_of_the_selected_best_covers(cells: int, seeds: int) -> Non
     assert 0.92 <= ((found.low <= target) & (target <= found.high)).mean() <= 0.98
 
 
-def test_one_seed_scores_nothing_and_holes_are_left_out() -> None:
+def test_a_single_seed_has_no_score_and_gaps_are_left_out() -> None:
     assert np.isnan(score_of_best(np.ones((4, 1))).mean)
     values = sweep([1, 5, 2], n=6)
     values[1, 2] = nan
@@ -307,7 +309,7 @@ def test_one_seed_scores_nothing_and_holes_are_left_out() -> None:
     assert np.isfinite(found.low)
 
 
-def test_the_verdict_on_the_knob() -> None:
+def test_a_knob_is_judged() -> None:
     assert judge_sensitivity(table_of(sweep([60, 66, 60, 60])), 1.0).verdict == "sensitive"
     flat = table_of(sweep([60, 60, 60, 60], n=10, sd=0.2))
     assert judge_sensitivity(flat, 1.0).verdict == "insensitive"
@@ -358,5 +360,7 @@ def test_equal_means_are_still_two_values() -> None:
         ([48, 72], "high", "log", KnobDomain(8, integer=True, multiple_of=8), (112.0, 176.0)),
     ],
 )
-def test_extension(values: list[float], side: str, scale: str, domain: KnobDomain, expected: tuple[float, ...]) -> None:
+def test_the_suggested_extension_goes_beyond_the_edge(
+    values: list[float], side: str, scale: str, domain: KnobDomain, expected: tuple[float, ...]
+) -> None:
     assert extension(values, side, scale=scale, domain=domain) == expected

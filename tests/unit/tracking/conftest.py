@@ -32,7 +32,7 @@ def uri(tmp_path, new_database):
 
 @pytest.fixture
 def tracker(driver, uri):
-    """Each call is a new process's tracker of the same sweep."""
+    """Return a new process's tracker of the same sweep at each call."""
 
     def make(**options):
         return Tracker(SweepState(driver.folder, driver.plan), options.pop("uri", uri), "toys", **options)
@@ -42,5 +42,5 @@ def tracker(driver, uri):
 
 @pytest.fixture
 def mlflow_has(uri):
-    """Each call looks at the store as it is now."""
+    """Return a function that reads the store as it is now."""
     return lambda: StoredRuns(uri)

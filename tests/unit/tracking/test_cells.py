@@ -1,4 +1,4 @@
-"""A cell's run between the sweep's and its trials': the curve, with the report's own numbers."""
+"""Runs of cells, between those of the sweep and of trials: the curve, with the report's numbers."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ from tune_dml.tracking.tracker import Tracker
 
 @pytest.fixture
 def curve(tmp_path, uri):
-    """A sweep of the momentum with its judgement, and a new process's tracker of it."""
+    """A judged sweep of the momentum, and a new process's tracker of it."""
     failures = {("rho=0.9", 1): ("diverged", "loss is not finite")}
     few = {rho: STEEP[rho] for rho in (0.01, 0.1, 0.9)}
     results = write_sweep(tmp_path / "sweeps" / "demo", means=few, failures=failures, evidence=False)
@@ -31,7 +31,7 @@ def curve(tmp_path, uri):
     return results, summary(results), make
 
 
-def test_a_cells_figures_are_the_reports(curve, uri):
+def test_figures_of_a_cell_equal_those_of_the_report(curve, uri):
     _, said, tracker = curve
     assert tracker().stop().error is None
     assert tracker().attach([], "report", said.judgement) is None
@@ -83,7 +83,7 @@ def test_a_renamed_sweep_keeps_its_runs_under_the_new_name(curve, uri):
 
 
 @pytest.mark.slow
-def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
+def test_the_run_of_a_sweep_shows_the_answer(curve, uri, tmp_path):
     _, said, tracker = curve
     tracker().stop()
     before = StoredRuns(uri, "demo")
@@ -128,7 +128,7 @@ def test_replays_add_no_point_to_the_curve(curve, uri):
 
 @pytest.mark.slow
 def test_an_older_versions_trials_are_moved_below_their_cells(curve, uri):
-    """It had them right under the sweep, with less tags; their points stay as they are."""
+    """They were directly under the sweep, with fewer tags; their points stay."""
     _, _, tracker = curve
     tracker().stop()
     seen = StoredRuns(uri, "demo")
@@ -148,7 +148,7 @@ def test_an_older_versions_trials_are_moved_below_their_cells(curve, uri):
         assert run.data.tags["level"] == "trial"
 
 
-def test_each_figure_is_shown_once_and_the_sweeps_own_always(driver, tracker, mlflow_has):
+def test_each_figure_is_shown_once(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
     many = {f"train/m{number}": 1.0 for number in range(40)}
@@ -197,7 +197,7 @@ def test_odd_names_reach_the_store(tmp_path, uri):
 
 
 @pytest.mark.slow
-def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
+def test_sync_lists_repairs_and_verifies_differences(curve, uri):
     results, said, tracker = curve
     first = tracker().reconcile(said.judgement)
     assert first.is_equal
@@ -229,7 +229,7 @@ def test_sync_attaches_the_report_that_an_absent_store_missed(curve, uri):
     assert "report.html" in parent.data.tags["mlflow.note.content"]
 
 
-def test_a_store_that_is_away_is_not_equal(curve):
+def test_an_unreachable_store_is_not_equal(curve):
     results, said, _ = curve
     away = Tracker(read_state(results.folder), "http://127.0.0.1:9/", "toys").reconcile(said.judgement)
     assert isinstance(away, Reconciliation)

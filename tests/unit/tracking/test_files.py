@@ -1,4 +1,4 @@
-"""Files of the runs: the plan, provenance, the report, what trials leave to look at."""
+"""Files of MLflow runs: the plan, provenance, the report, and the evidence of trials."""
 
 import dataclasses
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     extra = tmp_path / "table.csv"
     extra.write_text("x")
     assert tracker().attach([folder, extra], "report") is None
-    assert mlflow_has().parents[0].info.status == "FINISHED"  # nobody else tells this store of the sweep
+    assert mlflow_has().parents[0].info.status == "FINISHED"  # nothing else writes the sweep to this store
     (folder / "figures" / "two.svg").unlink()
     (folder / "index.html").write_text("new")
     assert tracker().attach([folder], "report") is None
@@ -65,12 +65,12 @@ def test_attaching_never_raises(driver, tracker, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_trials_leave_is_there_once_whatever_is_replayed(driver, tracker, mlflow_has):
+def test_files_of_trials_are_stored_once_after_replays(driver, tracker, mlflow_has):
     first, second, third, going = driver.trials
     for trial in (first, second, going):
         driver.leave(trial, evidence="{}", sheet=f"picture of {trial.key}")
     driver.run(first, second, third)
-    driver.started(going)  # what it has left so far is not its last word
+    driver.started(going)  # its files so far are not final
     expected = {
         trial.key: {"evidence/evidence.json": "{}", "evidence/sheet.jpg": f"picture of {trial.key}"}
         for trial in (first, second)
@@ -104,7 +104,7 @@ def test_files_are_sent_once(driver, tracker, monkeypatch):
 
 
 @pytest.mark.slow
-def test_numbers_do_not_wait_for_files_and_files_are_not_lost(driver, tracker, mlflow_has, monkeypatch):
+def test_metrics_do_not_wait_for_files(driver, tracker, mlflow_has, monkeypatch):
     for trial in driver.trials[:2]:
         driver.leave(trial, evidence="{}")
         driver.run(trial)
@@ -126,7 +126,7 @@ def test_numbers_do_not_wait_for_files_and_files_are_not_lost(driver, tracker, m
     report = one.sync()
     assert report.error == "the bucket is away"
     assert report.waiting == 2
-    assert one.sync().error is None  # not asked again before the last word
+    assert one.sync().error is None  # not computed again before the end
     assert len(asked) == 1
     assert one.stop().error == "the bucket is away"
     assert len(asked) == 1 + _FINAL_ATTEMPTS
@@ -148,7 +148,7 @@ def network():
 
 @pytest.fixture
 def kept(tmp_path, uri, network):
-    """A sweep whose best configuration kept its networks, and a function that attaches what a report says of it."""
+    """Return a sweep whose best configuration kept its networks, and a function that attaches its report."""
     results = write_sweep(tmp_path / "sweeps" / "demo", means={0.1: STEEP[0.1], 0.9: STEEP[0.9]}, evidence=False)
     (results.folder / "mlflow.json").unlink()
     judgement = summary(results).judgement
@@ -166,7 +166,7 @@ def kept(tmp_path, uri, network):
 
 
 @pytest.mark.slow
-def test_it_is_there_once_and_loads_without_our_code(kept, network, uri, monkeypatch):
+def test_the_best_network_is_stored_once_and_loads_without_our_code(kept, network, uri, monkeypatch):
     (_, judgement, attach), (made, pictures, _) = kept, network
     attach()
     seen, models = attach()
@@ -185,7 +185,7 @@ def test_it_is_there_once_and_loads_without_our_code(kept, network, uri, monkeyp
 
 
 @pytest.mark.slow
-def test_another_best_takes_its_place_and_one_without_networks_has_none(kept):
+def test_a_new_best_network_replaces_the_old_one(kept):
     results, judgement, attach = kept
     attach()
     other = next(cell.label for cell in results.cells if cell.label != judgement.best)
@@ -200,7 +200,7 @@ def test_another_best_takes_its_place_and_one_without_networks_has_none(kept):
     assert [model.tags["cell"] for model in models] == [other]
 
 
-def test_the_seed_closest_to_the_mean_stands_for_all(kept):
+def test_the_network_is_that_of_the_seed_closest_to_the_mean(kept):
     results, judgement, _ = kept
     state = read_state(results.folder)
     trials = [state.trial(trial.key) for trial in results.trials if trial.cell.label == judgement.best]

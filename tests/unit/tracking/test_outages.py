@@ -1,4 +1,4 @@
-"""A store that is away, new, deleted or secret: nothing is lost, nothing is told twice, no password is kept."""
+"""Unreachable, new, deleted and protected stores: nothing is lost or doubled, and no password is stored."""
 
 import fcntl
 import logging
@@ -17,7 +17,7 @@ from tune_dml.tracking.client import open_client
 from tune_dml.tracking.tracker import SyncReport
 
 
-def test_an_outage_loses_nothing_and_is_said_once(driver, tracker, mlflow_has, monkeypatch):
+def test_an_outage_loses_nothing_and_is_reported_once(driver, tracker, mlflow_has, monkeypatch):
     said: list[str] = []
     one = tracker(say=said.append)
     driver.run(driver.trials[0])
@@ -38,7 +38,7 @@ def test_an_outage_loses_nothing_and_is_said_once(driver, tracker, mlflow_has, m
     assert len(mlflow_has().children) == 3
 
 
-def test_the_background_thread_pushes_when_told(driver, tracker, mlflow_has, monkeypatch):
+def test_the_background_thread_pushes_on_request(driver, tracker, mlflow_has, monkeypatch):
     monkeypatch.setattr(background, "_INTERVAL", 60.0)
     monkeypatch.setattr(background, "_NOTIFY_DELAY", 0.0)
     reports: list[SyncReport] = []
@@ -84,7 +84,7 @@ with quiet_mlflow():
 
 
 @pytest.mark.slow
-def test_a_database_whose_maker_is_killed_is_made_by_the_next(driver, tracker, mlflow_has, tmp_path):
+def test_a_database_whose_creator_is_killed_is_created_again(driver, tracker, mlflow_has, tmp_path):
     database = tmp_path / "new" / "mlflow.db"
     uri = f"sqlite:///{database}"
     killed = subprocess.run([sys.executable, "-c", MAKING, uri], check=False)
@@ -96,8 +96,8 @@ def test_a_database_whose_maker_is_killed_is_made_by_the_next(driver, tracker, m
 
 
 @pytest.mark.slow
-def test_what_a_killed_maker_left_goes_and_what_another_makes_stays(tmp_path):
-    """Nobody but a dead maker lets go of its folder; one that has just been made may not be held yet."""
+def test_files_of_a_killed_creator_are_removed(tmp_path):
+    """Only a dead creator releases its folder; a new folder may not be locked yet."""
     ages = {"killed_long_ago": 3600, "at_work": 3600, "killed_just_now": 0}
     folders = {how: tmp_path / f".mlflow.db-half-made-{how}" for how in ages}
     beside = [tmp_path / ".other.db-half-made-x1", tmp_path / ".mlflow.db-backup"]
@@ -116,7 +116,7 @@ def test_what_a_killed_maker_left_goes_and_what_another_makes_stays(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_sweeps_that_make_one_database_keep_what_the_first_wrote(tmp_path, monkeypatch):
+def test_two_sweeps_that_create_one_database_keep_the_first_content(tmp_path, monkeypatch):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     link = os.link
 
@@ -131,7 +131,7 @@ def test_two_sweeps_that_make_one_database_keep_what_the_first_wrote(tmp_path, m
 
 
 @pytest.mark.slow
-def test_a_database_is_made_where_files_have_one_name_alone(tmp_path, monkeypatch):
+def test_a_database_is_created_without_hard_links(tmp_path, monkeypatch):
     def refused(new, path):
         raise PermissionError(1, "Operation not permitted")
 
@@ -149,7 +149,7 @@ def test_a_deleted_experiment_is_named(driver, tracker, mlflow_has):
 
 
 @pytest.mark.slow
-def test_a_new_database_is_made_quietly(tmp_path, driver, tracker, capfd):
+def test_a_new_database_is_created_without_output(tmp_path, driver, tracker, capfd):
     driver.run(driver.trials[0])
     level = logging.getLogger("alembic").level
     assert tracker(uri=f"sqlite:///{tmp_path / 'new' / 'fresh.db'}").stop().error is None
@@ -160,8 +160,8 @@ def test_a_new_database_is_made_quietly(tmp_path, driver, tracker, capfd):
 
 
 @pytest.mark.slow
-def test_a_database_that_mlflow_cannot_make_is_told_of_in_a_line(tmp_path, driver, tracker, capfd, monkeypatch):
-    """Its SQL holds the working directory, quotes and all."""
+def test_a_database_that_mlflow_cannot_create_is_reported_in_one_line(tmp_path, driver, tracker, capfd, monkeypatch):
+    """Its SQL contains the working directory, including quotes."""
     (tmp_path / "a 'b\" c").mkdir()
     monkeypatch.chdir(tmp_path / "a 'b\" c")
     driver.run(driver.trials[0])

@@ -1,4 +1,4 @@
-"""MLflow shows what the ledger has: everything, as it was, and its true state."""
+"""MLflow shows everything in the ledger, unchanged and with its true state."""
 
 import math
 from dataclasses import asdict, replace
@@ -11,7 +11,7 @@ from tune_dml.record.state import SweepState
 from tune_dml.tracking.tracker import SyncReport, Tracker
 
 
-def test_the_shape(driver, tracker, mlflow_has):
+def test_runs_have_the_expected_hierarchy(driver, tracker, mlflow_has):
     driver.run(*driver.trials)
     assert tracker().stop() == SyncReport(trials=4, rows=8)
     seen = mlflow_has()
@@ -45,7 +45,7 @@ def test_parameters_are_flat_dotted_and_complete(driver, tracker, mlflow_has):
 
 
 @pytest.mark.slow
-def test_long_parameters_are_cut_and_say_so(tmp_path, tracker, mlflow_has, driver):
+def test_long_parameters_are_cut_with_a_mark(tmp_path, tracker, mlflow_has, driver):
     note = {"loss.note": "x" * 9000}
     driver.plan = replace(
         driver.plan, cells=tuple(replace(cell, settings={**cell.settings, **note}) for cell in driver.plan.cells)
@@ -68,7 +68,7 @@ def test_metrics_keep_their_step_and_time_and_test_metrics_are_left_out(driver, 
     assert seen.history(run) == [(100, 1_700_000_100_000, 150.0)]
 
 
-def test_names_that_mlflow_refuses_do_not_keep_a_run_out(driver, tracker, mlflow_has):
+def test_names_that_mlflow_refuses_are_replaced(driver, tracker, mlflow_has):
     settings = {"/q": 1, "x//y": 2, "..": 3, "x/" * 200: 4}
     driver.plan = replace(
         driver.plan, cells=tuple(replace(cell, settings={**cell.settings, **settings}) for cell in driver.plan.cells)
@@ -109,7 +109,7 @@ def test_many_metrics_go_in_batches(driver, tracker, mlflow_has):
     assert METRIC in metrics
 
 
-def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver, tracker, mlflow_has):
+def test_final_metrics_are_logged_at_the_scored_step(driver, tracker, mlflow_has):
     first, second = driver.trials[:2]
     driver.ended(first, step=7, metrics={"val/recall_at_1": 9.0})
     driver.started(second)
@@ -128,7 +128,7 @@ def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver, tracker, ml
     assert len(seen.history(run, "train/seen")) == 1
 
 
-def test_true_states(driver, tracker, mlflow_has):
+def test_runs_have_the_state_of_their_trials(driver, tracker, mlflow_has):
     finished, diverged, failed, running = driver.trials
     driver.run(finished)
     for trial in (diverged, failed, running):
@@ -206,7 +206,7 @@ def test_proposed_cells_and_further_seeds_join_the_same_parent(driver, tracker, 
 
 
 @pytest.mark.slow
-def test_a_sweep_begun_anew_under_its_old_name_is_another_sweep(tmp_path, driver, tracker, uri, mlflow_has):
+def test_a_restarted_sweep_of_the_same_name_is_another_sweep(tmp_path, driver, tracker, uri, mlflow_has):
     driver.run(driver.trials[0])
     tracker().stop()
     again = Driver(tmp_path / "elsewhere" / "toy", driver.plan)
@@ -216,7 +216,7 @@ def test_a_sweep_begun_anew_under_its_old_name_is_another_sweep(tmp_path, driver
     assert (len(mlflow_has().parents), len(mlflow_has().children)) == (2, 2)
 
 
-def test_a_torn_last_line_waits_for_the_rest(driver, tracker, mlflow_has):
+def test_a_truncated_last_line_waits_for_its_rest(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
     driver.row(trial, 1)
@@ -231,6 +231,6 @@ def test_a_torn_last_line_waits_for_the_rest(driver, tracker, mlflow_has):
     assert [row[0] for row in seen.history(seen.by_key[trial.key])] == [1, 2]
 
 
-def test_before_the_sweep_begins_there_is_nothing_to_show(tmp_path, driver, uri, mlflow_has):
+def test_a_sweep_without_events_has_no_runs(tmp_path, driver, uri, mlflow_has):
     assert Tracker(SweepState(tmp_path / "none", driver.plan), uri, "toys").stop() == SyncReport()
     assert not mlflow_has().runs

@@ -36,7 +36,7 @@ def test_a_clean_project_is_named_by_its_commit(project):
     assert "diff" not in found
 
 
-def test_of_a_dirty_project_digest_and_size_are_stored_and_no_line(project):
+def test_for_uncommitted_changes_only_digest_and_size_are_stored(project):
     (project / "code.py").write_text("x = 2\n")
     (project / "new.py").write_text("")
     first = collect()["git"]
@@ -161,7 +161,7 @@ def test_the_mask_leaves_other_words(text):
     assert provenance.mask(text) == text
 
 
-def test_secrets_of_the_environment_are_masked_wherever_they_stand(monkeypatch):
+def test_secrets_of_the_environment_are_masked_everywhere(monkeypatch):
     monkeypatch.setenv("MY_TOKEN", SECRET)
     for name in ("RAY_AUTH_MODE", "TOKENIZERS_PARALLELISM", "TOKEN_FILE", "DB_PASS"):
         monkeypatch.setenv(name, {"TOKEN_FILE": "/run/secrets/token", "DB_PASS": "short"}.get(name, "a long word"))
@@ -183,12 +183,12 @@ def test_the_mask_reads_a_long_text_in_seconds(text):
     assert time.monotonic() - began < 20
 
 
-def test_outside_of_git_that_is_said(tmp_path, monkeypatch):
+def test_outside_git_provenance_states_it(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "package" / "provenance.py"))
     assert collect()["git"] == {"commit": None, "note": "not in a git repository"}
 
 
-def test_an_installed_package_is_not_taken_for_the_project_around_it(project, tmp_path_factory, monkeypatch):
+def test_an_installed_package_is_not_confused_with_the_surrounding_project(project, tmp_path_factory, monkeypatch):
     installed = project / ".venv" / "tune_dml"
     installed.mkdir(parents=True)
     (project / ".gitignore").write_text(".venv\n")
@@ -197,7 +197,7 @@ def test_an_installed_package_is_not_taken_for_the_project_around_it(project, tm
     assert collect()["git"]["commit"] is None
 
 
-def test_it_is_json_and_names_the_machine():
+def test_provenance_is_json_and_names_the_machine():
     found = json.loads(json.dumps(collect()))
     assert found["packages"]["numpy"]
     assert found["cpu"]["model"]
@@ -205,8 +205,8 @@ def test_it_is_json_and_names_the_machine():
     assert found["memory_bytes"] > 2**20
 
 
-def test_a_package_of_methods_is_known_by_its_version_and_its_source(tmp_path, monkeypatch):
-    """Edited code has the same settings and so the same trials: only its source tells it from what ran before."""
+def test_a_package_of_methods_is_identified_by_version_and_source(tmp_path, monkeypatch):
+    """Edited code has the same settings and trial keys; only its source distinguishes it."""
     write_package(tmp_path, "mine = own_losses:Mine", own_losses="class Mine: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     before = collect()["methods"]
@@ -231,7 +231,7 @@ def test_the_environment_is_an_allow_list_and_masked():
     assert found == {"MLFLOW_TRACKING_URI": "http://***@h:1", "OMP_NUM_THREADS": "1"}
 
 
-def test_the_value_after_a_secret_flag_is_starred():
+def test_the_value_after_a_secret_flag_is_masked():
     argv = ["tune-dml", "sweep", "--api-key", "hunter2", "--set", "loss.k=1"]
     assert _mask_argv(argv) == ["tune-dml", "sweep", "--api-key", "***", "--set", "loss.k=1"]
 

@@ -1,4 +1,4 @@
-"""What `sync` sees of a store that somebody has edited: all that the ledger has, and nothing else under its names."""
+"""`sync` on an edited store: it expects everything in the ledger, and nothing else under the same names."""
 
 import math
 
@@ -13,7 +13,7 @@ from tune_dml.tracking.tracker import Tracker
 
 @pytest.fixture
 def store(driver, tracker, uri):
-    """The runs of a finished sweep, one of which has no finite numbers, and MLflow's client to edit them with."""
+    """The runs of a finished sweep, one without finite numbers, and MLflow's client to edit them."""
     driver.started(driver.trials[0])
     driver.row(driver.trials[0], 1, **{"train/loss": math.nan, "train/top": math.inf, "train/low": -math.inf})
     driver.run(*driver.trials)
@@ -24,13 +24,13 @@ def store(driver, tracker, uri):
 
 @pytest.fixture
 def edited(store, driver):
-    """The id of the run of the first trial, to be edited."""
+    """The id of the run of the first trial, which tests edit."""
     return store.by_key[driver.trials[0].key].info.run_id
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7])
-def test_a_point_that_somebody_added_is_no_longer_equal_until_its_run_is_deleted(store, edited, tracker, step):
+def test_an_added_point_makes_a_run_unequal_until_it_is_deleted(store, edited, tracker, step):
     store.client.log_metric(edited, METRIC, 99.9, step=step)
     found = tracker().reconcile(Judgement((), {}, {}, "", ""))
     assert not found.is_equal
@@ -43,14 +43,14 @@ def test_a_point_that_somebody_added_is_no_longer_equal_until_its_run_is_deleted
     assert tracker().reconcile(None).before == ()
 
 
-def test_ones_own_metrics_and_tags_beside_the_ledgers_are_ones_own(store, edited, tracker):
+def test_metrics_and_tags_added_by_users_are_ignored(store, edited, tracker):
     store.client.log_metric(edited, "my/score", 1.0)
     store.client.set_tag(edited, "reviewed", "yes")
     assert tracker().reconcile(None).before == ()
 
 
 @pytest.mark.slow
-def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, uri):
+def test_changed_tags_of_the_ledger_are_restored(store, edited, tracker, uri):
     store.client.set_tag(edited, "tune_dml.status", "failed")
     store.client.delete_tag(edited, "mlflow.parentRunId")
     store.client.set_tag(store.parents[0].info.run_id, "tune_dml.trials", "9")
@@ -64,7 +64,7 @@ def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, ur
 
 @pytest.mark.slow
 def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
-    """Its run was made with a parameter that says the first ones, which MLflow does not change."""
+    """Its run has the first values as a parameter, which MLflow does not change."""
     driver.plan = driver.plan.extend(values={"loss.margin": [3.0]})
     driver.run(*driver.trials[-2:])
     grown = Tracker(SweepState(driver.folder, driver.plan), uri, "toys")
@@ -76,8 +76,8 @@ def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
 
 
 @pytest.mark.slow
-def test_what_an_earlier_end_of_a_trial_had_shown_is_the_ledgers_too(store, driver, tracker, edited):
-    """It failed where it had a figure that no row has, and finished on a second try."""
+def test_metrics_of_an_earlier_attempt_are_expected(store, driver, tracker, edited):
+    """The attempt failed with a metric that no row has, and a second one finished."""
     trial = driver.trials[0]
     driver.ended(trial, "failed", reason="a disk is full", step=2, metrics={"val/late": 5.0})
     assert tracker().stop().error is None

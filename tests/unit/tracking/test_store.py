@@ -1,4 +1,4 @@
-"""Which store is meant, and what is wrong with it, told before anything is written."""
+"""The choice of a store, and its problems, reported before anything is written."""
 
 import json
 import sqlite3
@@ -26,7 +26,7 @@ def _clean(monkeypatch):
 
 @pytest.fixture
 def serve():
-    """A server on the loopback that always gives one answer; the headers it was sent stay in `serve.seen`."""
+    """Return a function that starts a loopback server with one answer; request headers are in `serve.seen`."""
     servers = []
 
     def start(status, body):
@@ -52,7 +52,7 @@ def serve():
         server.server_close()
 
 
-def test_the_order_of_the_store(tmp_path, monkeypatch):
+def test_the_store_is_chosen_by_precedence(tmp_path, monkeypatch):
     assert tracking_uri(None) == (f"sqlite:///{tmp_path}/mlflow.db", "default")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server:5000")
     assert tracking_uri(None) == ("http://server:5000", "MLFLOW_TRACKING_URI")
@@ -67,7 +67,7 @@ def test_a_job_keeps_its_store_beside_the_sweeps(tmp_path, monkeypatch):
     assert tracking_uri("sqlite:////my.db", tmp_path / "shared")[0] == "sqlite:////my.db"
 
 
-def test_the_order_of_the_experiment(monkeypatch, plan):
+def test_the_experiment_is_chosen_by_precedence(monkeypatch, plan):
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
     assert experiment_name(None, plan) == "toy_margin"
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
@@ -89,7 +89,7 @@ def one_problem(uri):
     return str(problem)
 
 
-def test_databases_that_cannot_be_used(tmp_path):
+def test_unusable_databases_are_reported(tmp_path):
     assert "in memory" in one_problem("sqlite://")
     assert "in memory" in one_problem("sqlite:///:memory:")
     (tmp_path / "text.db").write_text("this is no database at all, but long enough to be read as one")
@@ -127,7 +127,7 @@ def test_an_absent_server_is_named_without_its_password():
     assert "http://***@127.0.0.1:9/" in text
 
 
-def test_a_silent_server_is_not_waited_for(monkeypatch):
+def test_a_silent_server_times_out(monkeypatch):
     import socket
 
     monkeypatch.setattr(tracking_store, "_TIMEOUT", 0.05)
@@ -135,7 +135,7 @@ def test_a_silent_server_is_not_waited_for(monkeypatch):
         assert "timed out" in one_problem(f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
-def test_a_server_that_would_write_is_fine(serve, monkeypatch):
+def test_a_writable_server_is_accepted(serve, monkeypatch):
     uri = serve(404, '{"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run not found"}')
     assert store_problems(uri) == []
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
@@ -154,7 +154,7 @@ def test_a_server_that_would_write_is_fine(serve, monkeypatch):
         (502, "bad gateway", "502"),
     ],
 )
-def test_other_answers_are_named(serve, status, body, said):
+def test_unexpected_answers_of_a_server_are_named(serve, status, body, said):
     assert said in one_problem(serve(status, body))
 
 
@@ -173,7 +173,7 @@ def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [470, 471])
 def test_a_path_that_sqlite_does_not_take_is_refused(tmp_path, length):
-    """MLflow would try to open it again and again, and the end of the sweep waits for that."""
+    """MLflow would retry for a long time, and the end of the sweep would wait for it."""
     folder = tmp_path
     while (rest := length - len(f"{folder}//mlflow.db")) > 0:
         folder = folder / ("d" * min(rest, 200))
@@ -186,8 +186,8 @@ def test_a_path_that_sqlite_does_not_take_is_refused(tmp_path, length):
         assert "at most 470 bytes, it has 471" in one_problem(uri)
 
 
-def test_a_working_directory_that_was_removed_keeps_no_command_from_being_said(tmp_path, monkeypatch):
-    """As of a sweep whose storage and store lie elsewhere: it ended without its table."""
+def test_a_removed_working_directory_does_not_hide_the_command(tmp_path, monkeypatch):
+    """As in a sweep with storage and store elsewhere: it ended without its table."""
     monkeypatch.setenv("PATH", "")
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -196,7 +196,7 @@ def test_a_working_directory_that_was_removed_keeps_no_command_from_being_said(t
     assert tracking_uri("sqlite:////a/mlflow.db") == ("sqlite:////a/mlflow.db", "flag")
 
 
-def test_the_command_that_shows_a_store(monkeypatch):
+def test_the_ui_command_names_the_store(monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     assert ui_command("sqlite:////a b/mlflow.db") == "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
     assert ui_command("http://me:pw@h:5000") == "python -m webbrowser http://h:5000"
@@ -204,7 +204,7 @@ def test_the_command_that_shows_a_store(monkeypatch):
     assert ui_command("postgresql://me:pw@h/db") == 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
 
 
-def test_a_proxy_that_was_asked_in_place_of_the_server_is_named(serve, monkeypatch):
+def test_a_proxy_that_answers_for_the_server_is_named(serve, monkeypatch):
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(urllib.request, "_opener", None)  # which reads the environment when it is first used
@@ -216,7 +216,7 @@ def test_a_proxy_that_was_asked_in_place_of_the_server_is_named(serve, monkeypat
     assert "proxy" not in store_problems("http://127.0.0.1:9")[0].remedy
 
 
-def test_a_sweep_goes_on_at_the_store_and_experiment_that_it_used_last(tmp_path, monkeypatch):
+def test_a_sweep_keeps_its_last_store_and_experiment(tmp_path, monkeypatch):
     folder = tmp_path / "sweep"
     folder.mkdir()
     plain = Session(str(tmp_path))

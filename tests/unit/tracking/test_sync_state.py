@@ -1,4 +1,4 @@
-"""Everything reaches MLflow once: replays, deaths between two requests, lost answers, runs deleted by hand."""
+"""Everything reaches MLflow once: after replays, kills between two requests, lost answers and deleted runs."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def test_replays_change_nothing(driver, tracker, mlflow_has):
 def test_killed_drivers_do_not_repeat_the_progress_of_the_sweep(driver, tracker, mlflow_has):
     for trial in driver.trials:
         driver.run(trial)
-        tracker().sync()  # each is a new process: the one before died without a word
+        tracker().sync()  # each is a new process: the previous one was killed
         tracker().sync()
     stored = mlflow_has()
     (parent,) = stored.parents
@@ -53,14 +53,14 @@ def test_after_a_session_a_copy_of_the_database_alone_has_every_run(driver, trac
 
 
 @pytest.mark.parametrize("calls", slow_after(3, [4, 10, 16, 1, 7, 13, 19, *range(2, 20, 3), *range(3, 20, 3)]))
-def test_killed_after_any_request_it_is_completed_once(driver, tracker, mlflow_has, monkeypatch, calls):
+def test_a_sync_killed_after_any_request_completes_once(driver, tracker, mlflow_has, monkeypatch, calls):
     for trial in driver.trials[:2]:
         driver.run(trial, rows=1)
     left = [calls]
     make = runs.open_client
 
-    class Dying:
-        """A client whose process dies after a number of writes that arrived."""
+    class DyingClient:
+        """A client whose process dies after a number of completed writes."""
 
         def __init__(self, client):
             self._client = client
@@ -78,7 +78,7 @@ def test_killed_after_any_request_it_is_completed_once(driver, tracker, mlflow_h
 
             return call
 
-    monkeypatch.setattr(runs, "open_client", lambda uri: Dying(make(uri)))
+    monkeypatch.setattr(runs, "open_client", lambda uri: DyingClient(make(uri)))
     first = tracker()
     report = first.sync()
     monkeypatch.setattr(runs, "open_client", make)
@@ -111,7 +111,7 @@ def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver, tracker, mlfl
     assert [one.info.run_id for one in seen.parents] == [parent.info.run_id]
 
 
-def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
+def test_only_changes_are_pushed(driver, tracker, monkeypatch):
     one = tracker()
     driver.run(*driver.trials)
     one.sync()
@@ -127,7 +127,7 @@ def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
     assert len(searches) == 3
 
 
-def test_another_process_writes_nothing_that_is_there(driver, tracker, mlflow_has, monkeypatch):
+def test_another_process_writes_nothing_twice(driver, tracker, mlflow_has, monkeypatch):
     *before, last = driver.trials
     driver.run(*before)
     tracker().stop()
@@ -184,8 +184,8 @@ def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["the sweep's alone", "all"])
-def test_a_sweep_s_run_that_was_deleted_is_restored_and_nothing_is_there_twice(driver, tracker, mlflow_has, level):
-    """Those below it were made a second time, beside the first."""
+def test_a_deleted_run_of_a_sweep_is_restored_without_duplicates(driver, tracker, mlflow_has, level):
+    """Formerly the runs below it were created a second time."""
     driver.run(*driver.trials)
     tracker().stop()
     seen = mlflow_has()
@@ -211,7 +211,7 @@ def test_an_experiment_that_was_renamed_keeps_its_sweep(driver, tracker, mlflow_
     assert sorted(item.name for item in client.search_experiments()) == ["Default", "ours"]
 
 
-def test_an_older_file_knows_of_no_evidence(driver, tracker, mlflow_has):
+def test_an_old_state_file_has_no_evidence(driver, tracker, mlflow_has):
     driver.leave(driver.trials[0], evidence="{}")
     driver.run(driver.trials[0])
     tracker().sync()
