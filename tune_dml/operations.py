@@ -94,8 +94,7 @@ def resume(
     """Run the missing trials of a sweep, with the resources of its last session, and update MLflow.
 
     If the sweep is complete, continue its interrupted confirmation. Finished trials are kept; interrupted trials
-    continue from their checkpoints; `retry_failed` also runs failed and diverged trials again. A new `data_root` is
-    stored.
+    continue from their checkpoints; `retry_failed` also repeats failed and diverged trials. A `data_root` is stored.
 
     Raises:
         ConfigError: The sweep is unknown or running, its data have changed, or it does not fit on the cluster.

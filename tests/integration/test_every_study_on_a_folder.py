@@ -111,7 +111,7 @@ def test_verification_on_a_small_folder_lasts_more_than_an_epoch_or_two(root, ca
     checked = prepare(asked("sec_face", root), cache_dir=cache_dir)
     settings = checked.plan.base_settings
     assert (settings["training.epochs"], settings["training.steps"], settings["training.eval_every"]) == (None, 300, 75)
-    (note,) = [note for note in checked.notes if "optim.lr and training.steps are those of small networks" in note]
+    (note,) = [note for note in checked.notes if "optim.lr and training.steps have general values for small networks" in note]
     assert note.endswith("nothing was measured on these pictures. Compare a few values with `settings`")
 
 
@@ -142,9 +142,9 @@ def test_a_study_notes_that_nothing_was_measured_on_the_pictures(root):
     note = "optim.lr and training.steps have general values for small networks"
     assert any(note in said for said in study_of(asked("sec_eta", root)).notes)
     measured = {"optim.lr": 1e-3, "training.steps": 50}
-    assert not any("in general" in said for said in study_of(asked("sec_eta", root, **measured)).notes)
+    assert not any("general value" in said for said in study_of(asked("sec_eta", root, **measured)).notes)
     searched = study_of(replace(asked("sec_eta", root), tune={"optim.lr": (1e-3, 1e-2)})).notes
-    assert any(said.startswith("training.steps is that of small networks in general") for said in searched)
+    assert any(said.startswith("training.steps has a general value for small networks") for said in searched)
 
 
 @pytest.mark.parametrize(

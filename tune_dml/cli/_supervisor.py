@@ -135,13 +135,13 @@ def _raise_lost_node(argv: Sequence[str]) -> NoReturn:
 
 def _close_session(argv: Sequence[str], folder: Path) -> int:
     """Print the table and the command that continues; write the report."""
-    from tune_dml.record.origin.commands import command
+    from tune_dml.record.origin.commands import CONTINUE_WITH, command
     from tune_dml.record.results import results_of
 
     # A report's --metric and --goal belong to results of other programs; the sweep has its own.
     flags = {name: value for name, value in _parse_flags(argv).items() if name not in {"metric", "goal"}}
     _Driver(["report", folder.name, *flags_of("report", flags)]).wait()
-    _print_error(f"Not complete. Continue with: {command(results_of(folder), 'resume')}")
+    _print_error(f"Not complete. {CONTINUE_WITH}{command(results_of(folder), 'resume')}")
     return _INTERRUPTED
 
 

@@ -225,7 +225,7 @@ class _ReportView:
 
     def text(self) -> Lines:
         from tune_dml.record.ledger import is_running
-        from tune_dml.record.origin.commands import command
+        from tune_dml.record.origin.commands import CONTINUE_WITH, command
         from tune_dml.report.naming import metric_name
 
         summary, metric = self.summary, metric_name(self.sweep.results.plan.metric)
@@ -256,7 +256,7 @@ class _ReportView:
         if running:
             yield f"The sweep is running. Follow it with: {command(self.sweep.results, 'status')}"
         elif self.sweep.interrupted and self.attachment:
-            yield f"Not complete. Continue with: {command(self.sweep.results, self.again)}"
+            yield f"Not complete. {CONTINUE_WITH}{command(self.sweep.results, self.again)}"
         yield f"Report:  {self.files.html}"
         if self.attachment is None:
             return

@@ -262,7 +262,8 @@ class _Announcement:
         if self.upload.secrets:
             yield f"Not uploaded, because they look like secrets: {', '.join(self.upload.secrets)}"
         if self.upload.skipped_links:
-            yield f"Not uploaded, because these links lead outside, to a folder or nowhere: {', '.join(self.upload.skipped_links)}"
+            links = ", ".join(self.upload.skipped_links)
+            yield f"Not uploaded, because these links lead outside, to a folder or nowhere: {links}"
         yield self.ceiling
 
 

@@ -257,7 +257,7 @@ def test_a_proxy_rate_that_differs_from_the_paper_is_noted():
     assert not idle_value_notes(make_plan(study_of(Request("mpa_gamma", "glyphs", seeds=1))))
     tuned = Request("mpa_gamma", "glyphs", seeds=1, tune={"optim.lr": (0.002, 0.02)})
     (note,) = [note for note in idle_value_notes(make_plan(study_of(tuned))) if "proxies learn at" in note]
-    assert note.startswith("mpa_gamma: proxies learn at 0.1, and at 0.01 in paper: MPA")
+    assert note.startswith("mpa_gamma: proxies learn at 0.1, but at 0.01 in paper: MPA")
     assert note.endswith("their rate moves with optim.lr=0.02")
 
 

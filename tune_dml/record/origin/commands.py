@@ -22,6 +22,8 @@ _REPEATED_OPTIONS = {
 """Verb -> options, besides --storage, that are repeated from the last session that had them."""
 SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
 """Environment variable of a submitted job: the cluster as its user typed it, and further options of `submit`."""
+CONTINUE_WITH = "Continue with: "
+"""Precedes the command that continues a sweep; clients of a submitted job find it in the output."""
 _PROGRAM_NAMES = ("tune-dml", "__main__")
 _MASKED = "***"
 _NO_OPTIONS: Mapping[str, str | None] = MappingProxyType({})
@@ -63,7 +65,7 @@ def is_program(word: str) -> bool:
 
 def interruption_message(next_command: str) -> str:
     """Return the message of an interrupted session."""
-    return f"Interrupted. Continue with: {next_command}"
+    return f"Interrupted. {CONTINUE_WITH}{next_command}"
 
 
 def program() -> str:

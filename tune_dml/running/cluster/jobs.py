@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.record.origin.commands import SUBMITTED_TO
+from tune_dml.record.origin.commands import CONTINUE_WITH, SUBMITTED_TO
 from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
 from tune_dml.running.cluster.upload import Upload
 from tune_dml.text import one_line, shortened
@@ -43,7 +43,7 @@ _REQUEST_FAILED = "Request failed with status code"
 """Beginning of the errors of Ray's job client."""
 _PROGRAM = "python -m tune_dml.cli"
 _DIGEST = "tune_dml.sent"
-_CONTINUE = re.compile(r"Continue with: (.+)")
+_CONTINUE = re.compile(CONTINUE_WITH + "(.+)")
 _EXIT = re.compile(r"exit code (\d+)")
 _ENDS = {"3": "finished, with trials that failed", "130": "interrupted, resumable"}
 """Exit codes of a command that do not mean that it failed."""
