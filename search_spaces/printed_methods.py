@@ -91,7 +91,7 @@ FACE = (
         for name, protocol in (
             ("Sphereface", "sec/webface-sphereface"),
             ("Cosface", "sec/webface-cosface"),
-            ("Arcface", "sec/webface-softmax"),
+            ("Arcface", "sec/webface"),
         )
         for method in _with_norms(
             name, {"loss.name": name.lower()}, protocol, {}, schedules=("epoch_ramp", "capped_linear")

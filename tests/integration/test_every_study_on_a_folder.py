@@ -111,7 +111,9 @@ def test_verification_on_a_small_folder_lasts_more_than_an_epoch_or_two(root, ca
     checked = prepare(asked("sec_face", root), cache_dir=cache_dir)
     settings = checked.plan.base_settings
     assert (settings["training.epochs"], settings["training.steps"], settings["training.eval_every"]) == (None, 300, 75)
-    (note,) = [note for note in checked.notes if "optim.lr and training.steps have general values for small networks" in note]
+    (note,) = [
+        note for note in checked.notes if "optim.lr and training.steps have general values for small networks" in note
+    ]
     assert note.endswith("nothing was measured on these pictures. Compare a few values with `settings`")
 
 

@@ -6,6 +6,7 @@ import pytest
 from helpers.together import for_each
 from helpers.toys import space_of
 
+from search_spaces.printed_methods import FACE
 from trainables.errors import ConfigError
 from trainables.registries import methods_of
 from trainables.resolve import Layer
@@ -252,3 +253,9 @@ def test_sizes_are_scaled_to_five_classes_of_twelve_pictures(path, values, fixed
     assert space.knobs[0].domain.values == fitted
     assert len(notes) == (values != fitted)
     assert space.fixed == {**fixed, **more}
+
+
+@pytest.mark.parametrize("method", FACE, ids=[method.name for method in FACE])
+def test_a_printed_method_of_faces_trains_by_the_protocol_of_its_loss(method):
+    """The protocol has the margin: with ArcFace's default of 0.5 training diverged in the paper."""
+    assert protocols()[method.protocol].settings["loss.name"] == method.settings["loss.name"]
