@@ -22,14 +22,16 @@ from trainables.files import expand_home
 
 _MIN_CLASSES = 4
 """Smallest number of classes: two train, two test."""
-_PART_NAMES = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "query", "gallery"})
+_TRAINING_PARTS = frozenset({"train", "training", "val", "valid", "validation"})
+_TEST_PARTS = frozenset({"test", "testing"})
+_PART_NAMES = _TRAINING_PARTS | _TEST_PARTS | {"query", "gallery"}
 
 
 class ImageFolder(StoredPictures):
     """Pictures below `root/CLASS`, decoded to RGB squares of `size` pixels (shorter side, then centre).
 
-    Classes are sorted by name; the second half is the test half, unless a split file says otherwise: JSON
-    `{"class": "train" | "test"}` or text lines `class train` or `class,train`.
+    Classes are sorted by name; the second half is the test half. Folders `root/train/CLASS` and `root/test/CLASS` or a
+    split file say otherwise: JSON `{"class": "train" | "test"}` or text lines `class train` or `class,train`.
     """
 
     name = "image_folder"
@@ -100,7 +102,9 @@ class ImageFolder(StoredPictures):
         return digest_of(self.name, 1, self.size, self.skip_corrupt, split, self.digests(names))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """Return the test classes of the split file, else the second half of the sorted names."""
+        """Return the test classes of the split file or of the parts, else the second half of the sorted names."""
+        if self.split_file is None and self._parts:
+            return tuple(i for i, name in enumerate(class_names) if name in self._parts["test"])
         if self.split_file is None:
             return tuple(range((len(class_names) + 1) // 2, len(class_names)))
         parts, problems = _read_split(self.split_file, class_names)
@@ -116,7 +120,9 @@ class ImageFolder(StoredPictures):
     @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
         """Return names relative to the root, labels and class names; empty folders are no classes."""
-        pictures = {folder.name: found for folder, (found, _) in self._files_by_folder.items()}
+        pictures: dict[str, list[Path]] = {}
+        for folder, (found, _) in self._files_by_folder.items():
+            pictures.setdefault(folder.name, []).extend(found)  # train and val may share a class
         classes = tuple(name for name, files in pictures.items() if files)
         pairs = [(file, label) for label, name in enumerate(classes) for file in pictures[name]]
         names = [file.relative_to(self.root).as_posix() for file, _ in pairs]
@@ -129,34 +135,31 @@ class ImageFolder(StoredPictures):
 
     @cached_property
     def _folders(self) -> list[Path]:
-        """Return the candidate class folders, sorted by name. Raise DataError if the root is unreadable."""
-        try:
-            return sorted(path for path in self.root.iterdir() if path.is_dir() and path.name[0] != ".")
-        except OSError as error:
-            raise DataError(Problem(str(self.root), "the folder must be readable", error.strerror)) from error
+        """Return the candidate class folders, sorted by class name. Raise DataError if the root is unreadable."""
+        if not self._parts:
+            return _subfolders(self.root)
+        folders = [folder for part in _subfolders(self.root) for folder in _subfolders(part)]
+        return sorted(folders, key=lambda folder: (folder.name, folder))
 
-    @property
-    def _loose_pictures(self) -> list[Path]:
-        """Return the pictures that lie in the root itself, sorted by name."""
-        found = (path for path in self.root.iterdir() if path.name[0] != "." and path.suffix.lower() in SUFFIXES)
-        return sorted(path for path in found if not path.is_dir())
+    @cached_property
+    def _parts(self) -> dict[str, set[str]]:
+        """The classes of `train` and `test` if the root holds these parts of a split; else empty."""
+        return _split_parts(self.root)
 
     def _class_problems(self, classes: Sequence[str]) -> list[Problem]:
         expected = f"Expected {self.source}."
         parts = [name for name in classes if name.lower() in _PART_NAMES]
-        if len(parts) == len(classes) >= 2 and any(path.is_dir() for path in (self.root / parts[0]).iterdir()):
-            rule = "holds the parts of a split, where the folders of the classes are expected"
-            remedy = f"Put the class folders into one folder, and say with data.split_file which train. {expected}"
-            return [Problem(str(self.root), rule, list_names(parts), remedy)]
+        if len(parts) == len(classes) >= 2 and not any(_pictures_in(self.root / part) for part in parts):
+            return [_part_problem(self.root, self.source, parts)]
         if self._nested_example and 2 <= len(classes) < _MIN_CLASSES:
             rule = f"holds {len(classes)} folders of folders, where the folders of the classes are expected"
             remedy = f"If the inner folders are the classes, put them into one folder. {expected}"
             return [Problem(str(self.root), rule, list_names(classes), remedy)]
         if len(classes) >= 2:
             return []
-        if self._loose_pictures and not classes:
-            rule = f"pictures must lie in one folder a class, but {len(self._loose_pictures)} lie in the root itself"
-            return [Problem(str(self.root), rule, self._loose_pictures[0].name, expected)]
+        if _pictures_in(self.root) and not classes:
+            rule = f"pictures must lie in one folder a class, but {len(_pictures_in(self.root))} lie in the root itself"
+            return [Problem(str(self.root), rule, _pictures_in(self.root)[0].name, expected)]
         found = f"only {classes[0]!r}" if classes else "no picture at all"
         inner = [
             self.root / name for name in classes if sum(path.is_dir() for path in (self.root / name).iterdir()) > 1
@@ -193,11 +196,14 @@ class ImageFolder(StoredPictures):
 
     def passed_over(self) -> list[str]:
         notes = []
+        if self._parts and not self.split_file:
+            train, test = (len(self._parts[half]) for half in ("train", "test"))
+            notes.append(f"The folders split the classes: {train} for training and validation, {test} for testing")
         if self._nested_example:
             notes.append(
                 f"Every class folder has folders in it, such as {self._nested_example}; these are not separate classes"
             )
-        if loose := [path.name for path in self._loose_pictures]:
+        if loose := [path.name for path in _pictures_in(self.root)]:
             notes.append(f"pictures in no class's folder were passed over ({len(loose)}): {list_names(loose)}")
         classes = self._listing[2]
         if empty := [path.name for path in self._folders if path.name not in classes]:
@@ -209,6 +215,56 @@ class ImageFolder(StoredPictures):
             names = list_names(list(dict.fromkeys(files)))
             notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {names}")
         return notes
+
+
+def _split_parts(root: Path) -> dict[str, set[str]]:
+    """Return the classes of `train` and `test` if a folder holds these parts of a split; else an empty dict.
+
+    Validation folders count as training: a trial's validation classes are chosen from the training classes.
+    """
+    parts: dict[str, set[str]] = {"train": set(), "test": set()}
+    for folder in _subfolders(root):
+        name = folder.name.lower()
+        half = "train" if name in _TRAINING_PARTS else "test" if name in _TEST_PARTS else None
+        if half is None or _pictures_in(folder):
+            return {}
+        parts[half] |= {inner.name for inner in _subfolders(folder)}
+    is_split = parts["train"] and parts["test"] and not parts["train"] & parts["test"]
+    return parts if is_split else {}
+
+
+def _part_problem(root: Path, source: str, parts: Sequence[str]) -> Problem:
+    """Return the problem of parts that are not `train` and `test` with different classes."""
+    classes = {part: {folder.name for folder in _subfolders(root / part)} for part in parts}
+    training = [part for part in parts if part.lower() in _TRAINING_PARTS]
+    trained = set().union(*(classes[part] for part in training))
+    tested = set().union(*(classes[part] for part in parts if part.lower() in _TEST_PARTS))
+    if shared := sorted(trained & tested):
+        largest = max(training, key=lambda part: len(classes[part]))
+        rule = "classes for testing must not be trained on, but these lie in both parts"
+        remedy = f"Give {root / largest}: the second half of its classes is then for testing."
+        return Problem(str(root), rule, list_names(shared), remedy)
+    rule = "holds the parts of a split, where the folders of the classes are expected"
+    remedy = "Name the parts train and test, or put the class folders into one folder with data.split_file."
+    return Problem(str(root), rule, list_names(parts), f"{remedy} Expected {source}.")
+
+
+def _pictures_in(folder: Path) -> list[Path]:
+    """Return the pictures of a folder, sorted, without those of its subfolders."""
+    return [path for path in _visible(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, sorted."""
+    return [path for path in _visible(folder) if path.is_dir()]
+
+
+def _visible(folder: Path) -> list[Path]:
+    """Return what lies in a folder, sorted, without hidden files. Raise DataError if it is unreadable."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.name[0] != ".")
+    except OSError as error:
+        raise DataError(Problem(str(folder), "the folder must be readable", error.strerror)) from error
 
 
 def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
