@@ -61,7 +61,7 @@ class DataSetCopy:
             raise ConfigError(Problem("NAME", "unknown data set", name, nearest(name, list(DATASETS), what="data set")))
         dataset_class, problems = DATASETS[name], []
         if dataset_class.needs_root and root is None:
-            source = f"Pass --root DIR, the folder that contains {dataset_class.source}."
+            source = f"Pass --root DIR, the folder of its files ({dataset_class.source})."
             problems.append(Problem("--root", f"the data set {name!r} needs the folder of its files", None, source))
         if not dataset_class.needs_root and root is not None:
             rule = f"the data set {name!r} is made from installed packages and reads no folder"
