@@ -9,7 +9,7 @@ from scipy import stats
 
 from tune_dml.stats import KnobPoint, SeedTable, isolate, judge_sensitivity
 from tune_dml.stats.intervals.contrasts import fill_holes
-from tune_dml.stats.intervals.simultaneous import all_pairs, comparison_bars
+from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 from tune_dml.stats.power import detectable_difference, half_width
 
 
@@ -35,6 +35,14 @@ def test_bars_of_two_cells_share_their_interval_and_blind_cells_have_none() -> N
     values[2, 1:] = np.nan
     assert np.isfinite(comparison_bars(all_pairs(values), np.nanmean(values, axis=1))).tolist() == [True, True, False]
     assert np.isnan(comparison_bars(all_pairs(values[:, :1]), values[:, 0])).all()
+
+
+def test_bars_of_cells_without_noise_have_no_width() -> None:
+    values = np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])
+    difference = np.subtract.outer(values[:, 0], values[:, 0])
+    exact = Bounds(difference, difference, difference)
+    with np.errstate(all="raise"):
+        assert comparison_bars(exact, values.mean(1)).tolist() == [0.0, 0.0]
 
 
 def test_detectable_difference_has_the_stated_power() -> None:
