@@ -169,3 +169,12 @@ def test_suspects_are_undone_or_added_one_at_a_time_on_fresh_seeds(audit, cache_
     )
     assert plan.cells[0].settings["optim.lr"] == rate
     assert {cell.settings["seeds.init"] for cell in plan.cells} == {None}
+
+
+def test_twelve_settings_take_36_trials(tmp_path):
+    """Twice 12 in the first stage; three suspects together and all but each one, under three seeds, in the second."""
+    run = tmp_path / "run.yaml"
+    run.write_text("{loss: {name: triplet, margin: 0.3}, optim.lr: 0.01, model.embedding_dim: 32}")
+    audit = plan_audit(AuditRequest(str(run), "glyphs/triplet"), tmp_path)
+    assert len(audit.factors) == 3
+    assert audit.trials == 24 + 12

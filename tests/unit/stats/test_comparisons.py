@@ -11,6 +11,7 @@ from tune_dml.stats import KnobPoint, SeedTable, isolate, judge_sensitivity
 from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 from tune_dml.stats.power import detectable_difference, half_width
+from tune_dml.stats.verdicts.isolation import _over
 
 
 @pytest.mark.parametrize("ramp", [1.0, 10.0])
@@ -174,3 +175,17 @@ def test_nuisance_settings_that_no_two_settings_of_the_other_knobs_share_are_not
     whole = {("x", other, setting): [1, 2] for other in (1, 2) for setting in "ab"}
     lost = {("y", 1, "a"): [1, 2], ("y", 1, "b"): [], ("y", 2, "a"): [], ("y", 2, "b"): [1, 2]}
     assert "a grid would compare them" in isolate(points({**whole, **lost}), {"x": "x", "y": "y"}, (0, 1)).problem
+
+
+@pytest.mark.parametrize(
+    ("used", "tried", "clause"),
+    [
+        (0, 2, ""),
+        (1, 1, ""),
+        (2, 2, "averaged over the other knobs"),
+        (1, 3, "at the one of 3 settings of the other knobs where every value has a number"),
+        (2, 3, "averaged over the 2 of 3 settings of the other knobs where every value has a number"),
+    ],
+)
+def test_a_comparison_states_over_which_settings_it_is_averaged(used: int, tried: int, clause: str) -> None:
+    assert _over(used, tried) == clause

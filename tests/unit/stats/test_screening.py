@@ -10,6 +10,9 @@ from tune_dml.stats.screening import (
     Design,
     Suspects,
     _critical,
+    _interacting_pair,
+    _model,
+    _p_value,
     _simulate_evidence,
     choose_suspects,
     confirmation_design,
@@ -190,3 +193,18 @@ def test_the_stated_rates_hold(case):
     assert _rates(case, 200)[0] >= HARD.get(case, 0.95)
     for own in (0.0, 0.5, 1.0):
         assert _rates(case, 1000, own=own)[1] <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 1000)
+
+
+def test_an_interaction_of_one_of_several_pairs_is_tested_with_a_correction():
+    """Three named settings have three pairs: a p-value of 2 % is no interaction, one of 1 % is."""
+    design, found = screening_design(12), {True: 0, False: 0}
+    for number in range(60):
+        values = np.random.default_rng(number).standard_normal(len(design.levels))
+        p = [
+            _p_value(_model(design, (1, 2, 3)), _model(design, (1, 2, 3), pair), values)
+            for pair in ((1, 2), (1, 3), (2, 3))
+        ]
+        if min(p) < 0.05:
+            found[significant := min(p) < 0.05 / 3] += 1
+            assert (_interacting_pair(design, (1, 2, 3), (1, 2, 3), values) is not None) == significant
+    assert min(found.values()) >= 1

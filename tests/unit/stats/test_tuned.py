@@ -12,10 +12,11 @@ from helpers.costly import slow_after
 from helpers.tables import table_of
 from scipy.stats import t as student
 
+from tune_dml.stats.intervals.contrasts import against_last
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, against, all_pairs, at_most
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
-from tune_dml.stats.verdicts.selection import choose_best_cells
+from tune_dml.stats.verdicts.selection import _best, choose_best_cells
 from tune_dml.stats.verdicts.sensitivity import compare_all_with, compare_all_with_best_of, judge_sensitivity
 
 nan = np.nan
@@ -169,3 +170,12 @@ def test_a_cell_beats_the_baseline_if_it_beats_each_of_its_cells() -> None:
     assert first.high == pytest.approx(-low[2, 0])
     one = compare_all_with_best_of(table_of(values[:, :1]), ["c2", "c3"])
     assert [d.low for d in one] == [-math.inf, -math.inf]
+
+
+def test_averages_of_all_levels_but_the_last_are_compared_with_the_last():
+    assert against_last((0, 0, 1, 2, 2)).tolist() == [[0.5, 0.5, 0, -0.5, -0.5], [0, 0, 1, -0.5, -0.5]]
+
+
+def test_a_cell_without_a_counted_value_is_never_the_best():
+    within_seed = np.array([[-1.0, -2.0], [nan, nan], [-3.0, -1.0]])
+    assert _best(within_seed, np.isfinite(within_seed)) == 0
