@@ -96,6 +96,7 @@ def test_flags_override_a_sweep_file(file, cache_dir):
         ("{min: 1, max: 9, distribution: uniform}", Range(1, 9)),
         ("{min: 0.5, max: 9}", Range(0.5, 9)),
         ("{min: 1.0, max: 9.0}", Range(1, 9)),
+        ("{min: 1, max: 2.5}", Range(1, 2.5)),
     ],
 )
 def test_the_form_of_a_parameter_sets_its_domain(file, form, domain):

@@ -227,7 +227,6 @@ def test_identity_10_epoch_ramp():
     assert at("epoch_ramp", 350) == 1.0
     assert at("epoch_ramp", 399) == pytest.approx(2.0 * 0.99)
     assert [at("epoch_ramp", step) for step in (400, 401, 1599, 1600)] == [2.0] * 4
-    assert eta_at("epoch_ramp", 2.0, step=50, total_steps=100) == at("epoch_ramp", 50, total_steps=100, epochs=1)
 
 
 def test_identity_10_capped_linear_reaches_eta_in_time():
