@@ -200,7 +200,7 @@ def test_trials_run_in_a_container(slurm, place, words):
     checked = slurm.tune("doctor", "slurm", "--storage", place / "sweeps", cwd=place, check=False).stdout
     assert "Ready for" in checked
     name, folder = words[0].strip("-"), place / "sweeps" / words[0].strip("-")
-    steps = [*STEPS[:2], "--set", "training.steps=1000", "--set", "training.eval_every=50"]
+    steps = [*STEPS[:2], "--set", "training.steps=3000", "--set", "training.eval_every=100"]
     slurm.tune("submit", "slurm", *words, "--", "sweep", "sec_rho", "--name", name, "--seeds", 2, *steps, cwd=place)
     slurm.wait_for(lambda: len(list(folder.glob("trials/*/history.jsonl"))) >= 3 or ended(folder) >= 3, seconds=300)
     slurm.tune("cancel", "slurm", name, cwd=place)  # the signal reaches the trials inside

@@ -221,3 +221,14 @@ def test_quantiles_of_very_many_degrees_of_freedom_are_interpolated_and_hardly_t
     found = _quantile_of(0.01, df) / student_isf(0.01, np.maximum(df, 1))
     assert found.min() > 1 - 1e-9
     assert found.max() < 1.0005
+
+
+@pytest.mark.parametrize("root_of", [chance._root, chance._fast_root])
+def test_roots_of_variances_give_every_difference_its_variance(root_of):
+    """Var(y_i - y_k) of R z with standard normal z is |R_i - R_k|^2; a common shift has no effect."""
+    draws = np.random.default_rng(5).normal(size=(4, 30))
+    variances = np.array([[(one - other).var() for one in draws] for other in draws])
+    found = root_of(variances)
+    squares = ((found[:, None] - found[None]) ** 2).sum(-1)
+    shift = squares - variances
+    assert np.ptp(shift[~np.eye(4, dtype=bool)]) == pytest.approx(0, abs=1e-9)
