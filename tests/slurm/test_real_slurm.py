@@ -34,6 +34,12 @@ def ended(folder):
     return sum(state.trial(key).end is not None for key in state.trials)
 
 
+def trials_with_rows(folder):
+    """Return the number of trials that have logged a row; a task of an array logs into a file of its own."""
+    files = (*folder.glob("trials/*/history.jsonl"), *folder.glob("trials/*/array.jsonl"))
+    return sum('"step"' in file.read_text() for file in files)
+
+
 def jobs(slurm, name):
     """Return the ids of a sweep's waiting and running jobs."""
     return slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%i", check=False).split()
@@ -202,7 +208,7 @@ def test_trials_run_in_a_container(slurm, place, words):
     name, folder = words[0].strip("-"), place / "sweeps" / words[0].strip("-")
     steps = [*STEPS[:2], "--set", "training.steps=3000", "--set", "training.eval_every=100"]
     slurm.tune("submit", "slurm", *words, "--", "sweep", "sec_rho", "--name", name, "--seeds", 2, *steps, cwd=place)
-    slurm.wait_for(lambda: len(list(folder.glob("trials/*/history.jsonl"))) >= 3 or ended(folder) >= 3, seconds=300)
+    slurm.wait_for(lambda: trials_with_rows(folder) >= 3, seconds=300)
     slurm.tune("cancel", "slurm", name, cwd=place)  # the signal reaches the trials inside
     slurm.wait_for(lambda: not jobs(slurm, name), seconds=120)
     assert ended(folder) < 12
