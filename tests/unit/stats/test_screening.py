@@ -30,8 +30,8 @@ CASES = {
     "either or both": (lambda on: -3.0 * (on[4] or on[7]), {4, 7}),
     "three": (lambda on: -3.0 * on[[2, 4, 7]].sum(), {2, 4, 7}),
 }
-HARD = {"only together": 0.75, "either or both": 0.75, "three": 0.92}
-"""Share of audits that name all culprits, where it is less than 95 % or near it."""
+HARD = {"only together": 0.70, "either or both": 0.70, "three": 0.92}
+"""Share of audits that name all culprits, where it is less than 95 % or near it: 79 % less three standard errors."""
 
 
 def outcomes(design, effect, random, seed_sd=SEED_SD, run_sd=RUN_SD, own=0.0):
