@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
-from helpers.slurm import Slurm
+from helpers.slurm import Slurm, jobs
 from helpers.sweeps import table
 
 from tune_dml.record.ledger import read_events
@@ -39,11 +39,6 @@ def finished(folder: Path) -> int:
     return sum(end is not None and end.status == "finished" for end in ends)
 
 
-def is_gone(slurm: Slurm, name: str) -> bool:
-    """Return whether no job of a sweep waits or runs."""
-    return not slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%i", check=False).strip()
-
-
 def seconds_in_queue(slurm: Slurm, name: str) -> int:
     """Return the seconds between submission and start of a sweep's job, by SLURM."""
     times = slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%V %S").split()
@@ -63,7 +58,7 @@ def run_round(slurm: Slurm, place: Path, number: int) -> tuple[bool, float]:
     is_cancelled = number % 2 == 1
     if is_cancelled:
         slurm.tune("cancel", "slurm", left.name, cwd=place)
-    slurm.wait_for(lambda: is_gone(slurm, left.name) and is_gone(slurm, right.name), seconds=300)
+    slurm.wait_for(lambda: not jobs(slurm, left.name) and not jobs(slurm, right.name), seconds=300)
     passed = finished(right) == len(starts(right)) == 6
     if not is_cancelled:
         passed &= finished(left) == len(starts(left)) == 6 and table(left) == table(right)

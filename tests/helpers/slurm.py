@@ -130,3 +130,8 @@ class Slurm:
         place = self.folder / "home" / ".config" / "tune-dml" / "slurm.toml"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
+
+
+def jobs(slurm, name):
+    """Return the ids of a sweep's waiting and running jobs."""
+    return slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%i", check=False).split()

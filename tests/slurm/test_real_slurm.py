@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.clusters import all_pids, command_of
-from helpers.slurm import PROJECT
+from helpers.slurm import PROJECT, jobs
 from helpers.sweeps import outcome, table
 
 from tune_dml.record.state import read_state
@@ -35,14 +35,9 @@ def ended(folder):
 
 
 def trials_with_rows(folder):
-    """Return the number of trials that have logged a row; a task of an array logs into a file of its own."""
+    """Return the number of trials that have logged a row; tasks of an array log into array.jsonl."""
     files = (*folder.glob("trials/*/history.jsonl"), *folder.glob("trials/*/array.jsonl"))
     return sum('"step"' in file.read_text() for file in files)
-
-
-def jobs(slurm, name):
-    """Return the ids of a sweep's waiting and running jobs."""
-    return slurm.out("squeue", "-h", "--name", f"tune-dml-{name}", "-o", "%i", check=False).split()
 
 
 def is_running(slurm, name):

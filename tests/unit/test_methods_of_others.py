@@ -43,7 +43,7 @@ class SquaredLength(Loss):
 
 
 class NamelessLoss(TripletLoss):
-    """A subclass of a loss without a name of its own."""
+    """A subclass of a loss that declares no name."""
 
 
 class ValuelessLoss(Loss):

@@ -94,15 +94,14 @@ def equal_trial_problems(plan: Plan, digests: _Digests = _UNKNOWN) -> list[Probl
     `digests` holds the digest of each cell's training data, where known (`training_digests`).
     """
     groups = _group_equal(plan.cells, digests)
+    keys = {cell.index: key for key, cells in groups.items() for cell in cells}
     problems = []
     for arm in plan.arms:
         own = [cell for cell in plan.cells if cell.arm == arm.name]
         if not own and plan.search.method == "grid":
             rule = f"every cell of {arm.name} trains the same trial as a cell of the arms before it"
             problems.append(_redundant_arm(plan, rule, "it"))
-        equal_cells = [
-            next((c for c in groups[_effective_key(cell, digests)] if c.arm != arm.name), None) for cell in own
-        ]
+        equal_cells = [next((c for c in groups[keys[cell.index]] if c.arm != arm.name), None) for cell in own]
         names = [arm.name for arm in plan.arms]
         equal = equal_cells[0] if own and all(equal_cells) else None
         if equal is not None and names.index(arm.name) > names.index(equal.arm):
@@ -112,7 +111,7 @@ def equal_trial_problems(plan: Plan, digests: _Digests = _UNKNOWN) -> list[Probl
             problems.append(_redundant_arm(plan, rule, "one"))
         for knob in arm.knobs:
             values = knob.domain.values if isinstance(knob.domain, Grid) else ()
-            if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path, digests):
+            if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path, keys):
                 rule = f"{knob.path} changes nothing{_reason(own[0].settings, knob.path)}: its values train one trial"
                 remedy = "Leave it out, or give it values that have an effect."
                 problems.append(Problem(plan.space.location(arm=arm.name), rule, list(values), remedy))
@@ -263,12 +262,12 @@ def _redundant_arm(plan: Plan, rule: str, pronoun: str) -> Problem:
     return Problem(plan.space.location("arms"), rule, None, remedy)
 
 
-def _is_idle(cells: Sequence[Cell], path: str, digests: _Digests) -> bool:
+def _is_idle(cells: Sequence[Cell], path: str, effective_keys: Mapping[int, str]) -> bool:
     """Return whether cells that differ only in this knob train equal trials."""
     alike: dict[str, list[str]] = {}
     for cell in cells:
         other_knobs = canonical({name: value for name, value in cell.knobs.items() if name != path})
-        alike.setdefault(other_knobs, []).append(_effective_key(cell, digests))
+        alike.setdefault(other_knobs, []).append(effective_keys[cell.index])
     return all(len(keys) > 1 and len(set(keys)) == 1 for keys in alike.values())
 
 
