@@ -62,7 +62,6 @@ def describe_edited_code(state: SweepState) -> tuple[str, ...]:
 
 
 def _current_digest(module: str) -> str | None:
-    """Return the digest of a module's source; None if it is not installed."""
     try:
         if module.endswith(".py"):  # the script of a program
             return source_digest(module) if Path(module).is_file() else None

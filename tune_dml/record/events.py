@@ -49,7 +49,6 @@ class TrialEnd:
     """The kind of failure (`running.failures`)."""
     traceback: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
-    """Module of another package -> digest of its source."""
     at_rung: float | None = None
     """The metric where the trial was stopped."""
     statistics: Figures = field(default_factory=dict)
@@ -185,7 +184,6 @@ class SearchExhausted(Event):
 
     kind = "exhausted"
     samples: int
-    """Number of cells that were requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +250,6 @@ class ConfirmationStarted(Event):
 
     kind = "confirm"
     cells: tuple[str, ...]
-    """Digests of the cells."""
     seeds: tuple[int, ...]
 
 
@@ -273,7 +270,6 @@ class BlockAdded(Event):
     seeds: tuple[int, ...]
     """All seeds of these cells so far."""
     cells: tuple[str, ...]
-    """Digests of the cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +296,6 @@ class CellReopened(Event):
 
     kind = "reopened"
     cell: str
-    """Digest of the cell."""
     seeds: int = 0
 
 

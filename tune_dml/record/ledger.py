@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from filelock import FileLock, Timeout
@@ -40,13 +39,11 @@ if TYPE_CHECKING:
 LEDGER = "ledger.jsonl"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """Errors of a file system without locks, such as Lustre mounted without `-o flock`."""
-_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
-"""Errors of a folder that is not writable."""
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}  # errors of a folder that is not writable
 READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
 """Remedy for a sweep's folder that is not writable."""
 _UNREADABLE_FILE = "ledger.unreadable"
-_NUMBER_LIMIT = 2**63
-"""Whole numbers of a row are smaller than this."""
+_NUMBER_LIMIT = 2**63  # whole numbers of a row are smaller than this
 
 HistoryRow = dict[str, float]
 """One evaluation of a trial: step, time and figures."""
@@ -182,7 +179,6 @@ class Ledger:
         self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel releases it when its process dies
         self._file: BinaryIO | None = None
         self._size = 0
-        """Bytes of the file after the last write."""
         self._steps: dict[str, set[int]] = {}
         self._batch: list[JsonRow] | None = None
 
@@ -224,9 +220,7 @@ class Ledger:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -338,7 +332,6 @@ def append_rows(file: BinaryIO, *rows: Mapping[str, object]) -> None:
 
 
 def _read_torn_line(path: Path) -> bytes:
-    """Return the bytes after the last complete line."""
     try:
         return path.read_bytes().rpartition(b"\n")[2]
     except FileNotFoundError:

@@ -99,9 +99,7 @@ class Results:
     resources: Resources = field(default_factory=Resources)
     """Resources of a trial in the last session."""
     looks: tuple[Look, ...] = ()
-    """Looks at the sweep, in order."""
     confirmation_looks: tuple[Look, ...] = ()
-    """Looks at the confirmation, in order."""
     has_current_look: bool = True
     """Whether a look at these trials is recorded, or no verdict is possible yet."""
     race: Race | None = None
@@ -117,7 +115,6 @@ class Results:
     submitted_to: str | None = None
     """Cluster to which the last session was submitted; None if it was started directly."""
     host: str = ""
-    """Host of the last session's driver."""
     floors: Floors = field(default_factory=dict)
     """Floor -> validation figures without training; empty in older sweeps."""
     waits_for: str = ""

@@ -60,15 +60,12 @@ class TrialState:
     micro_batch: int | None = None
     """Pictures that a worker processed at once; None if the session did not set it."""
     started: float = 0.0
-    """Time of its first event."""
     active: float = 0.0
-    """Time of its last event."""
     is_live: bool = False
     """Whether it started in the current session and has not ended."""
     has_remote_files: bool = False
     """Whether it has files in object storage (`record.fetching`)."""
     version: int = 0
-    """Number of changes of the state."""
 
     def fold(self, event: events.TrialEvent) -> None:
         """Update the state by an event about this trial."""
@@ -123,7 +120,6 @@ class SweepState:
     def __init__(self, folder: Path, plan: Plan):
         self.folder = folder
         self.stored_plan = plan
-        """The plan in plan.json."""
         self.plan = plan
         """The current plan, to which a race adds seeds."""
         self.proposed_cells: list[Cell] = []
@@ -140,9 +136,7 @@ class SweepState:
         self.notes: dict[str, bool] = {}
         """Text -> whether it is shown only until the next session starts; in order."""
         self.looks: list[Look] = []
-        """Looks at the sweep, in order."""
         self.confirmation_looks: list[Look] = []
-        """Looks at its confirmation, in order."""
         self.race: Race | None = None
         """The race of a sweep with `--until-decided`."""
         self.opened: events.Opened | None = None
@@ -350,7 +344,6 @@ def look_at_confirmation(state: SweepState, verb: str) -> Look | None:
 
 
 def _ended(state: SweepState) -> dict[str, str]:
-    """Return key -> status of every trial that has ended."""
     return {key: trial.status for key, trial in state.trial_states.items() if trial.ended}
 
 

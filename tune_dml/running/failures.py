@@ -211,7 +211,6 @@ def _record_from_exception(error: BaseException, depth: int = 8) -> _ErrorRecord
 
 
 def _carried_errors(error: BaseException) -> Iterator[BaseException]:
-    """Yield the cause of an error, or the errors of its workers."""
     for name in ("cause", "_base_exc", "controller_failure", "__cause__"):
         carried = getattr(error, name, None)
         if isinstance(carried, BaseException):

@@ -78,8 +78,6 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
 
 @dataclass
 class _LastActivity:
-    """When a trial last sent a message."""
-
     at: float
     has_stepped: bool
     """Whether it has made a step since it began. The limit before the first step is longer."""

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from ray.air.execution import PlacementGroupResourceManager, ResourceManager, ResourceRequest
     from ray.tune.experiment import Trial as TuneTrial
 
-_START_SECONDS, _CHECK_SECONDS = 10.0, 0.02
-"""Seconds to wait for a new node, and between two checks."""
+_START_SECONDS, _CHECK_SECONDS = 10.0, 0.02  # seconds to wait for a new node, and between two checks
 
 
 def load_token() -> str | None:

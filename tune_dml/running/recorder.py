@@ -73,14 +73,12 @@ class _GroupCalls:
         self._open: dict[str, dict[str, TrialRequest]] = {}
 
     def trials(self, config: TrialRequest) -> dict[str, TrialRequest]:
-        """Return key -> request of the call's trials that have not ended, in order."""
         call = config["key"]
         if call not in self._open:
             self._open[call] = {request["key"]: request for request in requests_of(config)}
         return self._open[call]
 
     def end(self, call: str) -> None:
-        """Forget a call."""
         self._open.pop(call, None)
 
     def drop_later_trials(self, config: TrialRequest) -> list[str]:
@@ -142,7 +140,6 @@ class Recorder(Callback):  # type: ignore[misc]
         self.groups = TrialGroups(self.proposals)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return an empty state; see `CellSearcher.__getstate__`."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -181,7 +178,6 @@ class Recorder(Callback):  # type: ignore[misc]
         self.tracker.notify()
 
     def _record_message(self, trial: TuneTrial, message: Message) -> None:
-        """Append the content of one trial's message to the ledger and show it."""
         call = trial.config["key"]
         key = message.get("key", call)
         request = self.calls.trials(trial.config).get(key, trial.config)
@@ -286,7 +282,6 @@ class Recorder(Callback):  # type: ignore[misc]
         self.proposals.record_value(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
     def _end_call(self, call: str) -> None:
-        """Forget a call and its trials, and stop watching it."""
         self.calls.end(call)
         self.processes.pop(call, None)
         self.spending.end(call)

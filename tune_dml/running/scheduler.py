@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from ray.tune import Callback
@@ -27,8 +26,7 @@ from tune_dml.running.ray_internals import (
 )
 from tune_dml.running.trials.messages import parse_message
 
-_COUNT_INTERVAL = 5.0
-"""Seconds between two counts of the cluster's nodes."""
+_COUNT_INTERVAL = 5.0  # seconds between two counts of the cluster's nodes
 _LONG_WAIT = 30.0
 """Seconds without resources for any trial before the sweep reports it: nodes may join, other sweeps may end."""
 
@@ -95,7 +93,6 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         return min(waiting, key=lambda trial: is_placed(tune_controller, trial), default=None)
 
     def _report_waiting(self, lacks_resources: bool) -> None:
-        """Report once that no trial has had resources for half a minute, and once that a trial has them again."""
         if self.on_wait is None:
             return
         now = self._clock()
@@ -154,9 +151,7 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:

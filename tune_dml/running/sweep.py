@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from tune_dml.tracking.tracker import SyncReport, Tracker
 
 
-_LAST_FETCHES = 20.0
-"""Seconds that an interrupted session waits for the files of its finished trials."""
+_LAST_FETCHES = 20.0  # seconds that an interrupted session waits for the files of its finished trials
 
 
 def execute(

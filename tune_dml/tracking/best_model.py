@@ -20,8 +20,7 @@ from tune_dml.record.state import TrialState
 from tune_dml.tracking.client import create_model, log_network, show_as_output
 from tune_dml.tracking.run_contents import SWEEP_TAG
 
-_TRAINING_TAG = "tune_dml.trained"
-"""Tag of a model that names its training."""
+_TRAINING_TAG = "tune_dml.trained"  # tag of a model that names its training
 _MAX_LENGTH = 500  # characters of a setting
 
 

@@ -24,12 +24,9 @@ from tune_dml.text import shortened
 from tune_dml.tracking.projection import MetricPoint, RunStatus, milliseconds
 from tune_dml.tracking.store import is_on_local_disk, local_database
 
-_REQUEST_TIMEOUT = "10"
-"""Timeout of requests in seconds, unless MLflow's environment variable sets it."""
-_UNFINISHED = "-half-made-"
-"""Part of the name of the folder in which a new database is created."""
-_MIN_AGE = 60.0
-"""Age in seconds from which an unlocked folder is not in use any more."""
+_REQUEST_TIMEOUT = "10"  # timeout of requests in seconds, unless MLflow's environment variable sets it
+_UNFINISHED = "-half-made-"  # part of the name of the folder in which a new database is created
+_MIN_AGE = 60.0  # age in seconds from which an unlocked folder is not in use any more
 
 
 @dataclass

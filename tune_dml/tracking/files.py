@@ -36,7 +36,6 @@ class FilePusher:
             self._failed, push.error = True, reason_of(error)
 
     def _push_sources(self, client: Any) -> None:
-        """Upload the plan and the provenance of each new session."""
         state, parent = self._projection.state, self._sync_state.runs[PARENT]
         if self._sync_state.sessions == len(state.sessions):
             return
@@ -85,7 +84,6 @@ def attach_missing_report(client: Any, run_id: str, folder: Path) -> bool:
 
 
 def _files_under(client: Any, run_id: str, folder: str) -> Iterator[str]:
-    """Yield the path of every file of a run in a folder, recursively."""
     for entry in client.list_artifacts(run_id, folder):
         if entry.is_dir:
             yield from _files_under(client, run_id, entry.path)

@@ -51,7 +51,6 @@ class EvaluationRow:
     """One evaluation of a trial."""
 
     offset: int
-    """End offset in the history."""
     step: int
     points: tuple[MetricPoint, ...]
 
@@ -187,7 +186,6 @@ class Projection:
     def __init__(self, state: SweepState, colour_of: Callable[[int], str] | None = None):
         self.state = state
         self.runs: dict[str, TrialRun] = {}
-        """Key -> run of every trial in the ledger."""
         self._colour_of = colour_of
         self._trials: dict[str, list[str]] = {}
         self._indexed_count = -1

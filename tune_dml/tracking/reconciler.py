@@ -15,10 +15,8 @@ from tune_dml.tracking.projection import MetricPoint, Projection, TrialRun, mill
 from tune_dml.tracking.run_contents import cell_points, cell_status, contents_of
 from tune_dml.tracking.sync_state import PARENT, SyncState, cell_key
 
-_PointKey = tuple[str, int, int, str]
-"""Metric, step, time, and value as text."""
-_INFINITY = 1.7976931348623157e308
-"""The number that MLflow stores for infinity."""
+_PointKey = tuple[str, int, int, str]  # metric, step, time, and value as text
+_INFINITY = 1.7976931348623157e308  # the number that MLflow stores for infinity
 
 
 @dataclass
@@ -51,7 +49,6 @@ class Reconciler:
     def __init__(self, client: Any, projection: Projection, sync_state: SyncState):
         self.counts = Counts()
         self.differing_keys: list[str] = []
-        """Keys of the trials that differ."""
         self._client, self._projection, self._sync_state = client, projection, sync_state
 
     def differences(self) -> list[str]:
@@ -92,7 +89,6 @@ class Reconciler:
             )
 
     def _points_of(self, run: TrialRun) -> Iterable[MetricPoint]:
-        """Yield every point that a trial's run should have."""
         yield from run.every_point()
         if self._projection.state.opened is not None:
             yield from run.sealed_points(self._projection.state.folder)

@@ -13,7 +13,6 @@ from tune_dml.tracking.descriptions import trial_note
 from tune_dml.tracking.projection import MetricPoint, Projection, RunStatus, TrialRun, points_of
 
 NOTE = "mlflow.note.content"
-"""Tag that MLflow shows as the description of a run."""
 PARENT_TAG = "mlflow.parentRunId"
 SWEEP_TAG = "tune_dml.sweep_run"
 

@@ -167,7 +167,6 @@ class RunPusher:
         return kept
 
     def _create(self, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:
-        """Create a run without parameters."""
         return create_run(self.client, self._sync_state.experiment_id, name, started, _with_source(tags))
 
     def _push_trial(self, trial: TrialRun, run: MlflowRun | None, push: Push) -> None:
@@ -190,7 +189,6 @@ class RunPusher:
         return contents_of(self._projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=push.final)
 
     def _cell_run(self, cell: Cell) -> MlflowRun:
-        """Return a cell's run. Create it if it is missing."""
         key = cell_key(cell)
         if key not in self._runs:
             projection, parent = self._projection, self._runs[PARENT]
@@ -227,7 +225,6 @@ class RunPusher:
         existing.update(points)
 
     def _push_data(self, run: MlflowRun) -> None:
-        """Log the data set, unless the run has it."""
         plan = self._projection.state.plan
         if not run.has_data and plan.data_digest:
             log_data_set(self.client, run.id, plan.dataset, plan.data_digest)
@@ -261,7 +258,6 @@ class RunPusher:
 
 
 def _finite_points(figures: Mapping[str, float], step: int, time: float) -> tuple[MetricPoint, ...]:
-    """Return the finite figures as points."""
     return points_of({name: value for name, value in figures.items() if math.isfinite(value)}, step, time)
 
 

@@ -34,11 +34,9 @@ from tune_dml.record.origin.commands import SUBMITTED_TO
 from tune_dml.record.origin.provenance import mask, without_login
 from tune_dml.record.origin.proxies import proxy_hint
 
-_TIMEOUT = 4.0
-"""Seconds to wait for the answer of a server."""
+_TIMEOUT = 4.0  # seconds to wait for the answer of a server
 
-_CELL_METRICS = ("mean", "low", "high", "seeds")
-"""Columns of the page to which `sweep_link` leads."""
+_CELL_METRICS = ("mean", "low", "high", "seeds")  # columns of the page to which `sweep_link` leads
 
 _MAX_PATH = 470
 """Longest path of a database in bytes. SQLite allows 511; a new database is created one folder deeper."""

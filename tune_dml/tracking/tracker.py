@@ -41,9 +41,7 @@ class SyncReport:
     """Result of a sync."""
 
     trials: int = 0
-    """Number of pushed trials."""
     rows: int = 0
-    """Number of pushed rows."""
     waiting: int = 0
     """Number of trials that are not up to date in MLflow."""
     error: str | None = None
@@ -59,7 +57,6 @@ class Reconciliation:
     after: tuple[str, ...]
     """A line for each difference after the repair."""
     counts: Counts
-    """Numbers of runs, metrics and points in the last comparison."""
     error: str | None
     """Reason of a failure, or None."""
 
@@ -179,7 +176,6 @@ class Tracker:
         return Reconciliation(tuple(before), tuple(after), counts, error)
 
     def _describe(self, judgement: Judgement) -> None:
-        """Push descriptions, intervals, the best configuration, and the report if it is missing."""
         client, run_id = self._runs.client, self._sync_state.runs[PARENT]
         reported = attach_missing_report(client, run_id, self._projection.state.folder / REPORT)
         best = next((cell for cell in self._projection.started_cells() if cell.label == judgement.best), None)

@@ -26,7 +26,6 @@ class Opening:
     """The opening of a sweep's test metrics: by whom, when, and for which selection."""
 
     time: float
-    """Seconds since the epoch."""
     user: str
     host: str
     cell: str

@@ -13,8 +13,7 @@ from tune_dml.record.state import TrialStatus
 from tune_dml.space import Value
 from tune_dml.text import is_measurable, one_line, shortened
 
-_MAX_LENGTH = 80
-"""Most characters of a name or a value in the report."""
+_MAX_LENGTH = 80  # most characters of a name or a value in the report
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,6 @@ class ImportRequest:
     """The user's description of imported results."""
 
     name: str
-    """Name in the report."""
     metric: str | None = None
     """Column or logged name of the metric; None for the metric of the source."""
     goal: Literal["maximize", "minimize"] | None = None
@@ -47,7 +45,6 @@ class ImportedTraining:
     reason: str = ""
     seconds: float = 0.0
     history: Sequence[HistoryRow] = ()
-    """Evaluations in order, each with a `step`."""
     run_id: str = ""
 
 

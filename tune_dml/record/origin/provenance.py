@@ -25,8 +25,7 @@ from trainables.errors import Problem
 from trainables.option_names import option_problem
 
 _LIST_LIMIT = 100
-_TIMEOUT = 2.0
-"""Seconds to wait for a helper program."""
+_TIMEOUT = 2.0  # seconds to wait for a helper program
 
 _PACKAGES = (
     *("tune-dml", "torch", "numpy", "ray", "optuna", "mlflow", "pandas", "scipy", "scikit-learn", "pydantic"),
@@ -271,7 +270,6 @@ def _diff(folder: Path) -> Git:
 
 
 def _run(*command: str) -> str | None:
-    """Return a program's output; None if it fails, is missing or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):

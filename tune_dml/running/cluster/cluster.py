@@ -28,8 +28,7 @@ _HEAD_TIMEOUT, _MAX_UNANSWERED = 5.0, 9
 Ray's processes wait as long for a restarted head (`gcs_rpc_server_reconnect_timeout_s`, 60), while trials train. If the
 driver exited earlier, these trials would be lost, and a command restarts its driver only twice.
 """
-_SHUTDOWN_SECONDS = 20.0
-"""Seconds that Ray may take to shut down."""
+_SHUTDOWN_SECONDS = 20.0  # seconds that Ray may take to shut down
 _DRIVERS_PER_NODE = 64  # trial drivers of engine `train`, which only wait: a limit that is never reached
 
 
@@ -310,7 +309,6 @@ class NodeWatch:
 
     def __init__(self) -> None:
         self._unanswered_calls = 0
-        """Number of calls in a row that the head did not answer."""
 
     def is_lost(self) -> bool:
         """Return whether the raylet is gone, the node counts as dead, or the head has not answered for a minute.
@@ -353,7 +351,6 @@ def _protect_token() -> None:
 
 
 def _node_resources() -> tuple[Mapping[str, float], ...]:
-    """Return the resources of the nodes that are alive."""
     import ray
 
     return tuple(node["Resources"] for node in ray.nodes() if node["Alive"])

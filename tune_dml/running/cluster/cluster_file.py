@@ -21,8 +21,7 @@ from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.running.cluster.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
 
-_ClusterConfig = Mapping[str, Any]
-"""The content of a cluster file, which Ray's schema checks."""
+_ClusterConfig = Mapping[str, Any]  # the content of a cluster file, which Ray's schema checks
 _TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
 _EXAMPLES = "cluster.yaml and deploy/ are commented examples."
@@ -37,8 +36,7 @@ _TYPES = {
 _PROVIDER_KEYS = ("aws_credentials", "coordinator_address", "external_head_ip")
 """Keys that Ray also reads for `_CHECKED_PROVIDERS`, although its schema lacks them."""
 _CHECKED_PROVIDERS = ("aws", "gcp", "local")
-_PROGRAMS = ("ssh", "rsync")
-"""Programs that Ray's launcher runs on this machine."""
+_PROGRAMS = ("ssh", "rsync")  # programs that Ray's launcher runs on this machine
 _LAUNCHER_NEEDS = {"aws": ("boto3", "boto3"), "gcp": ("googleapiclient", "google-api-python-client")}
 """Provider -> module that Ray's launcher imports on this machine, and its package."""
 _PLACEHOLDER = re.compile(r"\bYOUR-[A-Z-]+")
@@ -46,8 +44,7 @@ _MOUNTS = re.compile(r"\bmount|fuse|lustre|gpfs")
 _RAY_START = re.compile(r"\bray start\b")
 _DASHBOARD = re.compile(r"--dashboard-host[= ]+['\"]?([^\s'\";]+)")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_GPU_MACHINES = re.compile(r"[pg]\d|a\d-")
-"""Prefixes of machine types with GPUs, on AWS and Google Cloud."""
+_GPU_MACHINES = re.compile(r"[pg]\d|a\d-")  # prefixes of machine types with GPUs, on AWS and Google Cloud
 
 
 def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]:
@@ -109,7 +106,6 @@ def _schema_errors(config: _ClusterConfig) -> list[Any]:
 
 
 def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
-    """Yield a problem for each unknown key, missing key and wrong type of the file."""
     for error in errors:
         parents, known = [str(key) for key in error.absolute_path], list(error.schema.get("properties", {}))
         if error.validator == "additionalProperties":
@@ -294,7 +290,6 @@ def _placeholder_problems(config: _ClusterConfig) -> Iterator[Problem]:
 
 
 def _strings(part: Any, location: str) -> Iterator[tuple[str, str]]:
-    """Yield (location, text) for every string in a file."""
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
     if isinstance(part, str):
         yield location, part

@@ -34,13 +34,11 @@ from tune_dml.running.cluster.probe_address import address_problems, job_server_
 from tune_dml.running.cluster.upload import Upload
 from tune_dml.text import one_line, shortened
 
-_GRACE = 60
-"""Seconds that a cancelled sweep gets to write its table and report."""
+_GRACE = 60  # seconds that a cancelled sweep gets to write its table and report
 _TUNNEL_SECONDS = 120.0
 _PLACE = "cluster"
 _ADDRESS = re.compile(r"(https?|ray)://.+|[^/]+:\d+")
-_REQUEST_FAILED = "Request failed with status code"
-"""Beginning of the errors of Ray's job client."""
+_REQUEST_FAILED = "Request failed with status code"  # beginning of the errors of Ray's job client
 _PROGRAM = "python -m tune_dml.cli"
 _DIGEST = "tune_dml.sent"
 _CONTINUE = re.compile(CONTINUE_WITH + "(.+)")
@@ -58,7 +56,6 @@ class RayJob:
     sweep: str
     status: str
     message: str = ""
-    """Ray's message about the job."""
     digest: str = field(default="", compare=False)
     """Digest of the command and its files."""
 
@@ -172,7 +169,6 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
 
 
 def _jobs_of(client: Any, sweep: str) -> list[RayJob]:
-    """Return a sweep's jobs, ordered by their start."""
     all_details = [job for job in client.list_jobs() if (job.metadata or {}).get("tune_dml.sweep") == sweep]
     all_details.sort(key=lambda details: details.start_time or 0)
     return [
@@ -234,7 +230,6 @@ def submit(client: Any, typed_target: str, sweep: str, words: Sequence[str], upl
 
 
 def _digest_of(words: Sequence[str], upload: Upload) -> str:
-    """Return a digest of a command and the user's files."""
     digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape"))
     for path in sorted(upload.user_files):
         digest.update(f"\0{path}\0".encode() + hashlib.sha256(upload.files[path].read_bytes()).digest())

@@ -15,14 +15,11 @@ from typing import Any, TypedDict
 
 from trainables.bucket import Address
 
-_Node = Mapping[str, Any]
-"""A node as `ray.nodes()` lists it."""
+_Node = Mapping[str, Any]  # a node as `ray.nodes()` lists it
 _SECONDS = 60.0
-_MAX_SKEW = 5.0
-"""Seconds by which a node's clock may differ without being reported."""
+_MAX_SKEW = 5.0  # seconds by which a node's clock may differ without being reported
 _BUCKET_NOT_TRIED = "the project is not there, so the bucket was not tried"
-_MIN_SHM = 1.0
-"""Fewest GiB of /dev/shm that Ray's object store and data loaders need."""
+_MIN_SHM = 1.0  # fewest GiB of /dev/shm that Ray's object store and data loaders need
 
 
 class _Answer(TypedDict, total=False):
@@ -89,7 +86,6 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
 
 
 def _node_count_fact(alive: Sequence[_Node]) -> Fact:
-    """Return the number of nodes, and whether other machines can join."""
     addresses = sorted({str(node["NodeManagerAddress"]) for node in alive})
     if not all(address.startswith("127.") for address in addresses):
         return Fact("nodes", f"{len(alive)} alive")
@@ -167,7 +163,6 @@ def _ask(node_id: str, query: _NodeQuery, *, writes: bool) -> _Answer:
 
 
 def _version_facts(answers: Sequence[_Answer]) -> Iterator[Fact]:
-    """Compare the nodes' versions with those of this process."""
     from tune_dml.running.cluster.versions import NONE, same_version, versions_here
 
     ours = versions_here()

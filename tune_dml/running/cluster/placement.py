@@ -13,8 +13,7 @@ from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.cluster import Capacity
 from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups, transfer_placement_group
 
-_SEARCH_INTERVAL = 1.0
-"""Seconds between two searches for orphaned placement groups."""
+_SEARCH_INTERVAL = 1.0  # seconds between two searches for orphaned placement groups
 
 
 def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:

@@ -61,7 +61,6 @@ class Upload:
     """Links that are not uploaded: broken ones, and links to folders or to files outside of the folder."""
 
     user_files: frozenset[str] = frozenset()
-    """Paths of the user's files."""
 
     @property
     def size(self) -> int:
@@ -167,7 +166,6 @@ def _name_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
 
 
 def _ignore_file_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
-    """Yield a problem for each .rayignore file, which Ray would apply to all files of the upload."""
     for location in locations:
         if location.rpartition("/")[2] == ".rayignore":
             rule = f"the whole folder is uploaded; .rayignore is not supported (in {folder})"

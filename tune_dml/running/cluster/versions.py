@@ -40,8 +40,7 @@ _SECONDS = 30.0
 NONE = "none"
 _EARLY_IMPORTS = ("PIL", "fsspec", "numpy", "pandas", "pyarrow", "pydantic", "rich")
 """Other packages that a trial imports first, of any version. A node can start without them."""
-_MAX_NAMES = 3
-"""Most nodes that a message names."""
+_MAX_NAMES = 3  # most nodes that a message names
 
 
 def versions_here() -> dict[str, str]:

@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import IO, Self
 
 from rich.console import Console, Group, RenderableType
@@ -51,8 +50,6 @@ _OUTPUT_ERRORS_IGNORED = contextlib.suppress(OSError, SystemExit)
 
 @dataclass
 class _Running:
-    """A running trial."""
-
     label: str
     seed: int
     since: float
@@ -72,12 +69,9 @@ class _Counts:
     paused: dict[str, _Running] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    """Total seconds of finished trials."""
     finished: int = 0
-    """Number of finished trials."""
 
     def seconds_left(self, now: float) -> float | None:
-        """Estimate the seconds left from the mean of finished trials; None before the first."""
         if not self.finished:
             return None
         mean = self.seconds / self.finished
@@ -134,7 +128,6 @@ class Progress:
         return self._confirmation or self._state.plan
 
     def _total(self) -> int:
-        """Count the planned trials, and those of cells that the search has not proposed yet."""
         if self._confirmation is not None:
             return len(self._confirmation.trials())
         return len(self._state.trials) + self._state.to_propose
@@ -162,9 +155,7 @@ class Progress:
                 self._live = live
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         live, self._live = self._live, None
         if live is not None:
             with _OUTPUT_ERRORS_IGNORED:

@@ -31,8 +31,7 @@ MIN_CELLS = 5
 _GROWTH = 1.25
 _MAX_CELLS, _MAX_FITTED = 300, 200
 _UNIFORM_CANDIDATES, _NEAR_CANDIDATES = 512, 40
-_STEPS = (0.03, 0.1)
-"""Standard deviations of candidates around a good cell, as fractions of the box."""
+_STEPS = (0.03, 0.1)  # standard deviations of candidates around a good cell, as fractions of the box
 
 
 @dataclass
@@ -100,7 +99,6 @@ class GaussianSearch:
 
 
 def _fitted_cells(evaluated: int) -> int:
-    """Return the number of evaluated cells to which the kernel is fitted."""
     count = MIN_CELLS
     while (next_count := max(count + 1, int(_GROWTH * count))) <= evaluated:
         count = next_count

@@ -37,10 +37,8 @@ class _TrialSource(Protocol):
 _GROUP_SECONDS = 4.0
 """Intended duration of a group in seconds. A lost process costs as much, and ends are reported as late."""
 _MAX_TRIALS = 32  # most trials of a group
-_OVERHEAD = 0.05
-"""Seconds that a trial takes in addition to its training."""
-_WEIGHT = 0.5
-"""Weight of the last trial in the running mean of durations."""
+_OVERHEAD = 0.05  # seconds that a trial takes in addition to its training
+_WEIGHT = 0.5  # weight of the last trial in the running mean of durations
 
 
 class TrialGroups:

@@ -46,9 +46,7 @@ class PendingCell:
 
     cell: Cell
     keys: tuple[str, ...]
-    """Keys of its trials, one per seed."""
     number: int
-    """Number of its trial in the study."""
     point: Sequence[float]
     """Its coordinates in the box of the search's points."""
 
@@ -123,7 +121,6 @@ class Proposals:
 
     @property
     def _proposed_count(self) -> int:
-        """Number of cells that the search has proposed."""
         return len(self.pending_cells) - self.given_count
 
     def record_value(self, key: str, value: float) -> None:
@@ -188,7 +185,6 @@ class Proposals:
         return sampler_for(self.plan.search, len(self.pending_cells), attempt, is_conditional=is_conditional)
 
     def _add_cell(self, cell: Cell) -> None:
-        """Add a given cell to the study as running."""
         from optuna.trial import TrialState, create_trial
 
         point = self.points.point_of(cell)
@@ -202,7 +198,6 @@ class Proposals:
         self.pending_cells.append(PendingCell(cell, keys, number, self.points.coordinates(self.points.point_of(cell))))
 
     def _first_incomplete(self) -> int:
-        """Return the index of the first cell without a value."""
         for index in range(self.reported, len(self.pending_cells)):
             if self._value(self.pending_cells[index]) is None:
                 return index

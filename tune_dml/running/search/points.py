@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Point = dict[str, Value]
 """Name -> value of the study's parameters. With several arms, the arm is one of them."""
-_ARM = "arm"
-"""Name of the study's parameter that holds the arm."""
+_ARM = "arm"  # name of the study's parameter that holds the arm
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,6 @@ class RacingProposals:
         self.waiting.extend(sorted(missing, key=lambda trial: order[trial.seed]))
 
     def _judge(self) -> None:
-        """Judge all blocks so far and settle cells, then add a block or end the race."""
         self.state.update()
         seeds, race = len(self.plan.seeds), self._race
         if seeds < racing.FIRST_LOOK:
@@ -149,7 +148,6 @@ class RacingProposals:
         return racing.replay(outcomes, race.rule.margin, race.judged, compared=is_compared, resolution=resolution)
 
     def _settle(self, race_state: racing.RaceState) -> None:
-        """Record which cells stop, and which stopped cells continue."""
         stopped = race_state.settled | race_state.lost
         for number, cell in enumerate(self.plan.cells):
             previous = self._race.settled.get(cell.digest)

@@ -74,7 +74,6 @@ class _CmaEs(BaseSampler):  # type: ignore[misc]
         self.random_sampler = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return the knobs that have a range and that all cells share."""
         shared = optuna.search_space.intersection_search_space(study.get_trials(deepcopy=False))
         return {
             name: item
@@ -105,12 +104,10 @@ class _CmaEs(BaseSampler):  # type: ignore[misc]
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Draw at random."""
         return self.random_sampler.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _shares(trial: FrozenTrial, box: _Box) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return a cell's coordinates, from 0 to 1."""
     return np.array([_share(item, float(trial.params[name])) for name, item in box.items()])
 
 

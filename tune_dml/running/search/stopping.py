@@ -33,23 +33,18 @@ class _Candidate:
 
     cell: Cell
     keys: tuple[str, ...]
-    """Keys of its trials, one per seed."""
     bracket: int
     rungs: tuple[int, ...]
     batch: int
     """Number of the batch; its cells are compared together."""
     passed: int = 0
-    """Number of rungs that the cell has passed."""
     stopped: int | None = None
-    """The rung at which the cell was stopped."""
 
     @property
     def next_rung(self) -> int | None:
-        """The next rung at which the cell pauses; None if it runs to its end."""
         return self.rungs[self.passed] if self.passed < len(self.rungs) else None
 
     def is_compared_at(self, rung: int) -> bool:
-        """Return whether the cell was not stopped before this rung."""
         return self.stopped is None or self.stopped >= rung
 
 
@@ -150,7 +145,6 @@ class StoppingProposals(Proposals):
         return candidate is not None and (candidate.stopped is not None or candidate.next_rung in self._metric_at[key])
 
     def _decide(self) -> None:
-        """Decide all rungs at which all results are known."""
         for candidate in self._candidates:
             if candidate.stopped is not None and any(key not in self.trial_values for key in candidate.keys):
                 self._stop(candidate, candidate.stopped, f"at step {candidate.stopped}, with its other seeds")
@@ -229,6 +223,5 @@ class StoppingProposals(Proposals):
 
 
 def _batches(candidates: Iterable[_Candidate]) -> Iterator[list[_Candidate]]:
-    """Yield the candidates of each batch."""
     for _, members in groupby(candidates, key=lambda candidate: candidate.batch):
         yield list(members)

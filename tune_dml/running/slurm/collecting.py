@@ -52,7 +52,6 @@ def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> li
 def _collect_trial(
     ledger: Ledger, log: TrialLog, key: str, messages: list[JsonRow], *, micro_batch: int | None, metric: str
 ) -> CollectedTrial:
-    """Move one trial's messages and its end into the ledger."""
     new_rows = [row for message in messages for row in ledger.report(key, *message.get("rows", ()))]
     is_evaluated = any(metric in row for row in new_rows)
     began = 0.0

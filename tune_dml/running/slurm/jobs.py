@@ -34,8 +34,7 @@ JOB_NAME = "tune-dml-"
 """Prefix of a job's name, before the name of its sweep."""
 MAX_TASKS = 1000
 """Tasks of one array: SLURM's default `MaxArraySize` is 1001."""
-_TIMEOUT = 60.0
-"""Seconds to wait for a SLURM command."""
+_TIMEOUT = 60.0  # seconds to wait for a SLURM command
 _FINAL_STATES = {
     "COMPLETED",
     "CANCELLED",
@@ -55,7 +54,6 @@ class Submission:
 
     name: str
     folder: str
-    """The sweep's folder."""
     words: tuple[str, ...]
     """The command that the jobs run."""
     again: tuple[str, ...]
@@ -184,7 +182,6 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
 
 
 def _job_ids(submission: Submission) -> list[str]:
-    """Return the ids of a sweep's jobs, oldest first."""
     try:
         lines = (submission.scripts_folder / "jobs").read_text().split()
     except FileNotFoundError:

@@ -37,8 +37,7 @@ from tune_dml.running.slurm.task import allocated_gpus
 _INTERRUPTED, _WITHOUT_PROGRESS = 130, 1
 _FIRST_PORT, _LAST_PORT, _PORTS = 10_240, 32_640, 8
 """Range of ports, and ports per job. Linux uses ports from 32768 for connections."""
-_JOIN_TIMEOUT = 120.0
-"""Seconds to wait for the head and its address."""
+_JOIN_TIMEOUT = 120.0  # seconds to wait for the head and its address
 _CHECK_INTERVAL = 0.2
 _OBJECT_STORE = 200_000_000
 """Bytes of Ray's object store. Trials exchange only numbers."""
@@ -58,7 +57,6 @@ class _Allocation:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> _Allocation:
-        """Read SLURM's variables."""
         return cls(
             job=environment["SLURM_JOB_ID"],
             node=int(environment.get("SLURM_NODEID", "0")),
@@ -81,7 +79,6 @@ def _ports_of(job: str, attempt: int = 0) -> range:
 
 
 def _free_ports(job: str) -> range:
-    """Return the first of the job's port ranges that is free on this node."""
     for attempt in range(50):
         ports = _ports_of(job, attempt)
         if all(_is_free(port) for port in ports):
@@ -186,7 +183,6 @@ def _join_head(allocation: _Allocation, head: Path, temp: Path) -> int:
 def _start_ray(
     allocation: _Allocation, words: Sequence[str], temp: Path, access: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a Ray node that ends with its process."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words]
     command += [f"--num-cpus={allocation.cpus}", f"--num-gpus={allocation.gpus}", f"--temp-dir={temp}"]
     command += ["--resources", json.dumps({"trial_driver": _DRIVERS_PER_NODE})]
@@ -229,7 +225,6 @@ def _run_sweep(submission: Submission, access: Mapping[str, str], end_signal: _E
 
 
 def _environment(submission: Submission) -> dict[str, str]:
-    """Return the environment of the sweep's command, whose budgets count from the submission."""
     return {**os.environ, SUBMITTED_TO: submission.there, BUDGET_FROM: str(submission.began)}
 
 

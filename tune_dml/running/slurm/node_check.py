@@ -16,10 +16,8 @@ from tune_dml.running.slurm.jobs import run_command
 from tune_dml.running.slurm.profile import Profile
 from tune_dml.running.slurm.script import head, python_command
 
-_MAX_SKEW = 5.0
-"""Largest accepted difference between the clocks of login node and node, in seconds."""
-_WAIT = "180"
-"""Seconds that the job may wait for a node."""
+_MAX_SKEW = 5.0  # largest accepted difference between the clocks of login node and node, in seconds
+_WAIT = "180"  # seconds that the job may wait for a node
 
 
 @dataclass(frozen=True)

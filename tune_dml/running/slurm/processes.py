@@ -9,10 +9,8 @@ import signal
 import time
 from pathlib import Path
 
-_SUBREAPER = 36
-"""`PR_SET_CHILD_SUBREAPER` of Linux's prctl."""
-_TERM_SECONDS = 5.0
-"""Seconds between SIGTERM and SIGKILL."""
+_SUBREAPER = 36  # `PR_SET_CHILD_SUBREAPER` of Linux's prctl
+_TERM_SECONDS = 5.0  # seconds between SIGTERM and SIGKILL
 
 
 def adopt_orphans() -> None:
@@ -51,7 +49,6 @@ def end_descendants() -> None:
 
 
 def _reap() -> None:
-    """Collect the exit codes of ended children."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -77,7 +77,6 @@ class _Rounds:
         )
 
     def note(self, text: str, *, of_session: bool = False) -> None:
-        """Print and record a note."""
         self.ledger.write(Note(text=text, of_session=of_session))
         self.progress.note(text)
 

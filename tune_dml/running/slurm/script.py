@@ -12,8 +12,7 @@ from tune_dml.running.slurm.profile import Profile
 
 ROUND_FOLLOWS = 75
 """Exit code of the collecting job if an array of trials must run before it continues."""
-_MAX_JOBS = 100
-"""Jobs in a row before a sweep waits for its user."""
+_MAX_JOBS = 100  # jobs in a row before a sweep waits for its user
 
 _RAY = """
 # SLURM sends USR1 before the time is up, `tune-dml cancel slurm` sends USR2. srun forwards it to the tasks: trials keep

@@ -48,7 +48,6 @@ class Round:
     """Settings of data -> digests of the data sets (`planning.checks.data.known_digests`)."""
     metric: str
     program: Program | None = None
-    """The user's program that runs as each trial."""
     until: float | None = None
     """Time at which `--time-budget` is exhausted, in seconds since the epoch."""
     seconds: float | None = None
@@ -176,7 +175,6 @@ class _Budget:
         self._checked_at = time.monotonic()
 
     def start_timer(self) -> None:
-        """Interrupt this process when the time budget is exhausted."""
         if self._round.until is not None:
             signal.setitimer(signal.ITIMER_REAL, max(self._round.until - time.time(), 0.001))
 

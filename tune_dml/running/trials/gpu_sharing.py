@@ -27,16 +27,11 @@ if TYPE_CHECKING:
     from tune_dml.planning.plan import Plan
     from tune_dml.planning.request import Resources, Session
 
-_MEMORY_RESERVE = 0.05
-"""Fraction of a GPU's memory that stays free, because of fragmentation."""
-_MIN_SPEEDUP = 1.05
-"""Smallest accepted `speedup`."""
-_SECONDS = 4.0
-"""Seconds over which steps are counted."""
-_START_TIMEOUT = 300.0
-"""Seconds to wait until all processes reach their first step."""
-_GPU_TIMEOUT = 600.0
-"""Seconds to wait for a free GPU of the cluster."""
+_MEMORY_RESERVE = 0.05  # fraction of a GPU's memory that stays free, because of fragmentation
+_MIN_SPEEDUP = 1.05  # smallest accepted `speedup`
+_SECONDS = 4.0  # seconds over which steps are counted
+_START_TIMEOUT = 300.0  # seconds to wait until all processes reach their first step
+_GPU_TIMEOUT = 600.0  # seconds to wait for a free GPU of the cluster
 
 
 @dataclass(frozen=True)
@@ -47,12 +42,10 @@ class _SharingMeasurement:
     bytes_each: int
     """Memory of the trial that needs most."""
     memory: int
-    """Free memory of the GPU."""
     speedup: float | None = None
     """Steps per second of all trials at once, divided by those of one trial alone; None if they do not fit."""
 
     def text(self) -> str:
-        """Return the measurement in one line."""
         factor = "" if self.speedup is None else f", {self.speedup:.2f} times the steps of one alone"
         share, memory = self.bytes_each / 1e9, self.memory / 1e9
         return f"{self.trials} trials share a GPU: {share:.2f} GB each of {memory:.2f} GB{factor}"
@@ -144,8 +137,7 @@ def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: 
         return sum(count.result() for count in counts)
 
 
-_barrier: Barrier
-"""The barrier at which the processes of the pool wait before they count steps."""
+_barrier: Barrier  # the barrier at which the processes of the pool wait before they count steps
 
 
 def _set_barrier(barrier: Barrier) -> None:

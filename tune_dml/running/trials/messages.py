@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 if TYPE_CHECKING:
@@ -67,10 +66,8 @@ class TrialRequest(TypedDict):
 TrialFunction = Callable[[TrialRequest], None]
 
 
-_MIN_INTERVAL = 1.0
-"""Seconds between two messages of rows."""
-_SIGNS_PER_LIMIT = 4
-"""Number of messages that a trial sends within the stall limit."""
+_MIN_INTERVAL = 1.0  # seconds between two messages of rows
+_SIGNS_PER_LIMIT = 4  # number of messages that a trial sends within the stall limit
 
 
 def as_text(message: Message) -> dict[str, str]:
@@ -155,7 +152,6 @@ class _SendQueue:
         """The step at which the trial resumed, until it is sent."""
 
     def add(self, item: Row | str) -> None:
-        """Add a row or a note."""
         self._items.append(item)
 
     def needs_sign(self, now: float) -> bool:
@@ -174,7 +170,6 @@ class _SendQueue:
 
     @property
     def has_notes(self) -> bool:
-        """Whether a note waits."""
         return any(isinstance(item, str) for item in self._items)
 
     def take(self, now: float) -> Message:
@@ -244,9 +239,7 @@ class Messages:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
         if self._error is None:
             self._send_remaining({})

@@ -15,14 +15,12 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
 """Number of bytes of a program's output that are kept, from the beginning and from the end."""
 _CHUNK = 65_536
-_GRACE = 2.0
-"""Seconds to wait for the end of the output, whose pipe another process may keep open."""
+_GRACE = 2.0  # seconds to wait for the end of the output, whose pipe another process may keep open
 
 # Waits until the trial's process exits, then kills the program. It detaches itself: Ray kills a worker's children.
 _GUARD = """
@@ -45,7 +43,6 @@ class Output:
         self.path, self.size = path, 0
         self._file = path.open("wb", buffering=0)
         self._file_bytes = 0
-        """Bytes in the file."""
         self._end: deque[bytes] = deque()
         self._end_bytes = 0
 
@@ -128,9 +125,7 @@ class ProgramProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._process.poll() is None:
             self._kill_group()
             self._process.wait()

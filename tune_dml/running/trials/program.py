@@ -31,8 +31,7 @@ from tune_dml.running.trials.process_group import Output, ProgramProcess
 from tune_dml.running.trials.program_log import ProgramLog
 from tune_dml.text import one_line, shortened
 
-_CHECK_INTERVAL = 0.2
-"""Seconds between two checks of a program."""
+_CHECK_INTERVAL = 0.2  # seconds between two checks of a program
 _TAIL, _REASON = 4000, 240
 _EXTERNAL_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
 """Signals that other processes send; after one the trial is retried."""
@@ -48,7 +47,6 @@ class ProgramTrial:
     request: TrialRequest
     metric: str
     folder: Path
-    """The trial's folder."""
     cpus: int = 1
     gpus: float = 0.0
 
@@ -92,7 +90,6 @@ class ProgramTrial:
         return TrialEnd(end.status, end.reason, end.metrics, log.step, seconds, end.kind, end.traceback, code)
 
     def _prepare(self, values: Mapping[str, Any]) -> None:
-        """Create the program's folder and the file of its knobs."""
         require_folder(self.folder.parent)  # missing storage must not be created below its mount point
         (self.program_folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         _remove(self._results)  # of an earlier attempt
@@ -173,7 +170,6 @@ class ProgramTrial:
         return shortened(one_line(mask(f"{status_text}: {last}")), _REASON)
 
     def _seal(self, end: TrialEnd, log: ProgramLog) -> None:
-        """Move the test figures of a finished trial to its sealed file."""
         figures = {name: value for name, value in log.last.items() if name.startswith("test/")}
         if end.status == "finished" and figures:
             write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)

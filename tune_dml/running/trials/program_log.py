@@ -14,11 +14,9 @@ from tune_dml.text import is_measurable
 
 Figures = dict[str, float]
 
-_MAX_ROWS = 2000
-"""Most rows that may lack the sweep's metric; the ledger stores no more rows of a trial."""
+_MAX_ROWS = 2000  # most rows that may lack the sweep's metric; the ledger stores no more rows of a trial
 _MAX_NAMES = 200
-_MAX_STEP = 2**53
-"""JSON and MLflow represent whole numbers exactly up to this one."""
+_MAX_STEP = 2**53  # JSON and MLflow represent whole numbers exactly up to this one
 _RENAMED = {"time": "program/time"}
 """Figure -> its name in the ledger, where `time` already means the time of the row."""
 
@@ -38,7 +36,6 @@ class ProgramLog:
     last: Figures = field(default_factory=dict)
     """The last finite value of each figure, test figures included."""
     step: int = 0
-    """Step of the last row."""
     divergence: str = ""
     """Why the trial diverged: the non-finite metric and its step; empty if it did not."""
     metric_error: str = ""

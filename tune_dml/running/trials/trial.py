@@ -53,8 +53,7 @@ _MAX_SILENCE = 5.0
 """Longest time between two messages of a program's trial, in seconds. Ray ends the trial during a message."""
 _MAX_HEADS = 8
 """Most heads that train together. Twice as many would save little time, and a lost process costs all of them."""
-_TRACEBACK = 8000
-"""Characters of a traceback that the ledger keeps; a message may hold a whole tensor."""
+_TRACEBACK = 8000  # characters of a traceback that the ledger keeps; a message may hold a whole tensor
 
 
 def run_trial(settings: Settings, context: TrialContext, cache_dir: Path | None) -> TrialEnd:
@@ -114,9 +113,7 @@ class TrialRuntime:
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Digests of the data sets that the trials read (`planning.checks.data.known_digests`)."""
     program: Program | None = None
-    """The user's program that runs as each trial; None to train with `trainables`."""
     metric: str = ""
-    """The sweep's metric, which a program reports."""
     folders: Sequence[tuple[str, str]] | None = None
     """Picture folders that each node must have (`planning.checks.data.data_folders`); None for a local Ray."""
     defers_test: bool = False

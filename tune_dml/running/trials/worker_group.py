@@ -28,10 +28,8 @@ TrainOne = Callable[[TrialRequest, Callable[[Message], None]], None]
 _Loop = Callable[[Mapping[str, Any]], None]
 """The function that Ray Train runs in each worker, with {"mailbox": the group's actor}."""
 
-_POLL_SECONDS = 1.0
-"""Seconds after which a call to the mailbox returns without an answer."""
-_JOINT_FAILURE_SECONDS = 5.0
-"""Seconds within which all ranks report a failure that has the same cause."""
+_POLL_SECONDS = 1.0  # seconds after which a call to the mailbox returns without an answer
+_JOINT_FAILURE_SECONDS = 5.0  # seconds within which all ranks report a failure that has the same cause
 
 
 class _Mailbox:
@@ -49,7 +47,6 @@ class _Mailbox:
         self.taken: dict[int, int] = {}
         """Rank -> number of times that it took the current trial."""
         self.placement_group = ""
-        """The workers' placement group."""
         self.nodes: set[str] = set()
         """Nodes of the workers that took the current trial, in the current placement group."""
         self.lost_node_sets: list[set[str]] = []
@@ -64,7 +61,6 @@ class _Mailbox:
         """Whether the workers must restart: one failed while others wait for it, or a process must not train again."""
 
     async def give(self, config: TrialRequest) -> None:
-        """Begin a trial."""
         self.number += 1
         self.config, self.taken, self.failed = config, {}, {}
         self.nodes, self.lost_node_sets = set(), []
@@ -91,7 +87,6 @@ class _Mailbox:
         return None
 
     async def post(self, number: int, rank: int, message: Message) -> None:
-        """Add a message of a rank."""
         if number != self.number:
             return
         if message.get("ended", {}).get("status") != "failed":
@@ -113,7 +108,6 @@ class _Mailbox:
         self.arrived_ranks.add(rank)
 
     async def get_lost_nodes(self) -> list[set[str]]:
-        """Return the nodes of each group of workers that the current trial lost."""
         return self.lost_node_sets
 
     async def next(self) -> tuple[Message | None, int, str, str]:
@@ -283,8 +277,7 @@ def _report_refusal(work: _Loop) -> _Loop:
     return run
 
 
-_GROUPS: list[WorkerGroup] = []
-"""The worker group of this process, if there is one."""
+_GROUPS: list[WorkerGroup] = []  # the worker group of this process, if there is one
 
 
 def get_worker_group(
