@@ -317,11 +317,7 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
 
 
 def read_event(row: JsonRow) -> Event:
-    """Return the event of a line.
-
-    Raises:
-        ValueError: The line is no event, or lacks a field of its kind.
-    """
+    """Return the event of a line. Raise ValueError if it is no event, or lacks a field of its kind."""
     event_class, body = _EVENT_CLASSES.get(str(row.get("kind"))), row.get("body", {})
     if event_class is None or not isinstance(body, dict):
         raise ValueError("it is no event")

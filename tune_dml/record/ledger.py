@@ -130,12 +130,9 @@ def _is_number(value: object) -> bool:
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:
-    """Return the events of the ledger from `start`, in order.
+    """Return the events of the ledger from the offset `start`, in order.
 
-    Args:
-        sweep: the sweep's folder.
-        start: offset at which an earlier reading ended.
-        on_garbage: called with a sentence about each line that is skipped because it is not an event.
+    `on_garbage` is called with a sentence about each line that is skipped because it is not an event.
     """
     from tune_dml.record.events import read_event  # imports pydantic, which `--help` does not need
 

@@ -49,8 +49,7 @@ def last_row_time(state: SweepState) -> dict[str, float]:
 def with_trial_files(session: Session, state: SweepState) -> Session:
     """Return the session with an address for trial files: the sweep's, or a new one below the requested address.
 
-    Raises:
-        ConfigError: Trials would lose files that they need to continue.
+    Raise ConfigError if trials would lose files that they need to continue.
     """
     if session.trial_files is None:
         return replace(session, trial_files=state.trial_files)

@@ -23,13 +23,7 @@ _START_SECONDS = 600.0
 
 
 def exhausted_budget(session: Session, hours: float, seconds: float) -> str:
-    """Return the budget of a session that is exhausted, in words; an empty string if none is.
-
-    Args:
-        session: The session, with its budgets.
-        hours: GPU-hours or worker-hours spent.
-        seconds: Seconds since the start.
-    """
+    """Return the budget that `hours` (of GPUs or workers) or `seconds` exhaust, in words; an empty string if none."""
     if session.gpu_hours is not None and hours >= session.gpu_hours:
         return f"{hours:.{2 if hours >= 1 else 4}f} of {session.gpu_hours:g} hours"
     return duration(session.time_budget) if session.time_budget and seconds >= session.time_budget else ""

@@ -20,7 +20,6 @@ from ray.tune.experiment import Trial as TuneTrial
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.events import (
-    CellProposed,
     Note,
     TrialEnd,
     TrialEnded,
@@ -127,16 +126,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.losses: Counter[str] = Counter()
         """Key -> number of lost processes that count as retries. Losses by preemption do not count."""
         self.diverged = diverged_value(state, plan)
-        self.proposals = proposals_for(
-            state,
-            plan,
-            record=ledger.write,
-            on_note=self.note,
-            on_cell=lambda cell: ledger.write(CellProposed(cell=cell)),
-            on_stop=self.stop,
-            on_block=progress.recount,
-            say=progress.note,
-        )
+        self.proposals = proposals_for(state, plan, ledger.write, progress, self.stop)
         self.groups = TrialGroups(self.proposals)
 
     def __getstate__(self) -> dict[str, object]:
@@ -267,9 +257,6 @@ class Recorder(Callback):  # type: ignore[misc]
         self.groups.close(key)
         self.started.pop(key, None)
         self.ledger.write(TrialPaused(key=key, seconds=seconds))
-        from tune_dml.running.search.stopping import StoppingProposals
-
-        assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - only these pause trials
         self.proposals.record_pause(key)
         self.progress.paused(key)
 

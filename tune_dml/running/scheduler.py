@@ -132,13 +132,7 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, limiter: ConcurrencyLimiter, fits: Callable[[], int], on_growth: Callable[[int], None]):
-        """Create the callback.
-
-        Args:
-            limiter: Tune's limit of concurrent trials.
-            fits: counts the trials that fit on the cluster now.
-            on_growth: called with the new number of concurrent trials.
-        """
+        """Create the callback. `fits` counts the trials that fit on the cluster now."""
         self.limiter, self.fits, self.on_growth = limiter, fits, on_growth
         self.concurrent = int(limiter.max_concurrent)
         self._over = threading.Event()

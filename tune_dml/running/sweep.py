@@ -72,11 +72,7 @@ def execute(
 ) -> tuple[bool, SyncReport]:
     """Run the trials of a sweep, or of its confirmation, that have no result in the ledger.
 
-    Returns:
-        Whether trials remain, and the report of the MLflow sync.
-
-    Raises:
-        ConfigError: No trial can ever fit on the cluster.
+    Return whether trials remain, and the report of the MLflow sync. Raise ConfigError if no trial can ever fit.
     """
     silence_tune()
     record_session(ledger, state, resources, session, intent)
@@ -213,11 +209,7 @@ def _grow_concurrency(searcher: ConcurrencyLimiter, progress: Progress, fits: Ca
 def _trial_function(
     recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session, defers_test: bool
 ) -> TrialFunction:
-    """Return the function that Tune runs for each trial.
-
-    Raises:
-        ConfigError: A node of the cluster lacks a picture folder.
-    """
+    """Return the function that Tune runs for each trial. Raise ConfigError if a node lacks a picture folder."""
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
     folders = data_folders(plan, session.cache, digests) if connection.has_others else None

@@ -31,16 +31,18 @@ from tune_dml.tracking.client import (
     search_runs,
     set_status,
 )
-from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
+from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note, trial_note
 from tune_dml.tracking.projection import EvaluationRow, MetricPoint, Projection, RunStatus, TrialRun, points_of
 from tune_dml.tracking.run_contents import (
     NOTE,
     PARENT_TAG,
     SWEEP_TAG,
     RunContents,
+    cell_contents,
     cell_points,
-    cell_status,
-    contents_of,
+    sweep_contents,
+    trial_contents,
+    trial_title,
 )
 from tune_dml.tracking.store import shared_view, store_problems
 from tune_dml.tracking.sync_state import CELL, PARENT, SyncState, cell_key
@@ -127,7 +129,8 @@ class RunPusher:
                 self._sync_state.save()
         self.push_opened()
         self._push_cells(push)
-        self._push_parent(push)
+        contents = sweep_contents(self._projection, final=push.final, interrupted=push.interrupted)
+        self._push_contents(self._runs[PARENT], contents)
 
     def push_opened(self) -> None:
         """Push the test metrics of an opened sweep, and its opening to the sweep's run."""
@@ -137,7 +140,7 @@ class RunPusher:
         for trial in self._projection.runs.values():
             if self._sync_state.lacks_opened(trial) and not is_untested(state.folder, trial.key):
                 log_in_batches(self.client, self._runs[trial.key].id, trial.sealed_points(state.folder), {}, {})
-                self._sync_state.record_opened_push(trial)
+                self._sync_state.opened[trial.key] = trial.state.figures_time
         log_missing(self.client, self._runs[PARENT], (), {}, self._projection.parent_tags())
 
     def _find_or_create_parent(self, experiment_id: str) -> MlflowRun:
@@ -170,9 +173,13 @@ class RunPusher:
         return create_run(self.client, self._sync_state.experiment_id, name, started, _with_source(tags))
 
     def _push_trial(self, trial: TrialRun, run: MlflowRun | None, push: Push) -> None:
-        contents = self._contents_of(trial, push)
+        projection, sweep, version = self._projection, self._runs[PARENT], trial.state.version
+        planned = projection.planned_trial(trial.key)
+        parent = self._cell_run(planned.cell) if planned else sweep
+        contents = trial_contents(projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=push.final)
         if run is None:
-            run = self._create(contents.title, trial.state.started, {**contents.identity, **contents.tags})
+            tags = {**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key), **contents.tags}
+            run = self._create(trial_title(planned) if planned else trial.key, trial.state.started, tags)
             self._runs[trial.key], self._sync_state.runs[trial.key] = run, run.id
             self._push_data(run)
         self._sync_state.skip_pushed_rows(trial)
@@ -180,13 +187,7 @@ class RunPusher:
         log_missing(self.client, run, points, contents.params, contents.tags)
         trial.mark_pushed(rows)
         set_status(self.client, run, contents.status, contents.end_time)
-        self._sync_state.record_push(trial, contents.version, push.count(rows))
-
-    def _contents_of(self, trial: TrialRun, push: Push) -> RunContents:
-        """Return the content of a trial's run. Create the run of its cell if it is missing."""
-        sweep, planned = self._runs[PARENT], self._projection.planned_trial(trial.key)
-        parent = self._cell_run(planned.cell) if planned else sweep
-        return contents_of(self._projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=push.final)
+        self._sync_state.record_push(trial, version, push.count(rows))
 
     def _cell_run(self, cell: Cell) -> MlflowRun:
         key = cell_key(cell)
@@ -203,18 +204,19 @@ class RunPusher:
         projection = self._projection
         for cell in projection.started_cells():
             run, trials = self._cell_run(cell), projection.trials_of(cell)
-            status, name = cell_status(trials, final=push.final), projection.state.plan.name
-            state = (status, name, tuple(trial.version for trial in trials))
+            state = (push.final, projection.state.plan.name, tuple(trial.version for trial in trials))
             if self._pushed_states.get(run.id) == state:
                 continue
-            self._push_data(run)
-            points = cell_points(trials, projection.state.plan.metric)
             if run.id not in self._points_by_run:  # an earlier session created it
                 self._points_by_run[run.id] = set(read_points(self.client, run.id, ("mean", "seeds")))
-            self._push_missing(run, points, projection.knobs(cell), {"sweep": name})
-            last_event = max((trial.active for trial in trials), default=projection.last_event_time)
-            set_status(self.client, run, status, last_event)
+            self._push_contents(run, cell_contents(projection, cell, final=push.final))
             self._pushed_states[run.id] = state
+
+    def _push_contents(self, run: MlflowRun, contents: RunContents) -> None:
+        """Push the content of a run of a cell or the sweep."""
+        self._push_data(run)
+        self._push_missing(run, contents.points, contents.params, contents.tags)
+        set_status(self.client, run, contents.status, contents.end_time)
 
     def _push_missing(
         self, run: MlflowRun, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
@@ -230,20 +232,10 @@ class RunPusher:
             log_data_set(self.client, run.id, plan.dataset, plan.data_digest)
             run.has_data = True
 
-    def _push_parent(self, push: Push) -> None:
-        run, projection = self._runs[PARENT], self._projection
-        self._push_data(run)
-        self._push_missing(run, projection.parent_points(), projection.parent_parameters(), projection.parent_tags())
-        status = projection.parent_status(final=push.final, interrupted=push.interrupted)
-        set_status(self.client, run, status, projection.last_event_time)
-
     def push_judgement(self, judgement: Judgement, *, reported: bool, model: str) -> None:
         """Push the report's findings to the runs of the sweep and its cells.
 
-        Args:
-            judgement: the findings of the report.
-            reported: whether the report is attached.
-            model: id of the best configuration's model; may be empty.
+        `reported` is whether the report is attached; `model` is the id of the best configuration's model, or empty.
         """
         projection, parent = self._projection, self._runs[PARENT]
         ended = sum(trial.ended is not None for trial in projection.state.trial_states.values())

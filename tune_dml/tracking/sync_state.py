@@ -147,8 +147,3 @@ class SyncState:
         """Record that a trial's files were pushed."""
         if trial.state.ended is not None:
             self.evidence[trial.key] = trial.state.ended.time
-
-    def record_opened_push(self, trial: TrialRun) -> None:
-        """Record that a trial's test metrics were pushed."""
-        if trial.state.ended is not None:
-            self.opened[trial.key] = trial.state.figures_time

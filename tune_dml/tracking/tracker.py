@@ -112,32 +112,23 @@ class Tracker:
     def stop(self, *, interrupted: bool = False) -> SyncReport:
         """Stop the thread and push final statuses. Trials that have not ended are KILLED until they resume.
 
-        Args:
-            interrupted: whether trials are left that are not in the ledger, as in an unfinished search.
+        It is `interrupted` if trials are left that are not in the ledger, as in an unfinished search.
         """
         if not self._background.stop():
             return SyncReport(error=f"the store has not answered for {STOP_TIMEOUT:g} s")
         if self._had_error:  # a request may have succeeded after its timeout: search again
             self._runs.is_connected = False
-        report = self._sync(Push(final=True, interrupted=interrupted))
-        for attempt in range(1, _FINAL_ATTEMPTS):
-            if report.error is None:
-                break
+        for attempt in range(_FINAL_ATTEMPTS):
             time.sleep(0.5 * attempt)
-            report = self._sync(Push(final=True, interrupted=interrupted))
+            if (report := self._sync(Push(final=True, interrupted=interrupted))).error is None:
+                break
         checkpoint(self.uri)
         return report
 
     def attach(self, paths: Sequence[Path], subfolder: str, judgement: Judgement | None = None) -> str | None:
         """Upload files and folders to an artifact folder of the sweep's run, and remove other files there.
 
-        Args:
-            paths: the files and folders.
-            subfolder: the artifact folder.
-            judgement: findings of the report, which are added to descriptions and metrics.
-
-        Returns:
-            The reason of a failure, or None.
+        The findings of a `judgement` are added to descriptions and metrics. Return the reason of a failure, or None.
         """
 
         def action() -> None:
@@ -187,17 +178,12 @@ class Tracker:
 
     def _model_of(self, best: Cell) -> str:
         """Return the id of the best configuration's model; an empty string if no trial stored its network."""
-        state, sync_state = self._projection.state, self._sync_state
+        state = self._projection.state
         trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
         if trial is None:
             return ""
         network = trial_folder(state.folder, trial.key) / NETWORK
-        ids = {
-            "experiment_id": sync_state.experiment_id,
-            "sweep_run": sync_state.runs[PARENT],
-            "trial_run": sync_state.runs[trial.key],
-        }
-        return log_model(self._runs.client, best, trial, network, **ids)
+        return log_model(self._runs.client, best, trial, network, self._sync_state)
 
     def push_opened(self) -> str | None:
         """Push the test metrics of an opened sweep. Return the reason of a failure, or None."""

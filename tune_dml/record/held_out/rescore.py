@@ -69,8 +69,7 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
 def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
     """Compute and record metrics of every finished trial that stored its embeddings.
 
-    Raises:
-        ConfigError: A metric is unknown or measured, no trial has embeddings, or another process runs the sweep.
+    Raise ConfigError if a metric is unknown or measured, no trial has embeddings, or another process runs the sweep.
     """
     keys = _metric_keys(names)
     with Ledger(state.folder) as ledger:

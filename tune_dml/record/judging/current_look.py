@@ -17,12 +17,7 @@ def look_at(
 ) -> Look | None:
     """Return a look at trials; None if fewer than two cells have two seeds.
 
-    Args:
-        trials: key -> planned trial.
-        ended: key -> status, of the trials that have ended.
-        verb: the command that computes verdicts.
-        planned: planned seeds per cell.
-        subject: the trials that the look judges.
+    `ended` maps the key of each ended trial to its status; `planned` is the number of planned seeds per cell.
     """
     statuses = {key: status for key, status in ended.items() if key in trials}
     seed_counts = Counter(trials[key].cell.digest for key in statuses)

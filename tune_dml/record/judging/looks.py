@@ -63,8 +63,7 @@ def cells_added(looks: Sequence[Look]) -> frozenset[int]:
 def record_look(folder: Path, look: Look | None) -> list[Look]:
     """Append a look, unless the last look at its subject had the same data. Return all looks at the subject.
 
-    Raises:
-        ConfigError: The sweep's folder is not writable.
+    Raise ConfigError if the sweep's folder is not writable.
     """
     if look is None:
         return read_looks(folder)
@@ -112,10 +111,7 @@ def _adapter() -> TypeAdapter[Look]:
 def seeds_after(previous: Look | None, seeds: float, trials: int) -> float:
     """Return the seeds of a look, always more than before, even if cells were added or a trial was retried.
 
-    Args:
-        previous: the look before, if any.
-        seeds: mean seeds per cell now.
-        trials: trials that have ended now.
+    `seeds` is the mean per cell, and `trials` the number of ended trials.
     """
     if previous is None or seeds > previous.seeds:
         return seeds

@@ -32,11 +32,7 @@ _NO_OPTIONS: Mapping[str, str | None] = MappingProxyType({})
 def command(results: Results, verb: str, change: str = "", *, options: Mapping[str, str | None] = _NO_OPTIONS) -> str:
     """Return a command such as `tune-dml extend rho1 --seeds 5 --storage /shared/sweeps`, without defaults and secrets.
 
-    Args:
-        results: the sweep.
-        verb: the verb.
-        change: further arguments.
-        options: option -> value on the present command line, which takes precedence over those of sessions.
+    `change` holds further arguments. Options of the present command line take precedence over those of sessions.
     """
     first_words = [str(word) for word in results.provenance.get("argv", ())]
     words = [program(), verb, shlex.quote(results.name), *([change] if change else [])]

@@ -90,12 +90,7 @@ def _unreachable_problem(address: str, origin: str, error: Exception) -> Problem
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
-    """Return the problems of the request, the address, the cluster's size and its nodes that prevent trials.
-
-    Args:
-        resources: The resources of each trial.
-        address: The address and its origin, from `address_of`.
-    """
+    """Return the problems of the request, the address (from `address_of`), the cluster's size and its nodes."""
     if problems := resources.problems() or address_problems(*address):
         return problems
     where, origin = address
@@ -137,11 +132,7 @@ def local_capacity() -> Capacity:
 
 
 def capacity_at(address: str | None, origin: str = "default") -> Capacity:
-    """Return a cluster's capacity, and that of a local Ray without starting it.
-
-    Raises:
-        ConfigError: No cluster at that address can be joined.
-    """
+    """Return a cluster's capacity; that of a local Ray without starting it. Raise ConfigError if it cannot be joined."""
     if address is None and not _has_ray():
         return local_capacity()
     with join_cluster(address, origin) as capacity:
@@ -183,10 +174,7 @@ def connect(address: str | None, *, engine: str, preload: bool = False, origin: 
         address: Address of a cluster; None starts a local Ray.
         engine: The engine of the trials.
         preload: Whether the processes of a local Ray import what trials need when they start.
-        origin: Where the address was given, for messages.
-
-    Raises:
-        ConfigError: Ray does not start or answer.
+        origin: Where the address was given, for the ConfigError of a Ray that does not start or answer.
     """
     import ray
 

@@ -50,9 +50,7 @@ _GPU_MACHINES = re.compile(r"[pg]\d|a\d-")  # prefixes of machine types with GPU
 def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]:
     """Return the problems that prevent sweeps on the cluster of a file.
 
-    Args:
-        path: The file.
-        to_start: Whether a cluster will be started from the file; otherwise only a running one is reached by it.
+    If it is not `to_start`, only a running cluster is reached by it.
     """
     try:
         config = read_mapping(path, "cluster file", _EXAMPLES)

@@ -77,8 +77,7 @@ class RayJob:
 def cluster_client(target: str) -> Iterator[Any]:
     """Connect to the cluster's job server, through an SSH tunnel if the target is a cluster file.
 
-    Raises:
-        ConfigError: No job server answers, a token is missing, or the connection breaks.
+    Raise ConfigError if no job server answers, a token is missing, or the connection breaks.
     """
     from ray.job_submission import JobSubmissionClient
     from ray.util.state.exception import RayStateApiException
@@ -196,23 +195,12 @@ def latest_job(client: Any, sweep: str, target: str) -> RayJob:
 
 
 def submit(client: Any, typed_target: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[RayJob, bool]:
-    """Run `tune-dml WORDS` on the cluster's head.
+    """Run `tune-dml WORDS` on the cluster's head. Return the job, and whether it is new.
 
     The name of a job is made from its sweep. If the sweep has a running job, return it and submit nothing; this also
-    holds for two simultaneous callers.
+    holds for two simultaneous callers. Raise ConfigError if the running job was started by another command.
 
-    Args:
-        client: From `cluster_client`.
-        typed_target: The cluster as the user typed it, with its flags, for the commands that messages recommend.
-        sweep: The sweep's name.
-        words: The command.
-        upload: Files that are sent with it.
-
-    Returns:
-        The job, and whether it is new.
-
-    Raises:
-        ConfigError: The running job was started by another command.
+    `typed_target` is the cluster as the user typed it, with its flags, for the commands that messages recommend.
     """
     digest = _digest_of(words, upload)
     jobs = _jobs_of(client, sweep)

@@ -31,9 +31,8 @@ _NO_DASHBOARD = (
 def address_problems(address: str | None, origin: str) -> list[Problem]:
     """Return the problems of an address: no answer, no Ray, another version of Ray, or a missing token.
 
-    Args:
-        address: HOST:PORT of a head or ray://HOST:PORT of its client server; None: a local Ray; `auto`: not checked.
-        origin: Where the address was given.
+    The address is HOST:PORT of a head, ray://HOST:PORT of its client server, None for a local Ray, or `auto`, which is
+    not checked.
     """
     if problems := _token_file_problems():
         return problems
@@ -104,12 +103,7 @@ def _probe_head(target: str, *, client: bool) -> list[tuple[str, str]]:
 
 
 def job_server_problems(address: str, origin: str) -> list[Problem]:
-    """Return the problems that prevent sending jobs to a dashboard.
-
-    Args:
-        address: http://HOST:PORT or https://HOST:PORT.
-        origin: Where the address was given.
-    """
+    """Return the problems that prevent sending jobs to a dashboard, http://HOST:PORT or https://HOST:PORT."""
     if problems := _token_file_problems():
         return problems
     return [Problem(origin, rule, address, remedy + proxy_hint(address)) for rule, remedy in _probe_dashboard(address)]

@@ -100,9 +100,7 @@ def _megabytes(size: int) -> str:
 def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Upload:
     """Collect this project's packages, the named files, and `working_dir`, a folder of the user's modules.
 
-    Raises:
-        ConfigError: The folder is unsafe or would replace this project's modules, or the upload is too large.
-        PermissionError: A file cannot be read.
+    Raise ConfigError if the folder is unsafe or would replace this project's modules, or the upload is too large.
     """
     project_files: dict[str, Path] = {}
     for name in _PACKAGES:

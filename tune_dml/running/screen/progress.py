@@ -101,14 +101,7 @@ class Progress:
         plan: Plan | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Create the view.
-
-        Args:
-            state: The sweep.
-            console: The console of the view; None shows nothing.
-            plan: The plan of a confirmation; None runs the sweep's own plan.
-            clock: Returns monotonic seconds.
-        """
+        """Create the view. Without a console it shows nothing; `plan` is that of a confirmation."""
         self._state, self._confirmation = state, plan
         self._console = console
         self._clock = clock

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,15 +26,13 @@ from ray.tune.search import Searcher
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch
+from tune_dml.running.search.groups import TrialGroups, TrialSource
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import assign_generation, sampler_for, seed_of
 from tune_dml.running.trials.messages import TrialRequest, parse_message, request_of, split_messages
 
 if TYPE_CHECKING:
     import optuna
-
-    from tune_dml.running.search.groups import TrialGroups
-
 
 _MAX_REPEATS = 50  # repeated proposals after which the search ends
 
@@ -51,7 +48,7 @@ class PendingCell:
     """Its coordinates in the box of the search's points."""
 
 
-class Proposals:
+class Proposals(TrialSource):
     """Chooses the next trials, and reports their results to the study.
 
     Args:
@@ -59,8 +56,7 @@ class Proposals:
         trial_values: Key -> value of ended trials; infinite if diverged, NaN if failed.
         proposed: Cells that earlier sessions proposed, in order.
         on_cell: Called with each new cell before its trials start.
-        on_exhausted: Called when the search finds no new cell.
-        on_note: Called with notes for the user.
+        on_exhausted: Called with the reason when the search finds no new cell.
     """
 
     def __init__(
@@ -70,12 +66,11 @@ class Proposals:
         trial_values: Mapping[str, float],
         proposed: Iterable[Cell] = (),
         on_cell: Callable[[Cell], None] = lambda cell: None,
-        on_exhausted: Callable[[], None] = lambda: None,
-        on_note: Callable[[str], None] = lambda text: None,
+        on_exhausted: Callable[[str], None] = lambda reason: None,
     ):
+        super().__init__(trial_values)
         self.plan = plan
-        self.trial_values = dict(trial_values)
-        self.on_cell, self.on_exhausted, self.on_note = on_cell, on_exhausted, on_note
+        self.on_cell, self.on_exhausted = on_cell, on_exhausted
         self.study = _new_study(plan)
         self.points = Points.of_plan(plan)
         self.process = GaussianSearch(self.points)
@@ -85,7 +80,6 @@ class Proposals:
         self.diverged: list[PendingCell] = []
         self.penalty = math.nan
         self.is_exhausted = plan.search.method == "grid"
-        self.waiting: deque[PlannedTrial] = deque()
         self.digests = {cell.digest for cell in plan.cells}
         for cell in plan.cells:
             if cell.knobs and not cell.baseline and not self.is_exhausted:
@@ -106,10 +100,6 @@ class Proposals:
             self._propose()
         return self.waiting.popleft() if self.waiting else None
 
-    def until(self, trial: PlannedTrial) -> int | None:
-        """Return the step at which a trial pauses; None if it runs to its end."""
-        return None
-
     @property
     def is_finished(self) -> bool:
         """Whether no trial is left to start now or later."""
@@ -122,10 +112,6 @@ class Proposals:
     @property
     def _proposed_count(self) -> int:
         return len(self.pending_cells) - self.given_count
-
-    def record_value(self, key: str, value: float) -> None:
-        """Record the value of an ended trial; infinite if it diverged, NaN if it failed."""
-        self.trial_values[key] = value
 
     def _queue(self, cells: Iterable[Cell]) -> None:
         """Queue trials seed by seed, so that an interrupted search has complete replicates."""
@@ -155,8 +141,7 @@ class Proposals:
                 return
             self.study.tell(study_trial.number, state=TrialState.FAIL)  # known: reruns must not depend on it
         self.is_exhausted = True
-        self.on_exhausted()
-        self.on_note(
+        self.on_exhausted(
             f"{self.plan.search.method} proposed only known cells {_MAX_REPEATS} times after {proposed_count} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"
         )

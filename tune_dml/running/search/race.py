@@ -8,7 +8,6 @@ the same decisions. This module does not use Ray.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -22,6 +21,7 @@ from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSe
 from tune_dml.record.judging.race import Race, RaceRule, SettledCell, Why
 from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.record.state import SweepState
+from tune_dml.running.search.groups import TrialSource
 from tune_dml.stats.intervals import Mask
 from tune_dml.stats.sequential import racing
 from tune_dml.stats.sequential.looks import race_level
@@ -29,7 +29,7 @@ from tune_dml.stats.sequential.looks import race_level
 Record = Callable[[Event], None]
 
 
-class RacingProposals:
+class RacingProposals(TrialSource):
     """Chooses the next trials of a race, and settles cells.
 
     Args:
@@ -49,10 +49,9 @@ class RacingProposals:
         on_note: Callable[[str], None] = lambda text: None,
         on_block: Callable[[], None] = lambda: None,
     ):
+        super().__init__(trial_values)
         self.state = state
-        self.trial_values = dict(trial_values)
         self._write, self._print_note, self._on_block = record, on_note, on_block
-        self.waiting: deque[PlannedTrial] = deque()
         self._queue(list(state.trials.values()))
 
     @property
@@ -72,14 +71,6 @@ class RacingProposals:
         elif self.waiting and self._is_over_budget():
             self._end("budget")
         return self.waiting.popleft() if self.waiting else None
-
-    def until(self, trial: PlannedTrial) -> int | None:
-        """Return None, because no trial of a race pauses."""
-        return None
-
-    def record_value(self, key: str, value: float) -> None:
-        """Record the value of an ended trial; NaN if it diverged or failed."""
-        self.trial_values[key] = value
 
     @property
     def _race(self) -> Race:

@@ -54,10 +54,7 @@ def _good_cells(trials: int) -> int:
 
 
 def assign_generation(sampler: BaseSampler, study: optuna.Study, number: int) -> None:
-    """Assign a generation and parents to a cell, if the sampler has generations.
-
-    Both depend on the results that the study has at this time.
-    """
+    """Assign a generation and parents to a cell, if the sampler has generations. They depend on the present results."""
     if isinstance(sampler, NSGAIISampler):
         trial = study.get_trials(deepcopy=False)[number]
         sampler.get_parent_population(study, sampler.get_trial_generation(study, trial))

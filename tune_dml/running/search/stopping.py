@@ -68,8 +68,7 @@ class StoppingProposals(Proposals):
         on_stop: Callable[[str, TrialEnd], None],
         proposed: Iterable[Cell] = (),
         on_cell: Callable[[Cell], None] = lambda cell: None,
-        on_exhausted: Callable[[], None] = lambda: None,
-        on_note: Callable[[str], None] = lambda text: None,
+        on_exhausted: Callable[[str], None] = lambda reason: None,
     ):
         self.stopped = dict(stopped)
         self.on_stop = on_stop
@@ -80,14 +79,7 @@ class StoppingProposals(Proposals):
         self._candidate_of: dict[str, _Candidate] = {}
         self._continuing: deque[PlannedTrial] = deque()
         self._has_new_values = True
-        super().__init__(
-            plan,
-            trial_values=trial_values,
-            proposed=proposed,
-            on_cell=on_cell,
-            on_exhausted=on_exhausted,
-            on_note=on_note,
-        )
+        super().__init__(plan, trial_values=trial_values, proposed=proposed, on_cell=on_cell, on_exhausted=on_exhausted)
 
     def next_trial(self) -> PlannedTrial | None:
         """Return the next trial, first those that continue after a rung."""
@@ -108,7 +100,7 @@ class StoppingProposals(Proposals):
         return candidate.next_rung if candidate else None
 
     def record_pause(self, key: str) -> None:
-        """Record that a trial reached its rung."""
+        """Record that a trial reached its rung, so that its metric there is known."""
         self._metric_at[key], self._has_new_values = self._read_values(key), True
 
     def record_value(self, key: str, value: float) -> None:

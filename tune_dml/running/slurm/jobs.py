@@ -147,11 +147,8 @@ def raise_if_jobs_are_open(folder: Path) -> None:
 def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submission, SlurmJob, bool]:
     """Submit a sweep's job to SLURM, or return its job that already waits or runs.
 
-    Returns:
-        The submission in force, its job, and whether it is new.
-
-    Raises:
-        ConfigError: SLURM refuses the job, or another command runs under this name.
+    Return the submission in force, its job, and whether it is new. Raise ConfigError if SLURM refuses the job, or
+    another command runs under this name.
     """
     scripts_folder = submission.scripts_folder
     scripts_folder.mkdir(parents=True, exist_ok=True)

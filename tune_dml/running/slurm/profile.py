@@ -139,11 +139,7 @@ def profile_file() -> Path:
 
 
 def read_profile(path: Path) -> Profile:
-    """Return the profile of a file, or the default if there is none.
-
-    Raises:
-        ConfigError: The file is not TOML, or keys are unknown or have wrong types.
-    """
+    """Return the profile of a file, or the default if there is none. Raise ConfigError if the file is damaged."""
     if not path.exists():
         return Profile()
     try:

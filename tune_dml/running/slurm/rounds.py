@@ -16,14 +16,14 @@ from trainables.files import write_whole
 from tune_dml.planning.checks.data import known_digests
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources, Session
-from tune_dml.record.events import CellProposed, Note, TrialEnded
+from tune_dml.record.events import Note, TrialEnded
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.origin.several_jobs import BUDGET_FROM
 from tune_dml.record.session import SessionIntent
 from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
 from tune_dml.running.limits import exhausted_budget
-from tune_dml.running.search.proposals import diverged_value, proposals_for
+from tune_dml.running.search.proposals import proposals_for
 from tune_dml.running.slurm.collecting import collect_array
 from tune_dml.running.slurm.jobs import read_submission
 from tune_dml.running.slurm.task import Round
@@ -53,7 +53,6 @@ class _Rounds:
         self.ledger, self.state, self.plan = ledger, state, plan
         self.progress, self.tracker = progress, tracker
         self.resources, self.session = resources, session
-        self.diverged = diverged_value(state, plan)
         self.began = float(os.environ[BUDGET_FROM])
         self._share = resources.gpus or resources.workers
         collected = collect_array(ledger, state, resources)
@@ -66,14 +65,7 @@ class _Rounds:
                 progress.ended(trial.key, trial.end.status, trial.end.metrics, trial.end.reason)
         tracker.notify()
         self.proposals = proposals_for(
-            state,
-            plan,
-            record=ledger.write,
-            on_note=self.note,
-            on_cell=lambda cell: ledger.write(CellProposed(cell=cell)),
-            on_stop=lambda key, end: ledger.write(TrialEnded(key=key, end=end)),
-            on_block=progress.recount,
-            say=progress.note,
+            state, plan, ledger.write, progress, lambda key, end: ledger.write(TrialEnded(key=key, end=end))
         )
 
     def note(self, text: str, *, of_session: bool = False) -> None:
@@ -140,8 +132,7 @@ def execute_round(
 ) -> tuple[bool, SyncReport]:
     """Collect the last round and prepare the next one.
 
-    Returns:
-        Whether trials remain, and the report of the MLflow sync.
+    Return whether trials remain, and the report of the MLflow sync.
     """
     record_session(ledger, state, resources, session, intent)
     plan = intent.confirmation or state.plan

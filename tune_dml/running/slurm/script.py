@@ -83,13 +83,7 @@ exit "$code"
 
 
 def sweep_script(profile: Profile, name: str, folder: Path) -> str:
-    """Return the script that runs a sweep on a Ray over its allocation.
-
-    Args:
-        profile: The site's settings.
-        name: The sweep's name.
-        folder: The sweep's folder, which all nodes see.
-    """
+    """Return the script that runs a sweep on a Ray over its allocation. All nodes see the sweep's folder."""
     jobs, script = _quoted(folder / "slurm" / "jobs"), _quoted(folder / "slurm" / "job.sh")
     again = _DEPENDENT.format(script=script)
     if profile.requeue:

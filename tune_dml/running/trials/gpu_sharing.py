@@ -69,8 +69,7 @@ def resolve_gpus(resources: Resources, address: str | None) -> Resources:
 def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
     """Measure trials that share a GPU, and return one line about them; nothing if each trial has its own GPU.
 
-    Raises:
-        ConfigError: The trials do not fit into memory, sharing is not faster, or no GPU is free to measure.
+    Raise ConfigError if they do not fit into memory, sharing is not faster, or no GPU is free to measure.
     """
     share = resources.share
     trials = int(1 / share + 1e-9) if share else 1

@@ -274,11 +274,9 @@ class Messages:
             self._changed.notify()
 
     def ended(self, end: TrialEnd, *, spent: bool = False) -> None:
-        """Send the closing report from the trial's own thread, because Ray may end the trial during the call.
+        """Send the closing report. If `spent`, this process must not train another trial.
 
-        Args:
-            end: How the trial ended.
-            spent: Whether this process must not train another trial.
+        The trial's own thread sends it, because Ray may end the trial during the call.
         """
         self._stop()
         self._raise_error()

@@ -92,17 +92,9 @@ class ProgramProcess:
 
     @classmethod
     def start(cls, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str) -> Self:
-        """Start a program in its own process group.
+        """Start a program in its own process group. Raise OSError if it cannot be started.
 
-        Args:
-            words: The command line.
-            folder: The working directory.
-            environment: All environment variables.
-            output: File for the output.
-            mark: Name of a variable in `environment` by which the processes that inherit it are found.
-
-        Raises:
-            OSError: The program cannot be started.
+        `mark` names a variable in `environment` by which the processes that inherit it are found.
         """
         process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
             words,

@@ -61,11 +61,7 @@ class ProgramTrial:
         return self.program_folder / "output.txt"
 
     def run(self, messages: Messages) -> TrialEnd:
-        """Run the program to its end, or to its time limit.
-
-        Raises:
-            OSError: Another process killed the program, so that the trial is retried.
-        """
+        """Run the program to its end or its time limit. Raise OSError, for a retry, if another process killed it."""
         settings = json.loads(self.request["settings"])
         values = {name: value for name, value in settings.items() if name not in {SETTING, "seed"}}
         retry_storage(lambda: self._prepare(values), self.folder, messages.note, messages.at_work)

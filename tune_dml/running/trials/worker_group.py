@@ -69,8 +69,7 @@ class _Mailbox:
     async def take(self, rank: int, previous: int, placement_group: str, node: str) -> tuple[int, TrialRequest] | None:
         """Return the number and request of the trial after number `previous`; None after `_POLL_SECONDS` without one.
 
-        Raises:
-            RuntimeError: A node cannot train, or one rank failed alone, so that Ray Train must restart all ranks.
+        Raise RuntimeError if a node cannot train, or one rank failed alone, so that Ray Train must restart all ranks.
         """
         self._enter(rank, placement_group)
         for _ in range(100):
@@ -152,11 +151,8 @@ class WorkerGroup:
     def run(self, config: TrialRequest) -> Iterator[Message]:
         """Yield a trial's messages; the last one has "ended".
 
-        A message `placed` reports each new placement group, so that the driver can free it.
-
-        Raises:
-            RuntimeError: A node cannot train, or Ray Train ended; Ray Train's own error, if it raised one.
-            ConnectionError: The workers were lost too often.
+        A message `placed` reports each new placement group, so that the driver can free it. Raise the error of Ray
+        Train, RuntimeError if a node cannot train, or ConnectionError if the workers were lost too often.
         """
         import ray
 
@@ -283,14 +279,7 @@ _GROUPS: list[WorkerGroup] = []  # the worker group of this process, if there is
 def get_worker_group(
     train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None
 ) -> WorkerGroup:
-    """Return this process's running group, or start one.
-
-    Args:
-        train_one: Trains one trial in one worker.
-        storage: Folder for Ray Train's own files.
-        resources: The resources of each worker.
-        folders: Picture folders that each worker's node must have; None to check nothing.
-    """
+    """Return this process's running group, or start one. `folders` are those that each worker's node must have."""
     if not _GROUPS or not _GROUPS[-1].is_alive:
         _GROUPS[:] = [WorkerGroup(train_one, storage, resources, folders)]
     return _GROUPS[-1]
