@@ -38,21 +38,15 @@ class TrialEnd:
     """The end of a trial."""
 
     status: EndStatus
-    reason: str = ""
-    """Why it failed, diverged or was stopped."""
-    metrics: Figures = field(default_factory=dict)
-    """Figures of the selected evaluation, without test metrics, which are sealed in another file."""
+    reason: str = ""  # why it failed, diverged or was stopped
+    metrics: Figures = field(default_factory=dict)  # of the selected evaluation, without sealed test metrics
     step: int | None = None
-    seconds: float | None = None
-    """Training time over all attempts."""
-    kind: str = ""
-    """The kind of failure (`running.failures`)."""
+    seconds: float | None = None  # training time over all attempts
+    kind: str = ""  # the kind of failure (`running.failures`)
     traceback: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
-    at_rung: float | None = None
-    """The metric where the trial was stopped."""
-    statistics: Figures = field(default_factory=dict)
-    """Figures of the batch at which training diverged."""
+    at_rung: float | None = None  # the metric where the trial was stopped
+    statistics: Figures = field(default_factory=dict)  # of the batch at which training diverged
 
     def to_json(self) -> dict[str, object]:
         """Return the fields with a value; status, reason and metrics are always included."""
@@ -71,14 +65,10 @@ class Event:
     """One line of the ledger."""
 
     kind: ClassVar[str]
-    body_field: ClassVar[str] = ""
-    """Name of the only field, if its value is the `body` of the line; empty if the body has a value for each field."""
-    key: str = ""
-    """Key of the trial; empty for events about the sweep."""
-    time: float = 0.0
-    """Seconds since the epoch; the ledger sets it when it writes the event."""
-    end_offset: int = field(default=0, compare=False)
-    """Offset in the ledger at which the line ends."""
+    body_field: ClassVar[str] = ""  # the only field, if its value is the whole `body` of the line
+    key: str = ""  # of the trial; empty for events about the sweep
+    time: float = 0.0  # seconds since the epoch; the ledger sets it
+    end_offset: int = field(default=0, compare=False)  # offset in the ledger at which the line ends
 
     def __init_subclass__(cls) -> None:
         if kind := vars(cls).get("kind"):
@@ -110,10 +100,8 @@ class TrialStarted(TrialEvent):
 
     kind = "started"
     host: str = ""
-    away: bool = False
-    """Whether its files are in object storage."""
-    micro_batch: int | None = None
-    """Pictures that a worker processes at once; None if the session did not set it."""
+    away: bool = False  # whether its files are in object storage
+    micro_batch: int | None = None  # pictures that a worker holds at once; None if the session did not set it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +180,7 @@ class Note(Event):
 
     kind = "note"
     text: str
-    of_session: bool = False
-    """Whether the note is shown only until the next session starts."""
+    of_session: bool = False  # whether the note is shown only until the next session starts
 
     def body(self) -> JsonRow:
         """Return the text, and `of_session` if it is set."""
@@ -207,14 +194,10 @@ class SessionStarted(Event):
     kind = "session"
     provenance: Provenance = field(default_factory=Provenance)
     resources: Resources = field(default_factory=Resources)
-    heard: Mapping[str, float] = field(default_factory=dict)
-    """Trial key -> time of its last row, for trials whose driver died."""
-    trial_files: str | None = None
-    """Address in object storage of the trials' files; None for the sweep's folder."""
-    submitted_to: str | None = None
-    """The cluster that the session was submitted to."""
-    floors: Mapping[str, Figures] = field(default_factory=dict)
-    """Floor -> validation figures reached without training."""
+    heard: Mapping[str, float] = field(default_factory=dict)  # trial key -> time of its last row, if its driver died
+    trial_files: str | None = None  # address of the trials' files; None for the sweep's folder
+    submitted_to: str | None = None  # the cluster that the session was submitted to
+    floors: Mapping[str, Figures] = field(default_factory=dict)  # floor -> figures without training
 
     def __post_init__(self) -> None:
         for name, kind in (("argv", list), ("methods", dict), ("git", dict), ("host", str)):
@@ -238,10 +221,8 @@ class Opened(Event):
     kind = "opened"
     user: str
     host: str
-    cell: str
-    """Label of the cell that validation selected."""
-    selection: str = ""
-    """The purpose of the selection."""
+    cell: str  # label of the cell that validation selected
+    selection: str = ""  # the purpose of the selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,8 +248,7 @@ class BlockAdded(Event):
     """Cells of a race got more seeds."""
 
     kind = "block"
-    seeds: tuple[int, ...]
-    """All seeds of these cells so far."""
+    seeds: tuple[int, ...]  # all seeds of these cells so far
     cells: tuple[str, ...]
 
 

@@ -1,10 +1,5 @@
 """Collect the files of ended trials: delete checkpoints, and fetch files from object storage into the sweep's folder.
 
-    collector = TrialFileCollector(ledger, storage, say)
-    collector.collect(key)              # starts to fetch in the background
-    collector.record_fetched()          # appends a `fetched` event for each complete trial
-    collector.finish(state)             # waits for the other trials
-
 The next session collects trials without a `fetched` event. Only files with known names are fetched.
 """
 

@@ -60,8 +60,7 @@ class GrowingFile:
 
     path: Path
     offset: int = 0
-    is_row: Callable[[JsonRow], bool] = lambda row: True
-    """Returns whether an object is a valid row; other lines are skipped."""
+    is_row: Callable[[JsonRow], bool] = lambda row: True  # other lines are skipped
 
     @property
     def has_grown(self) -> bool:

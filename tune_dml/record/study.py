@@ -89,7 +89,6 @@ def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistrib
 
 
 def _distributions(results: Results) -> dict[str, BaseDistribution]:
-    """Return the distribution of each knob over all cells, and of the arm if there are several."""
     from optuna.distributions import CategoricalDistribution
 
     arms = list(dict.fromkeys(cell.arm for cell in results.cells))

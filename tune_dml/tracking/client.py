@@ -31,10 +31,8 @@ class MlflowRun:
     id: str
     status: str
     tags: dict[str, str]
-    params: frozenset[str]
-    """Names of the logged parameters, whose values MLflow cannot change."""
-    has_data: bool = False
-    """Whether the data set is logged."""
+    params: frozenset[str]  # names of the logged parameters, whose values MLflow cannot change
+    has_data: bool = False  # whether the data set is logged
 
 
 @dataclass(frozen=True)
@@ -170,10 +168,9 @@ def describe_experiment(client: Any, experiment_id: str, text: str, views: Mappi
     Without a kind, MLflow may show its pages for GenAI.
     """
     existing_tags = client.get_experiment(experiment_id).tags
-    for name, value in (("mlflow.note.content", text), ("mlflow.experimentKind", "custom_model_development")):
-        if not existing_tags.get(name):
-            client.set_experiment_tag(experiment_id, name, value)
-    for name, value in views.items():
+    defaults = {"mlflow.note.content": text, "mlflow.experimentKind": "custom_model_development"}
+    missing = {name: value for name, value in defaults.items() if not existing_tags.get(name)}
+    for name, value in (missing | dict(views)).items():
         if existing_tags.get(name) != value:
             client.set_experiment_tag(experiment_id, name, value)
 
@@ -270,8 +267,9 @@ def set_status(client: Any, run: MlflowRun, status: RunStatus, end_time: float) 
     run.status = status
 
 
-def log_network(client: Any, model: str, network: Path) -> None:
-    """Upload a network to a LoggedModel, in the format of mlflow.pytorch, without loading it."""
+def log_network(client: Any, run_id: str, model: str, network: Path) -> None:
+    """Upload a network to a LoggedModel, an output of a run, in the format of mlflow.pytorch, without loading it."""
+    from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 
     version = metadata.version("torch")
@@ -285,12 +283,6 @@ def log_network(client: Any, model: str, network: Path) -> None:
         flavour.save(str(folder / "MLmodel"))
         client.log_model_artifacts(model, name)
     client.finalize_logged_model(model, "READY")
-
-
-def show_as_output(client: Any, run_id: str, model: str) -> None:
-    """List a LoggedModel as an output of a run."""
-    from mlflow.entities import LoggedModelOutput
-
     client.log_outputs(run_id, [LoggedModelOutput(model, 0)])
 
 

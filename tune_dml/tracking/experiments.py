@@ -18,7 +18,6 @@ _STATUSES: dict[str, TrialStatus] = {
     "FINISHED": "finished", "FAILED": "failed", "KILLED": "failed", "RUNNING": "running", "SCHEDULED": "missing"
 }  # fmt: skip
 
-
 _TAGS_OF_OTHER_RUNS = {"tune_dml.ledger", "tune_dml.cell_key"}
 """Tags of the runs of sweeps and cells, which are not trainings."""
 
@@ -54,14 +53,12 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
 
 
 def _data_set(runs: list[Any]) -> tuple[str, str] | None:
-    """Return the data set if all runs that name one name the same."""
     inputs = (item for run in runs for item in (run.inputs.dataset_inputs if run.inputs else ()))
     data_sets = {(str(item.dataset.name), str(item.dataset.digest)) for item in inputs}
     return data_sets.pop() if len(data_sets) == 1 else None
 
 
 def _runs(client: Any, experiment: str | None, origin: str, store: str) -> tuple[list[Any], str]:
-    """Return the active runs of an experiment, and its name."""
     ids = {item.name: str(item.experiment_id) for item in client.search_experiments()}
     if experiment is None and len(ids) == 1:
         experiment = next(iter(ids))

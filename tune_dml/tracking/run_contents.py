@@ -23,13 +23,10 @@ class RunContents:
     """The content that a run should have."""
 
     params: dict[str, str]
-    tags: dict[str, str]
-    """Tags that change with the ledger; those that identify the run are set when it is created."""
+    tags: dict[str, str]  # that change with the ledger; others are set when the run is created
     status: RunStatus
-    end_time: float
-    """Time of the end or, before, of the last event."""
-    points: tuple[MetricPoint, ...] = ()
-    """All points; of a trial, `TrialRun` selects those to push."""
+    end_time: float  # time of the end or, before, of the last event
+    points: tuple[MetricPoint, ...] = ()  # all points; of a trial, `TrialRun` selects those to push
 
 
 def sweep_contents(projection: Projection, *, final: bool, interrupted: bool) -> RunContents:
@@ -47,7 +44,7 @@ def cell_contents(projection: Projection, cell: Cell, *, final: bool) -> RunCont
     """Return the content of a cell's run: its knobs, and the mean over its seeds."""
     plan, trials = projection.state.plan, projection.trials_of(cell)
     end_time = max((trial.active for trial in trials), default=projection.last_event_time)
-    status, points = cell_status(trials, final=final), cell_points(trials, plan.metric)
+    status, points = _cell_status(trials, final=final), cell_points(trials, plan.metric)
     return RunContents(projection.knobs(cell), {"sweep": plan.name}, status, end_time, points)
 
 
@@ -87,8 +84,8 @@ def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[MetricPoint,
     return tuple(points)
 
 
-def cell_status(trials: Sequence[TrialState], *, final: bool) -> RunStatus:
-    """Return RUNNING (KILLED if `final`) until all trials have ended, then FAILED if one failed. Diverged is a result."""
+def _cell_status(trials: Sequence[TrialState], *, final: bool) -> RunStatus:
+    """Return RUNNING (KILLED if `final`) until all trials have ended, then FAILED if one failed, else FINISHED."""
     statuses = {trial.status for trial in trials}
     if statuses & {"missing", "running"}:
         return "KILLED" if final else "RUNNING"

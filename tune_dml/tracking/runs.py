@@ -32,7 +32,7 @@ from tune_dml.tracking.client import (
     set_status,
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note, trial_note
-from tune_dml.tracking.projection import EvaluationRow, MetricPoint, Projection, RunStatus, TrialRun, points_of
+from tune_dml.tracking.projection import EvaluationRow, MetricPoint, Projection, TrialRun, points_of
 from tune_dml.tracking.run_contents import (
     NOTE,
     PARENT_TAG,
@@ -55,10 +55,8 @@ _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"
 class Push:
     """Options and progress of one push."""
 
-    final: bool
-    """Whether no driver continues the sweep, so that trials that have not ended are KILLED."""
-    interrupted: bool = False
-    """Whether trials are left that are not in the ledger."""
+    final: bool  # whether no driver continues the sweep, so that trials that have not ended are KILLED
+    interrupted: bool = False  # whether trials are left that are not in the ledger
     trials: int = 0
     rows: int = 0
     error: str | None = None
@@ -75,19 +73,15 @@ class RunPusher:
 
     def __init__(self, uri: str, experiment: str, projection: Projection, sync_state: SyncState):
         self.client: Any = None
-        self.is_connected = False
-        """Whether the runs in the store are known; False after an error."""
-        self.is_new_sweep = False
-        """Whether the sweep was not in the store before."""
+        self.is_connected = False  # whether the runs in the store are known; False after an error
+        self.is_new_sweep = False  # whether the sweep was not in the store before
         self._uri = uri
         self._experiment = experiment
         self._projection = projection
         self._sync_state = sync_state
         self._runs: dict[str, MlflowRun] = {}
-        self._points_by_run: dict[str, set[MetricPoint]] = {}
-        """Id of a run of a cell or the sweep -> points that it has."""
-        self._pushed_states: dict[str, object] = {}
-        """Id of a cell's run -> state of the cell's trials at its last push."""
+        self._points_by_run: dict[str, set[MetricPoint]] = {}  # of the runs of cells and the sweep
+        self._pushed_states: dict[str, object] = {}  # by the id of a cell's run
 
     def connect(self) -> None:
         """Find the experiment, the sweep's run and all runs below it; create the sweep's run if it is missing."""
@@ -115,8 +109,9 @@ class RunPusher:
         """Push every trial that changed, then cells and the sweep's run."""
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
-            status = trial.status(final=push.final)
-            if not trial.needs_push and _is_current(run, self._projection.state.plan.name, status):
+            wanted = (self._projection.state.plan.name, trial.status(final=push.final))
+            is_current = run and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == wanted
+            if is_current and not trial.needs_push:
                 continue
             try:
                 self._push_trial(trial, run, push)
@@ -194,7 +189,8 @@ class RunPusher:
         if key not in self._runs:
             projection, parent = self._projection, self._runs[PARENT]
             tags = {PARENT_TAG: parent.id, SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
-            started = projection.start_of_cell(cell)
+            starts = [trial.started for trial in projection.trials_of(cell) if trial.started]
+            started = min(starts, default=projection.state.created or 0.0)
             run = self._create(cell.label, started, {**projection.cell_tags(cell), **tags})
             self._runs[key], self._sync_state.runs[key], self._points_by_run[run.id] = run, run.id, set()
         return self._runs[key]
@@ -213,7 +209,6 @@ class RunPusher:
             self._pushed_states[run.id] = state
 
     def _push_contents(self, run: MlflowRun, contents: RunContents) -> None:
-        """Push the content of a run of a cell or the sweep."""
         self._push_data(run)
         self._push_missing(run, contents.points, contents.params, contents.tags)
         set_status(self.client, run, contents.status, contents.end_time)
@@ -221,7 +216,6 @@ class RunPusher:
     def _push_missing(
         self, run: MlflowRun, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
-        """Push the points that the run does not have yet, as far as known."""
         existing = self._points_by_run.setdefault(run.id, set())
         log_missing(self.client, run, [point for point in points if point not in existing], params, tags)
         existing.update(points)
@@ -254,18 +248,11 @@ def _finite_points(figures: Mapping[str, float], step: int, time: float) -> tupl
 
 
 def _with_source(tags: Mapping[str, str]) -> dict[str, str]:
-    """Add the tags that MLflow shows as the source of a run."""
     git = {"mlflow.source.git.commit": tags["git_commit"]} if tags["git_commit"] else {}
     return {**tags, **git, "mlflow.source.name": "tune-dml", "mlflow.source.type": "JOB"}
 
 
-def _is_current(run: MlflowRun | None, sweep: str, status: RunStatus) -> bool:
-    """Return whether a trial's run exists in the tree of its sweep, with the sweep's name and this status."""
-    return run is not None and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == (sweep, status)
-
-
 def _key_of(run: MlflowRun) -> str:
-    """Return the key of the run of a trial or cell; an empty string for other runs."""
     if cell := run.tags.get("tune_dml.cell_key", ""):
         return CELL + cell.rpartition("-")[2]
     return run.tags.get("tune_dml.trial_key", "").rpartition("-")[2]

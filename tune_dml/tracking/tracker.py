@@ -1,10 +1,5 @@
 """Keep the MLflow runs of a sweep up to date with its ledger.
 
-    tracker = Tracker(state, uri, experiment)
-    tracker.start()          # syncs in the background
-    tracker.notify()         # requests a sync
-    tracker.stop()           # syncs once more, with final statuses
-
 An unreachable tracking server delays no trial. The next sync, in this process or a later one, pushes what is missing.
 """
 
@@ -23,10 +18,9 @@ from tune_dml.record.ledger import trial_folder
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import STOP_TIMEOUT, SyncThread
-from tune_dml.tracking.best_model import log_model, typical_trial
 from tune_dml.tracking.client import checkpoint, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
-from tune_dml.tracking.files import FilePusher, attach_missing_report, replace_files
+from tune_dml.tracking.files import FilePusher, attach_missing_report, log_model, replace_files, typical_trial
 from tune_dml.tracking.projection import Projection, TrialRun
 from tune_dml.tracking.reconciler import Counts, Reconciler
 from tune_dml.tracking.runs import Push, RunPusher
@@ -42,23 +36,18 @@ class SyncReport:
 
     trials: int = 0
     rows: int = 0
-    waiting: int = 0
-    """Number of trials that are not up to date in MLflow."""
-    error: str | None = None
-    """Reason of a failure, in one line."""
+    waiting: int = 0  # number of trials that are not up to date in MLflow
+    error: str | None = None  # reason of a failure, in one line
 
 
 @dataclass(frozen=True)
 class Reconciliation:
     """Result of a comparison with the store and its repair."""
 
-    before: tuple[str, ...]
-    """A line for each difference before the repair."""
-    after: tuple[str, ...]
-    """A line for each difference after the repair."""
+    before: tuple[str, ...]  # a line for each difference before the repair
+    after: tuple[str, ...]  # a line for each difference after the repair
     counts: Counts
-    error: str | None
-    """Reason of a failure, or None."""
+    error: str | None  # reason of a failure, or None
 
     @property
     def is_equal(self) -> bool:
@@ -80,12 +69,8 @@ class Tracker:
     ):
         """Create a tracker. This does not contact the store.
 
-        Args:
-            state: the state of the sweep, which every sync updates.
-            uri: from `tracking_uri`.
-            experiment: from `experiment_name`.
-            say: called from the background thread when the store fails and when it works again.
-            colour_of: returns the colour of an arm by its index; None for MLflow's colours.
+        `say` is called from the background thread when the store fails and when it works again. `colour_of` returns the
+        colour of an arm by its index.
         """
         self.uri = uri
         self._say = say or (lambda text: None)
@@ -177,7 +162,6 @@ class Tracker:
         self._runs.push_judgement(judgement, reported=reported, model=model)
 
     def _model_of(self, best: Cell) -> str:
-        """Return the id of the best configuration's model; an empty string if no trial stored its network."""
         state = self._projection.state
         trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
         if trial is None:

@@ -129,7 +129,6 @@ def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tupl
 
 
 def _distinct_values(data: ImportedRows, name: str) -> tuple[Value, ...]:
-    """Return the distinct values of a setting, sorted if all are numbers."""
     distinct = {_key(row.settings.get(name)): row.settings.get(name) for row in data.rows}
     values = list(distinct.values())
     numbers = [value for value in values if is_number(value)]

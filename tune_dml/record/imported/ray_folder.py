@@ -69,7 +69,6 @@ def _row(trial: Path, origin: str) -> ImportedTraining:
 
 
 def _results(path: Path) -> Iterator[JsonRow]:
-    """Yield the results of complete lines; the last line may be incomplete."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,8 +1,5 @@
 """Collect the provenance of a session: code, versions, machine and command line, without secrets.
 
-    collect()            return the provenance as JSON values
-    mask(text)           replace everything that looks like a secret by stars
-
 It queries GPUs with nvidia-smi, or with torch if this is already imported.
 """
 
@@ -275,7 +272,6 @@ def _methods() -> dict[str, str]:
 
 
 def _source_digest(modules: Sequence[str]) -> str:
-    """Return a digest of the Python files of top-level modules, without importing them."""
     digest = hashlib.sha256()
     for module in modules:
         spec = importlib.util.find_spec(module)
