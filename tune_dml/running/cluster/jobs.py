@@ -1,10 +1,5 @@
 """Run a command of ours as a Ray job on a cluster's head.
 
-    with cluster_client("cluster.yaml") as client:          # or http://HEAD:8265, HOST:6379, ray://HOST:10001
-        upload = collect_upload(files=[Path("mine.yaml")])
-        job, new = submit(client, "cluster.yaml", "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
-        for text in follow(client, job): ...
-
 The job includes the code of our packages, so that the nodes need only the project's dependencies.
 """
 
@@ -56,8 +51,7 @@ class RayJob:
     sweep: str
     status: str
     message: str = ""
-    digest: str = field(default="", compare=False)
-    """Digest of the command and its files."""
+    digest: str = field(default="", compare=False)  # digest of the command and its files
 
     def __str__(self) -> str:
         """Return `eta1@1: stopped`; a failure with its reason, because a job that never started has an empty log."""
@@ -168,18 +162,12 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
 
 
 def _jobs_of(client: Any, sweep: str) -> list[RayJob]:
-    all_details = [job for job in client.list_jobs() if (job.metadata or {}).get("tune_dml.sweep") == sweep]
-    all_details.sort(key=lambda details: details.start_time or 0)
+    jobs = [job for job in client.list_jobs() if (job.metadata or {}).get("tune_dml.sweep") == sweep]
+    jobs.sort(key=lambda job: job.start_time or 0)
     return [
-        RayJob(
-            details.submission_id,
-            sweep,
-            str(details.status.value),
-            details.message or "",
-            details.metadata.get(_DIGEST, ""),
-        )
-        for details in all_details
-        if details.submission_id
+        RayJob(job.submission_id, sweep, str(job.status.value), job.message or "", job.metadata.get(_DIGEST, ""))
+        for job in jobs
+        if job.submission_id
     ]
 
 

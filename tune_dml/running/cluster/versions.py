@@ -1,11 +1,7 @@
 """Check that a cluster's nodes have the same code, torch, packages and picture folders as this process.
 
-    with join_cluster(address, origin):
-        version_problems(address, origin, resources)    # checks all nodes at once
-        missing_data_problems(places, resources)
-    trial = with_node_check(trial, places)              # a node that joins later is checked by its first trial
-
-This module is pickled by value, so that nodes without the project answer, too.
+All nodes are checked at once; a node that joins later is checked by its first trial (`with_node_check`). This module is
+pickled by value, so that nodes without the project answer, too.
 """
 
 from __future__ import annotations

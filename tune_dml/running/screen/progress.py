@@ -1,11 +1,5 @@
 """Show the live view of a running sweep.
 
-    with Progress(state, console) as progress:
-        progress.started(key, label, seed, steps)
-        progress.report(key, row)
-        progress.ended(key, "finished", metrics, "")
-        progress.note("a retry")
-
 On a terminal one view is redrawn: running trials, counts, time left. Elsewhere (a file, CI, NO_COLOR, a dumb terminal,
 a background job) each start and end of a trial prints one line. Test metrics are never shown.
 """
@@ -30,19 +24,13 @@ from rich.text import Text
 
 from tune_dml.planning.plan import Plan
 from tune_dml.record.state import SweepState
-from tune_dml.text import duration, is_number, one_line, value_text
+from tune_dml.text import counted, duration, is_number, one_line, value_text
 
 _RUNNING_SHOWN = 12
-STYLES = {
-    "finished": "green",
-    "diverged": "yellow",
-    "failed": "red",
-    "stopped": "blue",
-    "running": "cyan",
-    "missing": "dim",
-}
-_MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "stopped": "↓", "running": "▶", "missing": "·"}
-PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "stopped": "-", "running": ">", "missing": "."}
+_STATUSES = ("finished", "diverged", "failed", "stopped", "running", "missing")
+STYLES = dict(zip(_STATUSES, ("green", "yellow", "red", "blue", "cyan", "dim"), strict=True))
+_MARKS = dict(zip(_STATUSES, "✓≈✗↓▶·", strict=True))
+PLAIN_MARKS = dict(zip(_STATUSES, "+~x->.", strict=True))
 _ENDS = ("finished", "diverged", "failed", "stopped")
 _OUTPUT_ERRORS_IGNORED = contextlib.suppress(OSError, SystemExit)
 """Lets the sweep continue if the terminal was closed, the pipe has no reader (then Rich exits) or the disk is full."""
@@ -53,31 +41,27 @@ class _Running:
     label: str
     seed: int
     since: float
-    steps: int
-    """Steps of the whole trial; 0 if unknown."""
+    steps: int  # steps of the whole trial; 0 if unknown
     step: int = 0
     value: float | None = None
 
 
 @dataclass
 class _Counts:
-    """The running, paused and ended trials, and the durations of the finished ones."""
-
     total: int
-    slots: int = 0
     running: dict[str, _Running] = field(default_factory=dict)
     paused: dict[str, _Running] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     finished: int = 0
 
-    def seconds_left(self, now: float) -> float | None:
+    def seconds_left(self, now: float, slots: int) -> float | None:
         if not self.finished:
             return None
         mean = self.seconds / self.finished
         waiting = max(self.total - len(self.ended) - len(self.running), 0)
         remaining = [max(mean - (now - trial.since), 0.0) for trial in self.running.values()]
-        concurrent = max(self.slots or len(self.running), 1)
+        concurrent = max(slots or len(self.running), 1)
         return max((waiting * mean + sum(remaining)) / concurrent, max(remaining, default=0.0))
 
     def __str__(self) -> str:
@@ -114,6 +98,7 @@ class Progress:
         }
         self._began = clock()
         self._waits_for = ""
+        self.slots = 0  # number of concurrent trials, for the estimate of the time left; 0 until known
 
     @property
     def plan(self) -> Plan:
@@ -130,15 +115,6 @@ class Progress:
         with self._lock:
             self._counts.total = self._total()
 
-    @property
-    def slots(self) -> int:
-        """Number of concurrent trials, for the estimate of the time left; 0 until known."""
-        return self._counts.slots
-
-    @slots.setter
-    def slots(self, number: int) -> None:
-        self._counts.slots = number
-
     def __enter__(self) -> Self:
         self._began = self._clock()
         if self._console is not None and _is_live(self._console):
@@ -154,6 +130,11 @@ class Progress:
             with _OUTPUT_ERRORS_IGNORED:
                 live.stop()
         self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
+
+    def grow(self, trials: int) -> None:
+        """Show that nodes have joined, so that more trials run at once."""
+        self.slots = trials
+        self.note(f"nodes have joined: {counted(trials, 'trial')} at once")
 
     def waiting(self, text: str) -> None:
         """Show what the sweep waits for, such as `starting Ray ...`."""
@@ -210,7 +191,7 @@ class Progress:
 
     def seconds_left(self) -> float | None:
         """Estimate the seconds left from the mean of finished trials; None before the first."""
-        return self._counts.seconds_left(self._clock())
+        return self._counts.seconds_left(self._clock(), self.slots)
 
     def __rich__(self) -> RenderableType:
         with self._lock:

@@ -62,10 +62,8 @@ class TrialGroups:
         self.slots = slots
         self._ready: deque[PlannedTrial] = deque()
         self._single_trials: deque[PlannedTrial] = deque()
-        self._open: dict[str, tuple[PlannedTrial, int]] = {}
-        """Key -> started trial that has not ended, and the number of its group."""
-        self.group_number = 0
-        """Number of the last group."""
+        self._open: dict[str, tuple[PlannedTrial, int]] = {}  # running trials, and their groups
+        self.group_number = 0  # of the last group
         self._seconds = math.inf
 
     @property

@@ -44,8 +44,7 @@ class PendingCell:
     cell: Cell
     keys: tuple[str, ...]
     number: int
-    point: Sequence[float]
-    """Its coordinates in the box of the search's points."""
+    point: Sequence[float]  # its coordinates in the box of the search's points
 
 
 class Proposals(TrialSource):
@@ -120,7 +119,6 @@ class Proposals(TrialSource):
         self.waiting.extend(trial for trial in trials if trial.key not in self.trial_values)
 
     def _propose(self) -> None:
-        """Add a cell that the study proposes; end the search if it proposes only known cells."""
         from optuna.trial import TrialState
 
         proposed_count = self._proposed_count
@@ -189,7 +187,6 @@ class Proposals(TrialSource):
         return len(self.pending_cells)
 
     def _report_up_to(self, last: int) -> None:
-        """Report the values of cells up to index `last` to the study, in order."""
         while self.reported <= last:
             pending = self.pending_cells[self.reported]
             value = self._value(pending)
@@ -238,8 +235,7 @@ class CellSearcher(Searcher):  # type: ignore[misc]
     def __init__(self, groups: TrialGroups):
         super().__init__()  # without a metric, which Tune would require in every report
         self.groups = groups
-        self.running: dict[str, tuple[int, list[str]]] = {}
-        """Id of Tune's trial -> number of the group, and keys of our trials."""
+        self.running: dict[str, tuple[int, list[str]]] = {}  # Tune's id -> group, keys of our trials
 
     def __getstate__(self) -> dict[str, object]:
         """Return an empty state, because Tune pickles its parts for a restore that we do not use."""
@@ -277,10 +273,9 @@ class CellSearcher(Searcher):  # type: ignore[misc]
                 self.groups.proposals.record_value(open_keys[0], math.nan)
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing, because the ledger has all that `Proposals` needs."""
-
-    def restore(self, checkpoint_path: str) -> None:
         """Do nothing, because a resumed sweep builds its proposals from the ledger."""
+
+    restore = save
 
 
 def _new_study(plan: Plan) -> optuna.Study:

@@ -51,11 +51,15 @@ def proposals_for(
         return Proposals(plan, trial_values=trial_values, proposed=proposed, on_cell=on_cell, on_exhausted=on_exhausted)
     from tune_dml.running.search.stopping import StoppingProposals  # imports scipy, too
 
+    def values(key: str) -> dict[int, float]:
+        rows = read_history(state.folder, key)
+        return {int(row["step"]): float(row[plan.metric]) for row in rows if plan.metric in row}
+
     return StoppingProposals(
         plan,
         trial_values=trial_values,
         stopped={key: end.step or 0 for key, end in ends.items() if end.status == "stopped"},
-        values=lambda key: _values_by_step(state, key),
+        values=values,
         on_stop=on_stop,
         proposed=proposed,
         on_cell=on_cell,
@@ -75,8 +79,3 @@ def value_of(end: TrialEnd, metric: str, diverged_number: float) -> float:
     if end.status == "stopped":
         return math.nan if end.at_rung is None else end.at_rung
     return float(end.metrics.get(metric, math.nan)) if end.status == "finished" else math.nan
-
-
-def _values_by_step(state: SweepState, key: str) -> dict[int, float]:
-    metric = state.plan.metric
-    return {int(row["step"]): float(row[metric]) for row in read_history(state.folder, key) if metric in row}

@@ -30,15 +30,7 @@ Record = Callable[[Event], None]
 
 
 class RacingProposals(TrialSource):
-    """Chooses the next trials of a race, and settles cells.
-
-    Args:
-        state: The sweep, which has a race; updated here.
-        trial_values: Key -> value of ended trials; NaN if diverged or failed.
-        record: Appends an event to the ledger.
-        on_note: Called with notes for the user.
-        on_block: Called after trials were added.
-    """
+    """Chooses the next trials of a race, and settles cells. Updates the state; a diverged trial has the value NaN."""
 
     def __init__(
         self,
@@ -126,7 +118,6 @@ class RacingProposals(TrialSource):
         return race_level([look.seeds for look in looks], planned=looks[0].planned)
 
     def _replay_looks(self) -> racing.RaceState:
-        """Judge all looks so far again, each at its own level."""
         plan, race = self.plan, self._race
         sign = 1.0 if plan.space.goal == "maximize" else -1.0
         keys = [[plan.trial(cell, seed).key for seed in plan.seeds] for cell in plan.cells]
@@ -211,21 +202,19 @@ def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
     plan, problems = state.plan, []
     values = sum(not cell.baseline for cell in plan.cells)
     if plan.search.method != "grid":
-        rule_text, remedy = "a race stops cells of a grid", f"Use {spell('search', 'grid')}, or leave it out."
-        problems.append(option_problem("until_decided", rule_text, plan.search.method, remedy))
+        remedy = f"Use {spell('search', 'grid')}, or leave it out."
+        problems.append(option_problem("until_decided", "a race stops cells of a grid", plan.search.method, remedy))
     elif plan.search.stopping is not None:
         rule_text = "a race compares finished trials, but early stopping ends some of them early"
         remedy = f"Leave {spell('stopping')} or {spell('until_decided')} out."
         problems.append(option_problem("until_decided", rule_text, plan.search.stopping, remedy))
     elif values < 2:
-        problems.append(
-            option_problem("until_decided", "a race needs two values to compare", values, "List another one.")
-        )
+        rule_text = "a race needs two values to compare"
+        problems.append(option_problem("until_decided", rule_text, values, "List another one."))
     if rule.max_seeds < len(plan.seeds):
+        rule_text = "must not be below the present number of seeds"
         remedy = f"Use {spell('max_seeds', max(len(plan.seeds), racing.FIRST_LOOK))} or more."
-        problems.append(
-            option_problem("max_seeds", "must not be below the present number of seeds", rule.max_seeds, remedy)
-        )
+        problems.append(option_problem("max_seeds", rule_text, rule.max_seeds, remedy))
     if state.race is not None and state.race.rule.margin != rule.margin:
         begun = f"the race was begun with {state.race.rule.margin:g}, the smallest difference that matters"
         rule_text = f"{begun}, and its questions depend on it"

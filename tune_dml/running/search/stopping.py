@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -35,8 +35,7 @@ class _Candidate:
     keys: tuple[str, ...]
     bracket: int
     rungs: tuple[int, ...]
-    batch: int
-    """Number of the batch; its cells are compared together."""
+    batch: int  # number of the batch; its cells are compared together
     passed: int = 0
     stopped: int | None = None
 
@@ -44,18 +43,12 @@ class _Candidate:
     def next_rung(self) -> int | None:
         return self.rungs[self.passed] if self.passed < len(self.rungs) else None
 
-    def is_compared_at(self, rung: int) -> bool:
-        return self.stopped is None or self.stopped >= rung
-
 
 class StoppingProposals(Proposals):
     """Proposes the trials of a sweep with early stopping.
 
-    Args:
-        plan: As in `Proposals`, like the arguments that are not listed here.
-        stopped: Key -> the rung at which an earlier session stopped the trial; `trial_values` has the metric there.
-        values: Returns the metric at each step that a trial has reported.
-        on_stop: Called with the key and the end of a trial that is stopped.
+    `stopped` is key -> the rung at which an earlier session stopped the trial; `trial_values` has the metric there.
+    `values` returns the metric at each step that a trial has reported. The other arguments are those of `Proposals`.
     """
 
     def __init__(
@@ -73,8 +66,7 @@ class StoppingProposals(Proposals):
         self.stopped = dict(stopped)
         self.on_stop = on_stop
         self._read_values = values
-        self._metric_at: dict[str, Mapping[int, float]] = {}
-        """Trial key -> step -> the metric there."""
+        self._metric_at: dict[str, Mapping[int, float]] = {}  # key -> step -> metric
         self._candidates: list[_Candidate] = []
         self._candidate_of: dict[str, _Candidate] = {}
         self._continuing: deque[PlannedTrial] = deque()
@@ -144,7 +136,9 @@ class StoppingProposals(Proposals):
             candidates = [candidate for candidate in self._candidates if candidate.bracket == bracket]
             for index, rung in enumerate(candidates[0].rungs):
                 compared: list[_Candidate] = []
-                for members in _batches(candidate for candidate in candidates if candidate.is_compared_at(rung)):
+                in_race = (c for c in candidates if c.stopped is None or c.stopped >= rung)
+                for _, batch in groupby(in_race, key=lambda candidate: candidate.batch):
+                    members = list(batch)
                     if not all(self._has_reached(member, index, rung) for member in members):
                         break
                     compared += members
@@ -155,7 +149,6 @@ class StoppingProposals(Proposals):
         return candidate.passed > index or candidate.stopped == rung or (candidate.passed == index and is_complete)
 
     def _judge(self, compared: list[_Candidate], waiting: list[_Candidate], rung: int) -> None:
-        """Continue the waiting cells that are in the best third at this rung; stop the others."""
         if not waiting:
             return
         ranks = {row: rank for rank, row in enumerate(best_first(self._table(compared, rung)), start=1)}
@@ -203,7 +196,6 @@ class StoppingProposals(Proposals):
         super()._report(pending, value)
 
     def _mean_gain(self, rung: int) -> float:
-        """Return the mean gain of finished trials from a rung to the end; 0 without any."""
         reported = [key for pending in self.pending_cells[: self.reported] for key in pending.keys]
         gains = [
             self.trial_values[key] - self._metric_at[key][rung]
@@ -212,8 +204,3 @@ class StoppingProposals(Proposals):
         ]
         finite = [gain for gain in gains if math.isfinite(gain)]
         return sum(finite) / len(finite) if finite else 0.0
-
-
-def _batches(candidates: Iterable[_Candidate]) -> Iterator[list[_Candidate]]:
-    for _, members in groupby(candidates, key=lambda candidate: candidate.batch):
-        yield list(members)

@@ -19,12 +19,9 @@ class CollectedTrial:
     """A trial whose new messages were moved to the ledger."""
 
     key: str
-    end: TrialEnd | None
-    """None if it continues in the next array."""
-    has_no_progress: bool
-    """Whether the trial was interrupted before a new evaluation."""
-    began: float
-    """Start of its last attempt, in seconds since the epoch."""
+    end: TrialEnd | None  # None if it continues in the next array
+    has_no_progress: bool  # whether the trial was interrupted before a new evaluation
+    began: float  # start of its last attempt, in seconds since the epoch
 
 
 def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> list[CollectedTrial]:

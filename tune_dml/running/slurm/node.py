@@ -131,12 +131,9 @@ def run_node(folder: Path) -> int:
     with _own_folder(allocation.folder(submission.temp)) as temp:
         try:
             if allocation.nodes == 1:
-                access = {
-                    "RAY_TMPDIR": str(temp),
-                    "RAY_AUTH_MODE": "token",
-                    "RAY_AUTH_TOKEN": secrets.token_hex(32),
-                }
-                return _run_sweep(submission, {**access, "RAY_ADDRESS": "local"}, end_signal)
+                return _run_sweep(
+                    submission, {**_new_token(), "RAY_TMPDIR": str(temp), "RAY_ADDRESS": "local"}, end_signal
+                )
             head = folder / "slurm" / f"{allocation.job}.{allocation.restarts}.head"
             if allocation.node == 0:
                 return _run_head_node(submission, allocation, head, temp, end_signal)
@@ -145,12 +142,14 @@ def run_node(folder: Path) -> int:
             end_descendants()
 
 
+def _new_token() -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
 def _run_head_node(
     submission: Submission, allocation: _Allocation, head: Path, temp: Path, end_signal: _EndSignal
 ) -> int:
-    """Start the head, run the sweep on all nodes, then remove the file on which the other tasks wait."""
-    ports, host = _free_ports(allocation.job), _address()
-    access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    ports, host, access = _free_ports(allocation.job), _address(), _new_token()
     words = ["--head", f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--dashboard-port={ports[2]}"]
     words += ["--dashboard-host=127.0.0.1", f"--node-ip-address={host}"]
     ray = _start_ray(allocation, words, temp, access)
@@ -166,7 +165,6 @@ def _run_head_node(
 
 
 def _join_head(allocation: _Allocation, head: Path, temp: Path) -> int:
-    """Join this node to the job's Ray until the file of the head is gone."""
     if not _wait_for(head.exists):
         _print_error(f"node {allocation.node}: the first node of the job wrote no address into {head}")
         return 1
@@ -217,9 +215,8 @@ def _run_sweep(submission: Submission, access: Mapping[str, str], end_signal: _E
     code = end_signal.driver.wait()
     was_signalled = code == _INTERRUPTED and end_signal.received_at is not None
     if was_signalled and not _has_progressed(Path(submission.folder), began):
-        _print_error(
-            f"{submission.name}: this job ended before an evaluation. Give it more time, or evaluate more often."
-        )
+        advice = "Give it more time, or evaluate more often."
+        _print_error(f"{submission.name}: this job ended before an evaluation. {advice}")
         return _WITHOUT_PROGRESS
     return code if code >= 0 else 128 - code
 
@@ -259,7 +256,6 @@ def run_collector(folder: Path) -> int:
 
 
 def _address() -> str:
-    """Return the address of this node at which the other nodes of the job reach it."""
     with contextlib.suppress(OSError):
         address = socket.gethostbyname(socket.gethostname())
         if not address.startswith("127."):

@@ -20,7 +20,6 @@ def adopt_orphans() -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the ids of all descendants of a process, its children first."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -44,11 +43,7 @@ def end_descendants() -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal_number)
                 signalled.add(child)
-        _reap()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         time.sleep(0.05)
-
-
-def _reap() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass

@@ -40,7 +40,9 @@ class ProgramRunServer:
             "status": "RUNNING", "start_time": int(time.time() * 1000), "lifecycle_stage": "active",
             "artifact_uri": artifacts.absolute().as_uri(),
         }  # fmt: skip
-        self._server = ThreadingHTTPServer((_HOST, 0), self._handler())
+        login = base64.b64encode(f"{_USER}:{self._token}".encode()).decode()
+        handler = type("Handler", (_Handler,), {"answer": staticmethod(self.answer), "login": f"Basic {login}"})
+        self._server = ThreadingHTTPServer((_HOST, 0), handler)
         self._server.daemon_threads = True
 
     def __enter__(self) -> Self:
@@ -89,10 +91,6 @@ class ProgramRunServer:
             has_no_step = step == 0 and name in self._names  # MLflow's client sends 0 where a script gives no step
             self._names.add(name)
             append(self._log, row if has_no_step else {"step": step, **row})
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        login = base64.b64encode(f"{_USER}:{self._token}".encode()).decode()
-        return type("Handler", (_Handler,), {"answer": staticmethod(self.answer), "login": f"Basic {login}"})
 
 
 class _Handler(BaseHTTPRequestHandler):

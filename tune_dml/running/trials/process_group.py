@@ -1,8 +1,4 @@
-"""Run a program, and end it with every process that it started, even if the trial's process is killed.
-
-with ProgramProcess.start(words, folder, environment, output, mark) as process:
-    while process.wait(0.2) is None: ...
-"""
+"""Run a program, and end it with every process that it started, even if the trial's process is killed."""
 
 from __future__ import annotations
 
@@ -83,20 +79,12 @@ class Output:
 class ProgramProcess:
     """A running program. Leaving the `with` block kills it and every process that it started."""
 
-    def __init__(self, process: subprocess.Popen[bytes], guard: subprocess.Popen[bytes], output: Output, mark: str):
-        self._process, self._guard, self.output, self._mark = process, guard, output, mark
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.left_running = 0
-        """Number of processes that the program left running; set when the block ends."""
-
-    @classmethod
-    def start(cls, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str) -> Self:
+    def __init__(self, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str):
         """Start a program in its own process group. Raise OSError if it cannot be started.
 
         `mark` names a variable in `environment` by which the processes that inherit it are found.
         """
-        process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
+        self._process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
             words,
             cwd=folder,
             env=dict(environment),
@@ -105,14 +93,17 @@ class ProgramProcess:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        guard = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-S", "-c", _GUARD, str(process.pid)],
+        self._guard = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-S", "-c", _GUARD, str(self._process.pid)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        guard.wait()
-        return cls(process, guard, Output(output), f"{mark}={environment[mark]}")
+        self._guard.wait()
+        self.output, self._mark = Output(output), f"{mark}={environment[mark]}"
+        self.left_running = 0  # processes that the program left running; set when the block ends
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self

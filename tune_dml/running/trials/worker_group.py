@@ -3,8 +3,6 @@
 A Ray Train run takes at least 9 s to start: a controller, a placement group, processes with torch, a process group.
 Tune reuses a trial's actor, which keeps one TorchTrainer. The workers take one trial after another from a mailbox. Ray
 Train places the workers together and replaces lost ones; their trial continues from its checkpoint.
-
-    for message in get_worker_group(train_one, storage, resources, folders).run(config): ...    # the last has "ended"
 """
 
 from __future__ import annotations
@@ -40,22 +38,16 @@ class _Mailbox:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.arrived_ranks: set[int] = set()
-        """Ranks that have arrived in the current placement group."""
+        self.arrived_ranks: set[int] = set()  # in the current placement group
         self.number = 0
         self.config: TrialRequest | None = None
-        self.taken: dict[int, int] = {}
-        """Rank -> number of times that it took the current trial."""
+        self.taken: dict[int, int] = {}  # rank -> number of times that it took the current trial
         self.placement_group = ""
-        self.nodes: set[str] = set()
-        """Nodes of the workers that took the current trial, in the current placement group."""
-        self.lost_node_sets: list[set[str]] = []
-        """The nodes of each group of workers that the current trial lost."""
+        self.nodes: set[str] = set()  # of the workers that took the current trial
+        self.lost_node_sets: list[set[str]] = []  # nodes of each group of workers that the trial lost
         self.messages: deque[Message] = deque()
-        self.refusal = ""
-        """Reason why a worker's node cannot train; empty if all can."""
-        self.failed: dict[int, Message] = {}
-        """Rank -> its message that the trial failed; in order of arrival."""
+        self.refusal = ""  # why a worker's node cannot train; empty if all can
+        self.failed: dict[int, Message] = {}  # rank -> its message that the trial failed, in order of arrival
         self.failed_at = 0.0
         self.must_restart = False
         """Whether the workers must restart: one failed while others wait for it, or a process must not train again."""
@@ -95,7 +87,6 @@ class _Mailbox:
         self.failed[rank] = message
 
     async def refuse(self, reason: str, rank: int, placement_group: str) -> None:
-        """Stop all workers, because the node of one worker cannot train."""
         self._enter(rank, placement_group)
         self.refusal = reason
 
@@ -174,7 +165,6 @@ class WorkerGroup:
                 raise ConnectionError(f"the workers were lost {losses} times")
 
     def _count_losses(self) -> int:
-        """Count the times that the current trial lost its workers, except by preemption."""
         import ray
 
         from tune_dml.running.ray_internals import preempted_nodes

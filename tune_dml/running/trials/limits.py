@@ -1,9 +1,4 @@
-"""Stop a session at its budget, and find trials that hang.
-
-Example:
-    budget.begin(key); budget.end(key); budget.spent      # GPU-hours, or worker-hours, of this session
-    detector.begin(key); detector.step(key); detector.find_stalled()    # key -> failure that names the exceeded limit
-"""
+"""Stop a session at its budget, and find trials that hang."""
 
 from __future__ import annotations
 
@@ -33,10 +28,8 @@ def exhausted_budget(session: Session, hours: float, seconds: float) -> str:
 class BudgetStopper(Stopper):  # type: ignore[misc]
     """Sums the cost of a session's trials, and stops Tune when it reaches the limit."""
 
-    share: float
-    """GPUs of a trial, or workers without GPUs."""
-    limit: float | None = None
-    """GPU-hours or worker-hours."""
+    share: float  # GPUs of a trial, or workers without GPUs
+    limit: float | None = None  # GPU-hours or worker-hours
     clock: Callable[[], float] = time.monotonic
     seconds: float = 0.0
     since: dict[str, float] = field(default_factory=dict)
@@ -56,18 +49,13 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         now = self.clock()
         return self.share / 3600 * (self.seconds + sum(now - began for began in self.since.values()))
 
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether the limit is reached."""
-        return self.limit is not None and self.spent >= self.limit
-
     def __call__(self, trial_id: str, result: object) -> bool:
         """Return False, because no trial is stopped for its result."""
         return False
 
     def stop_all(self) -> bool:
-        """Return whether Tune must stop. Tune calls this after every event."""
-        return self.is_exhausted
+        """Return whether the limit is reached. Tune calls this after every event, and then stops."""
+        return self.limit is not None and self.spent >= self.limit
 
 
 @dataclass
@@ -81,10 +69,8 @@ class _LastActivity:
 class StallDetector:
     """Finds trials that hang. A trial at work sends several messages within the limit."""
 
-    limit: float | None = None
-    """Seconds without a step; None for no limit."""
-    start_limit: float | None = None
-    """Seconds before the first step; None for `limit`, but at least ten minutes."""
+    limit: float | None = None  # seconds without a step; None for no limit
+    start_limit: float | None = None  # before the first step; None for `limit`, at least ten minutes
     clock: Callable[[], float] = time.monotonic
     seen: dict[str, _LastActivity] = field(default_factory=dict)
     _checked_at: float | None = None
