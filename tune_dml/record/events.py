@@ -44,7 +44,7 @@ class TrialEnd:
     seconds: float | None = None  # training time over all attempts
     kind: str = ""  # the kind of failure (`running.failures`)
     traceback: str = ""
-    code: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)  # module of another package -> digest of its source
     at_rung: float | None = None  # the metric where the trial was stopped
     statistics: Figures = field(default_factory=dict)  # of the batch at which training diverged
 
@@ -171,7 +171,7 @@ class SearchExhausted(Event):
     """A search found no new cell to propose."""
 
     kind = "exhausted"
-    samples: int
+    samples: int  # number of cells that were requested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +230,7 @@ class ConfirmationStarted(Event):
     """A confirmation started: cells are trained again with fresh seeds."""
 
     kind = "confirm"
-    cells: tuple[str, ...]
+    cells: tuple[str, ...]  # digests
     seeds: tuple[int, ...]
 
 
@@ -249,7 +249,7 @@ class BlockAdded(Event):
 
     kind = "block"
     seeds: tuple[int, ...]  # all seeds of these cells so far
-    cells: tuple[str, ...]
+    cells: tuple[str, ...]  # digests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +275,7 @@ class CellReopened(Event):
     """A settled cell gets seeds again, because the cell with which it was tied no longer leads."""
 
     kind = "reopened"
-    cell: str
+    cell: str  # digest
     seeds: int = 0
 
 

@@ -46,11 +46,11 @@ class TrialState:
     workers_since: float = 0.0  # time at which it got its present workers; 0 without workers
     host: str = ""
     micro_batch: int | None = None  # pictures that a worker held at once; None if the session did not set it
-    started: float = 0.0
-    active: float = 0.0
+    started: float = 0.0  # time of its first event
+    active: float = 0.0  # time of its last event
     is_live: bool = False  # whether it started in the current session and has not ended
     has_remote_files: bool = False  # whether it has files in object storage (`record.fetching`)
-    version: int = 0
+    version: int = 0  # number of changes of the state
 
     def fold(self, event: events.TrialEvent) -> None:
         """Update the state by an event about this trial."""

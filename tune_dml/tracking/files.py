@@ -60,12 +60,13 @@ class FilePusher:
 
     def _push_evidence(self, client: Any) -> None:
         for run in self._projection.runs.values():
-            if not self._sync_state.lacks_evidence(run) or self._projection.state.trial(run.key).has_remote_files:
+            ended = run.state.ended
+            if ended is None or run.state.has_remote_files or not self._sync_state.lacks_evidence(run):
                 continue
             folder = trial_folder(self._projection.state.folder, run.key) / EVIDENCE
             if folder.is_dir():
                 client.log_artifacts(self._sync_state.runs[run.key], str(folder), EVIDENCE)
-            self._sync_state.record_evidence_push(run)
+            self._sync_state.evidence[run.key] = ended.time
 
 
 def typical_trial(sweep: Path, trials: Sequence[TrialState], metric: str) -> TrialState | None:

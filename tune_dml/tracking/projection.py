@@ -49,7 +49,7 @@ class MetricPoint:
 class EvaluationRow:
     """One evaluation of a trial."""
 
-    offset: int
+    offset: int  # end offset in the history
     step: int
     points: tuple[MetricPoint, ...]
 

@@ -91,7 +91,7 @@ class Reconciler:
 
 
 def _differing_facts(expected: RunContents, stored: RunSnapshot, growing_params: Collection[str]) -> Iterator[str]:
-    """Yield differences of status, parameters and tags. Growing parameters keep their first value; a tag grows."""
+    """Yield differences of status, parameters and tags. Growing parameters keep their first value."""
     missing_params = [name for name in expected.params if name not in stored.params]
     changed_params = [
         name

@@ -34,8 +34,8 @@ _FINAL_ATTEMPTS = 3  # attempts of the final sync
 class SyncReport:
     """Result of a sync."""
 
-    trials: int = 0
-    rows: int = 0
+    trials: int = 0  # pushed
+    rows: int = 0  # pushed
     waiting: int = 0  # number of trials that are not up to date in MLflow
     error: str | None = None  # reason of a failure, in one line
 

@@ -25,7 +25,7 @@ from tune_dml.record.state import SweepState, TrialState
 class Opening:
     """The opening of a sweep's test metrics: by whom, when, and for which selection."""
 
-    time: float
+    time: float  # seconds since the epoch
     user: str
     host: str
     cell: str  # label of the cell that validation had selected

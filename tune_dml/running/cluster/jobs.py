@@ -50,7 +50,7 @@ class RayJob:
     id: str
     sweep: str
     status: str
-    message: str = ""
+    message: str = ""  # Ray's message about the job
     digest: str = field(default="", compare=False)  # digest of the command and its files
 
     def __str__(self) -> str:

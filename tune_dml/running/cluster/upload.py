@@ -50,7 +50,7 @@ class Upload:
     skipped_links: tuple[str, ...] = ()
     """Links that are not uploaded: broken ones, and links to folders or to files outside of the folder."""
 
-    user_files: frozenset[str] = frozenset()
+    user_files: frozenset[str] = frozenset()  # their paths
 
     @property
     def size(self) -> int:

@@ -52,8 +52,8 @@ class _Counts:
     running: dict[str, _Running] = field(default_factory=dict)
     paused: dict[str, _Running] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    finished: int = 0
+    seconds: float = 0.0  # of finished trials
+    finished: int = 0  # number of finished trials
 
     def seconds_left(self, now: float, slots: int) -> float | None:
         if not self.finished:

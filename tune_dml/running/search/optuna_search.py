@@ -42,8 +42,8 @@ class PendingCell:
     """A cell of the study, whose value is known when all its trials have ended."""
 
     cell: Cell
-    keys: tuple[str, ...]
-    number: int
+    keys: tuple[str, ...]  # of its trials, one per seed
+    number: int  # of its trial in the study
     point: Sequence[float]  # its coordinates in the box of the search's points
 
 

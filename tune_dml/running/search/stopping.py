@@ -32,12 +32,12 @@ class _Candidate:
     """A cell that may be stopped early."""
 
     cell: Cell
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # of its trials, one per seed
     bracket: int
     rungs: tuple[int, ...]
     batch: int  # number of the batch; its cells are compared together
-    passed: int = 0
-    stopped: int | None = None
+    passed: int = 0  # number of passed rungs
+    stopped: int | None = None  # the rung at which it was stopped
 
     @property
     def next_rung(self) -> int | None:

@@ -40,7 +40,7 @@ class Submission:
     """A sweep submitted to SLURM."""
 
     name: str
-    folder: str
+    folder: str  # of the sweep
     words: tuple[str, ...]  # the command that the jobs run
     again: tuple[str, ...]  # the command that continues the sweep after it has started
     there: str  # the arguments of `tune-dml submit` that reach these jobs, for commands in messages

@@ -44,7 +44,7 @@ class Round:
     micro_batch: int | None
     digests: Mapping[str, Mapping[str, str]]  # `planning.checks.data.known_digests`
     metric: str
-    program: Program | None = None
+    program: Program | None = None  # the user's program that runs as each trial
     until: float | None = None  # time at which `--time-budget` is exhausted, in seconds since the epoch
     seconds: float | None = None  # of training in this round: the remaining `--gpu-hours`
 

@@ -40,7 +40,7 @@ class _SharingMeasurement:
 
     trials: int
     bytes_each: int  # memory of the trial that needs most
-    memory: int
+    memory: int  # free on the GPU
     speedup: float | None = None  # ratio of steps per second to those of one alone; None if they do not fit
 
     def text(self) -> str:

@@ -111,8 +111,8 @@ class TrialRuntime:
     stall_limit: float | None = None
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Digests of the data sets that the trials read (`planning.checks.data.known_digests`)."""
-    program: Program | None = None
-    metric: str = ""
+    program: Program | None = None  # the user's program; None to train with `trainables`
+    metric: str = ""  # which a program reports
     folders: Sequence[tuple[str, str]] | None = None  # that each node must have; None for a local Ray
     defers_test: bool = False  # whether `open` tests heads on stored features, instead of their trials
 
