@@ -315,20 +315,13 @@ def _execute(
         if trials := state.trials_left(intent.confirmation):
             connection.begin(min(trials, session.max_concurrent or trials))
         from tune_dml.running import sweep
+        from tune_dml.running.driver import Driver
         from tune_dml.running.screen.progress import Progress
 
         progress = Progress(state, console, plan=intent.confirmation)
         tracker = _tracker(state, session, say=progress.note)
-        interrupted, tracking = sweep.execute(
-            state,
-            resources,
-            session,
-            intent,
-            ledger=ledger,
-            connection=connection,
-            progress=progress,
-            tracker=tracker,
-        )
+        driver = Driver(state, resources, session, intent, ledger, progress, tracker)
+        interrupted, tracking = sweep.execute(driver, connection)
     return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
 
 
@@ -342,15 +335,15 @@ def _execute_round(
     group: int,
 ) -> Sweep:
     """Collect the trials of a SLURM array, and prepare the next one."""
+    from tune_dml.running.driver import Driver
     from tune_dml.running.screen.progress import Progress
     from tune_dml.running.slurm.rounds import execute_round
 
     with Ledger(state.folder) as ledger:
         progress = Progress(state, console, plan=intent.confirmation)
         tracker = _tracker(state, session, say=progress.note)
-        interrupted, tracking = execute_round(
-            state, resources, session, intent, group, ledger=ledger, progress=progress, tracker=tracker
-        )
+        driver = Driver(state, resources, session, intent, ledger, progress, tracker)
+        interrupted, tracking = execute_round(driver, group)
     return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
 
 

@@ -3,9 +3,12 @@
 import numpy as np
 
 from helpers.toys import METRIC, event_of, plan_of, space_of
+from tune_dml.planning.request import Resources, Session
 from tune_dml.record.judging.race import RaceRule
 from tune_dml.record.ledger import Ledger, read_events
+from tune_dml.record.session import SessionIntent
 from tune_dml.record.state import read_state
+from tune_dml.running.driver import Driver
 from tune_dml.running.search.race import RacingProposals
 from tune_dml.space import Baseline, Grid, Knob
 
@@ -71,3 +74,8 @@ class RaceDrive:
 
     def events(self):
         return [(event.kind, event.body()) for event in read_events(self.folder) if event.kind in RACE]
+
+
+def driver_of(state, ledger, progress, tracker=None):
+    """Return the driver of a session with the default options."""
+    return Driver(state, Resources(), Session(), SessionIntent("sweep"), ledger, progress, tracker)

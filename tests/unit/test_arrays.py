@@ -12,8 +12,10 @@ from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record.events import TrialStarted
 from tune_dml.record.ledger import Ledger
+from tune_dml.record.session import SessionIntent
 from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
+from tune_dml.running.driver import Driver
 from tune_dml.running.slurm import task
 from tune_dml.running.slurm.collecting import _count_losses, collect_array
 from tune_dml.running.slurm.node import _has_progressed
@@ -211,10 +213,9 @@ def test_tasks_decode_pictures_into_the_cache_of_the_session(sweep, monkeypatch,
     ledger, state, _ = sweep
     (trial, *_), seen = state.plan.trials(), []
     session = Session(cache_dir=cache_dir)
-    rounds = SimpleNamespace(
-        ledger=ledger, plan=state.plan, session=session, resources=Resources(), began=0.0,
-        proposals=SimpleNamespace(next_trial=iter([trial, None]).__next__),
-    )  # fmt: skip
+    driver = Driver(state, Resources(), session, SessionIntent("sweep"), ledger, None, None)
+    proposals = SimpleNamespace(next_trial=iter([trial, None]).__next__)
+    rounds = SimpleNamespace(driver=driver, began=0.0, proposals=proposals)
     monkeypatch.setattr("tune_dml.running.slurm.rounds.read_submission", lambda folder: SimpleNamespace(tasks=9))
     monkeypatch.setattr("tune_dml.running.slurm.rounds.known_digests", lambda plan, cache: {})
     assert _Rounds.prepare(rounds, 1) == 1

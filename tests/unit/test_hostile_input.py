@@ -191,7 +191,7 @@ def test_trials_of_different_code_are_reported(tmp_path, plan):
     driver.ended(first, "failed", code={"own.loss": "0"})
     driver.ended(second, code=old)
     driver.ended(third, code=old)
-    assert not find_contradictions(read_state(tmp_path))
+    assert not list(find_contradictions(read_state(tmp_path)))
     driver.event("reset", first.key)
     driver.ended(fourth, code=new)
     driver.ended(first, code=new)

@@ -181,7 +181,7 @@ QUICK = {
     "import trainables.data as d; d.build_dataset('glyphs').check()": {*HEAVY, "sklearn"},
     "d.build_dataset('objects').check()": {*HEAVY, "pybullet"},
     "from tune_dml.record.origin.provenance import collect; collect()": HEAVY,
-    "from tune_dml.tracking import store_problems, ui_command; assert store_problems('sqlite:///x.db') == []": HEAVY,
+    "from tune_dml.tracking import store_problems; assert store_problems('sqlite:///x.db') == []": HEAVY,
     "import tune_dml.report": {*HEAVY, "matplotlib"},
 }
 

@@ -26,7 +26,7 @@ from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd
 from tune_dml.running.trials import trial as trials
-from tune_dml.running.trials.messages import Messages, _SendQueue, parse_message
+from tune_dml.running.trials.messages import MessageQueue, Messages, parse_message
 from tune_dml.space import Grid, Knob
 
 
@@ -219,7 +219,7 @@ def test_data_are_known_for_knobs_without_a_default(name, cache_dir):
 
 def sent(said, stall_limit=None, end=None):
     """Return (second, message) for each message sent, given (second, row or note or None for a step)."""
-    queue, out = _SendQueue(stall_limit), []
+    queue, out = MessageQueue(stall_limit), []
 
     def send_until(second):
         while (now := max(last, 0.0)) + (left := queue.seconds_until_due(now)) <= second:
@@ -230,7 +230,7 @@ def sent(said, stall_limit=None, end=None):
         send_until(second)
         last = second
         if what is not None:
-            queue.add(what)
+            (queue.note if isinstance(what, str) else queue.row)(what)
         elif queue.needs_sign(second):
             queue.request_sign()
         send_until(second)

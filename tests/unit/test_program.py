@@ -369,7 +369,7 @@ class TestBadPrograms:
             "import os, signal, sys\nfrom pathlib import Path\n"
             "from tune_dml.running.trials.process_group import ProgramProcess\n"
             "folder, environment = Path(sys.argv[1]), {**os.environ, 'M': 'x'}\n"
-            "p = ProgramProcess.start([sys.executable, 'own.py'], str(folder), environment, folder / 'out', 'M')\n"
+            "p = ProgramProcess([sys.executable, 'own.py'], str(folder), environment, folder / 'out', 'M')\n"
             "while not p.output.size: p.wait(0.05)\n"
             "os.kill(os.getpid(), signal.SIGKILL)"
         )

@@ -200,7 +200,7 @@ def test_an_exhausted_space_ends_the_search_with_a_note():
     notes = []
     plan = plan_of(RHO, search=Search("tpe", 20, window=4), seeds=1)
     cells = []
-    run(Proposals(plan, trial_values={}, on_cell=cells.append, on_note=notes.append), random.Random(0), slots=1)
+    run(Proposals(plan, trial_values={}, on_cell=cells.append, on_exhausted=notes.append), random.Random(0), slots=1)
     assert len(cells) == 3
     assert "no further cells" in notes[0]
 

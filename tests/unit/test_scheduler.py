@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import ray.cloudpickle
+from helpers.races import driver_of
 from helpers.toys import plan_of
 from ray.air.execution.resources import placement_group as rays
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError
 
-from tune_dml.planning.request import Resources, Session
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
 from tune_dml.running.cluster import placement
@@ -118,7 +118,7 @@ def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, losses, counted)
     )
     with Ledger(tmp_path) as ledger:
         shown = Progress(state)
-        recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
+        recorder = Recorder(driver_of(state, ledger, shown))
         for loss in losses:
             error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
             trial.run_metadata.num_failures += 1  # by Tune, before its callback
@@ -142,9 +142,7 @@ def test_errors_on_another_node_name_that_node(tmp_path, monkeypatch, host, said
     monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
     tracker = SimpleNamespace(notify=lambda: None)
     with Ledger(tmp_path) as ledger:
-        recorder = Recorder(
-            ledger, state, Progress(state), tracker, state.plan, resources=Resources(), session=Session()
-        )
+        recorder = Recorder(driver_of(state, ledger, Progress(state), tracker))
         recorder.processes[trial.config["key"]] = process
         if host:
             recorder.hosts[process] = host

@@ -10,11 +10,11 @@ from helpers.toys import event_of, plan_of
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
 from tune_dml.planning.study import Search
-from tune_dml.record.events import CellProposed
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import Results
 from tune_dml.record.session import last_row_time
 from tune_dml.record.state import SweepState, load_state, read_state, sweep_names
+from tune_dml.running.screen.progress import Progress
 from tune_dml.running.search.proposals import proposals_for
 from tune_dml.space import Grid, Knob
 
@@ -136,7 +136,6 @@ def test_every_event_about_a_trial_raises_its_version(tmp_path, plan):
 def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(tmp_path):
     plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0))), seeds=2, search=Search("tpe", 3, window=4))
     state = SweepState(tmp_path, replace(plan, cells=()))
-    known = {}
 
     def left():
         results = Results.of(state)
@@ -145,18 +144,9 @@ def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(
 
     with Ledger(tmp_path) as ledger:
         assert left() == (True, 6, 6, 6)  # its driver died before it proposed any
-        options = {
-            "record": ledger.write,
-            "on_note": known.get,
-            "on_stop": known.get,
-            "on_block": known,
-            "say": known.get,
-        }
         while True:
             state.update()
-            proposals = proposals_for(
-                state, state.plan, on_cell=lambda cell: ledger.write(CellProposed(cell=cell)), **options
-            )
+            proposals = proposals_for(state, state.plan, ledger.write, Progress(state), lambda key, end: None)
             trial = proposals.next_trial()
             if trial is None:
                 break

@@ -16,8 +16,8 @@ from helpers.toys import space_of
 from tune_dml.planning.stopping import bracket_of, rungs_of, stopping_problems
 from tune_dml.planning.study import Search
 from tune_dml.running.failures import stall_failure
-from tune_dml.running.limits import BudgetStopper, StallDetector
 from tune_dml.running.search.stopping import StoppingProposals
+from tune_dml.running.trials.limits import BudgetStopper, StallDetector
 from tune_dml.space import Baseline, Grid, Knob, LogRange
 
 STEPS = {"training.steps": 90, "training.eval_every": 10, "batch.batch_size": 9, "batch.instances_per_class": 3}

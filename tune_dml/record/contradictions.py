@@ -17,15 +17,12 @@ from tune_dml.record.state import SweepState
 _STATUSES_WITH_FIGURES = {"finished", "diverged", "stopped"}
 
 
-def find_contradictions(state: SweepState) -> tuple[str, ...]:
-    """Return a sentence for each contradiction."""
-    return tuple(_contradictions(state))
-
-
-def _contradictions(state: SweepState) -> Iterator[str]:
+def find_contradictions(state: SweepState) -> Iterator[str]:
+    """Yield a sentence for each contradiction."""
     if alterations := state.stored_plan.alterations:
         yield f"plan.json {alterations}"
-    if count := len(state.unplanned_trials):
+    known_keys = state.requested_trials.keys() | state.confirmation_trials.keys()
+    if count := sum(trial.ended is not None and key not in known_keys for key, trial in state.trial_states.items()):
         yield (
             f"{LEDGER} has {count} trial(s) that plan.json does not have; they are ignored. "
             "The plan was edited by hand, or it belongs to another sweep"
@@ -34,7 +31,6 @@ def _contradictions(state: SweepState) -> Iterator[str]:
 
 
 def _changed_code(state: SweepState) -> Iterator[str]:
-    """Yield a sentence for each module of another package that was edited between trials."""
     ends = _ends_with_figures(state)
     for module in sorted({name for event in ends for name in event.end.code}):
         digests = [(event.key, event.end.code[module]) for event in ends if module in event.end.code]
@@ -62,7 +58,6 @@ def describe_edited_code(state: SweepState) -> tuple[str, ...]:
 
 
 def _current_digest(module: str) -> str | None:
-    """Return the digest of a module's source; None if it is not installed."""
     try:
         if module.endswith(".py"):  # the script of a program
             return source_digest(module) if Path(module).is_file() else None
@@ -73,6 +68,5 @@ def _current_digest(module: str) -> str | None:
 
 
 def _ends_with_figures(state: SweepState) -> list[TrialEnded]:
-    """Return the end events of trials that have figures, in order of time."""
     trials = [state.trial(key) for key in state.trials if state.trial(key).status in _STATUSES_WITH_FIGURES]
     return sorted((trial.ended for trial in trials if trial.ended is not None), key=lambda event: event.time)

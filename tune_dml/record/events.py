@@ -38,22 +38,15 @@ class TrialEnd:
     """The end of a trial."""
 
     status: EndStatus
-    reason: str = ""
-    """Why it failed, diverged or was stopped."""
-    metrics: Figures = field(default_factory=dict)
-    """Figures of the selected evaluation, without test metrics, which are sealed in another file."""
+    reason: str = ""  # why it failed, diverged or was stopped
+    metrics: Figures = field(default_factory=dict)  # of the selected evaluation, without sealed test metrics
     step: int | None = None
-    seconds: float | None = None
-    """Training time over all attempts."""
-    kind: str = ""
-    """The kind of failure (`running.failures`)."""
+    seconds: float | None = None  # training time over all attempts
+    kind: str = ""  # the kind of failure (`running.failures`)
     traceback: str = ""
-    code: Mapping[str, str] = field(default_factory=dict)
-    """Module of another package -> digest of its source."""
-    at_rung: float | None = None
-    """The metric where the trial was stopped."""
-    statistics: Figures = field(default_factory=dict)
-    """Figures of the batch at which training diverged."""
+    code: Mapping[str, str] = field(default_factory=dict)  # module of another package -> digest of its source
+    at_rung: float | None = None  # the metric where the trial was stopped
+    statistics: Figures = field(default_factory=dict)  # of the batch at which training diverged
 
     def to_json(self) -> dict[str, object]:
         """Return the fields with a value; status, reason and metrics are always included."""
@@ -72,14 +65,10 @@ class Event:
     """One line of the ledger."""
 
     kind: ClassVar[str]
-    body_field: ClassVar[str] = ""
-    """Name of the only field, if its value is the `body` of the line; empty if the body has a value for each field."""
-    key: str = ""
-    """Key of the trial; empty for events about the sweep."""
-    time: float = 0.0
-    """Seconds since the epoch; the ledger sets it when it writes the event."""
-    end_offset: int = field(default=0, compare=False)
-    """Offset in the ledger at which the line ends."""
+    body_field: ClassVar[str] = ""  # the only field, if its value is the whole `body` of the line
+    key: str = ""  # of the trial; empty for events about the sweep
+    time: float = 0.0  # seconds since the epoch; the ledger sets it
+    end_offset: int = field(default=0, compare=False)  # offset in the ledger at which the line ends
 
     def __init_subclass__(cls) -> None:
         if kind := vars(cls).get("kind"):
@@ -111,10 +100,8 @@ class TrialStarted(TrialEvent):
 
     kind = "started"
     host: str = ""
-    away: bool = False
-    """Whether its files are in object storage."""
-    micro_batch: int | None = None
-    """Pictures that a worker processes at once; None if the session did not set it."""
+    away: bool = False  # whether its files are in object storage
+    micro_batch: int | None = None  # pictures that a worker holds at once; None if the session did not set it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +171,7 @@ class SearchExhausted(Event):
     """A search found no new cell to propose."""
 
     kind = "exhausted"
-    samples: int
-    """Number of cells that were requested."""
+    samples: int  # number of cells that were requested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +180,7 @@ class Note(Event):
 
     kind = "note"
     text: str
-    of_session: bool = False
-    """Whether the note is shown only until the next session starts."""
+    of_session: bool = False  # whether the note is shown only until the next session starts
 
     def body(self) -> JsonRow:
         """Return the text, and `of_session` if it is set."""
@@ -209,14 +194,10 @@ class SessionStarted(Event):
     kind = "session"
     provenance: Provenance = field(default_factory=Provenance)
     resources: Resources = field(default_factory=Resources)
-    heard: Mapping[str, float] = field(default_factory=dict)
-    """Trial key -> time of its last row, for trials whose driver died."""
-    trial_files: str | None = None
-    """Address in object storage of the trials' files; None for the sweep's folder."""
-    submitted_to: str | None = None
-    """The cluster that the session was submitted to."""
-    floors: Mapping[str, Figures] = field(default_factory=dict)
-    """Floor -> validation figures reached without training."""
+    heard: Mapping[str, float] = field(default_factory=dict)  # trial key -> time of its last row, if its driver died
+    trial_files: str | None = None  # address of the trials' files; None for the sweep's folder
+    submitted_to: str | None = None  # the cluster that the session was submitted to
+    floors: Mapping[str, Figures] = field(default_factory=dict)  # floor -> figures without training
 
     def __post_init__(self) -> None:
         for name, kind in (("argv", list), ("methods", dict), ("git", dict), ("host", str)):
@@ -240,10 +221,8 @@ class Opened(Event):
     kind = "opened"
     user: str
     host: str
-    cell: str
-    """Label of the cell that validation selected."""
-    selection: str = ""
-    """The purpose of the selection."""
+    cell: str  # label of the cell that validation selected
+    selection: str = ""  # the purpose of the selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,8 +230,7 @@ class ConfirmationStarted(Event):
     """A confirmation started: cells are trained again with fresh seeds."""
 
     kind = "confirm"
-    cells: tuple[str, ...]
-    """Digests of the cells."""
+    cells: tuple[str, ...]  # digests
     seeds: tuple[int, ...]
 
 
@@ -270,10 +248,8 @@ class BlockAdded(Event):
     """Cells of a race got more seeds."""
 
     kind = "block"
-    seeds: tuple[int, ...]
-    """All seeds of these cells so far."""
-    cells: tuple[str, ...]
-    """Digests of the cells."""
+    seeds: tuple[int, ...]  # all seeds of these cells so far
+    cells: tuple[str, ...]  # digests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,8 +275,7 @@ class CellReopened(Event):
     """A settled cell gets seeds again, because the cell with which it was tied no longer leads."""
 
     kind = "reopened"
-    cell: str
-    """Digest of the cell."""
+    cell: str  # digest
     seeds: int = 0
 
 
@@ -322,11 +297,7 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
 
 
 def read_event(row: JsonRow) -> Event:
-    """Return the event of a line.
-
-    Raises:
-        ValueError: The line is no event, or lacks a field of its kind.
-    """
+    """Return the event of a line. Raise ValueError if it is no event, or lacks a field of its kind."""
     event_class, body = _EVENT_CLASSES.get(str(row.get("kind"))), row.get("body", {})
     if event_class is None or not isinstance(body, dict):
         raise ValueError("it is no event")

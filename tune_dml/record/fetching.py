@@ -1,10 +1,5 @@
 """Collect the files of ended trials: delete checkpoints, and fetch files from object storage into the sweep's folder.
 
-    collector = TrialFileCollector(ledger, storage, say)
-    collector.collect(key)              # starts to fetch in the background
-    collector.record_fetched()          # appends a `fetched` event for each complete trial
-    collector.finish(state)             # waits for the other trials
-
 The next session collects trials without a `fetched` event. Only files with known names are fetched.
 """
 
@@ -44,10 +39,7 @@ def trial_storage(storage: Path | str, key: str) -> Path | str:
 class TrialFileCollector:
     """Collects the files of finished trials. Not thread-safe.
 
-    Args:
-        ledger: the open ledger of the sweep.
-        storage: folder or address below which each trial has its files.
-        say: called from any thread with a message for the user.
+    Each trial has its files below `storage`, a folder or an address. `say` is called from any thread.
     """
 
     def __init__(self, ledger: Ledger, storage: Path | str, say: Callable[[str], None]):
@@ -115,8 +107,7 @@ class TrialFileCollector:
 def fetch_remaining_files(state: SweepState) -> None:
     """Fetch the files that ended trials still have in object storage, if there are any.
 
-    Raises:
-        ConfigError: Files could not be fetched, or another process runs the sweep.
+    Raise ConfigError if files could not be fetched, or another process runs the sweep.
     """
     if state.trial_files is None or not state.unfetched_keys:
         return

@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from filelock import FileLock, Timeout
@@ -40,13 +39,11 @@ if TYPE_CHECKING:
 LEDGER = "ledger.jsonl"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """Errors of a file system without locks, such as Lustre mounted without `-o flock`."""
-_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
-"""Errors of a folder that is not writable."""
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}  # errors of a folder that is not writable
 READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
 """Remedy for a sweep's folder that is not writable."""
 _UNREADABLE_FILE = "ledger.unreadable"
-_NUMBER_LIMIT = 2**63
-"""Whole numbers of a row are smaller than this."""
+_NUMBER_LIMIT = 2**63  # whole numbers of a row are smaller than this
 
 HistoryRow = dict[str, float]
 """One evaluation of a trial: step, time and figures."""
@@ -63,8 +60,7 @@ class GrowingFile:
 
     path: Path
     offset: int = 0
-    is_row: Callable[[JsonRow], bool] = lambda row: True
-    """Returns whether an object is a valid row; other lines are skipped."""
+    is_row: Callable[[JsonRow], bool] = lambda row: True  # other lines are skipped
 
     @property
     def has_grown(self) -> bool:
@@ -133,12 +129,9 @@ def _is_number(value: object) -> bool:
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:
-    """Return the events of the ledger from `start`, in order.
+    """Return the events of the ledger from the offset `start`, in order.
 
-    Args:
-        sweep: the sweep's folder.
-        start: offset at which an earlier reading ended.
-        on_garbage: called with a sentence about each line that is skipped because it is not an event.
+    `on_garbage` is called with a sentence about each line that is skipped because it is not an event.
     """
     from tune_dml.record.events import read_event  # imports pydantic, which `--help` does not need
 
@@ -182,7 +175,6 @@ class Ledger:
         self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel releases it when its process dies
         self._file: BinaryIO | None = None
         self._size = 0
-        """Bytes of the file after the last write."""
         self._steps: dict[str, set[int]] = {}
         self._batch: list[JsonRow] | None = None
 
@@ -224,9 +216,7 @@ class Ledger:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -338,7 +328,6 @@ def append_rows(file: BinaryIO, *rows: Mapping[str, object]) -> None:
 
 
 def _read_torn_line(path: Path) -> bytes:
-    """Return the bytes after the last complete line."""
     try:
         return path.read_bytes().rpartition(b"\n")[2]
     except FileNotFoundError:

@@ -38,25 +38,20 @@ class TrialResult:
     cell: Cell
     seed: int
     status: TrialStatus
-    reason: str = ""
-    """Why it failed or diverged; empty otherwise."""
+    reason: str = ""  # why it failed or diverged; empty otherwise
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Validation (`val/...`) and training (`train/...`) figures of the selected evaluation; empty until finished.
 
     Test metrics (`test/...`) are included only if the sweep is open.
     """
-    seconds: float = 0.0
-    """Training time over all attempts."""
+    seconds: float = 0.0  # training time over all attempts
     attempts: int = 0
     host: str = ""
-    run_id: str = ""
-    """Id of the trial's MLflow run; empty until it is logged."""
+    run_id: str = ""  # id of its MLflow run; empty until it is logged
     step: int = 0
-    ended: float = 0.0
-    """Time of its end, in seconds since the epoch; 0 before."""
+    ended: float = 0.0  # time of its end, in seconds since the epoch; 0 before
     out_of_memory: bool = False
-    micro_batch: int | None = None
-    """Pictures that a worker processed at once; None if the session did not set it."""
+    micro_batch: int | None = None  # pictures that a worker held at once; None if the session did not set it
 
 
 @dataclass(frozen=True)
@@ -77,10 +72,8 @@ class Store:
 class ImportOrigin:
     """The source of imported results, and the histories of its trials."""
 
-    source: str
-    """Name for the reader, such as `the file runs.csv`."""
-    histories: Mapping[str, list[HistoryRow]] = field(default_factory=dict)
-    """Trial key -> evaluations in order of step."""
+    source: str  # name for the reader, such as `the file runs.csv`
+    histories: Mapping[str, list[HistoryRow]] = field(default_factory=dict)  # trial key -> evaluations
 
 
 @dataclass(frozen=True)
@@ -90,42 +83,24 @@ class Results:
     folder: Path
     plan: Plan
     trials: tuple[TrialResult, ...]
-    provenance: Provenance
-    """Provenance of the first session: commit, versions, hardware, command line."""
-    notes: tuple[str, ...]
-    """Notes for the reader, such as retries and dropped settings."""
-    parent_run_id: str = ""
-    """Id of the sweep's MLflow run; empty until it is logged."""
-    resources: Resources = field(default_factory=Resources)
-    """Resources of a trial in the last session."""
+    provenance: Provenance  # of the first session: commit, versions, hardware, command line
+    notes: tuple[str, ...]  # notes for the reader, such as retries and dropped settings
+    parent_run_id: str = ""  # id of the sweep's MLflow run; empty until it is logged
+    resources: Resources = field(default_factory=Resources)  # resources of a trial in the last session
     looks: tuple[Look, ...] = ()
-    """Looks at the sweep, in order."""
     confirmation_looks: tuple[Look, ...] = ()
-    """Looks at the confirmation, in order."""
-    has_current_look: bool = True
-    """Whether a look at these trials is recorded, or no verdict is possible yet."""
-    race: Race | None = None
-    """The race of a sweep with `--until-decided`."""
-    opening: Opening | None = None
-    """The opening of the test metrics; None while they are sealed."""
-    confirmed: tuple[TrialResult, ...] = ()
-    """Trials of the confirmation, with fresh seeds. They are in no table, curve or selection of the sweep."""
-    imported: ImportOrigin | None = None
-    """Source of the trials, if they were imported."""
-    store: Store | None = None
-    """The MLflow store with the runs; None until they are logged."""
-    submitted_to: str | None = None
-    """Cluster to which the last session was submitted; None if it was started directly."""
+    has_current_look: bool = True  # whether a look at these trials is recorded, or no verdict is possible yet
+    race: Race | None = None  # the race of a sweep with `--until-decided`
+    opening: Opening | None = None  # the opening of the test metrics; None while they are sealed
+    confirmed: tuple[TrialResult, ...] = ()  # trials of the confirmation; in no table, curve or selection
+    imported: ImportOrigin | None = None  # source of the trials, if they were imported
+    store: Store | None = None  # the MLflow store with the runs; None until they are logged
+    submitted_to: str | None = None  # the cluster of the last session; None if it was started directly
     host: str = ""
-    """Host of the last session's driver."""
-    floors: Floors = field(default_factory=dict)
-    """Floor -> validation figures without training; empty in older sweeps."""
-    waits_for: str = ""
-    """The resource that a running sweep waits for; empty if it does not wait."""
-    continued_by: tuple[tuple[str, ...], ...] = ()
-    """Command lines of later sessions, the last one first."""
-    to_propose: int = 0
-    """Number of trials of cells that a search has not proposed yet."""
+    floors: Floors = field(default_factory=dict)  # floor -> validation figures without training
+    waits_for: str = ""  # the resource that a running sweep waits for; empty if none
+    continued_by: tuple[tuple[str, ...], ...] = ()  # command lines of later sessions, the last one first
+    to_propose: int = 0  # number of trials of cells that a search has not proposed yet
 
     @classmethod
     def of(cls, state: SweepState) -> Self:
@@ -133,28 +108,17 @@ class Results:
         runs, store = _run_ids(state.folder)
         sessions = state.sessions or [SessionStarted()]
         first, last = sessions[0], sessions[-1]
+        trials = (_trial_result(state, trial, runs) for trial in state.trials.values())
+        confirmed = (_trial_result(state, trial, runs) for trial in state.confirmation_trials.values())
         return cls(
-            state.folder,
-            state.plan,
-            tuple(_trial_result(state, trial, runs) for trial in state.trials.values()),
-            first.provenance,
-            (*state.notes, *find_contradictions(state)),
-            runs.get("parent", ""),
-            state.resources,
-            tuple(state.looks),
-            tuple(state.confirmation_looks),
-            _has_current_look(state),
-            state.race,
-            Opening.of(state.opened) if state.opened else None,
-            tuple(_trial_result(state, trial, runs) for trial in state.confirmation_trials.values()),
-            store=store,
-            submitted_to=last.submitted_to,
-            host=last.provenance.get("host", ""),
-            waits_for=state.waits_for,
-            to_propose=state.to_propose,
-            floors=recorded_floors(state.sessions),
+            state.folder, state.plan, tuple(trials), first.provenance, (*state.notes, *find_contradictions(state)),
+            parent_run_id=runs.get("parent", ""), resources=state.resources, race=state.race, confirmed=tuple(confirmed),
+            looks=tuple(state.looks), confirmation_looks=tuple(state.confirmation_looks),
+            has_current_look=_has_current_look(state), opening=Opening.of(state.opened) if state.opened else None,
+            store=store, submitted_to=last.submitted_to, host=last.provenance.get("host", ""),
+            floors=recorded_floors(state.sessions), waits_for=state.waits_for, to_propose=state.to_propose,
             continued_by=tuple(tuple(session.provenance.get("argv", ())) for session in sessions[:0:-1]),
-        )
+        )  # fmt: skip
 
     @property
     def opened(self) -> bool:
@@ -262,22 +226,12 @@ def _trial_result(sweep: SweepState, trial: PlannedTrial, runs: Mapping[str, str
     state = sweep.trial(trial.key)
     end = state.end or TrialEnd("failed")
     test_metrics = sealed_metrics(sweep.folder, state) if sweep.opened else {}
+    metrics = without_sealed(state.metrics) | test_metrics
     return TrialResult(
-        trial.key,
-        trial.cell,
-        trial.seed,
-        status=state.status,
-        reason=end.reason,
-        metrics=without_sealed(state.metrics) | test_metrics,
-        seconds=state.seconds,
-        attempts=state.attempts,
-        host=state.host,
-        run_id=runs.get(trial.key, ""),
-        step=end.step or 0,
-        ended=state.ended.time if state.ended else 0.0,
-        out_of_memory=end.kind == "out_of_memory",
-        micro_batch=state.micro_batch,
-    )
+        trial.key, trial.cell, trial.seed, state.status, end.reason, metrics, state.seconds, state.attempts, state.host,
+        run_id=runs.get(trial.key, ""), step=end.step or 0, ended=state.ended.time if state.ended else 0.0,
+        out_of_memory=end.kind == "out_of_memory", micro_batch=state.micro_batch,
+    )  # fmt: skip
 
 
 def _run_ids(folder: Path) -> tuple[dict[str, str], Store | None]:

@@ -21,16 +21,11 @@ from tune_dml.record.state import SweepState
 class SessionIntent:
     """What a session runs, and on whose behalf."""
 
-    verb: str
-    """sweep, resume, extend or confirm. The look at the end of the session has this verb."""
-    notes: tuple[str, ...] = ()
-    """Notes for the ledger."""
-    look: Look | None = None
-    """The look on which the decision for this session is based."""
-    race: RaceRule | None = None
-    """New rule of a race (`--until-decided`); None to keep the present one."""
-    confirmation: Plan | None = None
-    """Plan of the confirmation (the best cells with fresh seeds) to run instead of the sweep's plan."""
+    verb: str  # sweep, resume, extend or confirm, also of the look at the end of the session
+    notes: tuple[str, ...] = ()  # notes for the ledger
+    look: Look | None = None  # the look on which the decision for this session is based
+    race: RaceRule | None = None  # new rule of a race (`--until-decided`); None to keep the present one
+    confirmation: Plan | None = None  # plan of the best cells with fresh seeds, to run instead of the sweep's
 
 
 def intent_to_resume(state: SweepState) -> SessionIntent:
@@ -49,8 +44,7 @@ def last_row_time(state: SweepState) -> dict[str, float]:
 def with_trial_files(session: Session, state: SweepState) -> Session:
     """Return the session with an address for trial files: the sweep's, or a new one below the requested address.
 
-    Raises:
-        ConfigError: Trials would lose files that they need to continue.
+    Raise ConfigError if trials would lose files that they need to continue.
     """
     if session.trial_files is None:
         return replace(session, trial_files=state.trial_files)

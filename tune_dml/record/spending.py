@@ -9,14 +9,9 @@ from tune_dml.record.ledger import read_events, read_history
 
 
 def hours_spent(sweep: Path, began: float, now: float | None = None) -> float:
-    """Return the GPU-hours (worker-hours without GPUs) of all attempts of trials since `began`.
+    """Return the GPU-hours (worker-hours without GPUs) of all attempts since `began`, while they had a driver.
 
-    Time without a driver does not count.
-
-    Args:
-        sweep: The sweep's folder.
-        began: Seconds since the epoch; earlier events do not count.
-        now: Time up to which open trials count. None if their driver has ended: they count up to their last row.
+    Open trials count up to `now` or, if it is None because their driver has ended, up to their last row.
     """
     gpus, hours, last = 1.0, 0.0, began
     start_times: dict[str, float] = {}

@@ -1,8 +1,5 @@
 """Sweep state: a fold over the ledger's events, updated incrementally. The only reader of events.
 
-    state = read_state(folder)        # or SweepState(folder, plan) for a plan that is not on disk yet
-    state.update()                    # reads the events that were appended since
-
 Results, MLflow's runs and the trials of a resume are derived from the state alone, always with the same outcome.
 """
 
@@ -21,13 +18,11 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record import events
-from tune_dml.record.judging.current_look import look_at, seeds_per_running_cell
-from tune_dml.record.judging.looks import Look, read_looks, record_look
+from tune_dml.record.judging.looks import Look, look_at, read_looks, record_look
 from tune_dml.record.judging.race import Block, Race, SettledCell
 from tune_dml.record.ledger import LEDGER, GrowingFile, read_events
 
 TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
-
 
 _LEDGER_GONE = (
     f"{LEDGER} is empty or gone, and trials/ holds the rows of {{begun}} trial(s): "
@@ -40,35 +35,22 @@ class TrialState:
     """State of one trial. Times are in seconds since the epoch."""
 
     key: str
-    status: TrialStatus = "missing"
-    """`running` until its end is recorded, even if its driver has died; `missing` if it will run again."""
+    status: TrialStatus = "missing"  # `running` until its end is recorded; `missing` if it will run again
     ended: events.TrialEnded | None = None
-    rescored: dict[str, float] = field(default_factory=dict)
-    """Validation metrics that were computed later from stored embeddings."""
-    figures_time: float = 0.0
-    """Time at which it last got figures."""
+    rescored: dict[str, float] = field(default_factory=dict)  # validation metrics that were computed later
+    figures_time: float = 0.0  # time at which it last got figures
     attempts: int = 0
-    is_paused: bool = False
-    """Whether it waits at a rung, from which it continues without a new attempt."""
-    seconds: float = 0.0
-    """Training time over all attempts."""
-    worker_seconds: float = 0.0
-    """Seconds during which it had workers, over all attempts, including lost ones."""
-    workers_since: float = 0.0
-    """Time at which it got its present workers; 0 without workers."""
+    is_paused: bool = False  # whether it waits at a rung, from which it continues without a new attempt
+    seconds: float = 0.0  # training time over all attempts
+    worker_seconds: float = 0.0  # time with workers over all attempts, including lost ones
+    workers_since: float = 0.0  # time at which it got its present workers; 0 without workers
     host: str = ""
-    micro_batch: int | None = None
-    """Pictures that a worker processed at once; None if the session did not set it."""
-    started: float = 0.0
-    """Time of its first event."""
-    active: float = 0.0
-    """Time of its last event."""
-    is_live: bool = False
-    """Whether it started in the current session and has not ended."""
-    has_remote_files: bool = False
-    """Whether it has files in object storage (`record.fetching`)."""
-    version: int = 0
-    """Number of changes of the state."""
+    micro_batch: int | None = None  # pictures that a worker held at once; None if the session did not set it
+    started: float = 0.0  # time of its first event
+    active: float = 0.0  # time of its last event
+    is_live: bool = False  # whether it started in the current session and has not ended
+    has_remote_files: bool = False  # whether it has files in object storage (`record.fetching`)
+    version: int = 0  # number of changes of the state
 
     def fold(self, event: events.TrialEvent) -> None:
         """Update the state by an event about this trial."""
@@ -123,38 +105,23 @@ class SweepState:
     def __init__(self, folder: Path, plan: Plan):
         self.folder = folder
         self.stored_plan = plan
-        """The plan in plan.json."""
-        self.plan = plan
-        """The current plan, to which a race adds seeds."""
-        self.proposed_cells: list[Cell] = []
-        """Cells that a search has proposed, in order."""
-        self.exhausted_at = 0
-        """Number of requested cells when a search found no new one; 0 if it has found all."""
-        self.trials: dict[str, PlannedTrial] = {}
-        """Key -> requested trial, ordered by cell. Of a race that has ended, only the trials that started."""
-        self.trial_states: dict[str, TrialState] = {}
-        """Key -> state of every trial in the ledger, in order of their first events."""
+        self.plan = plan  # the current plan, to which a race adds seeds
+        self.proposed_cells: list[Cell] = []  # cells that a search has proposed, in order
+        self.exhausted_at = 0  # number of requested cells when a search found no new one
+        self.trials: dict[str, PlannedTrial] = {}  # requested; of a race that has ended, those that started
+        self.trial_states: dict[str, TrialState] = {}  # every trial in the ledger, by its first event
         self.sessions: list[events.SessionStarted] = []
-        self.waits_for = ""
-        """The resource that a running sweep waits for; empty if it does not wait."""
-        self.notes: dict[str, bool] = {}
-        """Text -> whether it is shown only until the next session starts; in order."""
+        self.waits_for = ""  # the resource that a running sweep waits for; empty if it does not wait
+        self.notes: dict[str, bool] = {}  # text -> whether it is shown only until the next session starts
         self.looks: list[Look] = []
-        """Looks at the sweep, in order."""
         self.confirmation_looks: list[Look] = []
-        """Looks at its confirmation, in order."""
-        self.race: Race | None = None
-        """The race of a sweep with `--until-decided`."""
-        self.opened: events.Opened | None = None
-        """The first opening of the test metrics."""
-        self.confirmation_trials: dict[str, PlannedTrial] = {}
-        """Key -> trial of the confirmation, with a fresh seed; not in `trials`."""
-        self.created: float | None = None
-        """Time of the ledger's first event, which distinguishes successive sweeps of the same name."""
+        self.race: Race | None = None  # the race of a sweep with `--until-decided`
+        self.opened: events.Opened | None = None  # the first opening of the test metrics
+        self.confirmation_trials: dict[str, PlannedTrial] = {}  # trials with fresh seeds, not in `trials`
+        self.created: float | None = None  # time of the first event; it tells sweeps of one name apart
         self._offset, self._last_event = 0, 0.0
         self._lock = threading.Lock()
-        self.requested_trials: dict[str, PlannedTrial] = {}
-        """Key -> every trial of the plan and of the race's blocks."""
+        self.requested_trials: dict[str, PlannedTrial] = {}  # trials of the plan and of the race's blocks
         self._add_cells(plan.cells)
 
     def update(self) -> None:
@@ -203,12 +170,6 @@ class SweepState:
     def unfetched_keys(self) -> list[str]:
         """Keys of ended trials with files in object storage."""
         return [key for key, trial in self.trial_states.items() if trial.ended is not None and trial.has_remote_files]
-
-    @property
-    def unplanned_trials(self) -> list[TrialState]:
-        """Ended trials that are neither in the plan nor in a confirmation."""
-        known_keys = self.requested_trials.keys() | self.confirmation_trials.keys()
-        return [trial for key, trial in self.trial_states.items() if trial.ended is not None and key not in known_keys]
 
     @property
     def is_incomplete(self) -> bool:
@@ -339,8 +300,10 @@ def look_at_sweep(state: SweepState, verb: str) -> Look | None:
         return look
     later = {trial.key for block in race.blocks for trial in block.trials}
     first = tuple(trial for key, trial in state.requested_trials.items() if key not in later)
-    blocks = [Block(len(state.stored_plan.seeds), first), *race.blocks]
-    return replace(look, seeds=seeds_per_running_cell(blocks, ended), failed=0)
+    blocks = [block for block in (Block(len(state.stored_plan.seeds), first), *race.blocks) if block.trials]
+    # the sum over blocks of the mean number of ended seeds per cell
+    seeds = sum(block.seeds * sum(trial.key in ended for trial in block.trials) / len(block.trials) for block in blocks)
+    return replace(look, seeds=seeds, failed=0)
 
 
 def look_at_confirmation(state: SweepState, verb: str) -> Look | None:
@@ -350,7 +313,6 @@ def look_at_confirmation(state: SweepState, verb: str) -> Look | None:
 
 
 def _ended(state: SweepState) -> dict[str, str]:
-    """Return key -> status of every trial that has ended."""
     return {key: trial.status for key, trial in state.trial_states.items() if trial.ended}
 
 

@@ -34,10 +34,7 @@ def study_of(results: Results, storage: str | None = None) -> Study:
     """Create a study with every trial that has started, in memory or in an Optuna storage, and return it.
 
     Knobs become parameters; a grid of numbers becomes a range. The user attributes of a trial are seed, cell, status,
-    reason, trial, and every metric.
-
-    Raises:
-        ConfigError: The storage cannot be opened, or has a study of this name.
+    reason, trial, and every metric. Raise ConfigError if the storage cannot be opened, or has a study of this name.
     """
     import optuna
 
@@ -92,7 +89,6 @@ def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistrib
 
 
 def _distributions(results: Results) -> dict[str, BaseDistribution]:
-    """Return the distribution of each knob over all cells, and of the arm if there are several."""
     from optuna.distributions import CategoricalDistribution
 
     arms = list(dict.fromkeys(cell.arm for cell in results.cells))

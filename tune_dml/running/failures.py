@@ -1,9 +1,5 @@
 """Classify what stopped a trial, and decide whether it is retried.
 
-    failure = classify(error)             # an exception, its repr, or traceback text that came back from a worker
-    failure.kind, failure.reason          # "out_of_memory", "out of memory: CUDA out of memory. Tried to allocate ..."
-    failure.is_retryable                  # whether a retry may succeed: only after failures of the machine
-
 Classes are matched by module and name: neither Ray nor torch is imported, and text serves as well as an exception.
 """
 
@@ -33,17 +29,7 @@ WORKER_RETRIES = 3
 UNLIKE_DRIVER = "does not have what the driver has"
 """Part of the message of a trial's process on a node that lacks a package or file of the driver."""
 
-_TITLES: dict[FailureKind, str] = {
-    "out_of_memory": "out of memory",
-    "diverged": "diverged",
-    "data": "data",
-    "config": "configuration",
-    "infrastructure": "infrastructure",
-    "node": "node",
-    "preempted": "preempted",
-    "stalled": "stalled",
-    "bug": "error",
-}
+_TITLES = {"out_of_memory": "out of memory", "config": "configuration", "bug": "error"}
 _REASON_LIMIT = 240
 
 # (root module, class) -> kind. The root tells classes of the same name apart: torch raises OutOfMemoryError if the
@@ -106,8 +92,7 @@ class Failure:
     """A classified failure."""
 
     kind: FailureKind
-    reason: str
-    """One line of text, without control characters and secrets."""
+    reason: str  # one line of text, without control characters and secrets
 
     @property
     def is_retryable(self) -> bool:
@@ -124,15 +109,11 @@ def stall_failure(seconds: float, *, before_first: bool = False) -> Failure:
 class _ErrorRecord:
     """The parts of an exception, or of text about one, by which it is classified."""
 
-    classes: tuple[tuple[str, str], ...]
-    """(root module, class) along the method resolution order."""
+    classes: tuple[tuple[str, str], ...]  # (root module, class) along the method resolution order
     message: str
-    location: str = ""
-    """Where it was raised, as `file:line`."""
-    inner: tuple[_ErrorRecord, ...] = ()
-    """The errors that caused this one, or that it wraps."""
-    group: bool = False
-    """Whether it only wraps its inner errors."""
+    location: str = ""  # where it was raised, as `file:line`
+    inner: tuple[_ErrorRecord, ...] = ()  # the errors that caused this one, or that it wraps
+    group: bool = False  # whether it only wraps its inner errors
     step: int | None = None
 
 
@@ -146,7 +127,6 @@ def classify(error: BaseException | str) -> Failure:
 
 
 def _import_failure(text: str) -> str:
-    """Return the node and what it lacks, if a process could not load its function; otherwise an empty string."""
     if not (found := _IMPORT_FAILURE.search(text)):
         return ""
     before = [address["ip"] for address in _ADDRESS.finditer(text, 0, found.start())]  # the last is the closest
@@ -211,7 +191,6 @@ def _record_from_exception(error: BaseException, depth: int = 8) -> _ErrorRecord
 
 
 def _carried_errors(error: BaseException) -> Iterator[BaseException]:
-    """Yield the cause of an error, or the errors of its workers."""
     for name in ("cause", "_base_exc", "controller_failure", "__cause__"):
         carried = getattr(error, name, None)
         if isinstance(carried, BaseException):
@@ -238,7 +217,6 @@ _REPR = re.compile(r"^(?P<module>(?:[A-Za-z_]\w*\.)*)(?P<name>[A-Z]\w*)\((?P<mes
 
 
 def _record_from_text(text: str) -> _ErrorRecord:
-    """Parse traceback text, or the `str` or `repr` of an exception."""
     text = _ANSI.sub("", text).strip()
     if task := _TASK_REPR.match(text):
         text = task["cause"]
@@ -289,4 +267,4 @@ def _reason(kind: FailureKind, record: _ErrorRecord) -> str:
         if location and _LAUNCH_BLOCKING in record.message:
             location = f"noticed at {location}; {_LAUNCH_BLOCKING}=1 shows where it arose"
         text = ": ".join(part for part in (name, text) if part) + (f" ({location})" if location else "")
-    return shortened(one_line(mask(f"{_TITLES[kind]}: {text}")), _REASON_LIMIT)
+    return shortened(one_line(mask(f"{_TITLES.get(kind, kind)}: {text}")), _REASON_LIMIT)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 RELAXED_THRESHOLD = 100_000
 """Allocations between two collections. Imports allocate a million objects, none of them garbage."""
-_RESEND_DELAY = 0.05
-"""Seconds before a dropped Ctrl-C is sent again; destructors take less."""
+_RESEND_DELAY = 0.05  # seconds before a dropped Ctrl-C is sent again; destructors take less
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,20 @@ if TYPE_CHECKING:
     from ray.air.execution import PlacementGroupResourceManager, ResourceManager, ResourceRequest
     from ray.tune.experiment import Trial as TuneTrial
 
-_START_SECONDS, _CHECK_SECONDS = 10.0, 0.02
-"""Seconds to wait for a new node, and between two checks."""
+_START_SECONDS, _CHECK_SECONDS = 10.0, 0.02  # seconds to wait for a new node, and between two checks
+
+
+@contextmanager
+def _replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Replace attributes of a module or class within the block."""
+    before = {name: getattr(owner, name) for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 def load_token() -> str | None:
@@ -115,8 +127,7 @@ def is_placed(controller: Any, trial: TuneTrial) -> bool:
     return controller._trial_to_actor.get(trial) in controller._actor_manager._live_actors_to_ray_actors_resources
 
 
-@contextmanager
-def out_of_memory_as_lost_process() -> Iterator[None]:
+def out_of_memory_as_lost_process() -> AbstractContextManager[None]:
     """Treat an actor that Ray killed for lack of memory as a lost process.
 
     Tune handles only `RayActorError`; any other error of Ray ends the sweep instead of the trial.
@@ -130,42 +141,28 @@ def out_of_memory_as_lost_process() -> Iterator[None]:
             exception = RayActorError(error_msg=str(exception))
         original(self, tracked_actor_task, exception)
 
-    RayActorManager._actor_task_failed = report_loss
-    try:
-        yield
-    finally:
-        RayActorManager._actor_task_failed = original
+    return _replaced(RayActorManager, _actor_task_failed=report_loss)
 
 
-@contextmanager
-def without_dashboard() -> Iterator[None]:
+def without_dashboard() -> AbstractContextManager[None]:
     """Start Ray without dashboard, log monitor and autoscaler, which cost a second of processor time each.
 
     Under `include_dashboard=False` Ray still starts the dashboard, to collect usage statistics, and waits for it.
     """
     from ray._private.node import Node
 
-    before = Node.start_api_server, Node.start_log_monitor, Node.start_monitor
-    Node.start_api_server = Node.start_log_monitor = Node.start_monitor = lambda self, **arguments: None
-    try:
-        yield
-    finally:
-        Node.start_api_server, Node.start_log_monitor, Node.start_monitor = before
+    methods = ("start_api_server", "start_log_monitor", "start_monitor")
+    return _replaced(Node, **dict.fromkeys(methods, lambda self, **arguments: None))
 
 
-@contextmanager
-def on_loopback() -> Iterator[None]:
+def on_loopback() -> AbstractContextManager[None]:
     """Let a started Ray listen only on 127.0.0.1.
 
     By default Ray listens on all addresses. It replaces 127.0.0.1 by the machine's address, even in `_node_ip_address`.
     """
     from ray._private import ray_constants
 
-    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+    return _replaced(ray_constants, ENABLE_RAY_CLUSTER=False)
 
 
 @contextmanager
@@ -179,7 +176,7 @@ def fast_start() -> Iterator[None]:
     from ray._private import ray_constants, services
     from ray._private.state import GlobalState
 
-    start, find, uses_uv_run = services.start_raylet, services.get_node, ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
+    start, find = services.start_raylet, services.get_node
 
     def start_on_any_port(*arguments: Any, **keywords: Any) -> Any:
         return start(*arguments, **{**keywords, "dashboard_agent_listen_port": 0})
@@ -192,12 +189,11 @@ def fast_start() -> Iterator[None]:
             time.sleep(_CHECK_SECONDS)
         return find(gcs_address, node_id)
 
-    services.start_raylet, services.get_node = start_on_any_port, find_with_short_pauses
-    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
-    try:
+    with (
+        _replaced(services, start_raylet=start_on_any_port, get_node=find_with_short_pauses),
+        _replaced(ray_constants, RAY_ENABLE_UV_RUN_RUNTIME_ENV=False),
+    ):
         yield
-    finally:
-        services.start_raylet, services.get_node, ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = start, find, uses_uv_run
 
 
 @contextmanager
@@ -205,10 +201,7 @@ def reuse_idle_processes(*, inherit: bool) -> Iterator[None]:
     """Let Tune's actors run in idle processes, by passing no environment variables to them.
 
     An actor with a `runtime_env` gets a new process, which imports Ray again. Tune sets one to pass variables of
-    Lightning and S3 credentials.
-
-    Args:
-        inherit: Whether we started Ray, so that its processes inherit the S3 credentials anyway.
+    Lightning and S3 credentials. Processes of a Ray that we started `inherit` the credentials anyway.
     """
     from ray.tune.execution.class_cache import DEFAULT_ENV_VARS, ENV_VARS_TO_PROPAGATE
 
@@ -223,29 +216,18 @@ def reuse_idle_processes(*, inherit: bool) -> Iterator[None]:
         ENV_VARS_TO_PROPAGATE.update(propagated)
 
 
-@contextmanager
-def use_resource_manager(manager: Callable[[], ResourceManager]) -> Iterator[None]:
+def use_resource_manager(manager: Callable[[], ResourceManager]) -> AbstractContextManager[None]:
     """Make Tune's controller use a resource manager; Tune has no public argument for it."""
     from ray.tune.execution import tune_controller
 
-    before = tune_controller.PlacementGroupResourceManager
-    tune_controller.PlacementGroupResourceManager = manager
-    try:
-        yield
-    finally:
-        tune_controller.PlacementGroupResourceManager = before
+    return _replaced(tune_controller, PlacementGroupResourceManager=manager)
 
 
-@contextmanager
-def without_usage_tags() -> Iterator[None]:
+def without_usage_tags() -> AbstractContextManager[None]:
     """Turn off Tune's usage statistics of callbacks, which import every callback, MLflow's included."""
     from ray.air._internal import usage
 
-    count, usage.tag_callbacks = usage.tag_callbacks, lambda *_: False
-    try:
-        yield
-    finally:
-        usage.tag_callbacks = count
+    return _replaced(usage, tag_callbacks=lambda *_: False)
 
 
 def pass_to_train_workers(name: str, value: str) -> None:

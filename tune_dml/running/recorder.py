@@ -10,46 +10,28 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import ray.cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial as TuneTrial
 
-from tune_dml.planning.plan import Plan
-from tune_dml.planning.request import Resources, Session
-from tune_dml.record.events import (
-    CellProposed,
-    Note,
-    TrialEnd,
-    TrialEnded,
-    TrialPaused,
-    TrialResumed,
-    TrialRetried,
-    TrialStarted,
-    Waiting,
-)
+from tune_dml.record import events
 from tune_dml.record.fetching import TrialFileCollector
-from tune_dml.record.ledger import Ledger
-from tune_dml.record.state import SweepState
 from tune_dml.running.cluster.placement import OrphanedPlacements
+from tune_dml.running.driver import Driver
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
-from tune_dml.running.limits import BudgetStopper, StallDetector
 from tune_dml.running.search.groups import TrialGroups
 from tune_dml.running.search.proposals import diverged_value, proposals_for, value_of
+from tune_dml.running.trials.limits import BudgetStopper, StallDetector
 from tune_dml.running.trials.messages import Message, TrialRequest, parse_message, requests_of, split_messages
-
-if TYPE_CHECKING:
-    from tune_dml.running.screen.progress import Progress
-    from tune_dml.tracking.tracker import Tracker
 
 
 class _Hosts(WeakKeyDictionary[Any, str]):
     """Maps each actor to its host, which Tune learns only with the first report."""
 
     def host_of(self, process: Any) -> str:
-        """Return the host of an actor, which is asked only once."""
         if process not in self:
             try:
                 self[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
@@ -73,14 +55,12 @@ class _GroupCalls:
         self._open: dict[str, dict[str, TrialRequest]] = {}
 
     def trials(self, config: TrialRequest) -> dict[str, TrialRequest]:
-        """Return key -> request of the call's trials that have not ended, in order."""
         call = config["key"]
         if call not in self._open:
             self._open[call] = {request["key"]: request for request in requests_of(config)}
         return self._open[call]
 
     def end(self, call: str) -> None:
-        """Forget a call."""
         self._open.pop(call, None)
 
     def drop_later_trials(self, config: TrialRequest) -> list[str]:
@@ -96,53 +76,29 @@ class _GroupCalls:
 class Recorder(Callback):  # type: ignore[misc]
     """Appends trial events to the ledger, then updates the live view and MLflow."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        state: SweepState,
-        progress: Progress,
-        tracker: Tracker,
-        plan: Plan,
-        *,
-        resources: Resources,
-        session: Session,
-    ):
-        self.ledger = ledger
-        self.progress = progress
-        self.tracker = tracker
+    def __init__(self, driver: Driver):
+        self.driver = driver
+        self.ledger, self.progress, self.tracker = driver.ledger, driver.progress, driver.tracker
+        resources, session, state = driver.resources, driver.session, driver.state
         self.started: dict[str, float] = {}
-        self.processes: dict[str, object] = {}
-        """Key -> the Ray actor that runs the trial or will run it."""
+        self.processes: dict[str, object] = {}  # key -> the Ray actor that runs the trial or will run it
         self.hosts = _Hosts()
         self.micro_batch = resources.micro_batch
-        self.spending = BudgetStopper(resources.gpus or resources.workers, session.gpu_hours)
+        self.spending = BudgetStopper(driver.share, session.gpu_hours)
         self.stall_detector = StallDetector(session.stall_limit, session.start_limit)
-        self.storage = session.trial_files or state.folder / "trials"
-        """Folder or address below which each trial keeps its files."""
-        self.files = TrialFileCollector(ledger, self.storage, progress.note)
-        self.stall_failures: dict[str, Failure] = {}
-        """Key -> reason for which we killed its actor, until Ray reports the loss."""
+        self.storage = session.trial_files or state.folder / "trials"  # below it each trial keeps its files
+        self.files = TrialFileCollector(self.ledger, self.storage, self.progress.note)
+        self.stall_failures: dict[str, Failure] = {}  # why we killed its actor, until Ray reports the loss
         self.placement_groups: set[str] = set()
         """Placement groups of workers. Ray Train leaves them if a trial's process is killed and no dashboard runs."""
         self.calls = _GroupCalls()
         self.orphaned_placements = OrphanedPlacements(resources)
-        self.losses: Counter[str] = Counter()
-        """Key -> number of lost processes that count as retries. Losses by preemption do not count."""
-        self.diverged = diverged_value(state, plan)
-        self.proposals = proposals_for(
-            state,
-            plan,
-            record=ledger.write,
-            on_note=self.note,
-            on_cell=lambda cell: ledger.write(CellProposed(cell=cell)),
-            on_stop=self.stop,
-            on_block=progress.recount,
-            say=progress.note,
-        )
+        self.losses: Counter[str] = Counter()  # lost processes, without losses by preemption
+        self.diverged = diverged_value(state, driver.plan)
+        self.proposals = proposals_for(state, driver.plan, self.ledger.write, self.progress, self.stop)
         self.groups = TrialGroups(self.proposals)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return an empty state; see `CellSearcher.__getstate__`."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -159,7 +115,7 @@ class Recorder(Callback):  # type: ignore[misc]
         key, host = request["key"], self.hosts.host_of(trial.temporary_state.ray_actor)
         self.started[key] = time.monotonic() - seconds_ago
         away, began = isinstance(self.storage, str), time.time() - seconds_ago
-        self.ledger.write(TrialStarted(key=key, time=began, host=host, away=away, micro_batch=self.micro_batch))
+        self.ledger.write(events.TrialStarted(key=key, time=began, host=host, away=away, micro_batch=self.micro_batch))
         steps = int(json.loads(request["settings"]).get("training.steps") or 0)
         self.progress.started(key, request["label"], request["seed"], steps, ago=seconds_ago)
 
@@ -181,21 +137,22 @@ class Recorder(Callback):  # type: ignore[misc]
         self.tracker.notify()
 
     def _record_message(self, trial: TuneTrial, message: Message) -> None:
-        """Append the content of one trial's message to the ledger and show it."""
         call = trial.config["key"]
         key = message.get("key", call)
         request = self.calls.trials(trial.config).get(key, trial.config)
         if (ago := message.get("begun")) is not None:
             self._begin(trial, request, ago)
         if (step := message.get("resumed")) is not None:
-            self.ledger.write(TrialResumed(key=key, step=step))
+            self.ledger.write(events.TrialResumed(key=key, step=step))
         if rows := message.get("rows"):
             self.ledger.report(key, *rows)
             self.progress.report(key, rows[-1])
         if note := message.get("note"):
-            self.note(f"{request['label']} seed {request['seed']}{self.hosts.suffix(self.processes.get(call))}: {note}")
+            self.driver.note(
+                f"{request['label']} seed {request['seed']}{self.hosts.suffix(self.processes.get(call))}: {note}"
+            )
         if ended := message.get("ended"):
-            end = TrialEnd.from_json(ended)
+            end = events.TrialEnd.from_json(ended)
             self.calls.trials(trial.config).pop(key, None)
             if end.status == "paused":
                 self._pause(key, end.seconds or 0.0)
@@ -213,8 +170,8 @@ class Recorder(Callback):  # type: ignore[misc]
         trial.run_metadata.num_failures = self.losses[key]  # Tune compares it with the retries
         descriptions = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
         why = descriptions.get(failure.kind, "its process was lost").rstrip(".")
-        self.ledger.write(TrialRetried(key=key))
-        self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
+        self.ledger.write(events.TrialRetried(key=key))
+        self.driver.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
     def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
         """Start waiting for the answer of a trial's actor, with which the trial starts."""
@@ -241,7 +198,7 @@ class Recorder(Callback):  # type: ignore[misc]
         reason = f"{'lost' if is_loss else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         self.groups.give_back(self.calls.drop_later_trials(trial.config), alone=True)
         self._end_call(call)
-        self._end(trial.config["key"], TrialEnd("failed", reason, kind=failure.kind))
+        self._end(trial.config["key"], events.TrialEnd("failed", reason, kind=failure.kind))
 
     def on_experiment_end(self, trials: list[TuneTrial], **info: Any) -> None:
         """Change to the sweep's folder if the working directory was deleted, because Tune and MLflow need one."""
@@ -250,19 +207,14 @@ class Recorder(Callback):  # type: ignore[misc]
         except FileNotFoundError:
             os.chdir(self.ledger.sweep)
 
-    def note(self, text: str, *, of_session: bool = False) -> None:
-        """Print and record a note; a note `of_session` is shown until the next session starts."""
-        self.ledger.write(Note(text=text, of_session=of_session))
-        self.progress.note(text)
-
     def wait(self, resource: str) -> None:
         """Print and record the resource that the sweep waits for; an empty string ends the wait."""
-        self.ledger.write(Waiting(text=resource))
+        self.ledger.write(events.Waiting(text=resource))
         self.progress.waiting(f"waits for {resource}" if resource else "continues: it has resources")
 
-    def stop(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
+    def stop(self, key: str, end: events.TrialEnd, at: float = 0.0) -> None:
         """Record a trial's end, at the present time by default, and delete its checkpoint."""
-        self.ledger.write(TrialEnded(key=key, time=at, end=end))
+        self.ledger.write(events.TrialEnded(key=key, time=at, end=end))
         self.files.collect(key)
         self.progress.ended(key, end.status, end.metrics, end.reason, ago=time.time() - at if at else 0.0)
 
@@ -270,14 +222,11 @@ class Recorder(Callback):  # type: ignore[misc]
         """Record that a trial waits at a rung without an actor."""
         self.groups.close(key)
         self.started.pop(key, None)
-        self.ledger.write(TrialPaused(key=key, seconds=seconds))
-        from tune_dml.running.search.stopping import StoppingProposals
-
-        assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - only these pause trials
+        self.ledger.write(events.TrialPaused(key=key, seconds=seconds))
         self.proposals.record_pause(key)
         self.progress.paused(key)
 
-    def _end(self, key: str, end: TrialEnd, at: float = 0.0) -> None:
+    def _end(self, key: str, end: events.TrialEnd, at: float = 0.0) -> None:
         began = self.started.pop(key, None)
         if end.seconds is None:
             end = replace(end, seconds=0.0 if began is None else time.monotonic() - began)
@@ -286,7 +235,6 @@ class Recorder(Callback):  # type: ignore[misc]
         self.proposals.record_value(key, value_of(end, self.proposals.plan.metric, self.diverged))
 
     def _end_call(self, call: str) -> None:
-        """Forget a call and its trials, and stop watching it."""
         self.calls.end(call)
         self.processes.pop(call, None)
         self.spending.end(call)

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from ray.tune import Callback
@@ -17,20 +16,23 @@ from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import ConcurrencyLimiter
 
-from tune_dml.running.ray_internals import (
-    actor_being_created,
-    cancel_actor_reset,
-    drop_finished,
-    end_with_trial,
-    is_placed,
-    mark_paused,
-)
+from tune_dml.running import ray_internals
 from tune_dml.running.trials.messages import parse_message
 
-_COUNT_INTERVAL = 5.0
-"""Seconds between two counts of the cluster's nodes."""
+_COUNT_INTERVAL = 5.0  # seconds between two counts of the cluster's nodes
 _LONG_WAIT = 30.0
 """Seconds without resources for any trial before the sweep reports it: nodes may join, other sweeps may end."""
+
+_QUIET_TUNE = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # we print one line per lost process
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_RESULT_BUFFER_LENGTH": "1",
+    # These warnings of Tune raise an error while a sweep has no trial.
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S_AUTOSCALER": "1000000000",
+}
 
 
 class NullReporter(TrialProgressCallback):  # type: ignore[misc]
@@ -39,11 +41,7 @@ class NullReporter(TrialProgressCallback):  # type: ignore[misc]
     def on_trial_result(self, *_: Any, **info: Any) -> None:
         """Do nothing."""
 
-    def on_trial_error(self, *_: Any, **info: Any) -> None:
-        """Do nothing."""
-
-    def on_trial_complete(self, *_: Any, **info: Any) -> None:
-        """Do nothing."""
+    on_trial_error = on_trial_complete = on_trial_result
 
 
 class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
@@ -59,12 +57,9 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         on_wait: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Create the scheduler.
+        """Create the scheduler. `on_process` gets a trial, the actor that will run it, and whether the actor is new.
 
-        Args:
-            on_process: called with a trial, the actor that will run it, and whether the actor is new.
-            on_wait: called with the resource that all trials wait for, and with an empty string when the wait ends.
-            clock: returns monotonic seconds.
+        `on_wait` gets the resource that all trials wait for, and an empty string when the wait ends.
         """
         super().__init__()
         self.on_process = on_process
@@ -81,21 +76,20 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         first end that actor, which costs a second start.
         """
         for trial in [trial for trial in tune_controller.get_trials() if trial.is_finished()]:
-            drop_finished(tune_controller, trial)
+            ray_internals.drop_finished(tune_controller, trial)
         tune_controller.update_max_pending_trials()  # the number of concurrent trials grows as nodes join
         waiting, live = [], tune_controller.get_live_trials()
         for trial in live:
             if trial.status == TuneTrial.PENDING:
-                given_actor, new_actor = trial.temporary_state.ray_actor, actor_being_created(tune_controller, trial)
-                if (actor := given_actor or new_actor) is not None:
+                new_actor = ray_internals.actor_being_created(tune_controller, trial)
+                if (actor := trial.temporary_state.ray_actor or new_actor) is not None:
                     self.on_process(trial, actor, actor is new_actor)
             if trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
                 waiting.append(trial)
-        self._report_waiting(bool(live) and not any(is_placed(tune_controller, trial) for trial in live))
-        return min(waiting, key=lambda trial: is_placed(tune_controller, trial), default=None)
+        self._report_waiting(bool(live) and not any(ray_internals.is_placed(tune_controller, trial) for trial in live))
+        return min(waiting, key=lambda trial: ray_internals.is_placed(tune_controller, trial), default=None)
 
     def _report_waiting(self, lacks_resources: bool) -> None:
-        """Report once that no trial has had resources for half a minute, and once that a trial has them again."""
         if self.on_wait is None:
             return
         now = self._clock()
@@ -113,19 +107,19 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         """Stop a trial at its closing report, because Tune would ask its actor for one more result."""
         message = parse_message(result)
         if "spent" in message:
-            end_with_trial(tune_controller, trial)
+            ray_internals.end_with_trial(tune_controller, trial)
         return str(self.STOP if "ended" in message or "over" in message else self.CONTINUE)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         """Stop waiting for a lost actor that was about to take over the trial."""
-        if cancel_actor_reset(tune_controller, trial):
+        if ray_internals.cancel_actor_reset(tune_controller, trial):
             self.lost_resets.add(trial)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
         """Pause a trial whose next actor was lost, so that the second report of the loss does not end it."""
         if trial in self.lost_resets:
             self.lost_resets.discard(trial)
-            mark_paused(tune_controller, trial)
+            ray_internals.mark_paused(tune_controller, trial)
 
 
 class GrowingConcurrency(Callback):  # type: ignore[misc]
@@ -135,13 +129,7 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, limiter: ConcurrencyLimiter, fits: Callable[[], int], on_growth: Callable[[int], None]):
-        """Create the callback.
-
-        Args:
-            limiter: Tune's limit of concurrent trials.
-            fits: counts the trials that fit on the cluster now.
-            on_growth: called with the new number of concurrent trials.
-        """
+        """Create the callback. `fits` counts the trials that fit on the cluster now."""
         self.limiter, self.fits, self.on_growth = limiter, fits, on_growth
         self.concurrent = int(limiter.max_concurrent)
         self._over = threading.Event()
@@ -154,9 +142,7 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
@@ -177,14 +163,8 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
 
 def silence_tune() -> None:
     """Turn off Tune's output, files and snapshots, which the ledger and our live view replace."""
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
-    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # we print one line per lost process
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
-    # This warning of Tune raises an error while a sweep has no trial.
-    for name in ("", "_AUTOSCALER"):
-        os.environ.setdefault(f"TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S{name}", "1000000000")
+    for name, value in _QUIET_TUNE.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("ray").setLevel(logging.ERROR)
     # Do not report a failed last snapshot, as on a full disk.
     logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)

@@ -1,6 +1,6 @@
 """Project a sweep's ledger onto MLflow. The only package that imports MLflow."""
 
-from tune_dml.tracking.store import experiment_name, store_problems, tracking_uri, ui_command
+from tune_dml.tracking.store import experiment_name, store_problems, tracking_uri
 from tune_dml.tracking.sync_state import with_last_store
 from tune_dml.tracking.tracker import Reconciliation, SyncReport, Tracker
 
@@ -11,6 +11,5 @@ __all__ = [
     "experiment_name",
     "store_problems",
     "tracking_uri",
-    "ui_command",
     "with_last_store",
 ]

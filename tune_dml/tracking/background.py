@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 _INTERVAL = 2.0  # seconds between syncs without a notification
 _NOTIFY_DELAY = 0.2  # seconds from a notification to the sync, which joins many notifications
-_SHARE = 0.02
-"""Fraction of one processor that syncs may use."""
+_SHARE = 0.02  # fraction of one processor that syncs may use
 _MAX_WAIT = 60.0  # seconds, after a long sync or while the store is unreachable
 STOP_TIMEOUT = 60.0  # seconds that `stop` waits for a running sync
 

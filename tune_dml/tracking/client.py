@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import glob
 import json
 import logging
 import os
@@ -12,7 +10,6 @@ import re
 import shutil
 import sqlite3
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib import metadata
@@ -24,12 +21,7 @@ from tune_dml.text import shortened
 from tune_dml.tracking.projection import MetricPoint, RunStatus, milliseconds
 from tune_dml.tracking.store import is_on_local_disk, local_database
 
-_REQUEST_TIMEOUT = "10"
-"""Timeout of requests in seconds, unless MLflow's environment variable sets it."""
-_UNFINISHED = "-half-made-"
-"""Part of the name of the folder in which a new database is created."""
-_MIN_AGE = 60.0
-"""Age in seconds from which an unlocked folder is not in use any more."""
+_REQUEST_TIMEOUT = "10"  # timeout of requests in seconds, unless MLflow's environment variable sets it
 
 
 @dataclass
@@ -39,10 +31,8 @@ class MlflowRun:
     id: str
     status: str
     tags: dict[str, str]
-    params: frozenset[str]
-    """Names of the logged parameters, whose values MLflow cannot change."""
-    has_data: bool = False
-    """Whether the data set is logged."""
+    params: frozenset[str]  # names of the logged parameters, whose values MLflow cannot change
+    has_data: bool = False  # whether the data set is logged
 
 
 @dataclass(frozen=True)
@@ -119,11 +109,7 @@ def _create_database(uri: str, path: Path) -> None:
     from mlflow.tracking import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_unfinished(path)
-    with (
-        tempfile.TemporaryDirectory(prefix=f".{path.name}{_UNFINISHED}", dir=path.parent) as folder,
-        _lock_folder(Path(folder)),
-    ):
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-half-made-", dir=path.parent) as folder:
         new = Path(folder) / path.name
         MlflowClient(uri.replace(f":///{path}", f":///{new}", 1)).search_experiments(max_results=1)
         try:
@@ -132,32 +118,6 @@ def _create_database(uri: str, path: Path) -> None:
             return
         except OSError:  # the file system has no links
             os.replace(new, path)
-
-
-def _remove_unfinished(path: Path) -> None:
-    """Remove folders of killed processes that were creating this database."""
-    for folder in path.parent.glob(f".{glob.escape(path.name)}{_UNFINISHED}*"):
-        with contextlib.suppress(OSError):  # it was removed, or belongs to another user
-            if time.time() - folder.stat().st_mtime > _MIN_AGE:
-                with _lock_folder(folder) as is_locked:
-                    if is_locked:
-                        shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _lock_folder(folder: Path) -> Iterator[bool]:
-    """Lock a folder until the block or the process ends. Yield whether the lock was obtained."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        is_locked = False
-    else:
-        is_locked = True
-    try:
-        yield is_locked
-    finally:
-        os.close(descriptor)
 
 
 def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> str:
@@ -208,10 +168,9 @@ def describe_experiment(client: Any, experiment_id: str, text: str, views: Mappi
     Without a kind, MLflow may show its pages for GenAI.
     """
     existing_tags = client.get_experiment(experiment_id).tags
-    for name, value in (("mlflow.note.content", text), ("mlflow.experimentKind", "custom_model_development")):
-        if not existing_tags.get(name):
-            client.set_experiment_tag(experiment_id, name, value)
-    for name, value in views.items():
+    defaults = {"mlflow.note.content": text, "mlflow.experimentKind": "custom_model_development"}
+    missing = {name: value for name, value in defaults.items() if not existing_tags.get(name)}
+    for name, value in (missing | dict(views)).items():
         if existing_tags.get(name) != value:
             client.set_experiment_tag(experiment_id, name, value)
 
@@ -231,22 +190,23 @@ def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
     client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
 
+def all_runs(client: Any, experiment_id: str, query: str = "") -> Iterator[Any]:
+    """Yield MLflow's entity of every active run of a query, ordered by start."""
+    token, order = None, ["attributes.start_time ASC"]
+    while True:
+        page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
+        yield from page
+        if not (token := page.token):
+            return
+
+
 def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowRun]:
     """Yield every active run of a query, ordered by start."""
     shared: dict[frozenset[str], frozenset[str]] = {}  # trials of a sweep have the same parameter names
-    token = None
-    while True:
-        order = ["attributes.start_time ASC"]
-        page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
-        for run in page:
-            names = frozenset(run.data.params)
-            has_data = bool(run.inputs and run.inputs.dataset_inputs)
-            yield MlflowRun(
-                run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names), has_data
-            )
-        token = page.token
-        if not token:
-            return
+    for run in all_runs(client, experiment_id, query):
+        names, tags = frozenset(run.data.params), dict(run.data.tags)
+        has_data = bool(run.inputs and run.inputs.dataset_inputs)
+        yield MlflowRun(run.info.run_id, run.info.status, tags, shared.setdefault(names, names), has_data)
 
 
 def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
@@ -307,16 +267,9 @@ def set_status(client: Any, run: MlflowRun, status: RunStatus, end_time: float) 
     run.status = status
 
 
-def create_model(
-    client: Any, experiment_id: str, trial_run: str, tags: Mapping[str, str], params: Mapping[str, str]
-) -> str:
-    """Create a LoggedModel of a trial's run, without its network. Return its id."""
-    model = client.create_logged_model(experiment_id, "best", trial_run, dict(tags), dict(params), "embedding network")
-    return str(model.model_id)
-
-
-def log_network(client: Any, model: str, network: Path) -> None:
-    """Upload a network to a LoggedModel, in the format of mlflow.pytorch, without loading it."""
+def log_network(client: Any, run_id: str, model: str, network: Path) -> None:
+    """Upload a network to a LoggedModel, an output of a run, in the format of mlflow.pytorch, without loading it."""
+    from mlflow.entities import LoggedModelOutput
     from mlflow.models import Model
 
     version = metadata.version("torch")
@@ -330,12 +283,6 @@ def log_network(client: Any, model: str, network: Path) -> None:
         flavour.save(str(folder / "MLmodel"))
         client.log_model_artifacts(model, name)
     client.finalize_logged_model(model, "READY")
-
-
-def show_as_output(client: Any, run_id: str, model: str) -> None:
-    """List a LoggedModel as an output of a run."""
-    from mlflow.entities import LoggedModelOutput
-
     client.log_outputs(run_id, [LoggedModelOutput(model, 0)])
 
 

@@ -25,12 +25,9 @@ def _escape_markdown(text: str) -> str:
 
 def experiment_note(space: Space) -> str:
     """Return the description of the experiment: its question, and the structure of its runs."""
-    citation = space.citation
-    source = (
-        f" From {_escape_markdown(citation.title)} ({_escape_markdown(citation.venue)} {citation.year})."
-        if citation
-        else ""
-    )
+    source = ""
+    if citation := space.citation:
+        source = f" From {_escape_markdown(citation.title)} ({_escape_markdown(citation.venue)} {citation.year})."
     structure = (
         "A run of `level` sweep has a child of `level` cell for each configuration, with mean, low, high and seeds. "
         "The children of a cell are its trials, one for each seed. Filter by `tags.level = 'cell'` for the curve."

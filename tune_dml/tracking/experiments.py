@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
@@ -10,13 +11,12 @@ from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, Import
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
-from tune_dml.tracking.client import load_mlflow, open_client, quiet_mlflow, reason_of
+from tune_dml.tracking.client import all_runs, load_mlflow, open_client, quiet_mlflow, reason_of
 from tune_dml.tracking.store import local_database, store_problems, tracking_uri
 
 _STATUSES: dict[str, TrialStatus] = {
     "FINISHED": "finished", "FAILED": "failed", "KILLED": "failed", "RUNNING": "running", "SCHEDULED": "missing"
 }  # fmt: skip
-
 
 _TAGS_OF_OTHER_RUNS = {"tune_dml.ledger", "tune_dml.cell_key"}
 """Tags of the runs of sweeps and cells, which are not trainings."""
@@ -25,14 +25,8 @@ _TAGS_OF_OTHER_RUNS = {"tune_dml.ledger", "tune_dml.cell_key"}
 def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, word: str = "") -> ImportedRows:
     """Read every active run with parameters, with the last value of each metric.
 
-    Args:
-        uri: the store.
-        experiment: name of the experiment; None if the store has only one.
-        request: the user's description of the results.
-        word: the argument as typed, if it was not --from-mlflow.
-
-    Raises:
-        ConfigError: The store, the experiment or its runs are missing.
+    The experiment may be None if the store has only one. `word` is the argument as typed, if it was not --from-mlflow.
+    Raise ConfigError if the store, the experiment or its runs are missing.
     """
     origin = mask(word) or f"--from-mlflow {mask(uri)}"
     uri, _ = tracking_uri(uri)
@@ -55,34 +49,23 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
         rule, remedy = "the experiment must have runs with parameters", "Log them, or name another experiment."
         raise ConfigError(Problem(origin, rule, name, remedy))
     note = "The last value that a run logged counts; its training curves are not read."
-    return ImportedRows(source.source, rows, choose_metric(source, request), notes=(note,), data_set=_data_set(runs))
+    return replace(source, metric=choose_metric(source, request), notes=(note,), data_set=_data_set(runs))
 
 
 def _data_set(runs: list[Any]) -> tuple[str, str] | None:
-    """Return the data set if all runs that name one name the same."""
     inputs = (item for run in runs for item in (run.inputs.dataset_inputs if run.inputs else ()))
     data_sets = {(str(item.dataset.name), str(item.dataset.digest)) for item in inputs}
     return data_sets.pop() if len(data_sets) == 1 else None
 
 
 def _runs(client: Any, experiment: str | None, origin: str, store: str) -> tuple[list[Any], str]:
-    """Return the active runs of an experiment, and its name."""
-    ids = {item.name: item.experiment_id for item in client.search_experiments()}
+    ids = {item.name: str(item.experiment_id) for item in client.search_experiments()}
     if experiment is None and len(ids) == 1:
         experiment = next(iter(ids))
     if experiment is None or experiment not in ids:
         rule = f"must be an experiment of {store}" if experiment else f"name the experiment of {store}"
         raise ConfigError(Problem(origin, rule, experiment, nearest(experiment or "", list(ids), what="experiment")))
-    runs: list[Any] = []
-    token = None
-    while True:
-        page = client.search_runs(
-            [ids[experiment]], "", max_results=1000, order_by=["attributes.start_time ASC"], page_token=token
-        )
-        runs += page
-        token = page.token
-        if not token:
-            return runs, experiment
+    return list(all_runs(client, ids[experiment])), experiment
 
 
 def _row(run: Any) -> ImportedTraining:

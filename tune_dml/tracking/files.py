@@ -1,4 +1,9 @@
-"""Upload the files of a sweep's runs: plan, provenance of each session, evidence of trials, report."""
+"""Upload the files of a sweep's runs: plan, provenance of each session, evidence of trials, report, best network.
+
+If its trials stored their networks (`evaluation.keep=weights`), the best configuration becomes an MLflow LoggedModel,
+which `mlflow.pytorch.load_model("models:/m-...")` loads without this package. Its network is that of the seed closest
+to the mean over seeds, because the best seed would be too good.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainables.context import EVIDENCE
+import numpy as np
+
+from trainables.context import EVIDENCE, NETWORK
+from tune_dml.planning.cells import Cell
 from tune_dml.record.ledger import trial_folder
-from tune_dml.tracking.client import file_store, reason_of
+from tune_dml.record.state import TrialState
+from tune_dml.tracking.client import file_store, log_network, reason_of
 from tune_dml.tracking.descriptions import REPORT
 from tune_dml.tracking.projection import Projection
+from tune_dml.tracking.run_contents import SWEEP_TAG
 from tune_dml.tracking.runs import Push
 from tune_dml.tracking.sync_state import PARENT, SyncState
+
+_TRAINING_TAG = "tune_dml.trained"  # tag of a model that names its training
+_MAX_LENGTH = 500  # characters of a setting
 
 
 class FilePusher:
@@ -36,7 +49,6 @@ class FilePusher:
             self._failed, push.error = True, reason_of(error)
 
     def _push_sources(self, client: Any) -> None:
-        """Upload the plan and the provenance of each new session."""
         state, parent = self._projection.state, self._sync_state.runs[PARENT]
         if self._sync_state.sessions == len(state.sessions):
             return
@@ -47,14 +59,42 @@ class FilePusher:
         self._sync_state.sessions = len(state.sessions)
 
     def _push_evidence(self, client: Any) -> None:
-        """Upload the evidence of ended trials. A repeated upload replaces the same files."""
         for run in self._projection.runs.values():
-            if not self._sync_state.lacks_evidence(run) or self._projection.state.trial(run.key).has_remote_files:
+            ended = run.state.ended
+            if ended is None or run.state.has_remote_files or not self._sync_state.lacks_evidence(run):
                 continue
             folder = trial_folder(self._projection.state.folder, run.key) / EVIDENCE
             if folder.is_dir():
                 client.log_artifacts(self._sync_state.runs[run.key], str(folder), EVIDENCE)
-            self._sync_state.record_evidence_push(run)
+            self._sync_state.evidence[run.key] = ended.time
+
+
+def typical_trial(sweep: Path, trials: Sequence[TrialState], metric: str) -> TrialState | None:
+    """Return the finished trial with a stored network whose metric is closest to the mean; None if there is none."""
+    finished = [trial for trial in trials if trial.status == "finished" and metric in trial.metrics]
+    if not finished:
+        return None
+    mean = np.mean([trial.metrics[metric] for trial in finished])
+    candidates = [trial for trial in finished if (trial_folder(sweep, trial.key) / NETWORK).exists()]
+    return min(candidates, key=lambda trial: (abs(trial.metrics[metric] - mean), trial.key), default=None)
+
+
+def log_model(client: Any, cell: Cell, trial: TrialState, network: Path, sync_state: SyncState) -> str:
+    """Return the id of the trial's model. Create it if it is missing, and delete other models of the sweep."""
+    training = f"{trial.key}@{trial.figures_time:.3f}"
+    experiment_id, sweep_run = sync_state.experiment_id, sync_state.runs[PARENT]
+    models = client.search_logged_models([experiment_id], f"tags.`{SWEEP_TAG}` = '{sweep_run}'")
+    for model in models:
+        if model.tags.get(_TRAINING_TAG) == training and str(model.status) == "READY":
+            return str(model.model_id)
+    tags = {_TRAINING_TAG: training, SWEEP_TAG: sweep_run, "cell": cell.label, "level": "best configuration"}
+    params = {path: str(value)[:_MAX_LENGTH] for path, value in cell.settings.items()}
+    trial_run, kind = sync_state.runs[trial.key], "embedding network"
+    model_id = str(client.create_logged_model(experiment_id, "best", trial_run, tags, params, kind).model_id)
+    log_network(client, sweep_run, model_id, network)
+    for model in models:
+        client.delete_logged_model(model.model_id)
+    return model_id
 
 
 def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
@@ -85,7 +125,6 @@ def attach_missing_report(client: Any, run_id: str, folder: Path) -> bool:
 
 
 def _files_under(client: Any, run_id: str, folder: str) -> Iterator[str]:
-    """Yield the path of every file of a run in a folder, recursively."""
     for entry in client.list_artifacts(run_id, folder):
         if entry.is_dir:
             yield from _files_under(client, run_id, entry.path)

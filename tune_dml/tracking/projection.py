@@ -42,16 +42,14 @@ class MetricPoint:
     name: str
     value: float
     step: int
-    time: int
-    """Milliseconds since the epoch, set when the row was reported."""
+    time: int  # milliseconds since the epoch, set when the row was reported
 
 
 @dataclass(frozen=True)
 class EvaluationRow:
     """One evaluation of a trial."""
 
-    offset: int
-    """End offset in the history."""
+    offset: int  # end offset in the history
     step: int
     points: tuple[MetricPoint, ...]
 
@@ -62,16 +60,12 @@ class TrialRun:
 
     state: TrialState
     history: GrowingFile
-    metric: str
-    """The metric of the sweep, which is always shown."""
-    names: set[str] = field(default_factory=set)
-    """Shown metrics: those that the trial reported first."""
+    metric: str  # the metric of the sweep, which is always shown
+    names: set[str] = field(default_factory=set)  # shown metrics, those reported first
     steps: dict[int, frozenset[str]] = field(default_factory=dict)
     """Step -> pushed metrics. If a step was reported twice, the first row counts."""
-    pushed_version: int = 0
-    """Version of `state` that MLflow shows."""
-    is_complete: bool = False
-    """Whether MLflow shows the end of the trial, whose history then does not grow."""
+    pushed_version: int = 0  # version of `state` that MLflow shows
+    is_complete: bool = False  # whether MLflow shows the end, after which the history does not grow
 
     @property
     def key(self) -> str:
@@ -125,7 +119,6 @@ class TrialRun:
     def _select_points(
         self, points: Sequence[MetricPoint], names: set[str], required: Collection[str] = ()
     ) -> tuple[MetricPoint, ...]:
-        """Return the points to show, and add their metrics to `names`. Metrics in `required` are always shown."""
         selected = []
         for point in points:
             is_metric = point.name == self.metric
@@ -187,7 +180,6 @@ class Projection:
     def __init__(self, state: SweepState, colour_of: Callable[[int], str] | None = None):
         self.state = state
         self.runs: dict[str, TrialRun] = {}
-        """Key -> run of every trial in the ledger."""
         self._colour_of = colour_of
         self._trials: dict[str, list[str]] = {}
         self._indexed_count = -1
@@ -236,12 +228,13 @@ class Projection:
         published = space.published[0] if space.published else None
         citation = space.citation
         paper = f"{citation.authors}, {citation.title}, {citation.venue} {citation.year}" if citation else ""
+        git = self.state.sessions[-1].provenance.get("git", {}) if self.state.sessions else {}
         return {
             "sweep": plan.name,
             "dataset": plan.dataset,
             "paper": (paper or (published.paper if published else ""))[:TAG_LIMIT],
             "table": citation.location if citation else (published.table if published else ""),
-            "git_commit": self._commit(),
+            "git_commit": str(git.get("commit") or ""),
             "metric": plan.metric,
         }
 
@@ -283,11 +276,6 @@ class Projection:
         planned_trial = (self.planned_trial(key) for key in self.runs)
         return list({trial.cell.digest: trial.cell for trial in planned_trial if trial}.values())
 
-    def start_of_cell(self, cell: Cell) -> float:
-        """Return the time of the first event of a cell's trials."""
-        starts = [trial.started for trial in self.trials_of(cell) if trial.started]
-        return min(starts, default=self.state.created or 0.0)
-
     def knobs(self, cell: Cell) -> dict[str, str]:
         """Return the parameters of a cell's run: the arm, if there are several, and every knob.
 
@@ -307,12 +295,14 @@ class Projection:
         """Return a trial of the sweep or of its confirmation."""
         return self.state.trials.get(key) or self.state.confirmation_trials.get(key)
 
+    def _own_trials(self) -> list[TrialState]:
+        """Return the trials in the ledger without those of the confirmation."""
+        return [trial for key, trial in self.state.trial_states.items() if key not in self.state.confirmation_trials]
+
     def parent_tags(self) -> dict[str, str]:
         """Return the tags of the sweep's run, which change with the sweep."""
         plan, opened = self.state.plan, self.state.opened
-        counts = Counter(
-            t.status for key, t in self.state.trial_states.items() if key not in self.state.confirmation_trials
-        )
+        counts = Counter(trial.status for trial in self._own_trials())
         return {
             **({"tune_dml.test": str(Opening.of(opened))[:TAG_LIMIT]} if opened else {}),
             **self.common_tags(),
@@ -331,7 +321,7 @@ class Projection:
 
     def parent_points(self) -> tuple[MetricPoint, ...]:
         """Return the counts of ended trials by status, at the time of the last end, and the floors."""
-        trials = [trial for key, trial in self.state.trial_states.items() if key not in self.state.confirmation_trials]
+        trials = self._own_trials()
         counts = Counter(trial.status for trial in trials)
         statuses: list[TrialStatus] = ["finished", "diverged", "failed"]
         statuses += ["stopped"] if self.state.plan.search.stopping else []
@@ -360,10 +350,6 @@ class Projection:
             return "KILLED"
         return "FAILED" if "failed" in statuses else "FINISHED"
 
-    def _commit(self) -> str:
-        git = self.state.sessions[-1].provenance.get("git", {}) if self.state.sessions else {}
-        return str(git.get("commit") or "")
-
 
 def milliseconds(seconds: float) -> int:
     """Convert seconds to milliseconds, which MLflow uses."""
@@ -371,7 +357,6 @@ def milliseconds(seconds: float) -> int:
 
 
 def _points(row: Mapping[str, float], step: int, time: float) -> tuple[MetricPoint, ...]:
-    """Return the numbers of a row as points, without sealed metrics."""
     figures = {name: value for name, value in without_sealed(row).items() if name not in {"step", "time"}}
     return points_of(figures, step, float(row.get("time", time)))
 

@@ -1,4 +1,4 @@
-"""Derive the content of the MLflow runs of cells, and of trials except their points. Pure."""
+"""Derive the content of the MLflow runs of a sweep, its cells and its trials. Pure."""
 
 from __future__ import annotations
 
@@ -8,47 +8,63 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import PlannedTrial
 from tune_dml.record.state import TrialState
-from tune_dml.tracking.descriptions import trial_note
 from tune_dml.tracking.projection import MetricPoint, Projection, RunStatus, TrialRun, points_of
 
 NOTE = "mlflow.note.content"
-"""Tag that MLflow shows as the description of a run."""
 PARENT_TAG = "mlflow.parentRunId"
 SWEEP_TAG = "tune_dml.sweep_run"
 
 
 @dataclass(frozen=True)
 class RunContents:
-    """Content of a trial's run at one version of its state."""
+    """The content that a run should have."""
 
-    version: int
-    title: str
-    identity: dict[str, str]
-    """Tags that are set when the run is created."""
-    tags: dict[str, str]
-    """Tags that are updated: status and position in the tree of runs."""
     params: dict[str, str]
+    tags: dict[str, str]  # that change with the ledger; others are set when the run is created
     status: RunStatus
-    end_time: float
-    """Time of the end of the trial or, before, of its last event."""
+    end_time: float  # time of the end or, before, of the last event
+    points: tuple[MetricPoint, ...] = ()  # all points; of a trial, `TrialRun` selects those to push
 
 
-def contents_of(
+def sweep_contents(projection: Projection, *, final: bool, interrupted: bool) -> RunContents:
+    """Return the content of the sweep's run. The arguments are those of `Projection.parent_status`."""
+    return RunContents(
+        projection.parent_parameters(),
+        projection.parent_tags(),
+        projection.parent_status(final=final, interrupted=interrupted),
+        projection.last_event_time,
+        projection.parent_points(),
+    )
+
+
+def cell_contents(projection: Projection, cell: Cell, *, final: bool) -> RunContents:
+    """Return the content of a cell's run: its knobs, and the mean over its seeds."""
+    plan, trials = projection.state.plan, projection.trials_of(cell)
+    end_time = max((trial.active for trial in trials), default=projection.last_event_time)
+    status, points = _cell_status(trials, final=final), cell_points(trials, plan.metric)
+    return RunContents(projection.knobs(cell), {"sweep": plan.name}, status, end_time, points)
+
+
+def trial_contents(
     projection: Projection, trial: TrialRun, *, parent_run: str, sweep_run: str, final: bool
 ) -> RunContents:
-    """Return the content of a trial's run, whose parent is `parent_run`. `final` is that of `TrialRun.status`."""
+    """Return the content of a trial's run except its points. `final` is that of `TrialRun.status`."""
     state, planned = trial.state, projection.planned_trial(trial.key)
     position = {"level": "trial", PARENT_TAG: parent_run, SWEEP_TAG: sweep_run, "sweep": projection.state.plan.name}
     return RunContents(
-        version=state.version,
-        title=f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key,
-        identity={**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key)},
-        tags={**trial.tags(final=final), **position},
-        params={**projection.parameters(planned.cell), "seed": str(planned.seed)} if planned else {},
-        status=trial.status(final=final),
-        end_time=state.ended.time if state.ended else state.active,
+        {**projection.parameters(planned.cell), "seed": str(planned.seed)} if planned else {},
+        {**trial.tags(final=final), **position},
+        trial.status(final=final),
+        state.ended.time if state.ended else state.active,
     )
+
+
+def trial_title(trial: PlannedTrial) -> str:
+    """Return the name of a trial's run."""
+    return f"{trial.cell.label}, seed {trial.seed}"
 
 
 def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[MetricPoint, ...]:
@@ -68,8 +84,8 @@ def cell_points(trials: Sequence[TrialState], metric: str) -> tuple[MetricPoint,
     return tuple(points)
 
 
-def cell_status(trials: Sequence[TrialState], *, final: bool) -> RunStatus:
-    """Return RUNNING (KILLED if `final`) until all trials have ended, then FAILED if one failed. Diverged is a result."""
+def _cell_status(trials: Sequence[TrialState], *, final: bool) -> RunStatus:
+    """Return RUNNING (KILLED if `final`) until all trials have ended, then FAILED if one failed, else FINISHED."""
     statuses = {trial.status for trial in trials}
     if statuses & {"missing", "running"}:
         return "KILLED" if final else "RUNNING"

@@ -31,16 +31,18 @@ from tune_dml.tracking.client import (
     search_runs,
     set_status,
 )
-from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
-from tune_dml.tracking.projection import EvaluationRow, MetricPoint, Projection, RunStatus, TrialRun, points_of
+from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note, trial_note
+from tune_dml.tracking.projection import EvaluationRow, MetricPoint, Projection, TrialRun, points_of
 from tune_dml.tracking.run_contents import (
     NOTE,
     PARENT_TAG,
     SWEEP_TAG,
     RunContents,
+    cell_contents,
     cell_points,
-    cell_status,
-    contents_of,
+    sweep_contents,
+    trial_contents,
+    trial_title,
 )
 from tune_dml.tracking.store import shared_view, store_problems
 from tune_dml.tracking.sync_state import CELL, PARENT, SyncState, cell_key
@@ -53,10 +55,8 @@ _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"
 class Push:
     """Options and progress of one push."""
 
-    final: bool
-    """Whether no driver continues the sweep, so that trials that have not ended are KILLED."""
-    interrupted: bool = False
-    """Whether trials are left that are not in the ledger."""
+    final: bool  # whether no driver continues the sweep, so that trials that have not ended are KILLED
+    interrupted: bool = False  # whether trials are left that are not in the ledger
     trials: int = 0
     rows: int = 0
     error: str | None = None
@@ -73,19 +73,15 @@ class RunPusher:
 
     def __init__(self, uri: str, experiment: str, projection: Projection, sync_state: SyncState):
         self.client: Any = None
-        self.is_connected = False
-        """Whether the runs in the store are known; False after an error."""
-        self.is_new_sweep = False
-        """Whether the sweep was not in the store before."""
+        self.is_connected = False  # whether the runs in the store are known; False after an error
+        self.is_new_sweep = False  # whether the sweep was not in the store before
         self._uri = uri
         self._experiment = experiment
         self._projection = projection
         self._sync_state = sync_state
         self._runs: dict[str, MlflowRun] = {}
-        self._points_by_run: dict[str, set[MetricPoint]] = {}
-        """Id of a run of a cell or the sweep -> points that it has."""
-        self._pushed_states: dict[str, object] = {}
-        """Id of a cell's run -> state of the cell's trials at its last push."""
+        self._points_by_run: dict[str, set[MetricPoint]] = {}  # of the runs of cells and the sweep
+        self._pushed_states: dict[str, object] = {}  # by the id of a cell's run
 
     def connect(self) -> None:
         """Find the experiment, the sweep's run and all runs below it; create the sweep's run if it is missing."""
@@ -113,8 +109,9 @@ class RunPusher:
         """Push every trial that changed, then cells and the sweep's run."""
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
-            status = trial.status(final=push.final)
-            if not trial.needs_push and _is_current(run, self._projection.state.plan.name, status):
+            wanted = (self._projection.state.plan.name, trial.status(final=push.final))
+            is_current = run and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == wanted
+            if is_current and not trial.needs_push:
                 continue
             try:
                 self._push_trial(trial, run, push)
@@ -127,7 +124,8 @@ class RunPusher:
                 self._sync_state.save()
         self.push_opened()
         self._push_cells(push)
-        self._push_parent(push)
+        contents = sweep_contents(self._projection, final=push.final, interrupted=push.interrupted)
+        self._push_contents(self._runs[PARENT], contents)
 
     def push_opened(self) -> None:
         """Push the test metrics of an opened sweep, and its opening to the sweep's run."""
@@ -137,7 +135,7 @@ class RunPusher:
         for trial in self._projection.runs.values():
             if self._sync_state.lacks_opened(trial) and not is_untested(state.folder, trial.key):
                 log_in_batches(self.client, self._runs[trial.key].id, trial.sealed_points(state.folder), {}, {})
-                self._sync_state.record_opened_push(trial)
+                self._sync_state.opened[trial.key] = trial.state.figures_time
         log_missing(self.client, self._runs[PARENT], (), {}, self._projection.parent_tags())
 
     def _find_or_create_parent(self, experiment_id: str) -> MlflowRun:
@@ -167,13 +165,16 @@ class RunPusher:
         return kept
 
     def _create(self, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:
-        """Create a run without parameters."""
         return create_run(self.client, self._sync_state.experiment_id, name, started, _with_source(tags))
 
     def _push_trial(self, trial: TrialRun, run: MlflowRun | None, push: Push) -> None:
-        contents = self._contents_of(trial, push)
+        projection, sweep, version = self._projection, self._runs[PARENT], trial.state.version
+        planned = projection.planned_trial(trial.key)
+        parent = self._cell_run(planned.cell) if planned else sweep
+        contents = trial_contents(projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=push.final)
         if run is None:
-            run = self._create(contents.title, trial.state.started, {**contents.identity, **contents.tags})
+            tags = {**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key), **contents.tags}
+            run = self._create(trial_title(planned) if planned else trial.key, trial.state.started, tags)
             self._runs[trial.key], self._sync_state.runs[trial.key] = run, run.id
             self._push_data(run)
         self._sync_state.skip_pushed_rows(trial)
@@ -181,21 +182,15 @@ class RunPusher:
         log_missing(self.client, run, points, contents.params, contents.tags)
         trial.mark_pushed(rows)
         set_status(self.client, run, contents.status, contents.end_time)
-        self._sync_state.record_push(trial, contents.version, push.count(rows))
-
-    def _contents_of(self, trial: TrialRun, push: Push) -> RunContents:
-        """Return the content of a trial's run. Create the run of its cell if it is missing."""
-        sweep, planned = self._runs[PARENT], self._projection.planned_trial(trial.key)
-        parent = self._cell_run(planned.cell) if planned else sweep
-        return contents_of(self._projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=push.final)
+        self._sync_state.record_push(trial, version, push.count(rows))
 
     def _cell_run(self, cell: Cell) -> MlflowRun:
-        """Return a cell's run. Create it if it is missing."""
         key = cell_key(cell)
         if key not in self._runs:
             projection, parent = self._projection, self._runs[PARENT]
             tags = {PARENT_TAG: parent.id, SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
-            started = projection.start_of_cell(cell)
+            starts = [trial.started for trial in projection.trials_of(cell) if trial.started]
+            started = min(starts, default=projection.state.created or 0.0)
             run = self._create(cell.label, started, {**projection.cell_tags(cell), **tags})
             self._runs[key], self._sync_state.runs[key], self._points_by_run[run.id] = run, run.id, set()
         return self._runs[key]
@@ -205,48 +200,36 @@ class RunPusher:
         projection = self._projection
         for cell in projection.started_cells():
             run, trials = self._cell_run(cell), projection.trials_of(cell)
-            status, name = cell_status(trials, final=push.final), projection.state.plan.name
-            state = (status, name, tuple(trial.version for trial in trials))
+            state = (push.final, projection.state.plan.name, tuple(trial.version for trial in trials))
             if self._pushed_states.get(run.id) == state:
                 continue
-            self._push_data(run)
-            points = cell_points(trials, projection.state.plan.metric)
             if run.id not in self._points_by_run:  # an earlier session created it
                 self._points_by_run[run.id] = set(read_points(self.client, run.id, ("mean", "seeds")))
-            self._push_missing(run, points, projection.knobs(cell), {"sweep": name})
-            last_event = max((trial.active for trial in trials), default=projection.last_event_time)
-            set_status(self.client, run, status, last_event)
+            self._push_contents(run, cell_contents(projection, cell, final=push.final))
             self._pushed_states[run.id] = state
+
+    def _push_contents(self, run: MlflowRun, contents: RunContents) -> None:
+        self._push_data(run)
+        self._push_missing(run, contents.points, contents.params, contents.tags)
+        set_status(self.client, run, contents.status, contents.end_time)
 
     def _push_missing(
         self, run: MlflowRun, points: Sequence[MetricPoint], params: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
-        """Push the points that the run does not have yet, as far as known."""
         existing = self._points_by_run.setdefault(run.id, set())
         log_missing(self.client, run, [point for point in points if point not in existing], params, tags)
         existing.update(points)
 
     def _push_data(self, run: MlflowRun) -> None:
-        """Log the data set, unless the run has it."""
         plan = self._projection.state.plan
         if not run.has_data and plan.data_digest:
             log_data_set(self.client, run.id, plan.dataset, plan.data_digest)
             run.has_data = True
 
-    def _push_parent(self, push: Push) -> None:
-        run, projection = self._runs[PARENT], self._projection
-        self._push_data(run)
-        self._push_missing(run, projection.parent_points(), projection.parent_parameters(), projection.parent_tags())
-        status = projection.parent_status(final=push.final, interrupted=push.interrupted)
-        set_status(self.client, run, status, projection.last_event_time)
-
     def push_judgement(self, judgement: Judgement, *, reported: bool, model: str) -> None:
         """Push the report's findings to the runs of the sweep and its cells.
 
-        Args:
-            judgement: the findings of the report.
-            reported: whether the report is attached.
-            model: id of the best configuration's model; may be empty.
+        `reported` is whether the report is attached; `model` is the id of the best configuration's model, or empty.
         """
         projection, parent = self._projection, self._runs[PARENT]
         ended = sum(trial.ended is not None for trial in projection.state.trial_states.values())
@@ -261,23 +244,15 @@ class RunPusher:
 
 
 def _finite_points(figures: Mapping[str, float], step: int, time: float) -> tuple[MetricPoint, ...]:
-    """Return the finite figures as points."""
     return points_of({name: value for name, value in figures.items() if math.isfinite(value)}, step, time)
 
 
 def _with_source(tags: Mapping[str, str]) -> dict[str, str]:
-    """Add the tags that MLflow shows as the source of a run."""
     git = {"mlflow.source.git.commit": tags["git_commit"]} if tags["git_commit"] else {}
     return {**tags, **git, "mlflow.source.name": "tune-dml", "mlflow.source.type": "JOB"}
 
 
-def _is_current(run: MlflowRun | None, sweep: str, status: RunStatus) -> bool:
-    """Return whether a trial's run exists in the tree of its sweep, with the sweep's name and this status."""
-    return run is not None and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == (sweep, status)
-
-
 def _key_of(run: MlflowRun) -> str:
-    """Return the key of the run of a trial or cell; an empty string for other runs."""
     if cell := run.tags.get("tune_dml.cell_key", ""):
         return CELL + cell.rpartition("-")[2]
     return run.tags.get("tune_dml.trial_key", "").rpartition("-")[2]

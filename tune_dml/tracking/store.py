@@ -1,9 +1,5 @@
 """Choose the MLflow store of a sweep, check it, and show how to open it.
 
-    uri, origin = tracking_uri(flag, sweeps)   # the flag, MLFLOW_TRACKING_URI, or SQLite in the working directory
-    store_problems(uri)                        # problems, within seconds
-    ui_command(uri)                            # mlflow ui --backend-store-uri sqlite:////home/me/mlflow.db
-
 This module does not import MLflow. The import takes seconds, MLflow's client creates the database that it checks, and
 its error for an unreachable server names no remedy (ADR 1).
 """
@@ -34,11 +30,9 @@ from tune_dml.record.origin.commands import SUBMITTED_TO
 from tune_dml.record.origin.provenance import mask, without_login
 from tune_dml.record.origin.proxies import proxy_hint
 
-_TIMEOUT = 4.0
-"""Seconds to wait for the answer of a server."""
+_TIMEOUT = 4.0  # seconds to wait for the answer of a server
 
-_CELL_METRICS = ("mean", "low", "high", "seeds")
-"""Columns of the page to which `sweep_link` leads."""
+_CELL_METRICS = ("mean", "low", "high", "seeds")  # columns of the page to which `sweep_link` leads
 
 _MAX_PATH = 470
 """Longest path of a database in bytes. SQLite allows 511; a new database is created one folder deeper."""
@@ -231,7 +225,6 @@ def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
 
 
 def _credentials(user_part: str) -> dict[str, str]:
-    """Return the authorization header that MLflow's client would send."""
     user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
     pair = user_part or (f"{user}:{password}" if user and password else "")
     if pair:

@@ -142,13 +142,3 @@ class SyncState:
         """Return whether a trial has ended and its test metrics have not been pushed."""
         ended = trial.state.ended
         return ended is not None and trial.key in self.runs and self.opened.get(trial.key) != trial.state.figures_time
-
-    def record_evidence_push(self, trial: TrialRun) -> None:
-        """Record that a trial's files were pushed."""
-        if trial.state.ended is not None:
-            self.evidence[trial.key] = trial.state.ended.time
-
-    def record_opened_push(self, trial: TrialRun) -> None:
-        """Record that a trial's test metrics were pushed."""
-        if trial.state.ended is not None:
-            self.opened[trial.key] = trial.state.figures_time

@@ -1,10 +1,5 @@
 """Keep the MLflow runs of a sweep up to date with its ledger.
 
-    tracker = Tracker(state, uri, experiment)
-    tracker.start()          # syncs in the background
-    tracker.notify()         # requests a sync
-    tracker.stop()           # syncs once more, with final statuses
-
 An unreachable tracking server delays no trial. The next sync, in this process or a later one, pushes what is missing.
 """
 
@@ -23,10 +18,9 @@ from tune_dml.record.ledger import trial_folder
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import STOP_TIMEOUT, SyncThread
-from tune_dml.tracking.best_model import log_model, typical_trial
 from tune_dml.tracking.client import checkpoint, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
-from tune_dml.tracking.files import FilePusher, attach_missing_report, replace_files
+from tune_dml.tracking.files import FilePusher, attach_missing_report, log_model, replace_files, typical_trial
 from tune_dml.tracking.projection import Projection, TrialRun
 from tune_dml.tracking.reconciler import Counts, Reconciler
 from tune_dml.tracking.runs import Push, RunPusher
@@ -40,28 +34,20 @@ _FINAL_ATTEMPTS = 3  # attempts of the final sync
 class SyncReport:
     """Result of a sync."""
 
-    trials: int = 0
-    """Number of pushed trials."""
-    rows: int = 0
-    """Number of pushed rows."""
-    waiting: int = 0
-    """Number of trials that are not up to date in MLflow."""
-    error: str | None = None
-    """Reason of a failure, in one line."""
+    trials: int = 0  # pushed
+    rows: int = 0  # pushed
+    waiting: int = 0  # number of trials that are not up to date in MLflow
+    error: str | None = None  # reason of a failure, in one line
 
 
 @dataclass(frozen=True)
 class Reconciliation:
     """Result of a comparison with the store and its repair."""
 
-    before: tuple[str, ...]
-    """A line for each difference before the repair."""
-    after: tuple[str, ...]
-    """A line for each difference after the repair."""
+    before: tuple[str, ...]  # a line for each difference before the repair
+    after: tuple[str, ...]  # a line for each difference after the repair
     counts: Counts
-    """Numbers of runs, metrics and points in the last comparison."""
-    error: str | None
-    """Reason of a failure, or None."""
+    error: str | None  # reason of a failure, or None
 
     @property
     def is_equal(self) -> bool:
@@ -83,12 +69,8 @@ class Tracker:
     ):
         """Create a tracker. This does not contact the store.
 
-        Args:
-            state: the state of the sweep, which every sync updates.
-            uri: from `tracking_uri`.
-            experiment: from `experiment_name`.
-            say: called from the background thread when the store fails and when it works again.
-            colour_of: returns the colour of an arm by its index; None for MLflow's colours.
+        `say` is called from the background thread when the store fails and when it works again. `colour_of` returns the
+        colour of an arm by its index.
         """
         self.uri = uri
         self._say = say or (lambda text: None)
@@ -115,32 +97,23 @@ class Tracker:
     def stop(self, *, interrupted: bool = False) -> SyncReport:
         """Stop the thread and push final statuses. Trials that have not ended are KILLED until they resume.
 
-        Args:
-            interrupted: whether trials are left that are not in the ledger, as in an unfinished search.
+        It is `interrupted` if trials are left that are not in the ledger, as in an unfinished search.
         """
         if not self._background.stop():
             return SyncReport(error=f"the store has not answered for {STOP_TIMEOUT:g} s")
         if self._had_error:  # a request may have succeeded after its timeout: search again
             self._runs.is_connected = False
-        report = self._sync(Push(final=True, interrupted=interrupted))
-        for attempt in range(1, _FINAL_ATTEMPTS):
-            if report.error is None:
-                break
+        for attempt in range(_FINAL_ATTEMPTS):
             time.sleep(0.5 * attempt)
-            report = self._sync(Push(final=True, interrupted=interrupted))
+            if (report := self._sync(Push(final=True, interrupted=interrupted))).error is None:
+                break
         checkpoint(self.uri)
         return report
 
     def attach(self, paths: Sequence[Path], subfolder: str, judgement: Judgement | None = None) -> str | None:
         """Upload files and folders to an artifact folder of the sweep's run, and remove other files there.
 
-        Args:
-            paths: the files and folders.
-            subfolder: the artifact folder.
-            judgement: findings of the report, which are added to descriptions and metrics.
-
-        Returns:
-            The reason of a failure, or None.
+        The findings of a `judgement` are added to descriptions and metrics. Return the reason of a failure, or None.
         """
 
         def action() -> None:
@@ -179,7 +152,6 @@ class Tracker:
         return Reconciliation(tuple(before), tuple(after), counts, error)
 
     def _describe(self, judgement: Judgement) -> None:
-        """Push descriptions, intervals, the best configuration, and the report if it is missing."""
         client, run_id = self._runs.client, self._sync_state.runs[PARENT]
         reported = attach_missing_report(client, run_id, self._projection.state.folder / REPORT)
         best = next((cell for cell in self._projection.started_cells() if cell.label == judgement.best), None)
@@ -190,18 +162,12 @@ class Tracker:
         self._runs.push_judgement(judgement, reported=reported, model=model)
 
     def _model_of(self, best: Cell) -> str:
-        """Return the id of the best configuration's model; an empty string if no trial stored its network."""
-        state, sync_state = self._projection.state, self._sync_state
+        state = self._projection.state
         trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
         if trial is None:
             return ""
         network = trial_folder(state.folder, trial.key) / NETWORK
-        ids = {
-            "experiment_id": sync_state.experiment_id,
-            "sweep_run": sync_state.runs[PARENT],
-            "trial_run": sync_state.runs[trial.key],
-        }
-        return log_model(self._runs.client, best, trial, network, **ids)
+        return log_model(self._runs.client, best, trial, network, self._sync_state)
 
     def push_opened(self) -> str | None:
         """Push the test metrics of an opened sweep. Return the reason of a failure, or None."""

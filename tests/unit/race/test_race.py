@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.races import MEANS, RACE, RULE, RaceDrive, plan, value_of
+from helpers.races import MEANS, RACE, RULE, RaceDrive, driver_of, plan, value_of
 from helpers.toys import METRIC, event_of
 from rich.console import Console
 
@@ -310,7 +310,6 @@ def test_the_live_view_counts_trials_that_a_race_has_requested(decided):
 
 @pytest.mark.parametrize("races", [True, False])
 def test_a_diverged_trial_has_no_value_in_a_race_and_the_worst_in_a_search(tmp_path, races):
-    from tune_dml.planning.request import Resources, Session
     from tune_dml.running.recorder import Recorder
 
     RaceDrive(tmp_path / "toy", plan())
@@ -322,7 +321,7 @@ def test_a_diverged_trial_has_no_value_in_a_race_and_the_worst_in_a_search(tmp_p
         ledger.write(event_of("ended", first, status="diverged", reason="", seconds=1.0, metrics={}))
         state.update()
         shown = Progress(state, None)
-        recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
+        recorder = Recorder(driver_of(state, ledger, shown))
         recorder._end(second, TrialEnd("diverged"))
     known = [recorder.proposals.trial_values[key] for key in (first, second)]
     assert (np.isnan(known) if races else np.isposinf(known)).all()

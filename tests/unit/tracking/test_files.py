@@ -16,8 +16,7 @@ from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import summary
 from tune_dml.tracking import runs
-from tune_dml.tracking.best_model import typical_trial
-from tune_dml.tracking.files import _files_under
+from tune_dml.tracking.files import _files_under, typical_trial
 from tune_dml.tracking.tracker import _FINAL_ATTEMPTS, Tracker
 
 

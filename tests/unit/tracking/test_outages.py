@@ -1,13 +1,11 @@
 """Unreachable, new, deleted and protected stores: nothing is lost or doubled, and no password is stored."""
 
-import fcntl
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from helpers.stored_runs import StoredRuns
@@ -93,26 +91,6 @@ def test_a_database_whose_creator_is_killed_is_created_again(driver, tracker, ml
     driver.run(driver.trials[0])
     assert tracker(uri=uri).sync() == SyncReport(trials=1, rows=2)
     assert len(StoredRuns(uri).children) == 1
-
-
-@pytest.mark.slow
-def test_files_of_a_killed_creator_are_removed(tmp_path):
-    """Only a dead creator releases its folder; a new folder may not be locked yet."""
-    ages = {"killed_long_ago": 3600, "at_work": 3600, "killed_just_now": 0}
-    folders = {how: tmp_path / f".mlflow.db-half-made-{how}" for how in ages}
-    beside = [tmp_path / ".other.db-half-made-x1", tmp_path / ".mlflow.db-backup"]
-    for folder in (*folders.values(), *beside):
-        folder.mkdir()
-        os.utime(folder, (time.time() - 3600,) * 2)
-    for how, folder in folders.items():
-        (folder / "mlflow.db").write_text("half")
-        os.utime(folder, (time.time() - ages[how],) * 2)
-    maker = os.open(folders["at_work"], os.O_RDONLY)
-    fcntl.flock(maker, fcntl.LOCK_EX)
-    assert open_client(f"sqlite:///{tmp_path / 'mlflow.db'}").search_experiments()
-    os.close(maker)
-    assert [how for how, folder in folders.items() if folder.exists()] == ["at_work", "killed_just_now"]
-    assert all(other.exists() for other in beside)
 
 
 @pytest.mark.slow

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tune_dml.planning.request import Session
-from tune_dml.tracking import experiment_name, store_problems, tracking_uri, ui_command, with_last_store
+from tune_dml.tracking import experiment_name, store_problems, tracking_uri, with_last_store
 from tune_dml.tracking import store as tracking_store
 from tune_dml.tracking.client import open_client
-from tune_dml.tracking.store import sweep_link
+from tune_dml.tracking.store import sweep_link, ui_command
 
 
 @pytest.fixture(autouse=True)

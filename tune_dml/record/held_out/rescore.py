@@ -35,10 +35,8 @@ class RescoredTrial:
     key: str
     label: str
     seed: int
-    metrics: dict[str, float]
-    """Validation metrics; test metrics are sealed."""
-    rounding: float
-    """|MAP@R of the stored embeddings - recorded MAP@R|, in percentage points."""
+    metrics: dict[str, float]  # validation metrics; test metrics are sealed
+    rounding: float  # |MAP@R of the stored embeddings - recorded MAP@R|, in percentage points
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,7 @@ class RescoredSweep:
     """A sweep's trials with their new metrics."""
 
     trials: tuple[RescoredTrial, ...]
-    without_embeddings: int
-    """Number of finished trials without stored embeddings."""
+    without_embeddings: int  # number of finished trials without stored embeddings
 
 
 def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
@@ -69,8 +66,7 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
 def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
     """Compute and record metrics of every finished trial that stored its embeddings.
 
-    Raises:
-        ConfigError: A metric is unknown or measured, no trial has embeddings, or another process runs the sweep.
+    Raise ConfigError if a metric is unknown or measured, no trial has embeddings, or another process runs the sweep.
     """
     keys = _metric_keys(names)
     with Ledger(state.folder) as ledger:
@@ -102,7 +98,6 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
 def _already_measured_problems(
     state: SweepState, finished: Sequence[PlannedTrial], keys: Sequence[str]
 ) -> list[Problem]:
-    """Return a problem for each metric that every trial has measured, in full precision."""
     recorded = [end.metrics for trial in finished if (end := state.trial(trial.key).end)]
     rule, remedy = "the trials have measured this, in full precision", "Leave it out: tables and reports have it."
     measured = [key for key in keys if recorded and all(f"val/{key}" in metrics for metrics in recorded)]

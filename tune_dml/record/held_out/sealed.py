@@ -25,14 +25,11 @@ from tune_dml.record.state import SweepState, TrialState
 class Opening:
     """The opening of a sweep's test metrics: by whom, when, and for which selection."""
 
-    time: float
-    """Seconds since the epoch."""
+    time: float  # seconds since the epoch
     user: str
     host: str
-    cell: str
-    """Label of the cell that validation had selected."""
-    selection: str = ""
-    """The purpose of the selection; may be empty."""
+    cell: str  # label of the cell that validation had selected
+    selection: str = ""  # the purpose of the selection; may be empty
 
     @classmethod
     def of(cls, event: Opened) -> Opening:
@@ -45,15 +42,13 @@ class Opening:
         return f"opened on {date} by {self.user} on {self.host}, for the selection of {self.cell}{reason}"
 
 
-def record_opening(state: SweepState, cell: str, selection: str = "") -> Opening:
+def record_opening(state: SweepState, cell: str, selection: str = "") -> None:
     """Record the opening of a sweep, unless it is open. Raise ConfigError if another process runs it."""
     with Ledger(state.folder) as ledger:
         state.update()
         if state.opened is None:
             ledger.write(Opened(user=_user(), host=socket.gethostname(), cell=cell, selection=selection))
     state.update()
-    assert state.opened is not None  # noqa: S101 - `update` has read it
-    return Opening.of(state.opened)
 
 
 def sealed_metrics(sweep: Path, trial: TrialState) -> dict[str, float]:

@@ -34,11 +34,7 @@ class UntestedHeads:
 
     @classmethod
     def of(cls, state: SweepState, cache_dir: Path | None) -> UntestedHeads:
-        """Find the heads and their data.
-
-        Raises:
-            DataError: The features are missing, or differ from those of the sweep.
-        """
+        """Find the heads and their data. Raise DataError if the features are missing, or differ from the sweep's."""
         trials = [
             trial
             for key, trial in {**state.trials, **state.confirmation_trials}.items()

@@ -8,16 +8,8 @@ Metric, goal, seed, knobs and margin are given by the user, not guessed.
 
 from tune_dml.record.imported.conversion import results_of_rows
 from tune_dml.record.imported.ray_folder import read_ray
-from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest
+from tune_dml.record.imported.rows import ImportRequest
 from tune_dml.record.imported.studies import read_optuna
 from tune_dml.record.imported.tables import read_csv
 
-__all__ = [
-    "ImportRequest",
-    "ImportedRows",
-    "ImportedTraining",
-    "read_csv",
-    "read_optuna",
-    "read_ray",
-    "results_of_rows",
-]
+__all__ = ["ImportRequest", "read_csv", "read_optuna", "read_ray", "results_of_rows"]

@@ -20,11 +20,9 @@ from tune_dml.record.results import ImportOrigin, Results, TrialResult
 from tune_dml.space import Grid, Knob, Scale, Space, Value
 from tune_dml.text import is_number, joined, one_line, value_text
 
-_NO_PROTOCOL = 0
-"""Protocol version of imported trials."""
+_NO_PROTOCOL = 0  # protocol version of imported trials
 _MAX_KNOBS = 20
-_LOG_RATIO = 100
-"""A knob has a logarithmic axis from this ratio of its largest to its smallest value."""
+_LOG_RATIO = 100  # a knob has a logarithmic axis from this ratio of its largest to its smallest value
 
 Point = tuple[Hashable, ...]
 
@@ -131,7 +129,6 @@ def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tupl
 
 
 def _distinct_values(data: ImportedRows, name: str) -> tuple[Value, ...]:
-    """Return the distinct values of a setting, sorted if all are numbers."""
     distinct = {_key(row.settings.get(name)): row.settings.get(name) for row in data.rows}
     values = list(distinct.values())
     numbers = [value for value in values if is_number(value)]
@@ -153,7 +150,6 @@ def _scale(values: Sequence[Value]) -> Scale:
 
 
 def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> tuple[list[int], list[str]]:
-    """Return a seed for each row, and notes. Raise ConfigError if a configuration repeats a seed."""
     counts: dict[Point, int] = {}
     if column is None:
         seeds = []
@@ -190,7 +186,6 @@ def _is_whole_number(value: Value) -> bool:
 
 
 def _margin_problems(data: ImportedRows, request: ImportRequest, metric: str) -> list[Problem]:
-    """Return a problem, with the range of the metric, if no margin is given."""
     if request.margin is not None:
         return []
     numbers = [row.metrics[metric] for row in data.rows if metric in row.metrics]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,8 @@ def read_ray(folder: Path, request: ImportRequest) -> ImportedRows:
         rule = "must hold a folder for each trial, with params.json"
         raise ConfigError(Problem(origin, rule, None, "Name the experiment's folder, inside ~/ray_results."))
     data = ImportedRows(f"the Ray experiment {folder.absolute().name}", tuple(_row(trial, origin) for trial in trials))
-    metric = choose_metric(data, request)
     note = "The last result that a trial reported is the one that counts."
-    return ImportedRows(data.source, data.rows, metric, notes=(note,))
+    return replace(data, metric=choose_metric(data, request), notes=(note,))
 
 
 def _row(trial: Path, origin: str) -> ImportedTraining:
@@ -69,7 +69,6 @@ def _row(trial: Path, origin: str) -> ImportedTraining:
 
 
 def _results(path: Path) -> Iterator[JsonRow]:
-    """Yield the results of complete lines; the last line may be incomplete."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:

@@ -11,10 +11,9 @@ from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.record.ledger import HistoryRow
 from tune_dml.record.state import TrialStatus
 from tune_dml.space import Value
-from tune_dml.text import is_measurable, one_line, shortened
+from tune_dml.text import is_measurable, is_number, one_line, shortened
 
-_MAX_LENGTH = 80
-"""Most characters of a name or a value in the report."""
+_MAX_LENGTH = 80  # most characters of a name or a value in the report
 
 
 @dataclass(frozen=True)
@@ -22,32 +21,24 @@ class ImportRequest:
     """The user's description of imported results."""
 
     name: str
-    """Name in the report."""
-    metric: str | None = None
-    """Column or logged name of the metric; None for the metric of the source."""
-    goal: Literal["maximize", "minimize"] | None = None
-    """None for the goal of the source or, if it has none, maximize."""
+    metric: str | None = None  # column or logged name; None for the metric of the source
+    goal: Literal["maximize", "minimize"] | None = None  # None for the goal of the source or maximize
     margin: float | None = None
-    seed_column: str | None = None
-    """The setting that holds the seed; None for `seed`, if it exists."""
-    knobs: tuple[str, ...] = ()
-    """Settings to analyse; empty means every setting that varies."""
+    seed_column: str | None = None  # the setting that holds the seed; None for `seed`, if it exists
+    knobs: tuple[str, ...] = ()  # settings to analyse; empty means every setting that varies
 
 
 @dataclass(frozen=True)
 class ImportedTraining:
     """One training of another program."""
 
-    name: str
-    """Such as `line 7`, the number of a trial or the id of a run."""
-    settings: Mapping[str, Value]
-    """Settings of the training, the seed included."""
+    name: str  # such as `line 7`, the number of a trial or the id of a run
+    settings: Mapping[str, Value]  # settings of the training, the seed included
     metrics: Mapping[str, float]
     status: TrialStatus = "finished"
     reason: str = ""
     seconds: float = 0.0
     history: Sequence[HistoryRow] = ()
-    """Evaluations in order, each with a `step`."""
     run_id: str = ""
 
 
@@ -55,16 +46,12 @@ class ImportedTraining:
 class ImportedRows:
     """The rows of one source."""
 
-    source: str
-    """Description of the source, such as `the file runs.csv`."""
+    source: str  # description of the source, such as `the file runs.csv`
     rows: tuple[ImportedTraining, ...]
-    metric: str = ""
-    """The metric of the source; empty if it names none."""
+    metric: str = ""  # the metric of the source; empty if it names none
     goal: Literal["maximize", "minimize"] | None = None
-    notes: tuple[str, ...] = field(default=())
-    """Notes about decisions of the reader."""
-    data_set: tuple[str, str] | None = None
-    """Name and digest of the data set; None if unknown."""
+    notes: tuple[str, ...] = field(default=())  # notes about decisions of the reader
+    data_set: tuple[str, str] | None = None  # name and digest of the data set; None if unknown
 
 
 def choose_metric(data: ImportedRows, request: ImportRequest) -> str:
@@ -112,4 +99,4 @@ def to_knob_value(value: object) -> Value:
 
 def is_finite_number(value: object) -> bool:
     """Return whether a value is a finite number, not a truth value."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and is_measurable(value)
+    return is_number(value) and is_measurable(value)

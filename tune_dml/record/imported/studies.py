@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-_OBJECTIVE = "objective"
-"""Name of the objective of a study without metric names."""
+_OBJECTIVE = "objective"  # name of the objective of a study without metric names
 _STATUSES: dict[str, tuple[TrialStatus, str]] = {
     "COMPLETE": ("finished", ""),
     "FAIL": ("failed", "failed"),

@@ -53,7 +53,6 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
 
 
 def _notes_on_text(rows: list[ImportedTraining]) -> tuple[str, ...]:
-    """Return a note for each setting with values that look like formatted numbers, which are read as names."""
     texts = {
         name: value for row in rows for name, value in row.settings.items() if _FORMATTED_NUMBER.fullmatch(str(value))
     }

@@ -10,23 +10,16 @@ from dataclasses import dataclass
 class CellJudgement:
     """The report's finding on one cell."""
 
-    figures: Mapping[str, float]
-    """Name -> number: comparison bar, difference to the baseline and its interval; NaN if not available."""
-    text: str
-    """One sentence."""
+    figures: Mapping[str, float]  # comparison bar, difference to the baseline, interval; NaN if not available
+    text: str  # one sentence
 
 
 @dataclass(frozen=True)
 class Judgement:
     """The report's findings on a sweep."""
 
-    text: tuple[str, ...]
-    """Paragraphs: the answer and the next step."""
-    figures: Mapping[str, float]
-    """Name -> number: best cell, baseline, their difference; NaN if not available."""
-    cells: Mapping[str, CellJudgement]
-    """Cell label -> finding."""
-    figure: str
-    """Name of the report's first figure; may be empty."""
-    best: str
-    """Label of the best cell; empty if none has a result."""
+    text: tuple[str, ...]  # paragraphs: the answer and the next step
+    figures: Mapping[str, float]  # best cell, baseline, their difference; NaN if not available
+    cells: Mapping[str, CellJudgement]  # by the cell's label
+    figure: str  # name of the report's first figure; may be empty
+    best: str  # label of the best cell; empty if none has a result

@@ -9,7 +9,10 @@ process runs the sweep, and must not wait for that process. The file is therefor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -24,8 +27,9 @@ from tune_dml.record.ledger import READ_ONLY, GrowingFile, append_rows, open_for
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_LOOKS = "looks.jsonl"
+    from tune_dml.planning.plan import PlannedTrial
 
+_LOOKS = "looks.jsonl"
 
 Subject = Literal["sweep", "confirmation"]
 """The trials that a look judges: the sweep's, or those of its confirmation. Each has its own error budget."""
@@ -35,23 +39,33 @@ Subject = Literal["sweep", "confirmation"]
 class Look:
     """One look: verdicts or a decision, based on the trials that had ended."""
 
-    seeds: float
-    """Mean seeds per cell (in a race, per running cell), without failed trials. Grows with each look at new data."""
-    planned: int
-    """Seeds per cell that were planned at this time."""
-    by: str
-    """The verb of the look: report, compare, sweep, resume, extend, confirm, or race (at the end of a block)."""
-    time: float
-    """Seconds since the epoch."""
-    trials: int
-    """Number of ended trials."""
-    data: str
-    """Digest of the ended trials and their statuses."""
-    failed: int = 0
-    """Number of failed trials, which may run again."""
-    cells: int = 0
-    """Number of cells with at least two seeds; 0 in looks of older versions."""
+    seeds: float  # mean per cell (in a race, per running cell) without failed trials; grows with new data
+    planned: int  # seeds per cell that were planned at this time
+    by: str  # the verb: report, compare, sweep, resume, extend, confirm, or race (after a block)
+    time: float  # seconds since the epoch
+    trials: int  # number of ended trials
+    data: str  # digest of the ended trials and their statuses
+    failed: int = 0  # number of failed trials, which may run again
+    cells: int = 0  # number of cells with at least two seeds; 0 in looks of older versions
     subject: Subject = "sweep"
+
+
+def look_at(
+    trials: Mapping[str, PlannedTrial], ended: Mapping[str, str], verb: str, planned: int, subject: Subject = "sweep"
+) -> Look | None:
+    """Return a look at trials; None if fewer than two cells have two seeds.
+
+    `ended` maps the key of each ended trial to its status; `planned` is the number of planned seeds per cell.
+    """
+    statuses = {key: status for key, status in ended.items() if key in trials}
+    seed_counts = Counter(trials[key].cell.digest for key in statuses)
+    comparable = sum(number >= 2 for number in seed_counts.values())
+    if comparable < 2:
+        return None
+    data = hashlib.sha256("\n".join(f"{key} {statuses[key]}" for key in sorted(statuses)).encode()).hexdigest()[:16]
+    failed = list(statuses.values()).count("failed")
+    seeds_per_cell = (len(statuses) - failed) / len({trial.cell.digest for trial in trials.values()})
+    return Look(seeds_per_cell, planned, verb, time.time(), len(statuses), data, failed, comparable, subject)
 
 
 def cells_added(looks: Sequence[Look]) -> frozenset[int]:
@@ -63,8 +77,7 @@ def cells_added(looks: Sequence[Look]) -> frozenset[int]:
 def record_look(folder: Path, look: Look | None) -> list[Look]:
     """Append a look, unless the last look at its subject had the same data. Return all looks at the subject.
 
-    Raises:
-        ConfigError: The sweep's folder is not writable.
+    Raise ConfigError if the sweep's folder is not writable.
     """
     if look is None:
         return read_looks(folder)
@@ -112,10 +125,7 @@ def _adapter() -> TypeAdapter[Look]:
 def seeds_after(previous: Look | None, seeds: float, trials: int) -> float:
     """Return the seeds of a look, always more than before, even if cells were added or a trial was retried.
 
-    Args:
-        previous: the look before, if any.
-        seeds: mean seeds per cell now.
-        trials: trials that have ended now.
+    `seeds` is the mean per cell, and `trials` the number of ended trials.
     """
     if previous is None or seeds > previous.seeds:
         return seeds

@@ -18,22 +18,15 @@ Over = Literal["", "decided", "failed", "max_seeds", "budget"]
 class SettledCell:
     """A cell that gets no more seeds, and why."""
 
-    cell: str
-    """Digest of the cell."""
-    seeds: int
-    """Seeds of the cell when it stopped."""
+    cell: str  # digest
+    seeds: int  # its seeds when it stopped
     why: Why
-    against: str
-    """Label of the cell that it was compared with; empty if none."""
+    against: str  # label of the cell that it was compared with; empty if none
     margin: float
-    level: float
-    """Error level of the look."""
-    effect: float | None = None
-    """Lower bound of how much worse the cell is, or upper bound of its difference to the best."""
-    unjudged: str = ""
-    """Labels of cells whose trials failed, so that they may be better than the best."""
-    failed: int = 0
-    """Number of its last trials that failed, if it stopped because of them."""
+    level: float  # error level of the look
+    effect: float | None = None  # lower bound of its deficit, or upper bound of its difference to the best
+    unjudged: str = ""  # labels of cells whose trials failed, so that they may be better than the best
+    failed: int = 0  # number of its last trials that failed, if it stopped because of them
 
     def supersedes(self, earlier: SettledCell) -> bool:
         """Return whether this record replaces an earlier one of the same cell, after trials were retried."""
@@ -63,8 +56,7 @@ class RaceRule:
 
     margin: float
     max_seeds: int
-    budget: float | None = None
-    """GPU-hours, or worker-hours of trials without a GPU."""
+    budget: float | None = None  # GPU-hours, or worker-hours of trials without a GPU
 
 
 @dataclass(frozen=True)
@@ -81,12 +73,9 @@ class Race:
 
     rule: RaceRule
     blocks: list[Block] = field(default_factory=list)
-    judged: list[tuple[int, float]] = field(default_factory=list)
-    """(seeds, error level) of every judgement, in order."""
-    settled: dict[str, SettledCell] = field(default_factory=dict)
-    """Digest of a cell -> record that it stopped."""
-    over: Over = ""
-    """Why the race ended; empty while it continues."""
+    judged: list[tuple[int, float]] = field(default_factory=list)  # seeds and error level of every judgement
+    settled: dict[str, SettledCell] = field(default_factory=dict)  # by the cell's digest
+    over: Over = ""  # why it ended; empty while it continues
 
     @property
     def failed(self) -> list[str]:

@@ -9,7 +9,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from tune_dml.record.origin.provenance import mask, without_login
 from tune_dml.record.results import Results
@@ -26,19 +25,14 @@ CONTINUE_WITH = "Continue with: "
 """Precedes the command that continues a sweep; clients of a submitted job find it in the output."""
 _PROGRAM_NAMES = ("tune-dml", "__main__")
 _MASKED = "***"
-_NO_OPTIONS: Mapping[str, str | None] = MappingProxyType({})
 
 
-def command(results: Results, verb: str, change: str = "", *, options: Mapping[str, str | None] = _NO_OPTIONS) -> str:
+def command(results: Results, verb: str, change: str = "", *, options: Mapping[str, str | None] | None = None) -> str:
     """Return a command such as `tune-dml extend rho1 --seeds 5 --storage /shared/sweeps`, without defaults and secrets.
 
-    Args:
-        results: the sweep.
-        verb: the verb.
-        change: further arguments.
-        options: option -> value on the present command line, which takes precedence over those of sessions.
+    `change` holds further arguments. Options of the present command line take precedence over those of sessions.
     """
-    first_words = [str(word) for word in results.provenance.get("argv", ())]
+    options, first_words = options or {}, [str(word) for word in results.provenance.get("argv", ())]
     words = [program(), verb, shlex.quote(results.name), *([change] if change else [])]
     words += storage_option(results, given=bool(options.get("--storage")))
     lines = [line for line in (*results.continued_by, first_words) if line and is_program(line[0])]
@@ -116,7 +110,6 @@ def retry_arguments(results: Results) -> str:
 
 
 def _option_value(words: Sequence[str], option: str) -> str:
-    """Return the value of an option on a command line; an empty string if it is missing."""
     for word, next_word in zip(words, [*words[1:], ""], strict=True):
         if word == option:
             return next_word

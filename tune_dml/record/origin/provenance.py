@@ -1,8 +1,5 @@
 """Collect the provenance of a session: code, versions, machine and command line, without secrets.
 
-    collect()            return the provenance as JSON values
-    mask(text)           replace everything that looks like a secret by stars
-
 It queries GPUs with nvidia-smi, or with torch if this is already imported.
 """
 
@@ -25,8 +22,7 @@ from trainables.errors import Problem
 from trainables.option_names import option_problem
 
 _LIST_LIMIT = 100
-_TIMEOUT = 2.0
-"""Seconds to wait for a helper program."""
+_TIMEOUT = 2.0  # seconds to wait for a helper program
 
 _PACKAGES = (
     *("tune-dml", "torch", "numpy", "ray", "optuna", "mlflow", "pandas", "scipy", "scikit-learn", "pydantic"),
@@ -108,63 +104,38 @@ _ASSIGNMENT = (
     r"\s*(?::=|=>|[=:]|%3D)\s*(?:[>|][+-]?\s*\n\s+|[(\\]\s*)?"
 )
 """Matches the text between name and value: an assignment in a program, YAML, JSON or a web address."""
-_PATTERNS = (
-    # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
-    (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]{0,1000}@"), f"://{STARS}@"),
-    (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]{8,}"), rf"\1 {STARS}"),
-    (re.compile(r"\b([Bb]asic)\s+(?=\S*[A-Z0-9])[\w+/]{8,}={0,2}(?![\w.-])"), rf"\1 {STARS}"),
-    (
-        re.compile(
-            r"-----BEGIN[A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END[A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
-            re.DOTALL,
-        ),
-        STARS,
-    ),
-    (
-        re.compile(
-            r"(?i)(\b(?:authorization|(?:set-)?cookie)\\*['\"]?\s*:\s*\\*['\"]?)(?!\s)(?:digest\s[^\n]+|[^'\"\n]+)"
-        ),
-        rf"\1{STARS}",
-    ),
-    (re.compile(rf"(?i)((?:\bauth\s*=\s*|BasicAuth|\.login)\(\s*['\"][^'\"\n]*['\"]\s*,\s*){_QUOTED}"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)((?:{_NAME_WORD})['\"]\s*,\s*)(?=['\"][^'\"\n]*\d){_QUOTED}(?!\s*:)"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)((?:{_NAME_WORD}|{_SHORT_WORD}){_ASSIGNMENT}){_VALUE}"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_NAME_WORD}|{_SHORT_WORD})\s+)(?!-){_VALUE}"), rf"\1{STARS}"),
-    (re.compile(rf"(?i)(<(?:{_NAME_WORD}|{_SHORT_WORD})>)[^<\n]+"), rf"\1{STARS}"),
-    (
-        re.compile(
-            r"(?i)((?<![\w-])[\w-]{0,40}?(?:passw(?:or)?d|passphrase|secret|(?:api|access|signing)[_-]?key|token)\s+)"
-            r"(?=\S*\d)[^\s'\"]{8,}"
-        ),
-        rf"\1{STARS}",
-    ),
-    (
-        re.compile(
-            r"(?i)(\blogin\s+\S+\s+password\s+|\bsshpass\s+-p\s*|\bmysql\w*\s[^\n]{0,80}?(?<=\s)-p|\bwandb\s+login\s+(?!-)"
-            r"|\blogin\s[^\n]{0,80}?(?<=\s)-p\s+|\bredis-cli\s[^\n]{0,80}?(?<=\s)-a\s+)\S+"
-        ),
-        rf"\1{STARS}",
-    ),
-    (re.compile(r"(?i)((?<!\w)(?:-u|--user|--proxy-user)[ =]*['\"]?[^\s:'\"]+:)[^\s'\"]+"), rf"\1{STARS}"),
-    (re.compile(r"(?i)((?:[?&](?:key|sig|code)|(?<![a-z])signature)=)[^\s&'\"]{8,}"), rf"\1{STARS}"),
-    (re.compile(r"((?<=['\"])key['\"]\s*:\s*['\"])[0-9a-f]{32}\b"), rf"\1{STARS}"),
-    (re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]+"), rf"\1{STARS}"),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), STARS),
-    (
-        re.compile(
-            r"\bSK[0-9a-f]{32}\b|(?<!\d)\d{8,10}:AA[\w-]{30,}|\bpul-[0-9a-f]{40}\b|\b\w{14}\.atlasv1\.[\w-]{12,}"
-        ),
-        STARS,
-    ),
-    (
-        re.compile(
-            r"\b(?:gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt|cbt|soat|agent)-|GR1348941|hf_|sk-|xox[abeprs]-|xapp-|A[KS]IA"
-            r"|dapi|dop_v1_|npm_|pypi-|AIza|SG\.|whsec_|[rs]k_(?:live|test)_|ya29\.|GOCSPX-|hv[bs]\.|lin_api_|gsk_|r8_"
-            r"|nvapi-|shpat_|dckr_pat_|glsa_|glc_|sntrys_|NRAK-|sq0[a-z]{3}-|AGE-SECRET-KEY-1)[\w.-]{12,}(?::[\w/+=]{30,})?"
-        ),
-        STARS,
-    ),
+_SECRETS = (
+    r"(?s)-----BEGIN[A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END[A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
+    r"\bSK[0-9a-f]{32}\b|(?<!\d)\d{8,10}:AA[\w-]{30,}|\bpul-[0-9a-f]{40}\b|\b\w{14}\.atlasv1\.[\w-]{12,}",
+    r"\b(?:gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt|cbt|soat|agent)-|GR1348941|hf_|sk-|xox[abeprs]-|xapp-|A[KS]IA"
+    r"|dapi|dop_v1_|npm_|pypi-|AIza|SG\.|whsec_|[rs]k_(?:live|test)_|ya29\.|GOCSPX-|hv[bs]\.|lin_api_|gsk_|r8_"
+    r"|nvapi-|shpat_|dckr_pat_|glsa_|glc_|sntrys_|NRAK-|sq0[a-z]{3}-|AGE-SECRET-KEY-1)[\w.-]{12,}(?::[\w/+=]{30,})?",
 )
+"""Secrets that are known by their form."""
+_NAMED_SECRETS = (
+    # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
+    r"((?<!sqlite)(?<!file)://)[^\s'\"]{0,1000}(?=@)",
+    r"(?i)(\bbearer\s+)[\w.~+/=-]{8,}",
+    r"(\b[Bb]asic\s+)(?=\S*[A-Z0-9])[\w+/]{8,}={0,2}(?![\w.-])",
+    r"(?i)(\b(?:authorization|(?:set-)?cookie)\\*['\"]?\s*:\s*\\*['\"]?)(?!\s)(?:digest\s[^\n]+|[^'\"\n]+)",
+    rf"(?i)((?:\bauth\s*=\s*|BasicAuth|\.login)\(\s*['\"][^'\"\n]*['\"]\s*,\s*){_QUOTED}",
+    rf"(?i)((?:{_NAME_WORD})['\"]\s*,\s*)(?=['\"][^'\"\n]*\d){_QUOTED}(?!\s*:)",
+    rf"(?i)((?:{_NAME_WORD}|{_SHORT_WORD}){_ASSIGNMENT}){_VALUE}",
+    rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?(?:{_NAME_WORD}|{_SHORT_WORD})\s+)(?!-){_VALUE}",
+    rf"(?i)(<(?:{_NAME_WORD}|{_SHORT_WORD})>)[^<\n]+",
+    r"(?i)((?<![\w-])[\w-]{0,40}?(?:passw(?:or)?d|passphrase|secret|(?:api|access|signing)[_-]?key|token)\s+)"
+    r"(?=\S*\d)[^\s'\"]{8,}",
+    r"(?i)(\blogin\s+\S+\s+password\s+|\bsshpass\s+-p\s*|\bmysql\w*\s[^\n]{0,80}?(?<=\s)-p|\bwandb\s+login\s+(?!-)"
+    r"|\blogin\s[^\n]{0,80}?(?<=\s)-p\s+|\bredis-cli\s[^\n]{0,80}?(?<=\s)-a\s+)\S+",
+    r"(?i)((?<!\w)(?:-u|--user|--proxy-user)[ =]*['\"]?[^\s:'\"]+:)[^\s'\"]+",
+    r"(?i)((?:[?&](?:key|sig|code)|(?<![a-z])signature)=)[^\s&'\"]{8,}",
+    r"((?<=['\"])key['\"]\s*:\s*['\"])[0-9a-f]{32}\b",
+    r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]+",
+)
+"""Secrets that follow a name or a sign, the first group, which is kept."""
+_PATTERNS = [(re.compile(pattern), STARS) for pattern in _SECRETS]
+_PATTERNS += [(re.compile(pattern), rf"\1{STARS}") for pattern in _NAMED_SECRETS]
 
 
 def mask(text: str) -> str:
@@ -271,7 +242,6 @@ def _diff(folder: Path) -> Git:
 
 
 def _run(*command: str) -> str | None:
-    """Return a program's output; None if it fails, is missing or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
@@ -302,7 +272,6 @@ def _methods() -> dict[str, str]:
 
 
 def _source_digest(modules: Sequence[str]) -> str:
-    """Return a digest of the Python files of top-level modules, without importing them."""
     digest = hashlib.sha256()
     for module in modules:
         spec = importlib.util.find_spec(module)

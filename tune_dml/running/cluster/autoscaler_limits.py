@@ -17,8 +17,7 @@ _MAX_NODES = 1000  # per node type; replaces a missing limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # on the head; `ray up` writes the completed cluster file there
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder of the service account, which Kubernetes mounts into each pod."""
-_NOT_READABLE = (401, 403, 404)
-"""HTTP status codes: the resource does not exist, or this pod may not read it."""
+_NOT_READABLE = (401, 403, 404)  # HTTP status codes: the resource does not exist, or this pod may not read it
 
 
 def autoscaler_nodes() -> tuple[Mapping[str, float], ...]:

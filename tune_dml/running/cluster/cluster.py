@@ -28,8 +28,7 @@ _HEAD_TIMEOUT, _MAX_UNANSWERED = 5.0, 9
 Ray's processes wait as long for a restarted head (`gcs_rpc_server_reconnect_timeout_s`, 60), while trials train. If the
 driver exited earlier, these trials would be lost, and a command restarts its driver only twice.
 """
-_SHUTDOWN_SECONDS = 20.0
-"""Seconds that Ray may take to shut down."""
+_SHUTDOWN_SECONDS = 20.0  # seconds that Ray may take to shut down
 _DRIVERS_PER_NODE = 64  # trial drivers of engine `train`, which only wait: a limit that is never reached
 
 
@@ -38,8 +37,7 @@ class Capacity:
     """Resources of the connected cluster."""
 
     nodes: tuple[Mapping[str, float], ...]
-    future_nodes: tuple[Mapping[str, float], ...] = ()
-    """The nodes of a growing cluster when it has its full size."""
+    future_nodes: tuple[Mapping[str, float], ...] = ()  # of a growing cluster at its full size
 
     def total(self, resource: str) -> float:
         """Return the sum of a resource over the present nodes."""
@@ -50,13 +48,10 @@ class Capacity:
         """Whether a present or future node has a GPU."""
         return any(node.get("GPU") for node in (*self.nodes, *self.future_nodes))
 
-    def workers_that_fit(self, resources: Resources) -> int:
-        """Return the number of workers that fit on the empty cluster at its full size. No worker spans two nodes."""
-        return max(sum(_workers_on(node, resources) for node in nodes) for nodes in (self.nodes, self.future_nodes))
-
     def trials_that_fit(self, resources: Resources) -> int:
-        """Return the number of trials that fit at once."""
-        return self.workers_that_fit(resources) // resources.workers
+        """Return the number of trials that fit on the empty cluster at its full size. No worker spans two nodes."""
+        present, future = (sum(_workers_on(n, resources) for n in nodes) for nodes in (self.nodes, self.future_nodes))
+        return max(present, future) // resources.workers
 
 
 def _workers_on(node: Mapping[str, float], resources: Resources) -> int:
@@ -91,12 +86,7 @@ def _unreachable_problem(address: str, origin: str, error: Exception) -> Problem
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
-    """Return the problems of the request, the address, the cluster's size and its nodes that prevent trials.
-
-    Args:
-        resources: The resources of each trial.
-        address: The address and its origin, from `address_of`.
-    """
+    """Return the problems of the request, the address (from `address_of`), the cluster's size and its nodes."""
     if problems := resources.problems() or address_problems(*address):
         return problems
     where, origin = address
@@ -138,11 +128,7 @@ def local_capacity() -> Capacity:
 
 
 def capacity_at(address: str | None, origin: str = "default") -> Capacity:
-    """Return a cluster's capacity, and that of a local Ray without starting it.
-
-    Raises:
-        ConfigError: No cluster at that address can be joined.
-    """
+    """Return a cluster's capacity, or that of a local Ray without starting it. Raise ConfigError if none answers."""
     if address is None and not _has_ray():
         return local_capacity()
     with join_cluster(address, origin) as capacity:
@@ -150,7 +136,6 @@ def capacity_at(address: str | None, origin: str = "default") -> Capacity:
 
 
 def _has_ray() -> bool:
-    """Return whether this process is already connected to Ray."""
     ray = sys.modules.get("ray")
     return bool(ray and ray.is_initialized())
 
@@ -180,37 +165,25 @@ def run_on_free_gpu(address: str, origin: str, function: Callable[[], _Answer], 
 def connect(address: str | None, *, engine: str, preload: bool = False, origin: str = "Ray") -> Iterator[Capacity]:
     """Connect to Ray for the duration of the block; an existing connection is used and stays open.
 
-    Args:
-        address: Address of a cluster; None starts a local Ray.
-        engine: The engine of the trials.
-        preload: Whether the processes of a local Ray import what trials need when they start.
-        origin: Where the address was given, for messages.
-
-    Raises:
-        ConfigError: Ray does not start or answer.
+    Without an address, start a local Ray; its processes may `preload` what trials need. `origin` is where the address
+    was given, for the ConfigError of a Ray that does not start or answer.
     """
     import ray
 
     is_ours = not ray.is_initialized()
     if is_ours:
-        from tune_dml.running.ray_internals import (
-            create_token,
-            fast_start,
-            load_token,
-            on_loopback,
-            without_dashboard,
-        )
+        from tune_dml.running import ray_internals
 
         if address is None:
-            create_token()
+            ray_internals.create_token()
         else:
-            load_token()
-        with on_loopback(), ExitStack() as start:
+            ray_internals.load_token()
+        with ray_internals.on_loopback(), ExitStack() as start:
             if address is None:
-                start.enter_context(fast_start())
+                start.enter_context(ray_internals.fast_start())
             if address is None and engine == "local":
                 # Engine `train` needs it: without it a stopped trial keeps its workers, and the sweep hangs.
-                start.enter_context(without_dashboard())
+                start.enter_context(ray_internals.without_dashboard())
             try:
                 ray.init(**_init_arguments(address, engine, preload))
             except Exception as error:  # such as a timeout, or a path that is too long
@@ -227,21 +200,14 @@ def connect(address: str | None, *, engine: str, preload: bool = False, origin: 
 class Connection:
     """A Ray connection that a thread opens and closes while the driver imports, plans and reports.
 
-        with Connection(address, resources) as connection:
-            connection.begin(trials)    # optional: connects before `capacity` is called
-            ...
-            connection.capacity()       # waits for Ray
-            ...
-            connection.end()            # returns at once; leaving the block waits
-
+    `begin` is optional: it connects before `capacity` is called. `end` returns at once; leaving the block waits.
     If every initial process of a local Ray gets a trial, the processes import what trials need when they start. The
     thread stays alive because Linux ends Ray's processes with the thread that started them.
     """
 
     def __init__(self, address: str | None, resources: Resources):
         self._address, self._resources = address, resources
-        self.has_others = address is not None or _has_ray()
-        """Whether other sweeps may use the same Ray."""
+        self.has_others = address is not None or _has_ray()  # whether other sweeps may use the same Ray
         self._thread = ThreadPoolExecutor(1, "ray")
         self._ray = ExitStack()
         self._capacity: Future[Capacity] | None = None
@@ -308,9 +274,7 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
 class NodeWatch:
     """Detects that this process's Ray node is lost."""
 
-    def __init__(self) -> None:
-        self._unanswered_calls = 0
-        """Number of calls in a row that the head did not answer."""
+    _unanswered_calls = 0
 
     def is_lost(self) -> bool:
         """Return whether the raylet is gone, the node counts as dead, or the head has not answered for a minute.
@@ -353,7 +317,6 @@ def _protect_token() -> None:
 
 
 def _node_resources() -> tuple[Mapping[str, float], ...]:
-    """Return the resources of the nodes that are alive."""
     import ray
 
     return tuple(node["Resources"] for node in ray.nodes() if node["Alive"])

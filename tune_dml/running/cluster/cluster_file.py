@@ -21,8 +21,7 @@ from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.running.cluster.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
 
-_ClusterConfig = Mapping[str, Any]
-"""The content of a cluster file, which Ray's schema checks."""
+_ClusterConfig = Mapping[str, Any]  # the content of a cluster file, which Ray's schema checks
 _TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
 _EXAMPLES = "cluster.yaml and deploy/ are commented examples."
@@ -37,8 +36,7 @@ _TYPES = {
 _PROVIDER_KEYS = ("aws_credentials", "coordinator_address", "external_head_ip")
 """Keys that Ray also reads for `_CHECKED_PROVIDERS`, although its schema lacks them."""
 _CHECKED_PROVIDERS = ("aws", "gcp", "local")
-_PROGRAMS = ("ssh", "rsync")
-"""Programs that Ray's launcher runs on this machine."""
+_PROGRAMS = ("ssh", "rsync")  # programs that Ray's launcher runs on this machine
 _LAUNCHER_NEEDS = {"aws": ("boto3", "boto3"), "gcp": ("googleapiclient", "google-api-python-client")}
 """Provider -> module that Ray's launcher imports on this machine, and its package."""
 _PLACEHOLDER = re.compile(r"\bYOUR-[A-Z-]+")
@@ -46,16 +44,13 @@ _MOUNTS = re.compile(r"\bmount|fuse|lustre|gpfs")
 _RAY_START = re.compile(r"\bray start\b")
 _DASHBOARD = re.compile(r"--dashboard-host[= ]+['\"]?([^\s'\";]+)")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_GPU_MACHINES = re.compile(r"[pg]\d|a\d-")
-"""Prefixes of machine types with GPUs, on AWS and Google Cloud."""
+_GPU_MACHINES = re.compile(r"[pg]\d|a\d-")  # prefixes of machine types with GPUs, on AWS and Google Cloud
 
 
 def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]:
     """Return the problems that prevent sweeps on the cluster of a file.
 
-    Args:
-        path: The file.
-        to_start: Whether a cluster will be started from the file; otherwise only a running one is reached by it.
+    If it is not `to_start`, only a running cluster is reached by it.
     """
     try:
         config = read_mapping(path, "cluster file", _EXAMPLES)
@@ -66,9 +61,13 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
             rule = "Ray's launcher cannot reach a cluster on Kubernetes"
             return [Problem(str(path), rule, config.get("kind"), "Name http://HOST:8265 of a port-forward.")]
         return [_locate(path, problem) for problem in rayjob_problems(config)]
-    if key_problems := list(_key_problems(config, "")):  # the schema cannot check these
+    if key_problems := list(_key_problems(config)):  # the schema cannot check these
         return [_locate(path, problem) for problem in key_problems]
-    errors = _schema_errors(config)
+    from jsonschema import Draft7Validator
+
+    from tune_dml.running.ray_internals import cluster_file_schema
+
+    errors = list(Draft7Validator(cluster_file_schema()).iter_errors(config))
     problems = [*_schema_problems(errors), *_unlisted_problems(config)] or list(_ray_problems(config))
     if not any(error.validator == "type" for error in errors):  # after a wrong type, further checks would fail
         problems += _sweep_problems(config) if to_start else _package_problems(config)
@@ -100,16 +99,7 @@ def _locate(path: Path, problem: Problem) -> Problem:
     return Problem(f"{path.name}: {problem.place}", problem.rule, problem.value, problem.remedy)
 
 
-def _schema_errors(config: _ClusterConfig) -> list[Any]:
-    from jsonschema import Draft7Validator
-
-    from tune_dml.running.ray_internals import cluster_file_schema
-
-    return list(Draft7Validator(cluster_file_schema()).iter_errors(config))
-
-
 def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
-    """Yield a problem for each unknown key, missing key and wrong type of the file."""
     for error in errors:
         parents, known = [str(key) for key in error.absolute_path], list(error.schema.get("properties", {}))
         if error.validator == "additionalProperties":
@@ -129,18 +119,22 @@ def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
             yield Problem(".".join(parents), error.message.partition("\n")[0])
 
 
-def _key_problems(part: Any, location: str) -> Iterator[Problem]:
-    """Yield a problem for each key that is not text, which the schema cannot check."""
+def _entries(part: Any, location: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the location of each mapping and list, with each of its keys and values."""
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
     for key, value in pairs:
-        if isinstance(part, Mapping) and not isinstance(key, str):
+        yield location, key if isinstance(part, Mapping) else str(key), value
+        yield from _entries(value, f"{location}.{key}".lstrip("."))
+
+
+def _key_problems(config: _ClusterConfig) -> Iterator[Problem]:
+    for location, key, _ in _entries(config):
+        if not isinstance(key, str):
             remedy = "Write it in quotes, or remove the space after it."
             yield Problem(location or "the file", "keys must be text", key, remedy)
-        yield from _key_problems(value, f"{location}.{key}".lstrip("."))
 
 
 def _description(part: _ClusterConfig) -> str:
-    """Return the first sentence of a description in Ray's schema."""
     return str(part.get("description", "")).partition(". ")[0]
 
 
@@ -286,20 +280,10 @@ def _is_local(config: _ClusterConfig) -> bool:
 
 
 def _placeholder_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    for location, text in _strings(config, ""):
-        if placeholder := _PLACEHOLDER.search(text):
-            yield Problem(
-                location, "must be filled in", placeholder[0], "The comments of the file say where to find it."
-            )
-
-
-def _strings(part: Any, location: str) -> Iterator[tuple[str, str]]:
-    """Yield (location, text) for every string in a file."""
-    pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
-    if isinstance(part, str):
-        yield location, part
-    for key, value in pairs:
-        yield from _strings(value, f"{location}.{key}".lstrip("."))
+    remedy = "The comments of the file say where to find it."
+    for location, key, value in _entries(config):
+        if isinstance(value, str) and (placeholder := _PLACEHOLDER.search(value)):
+            yield Problem(f"{location}.{key}".lstrip("."), "must be filled in", placeholder[0], remedy)
 
 
 def _mount_problems(location: str, source: Path) -> Iterator[Problem]:

@@ -1,10 +1,5 @@
 """Run a command of ours as a Ray job on a cluster's head.
 
-    with cluster_client("cluster.yaml") as client:          # or http://HEAD:8265, HOST:6379, ray://HOST:10001
-        upload = collect_upload(files=[Path("mine.yaml")])
-        job, new = submit(client, "cluster.yaml", "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
-        for text in follow(client, job): ...
-
 The job includes the code of our packages, so that the nodes need only the project's dependencies.
 """
 
@@ -34,13 +29,11 @@ from tune_dml.running.cluster.probe_address import address_problems, job_server_
 from tune_dml.running.cluster.upload import Upload
 from tune_dml.text import one_line, shortened
 
-_GRACE = 60
-"""Seconds that a cancelled sweep gets to write its table and report."""
+_GRACE = 60  # seconds that a cancelled sweep gets to write its table and report
 _TUNNEL_SECONDS = 120.0
 _PLACE = "cluster"
 _ADDRESS = re.compile(r"(https?|ray)://.+|[^/]+:\d+")
-_REQUEST_FAILED = "Request failed with status code"
-"""Beginning of the errors of Ray's job client."""
+_REQUEST_FAILED = "Request failed with status code"  # beginning of the errors of Ray's job client
 _PROGRAM = "python -m tune_dml.cli"
 _DIGEST = "tune_dml.sent"
 _CONTINUE = re.compile(CONTINUE_WITH + "(.+)")
@@ -57,10 +50,8 @@ class RayJob:
     id: str
     sweep: str
     status: str
-    message: str = ""
-    """Ray's message about the job."""
-    digest: str = field(default="", compare=False)
-    """Digest of the command and its files."""
+    message: str = ""  # Ray's message about the job
+    digest: str = field(default="", compare=False)  # digest of the command and its files
 
     def __str__(self) -> str:
         """Return `eta1@1: stopped`; a failure with its reason, because a job that never started has an empty log."""
@@ -80,8 +71,7 @@ class RayJob:
 def cluster_client(target: str) -> Iterator[Any]:
     """Connect to the cluster's job server, through an SSH tunnel if the target is a cluster file.
 
-    Raises:
-        ConfigError: No job server answers, a token is missing, or the connection breaks.
+    Raise ConfigError if no job server answers, a token is missing, or the connection breaks.
     """
     from ray.job_submission import JobSubmissionClient
     from ray.util.state.exception import RayStateApiException
@@ -172,19 +162,12 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
 
 
 def _jobs_of(client: Any, sweep: str) -> list[RayJob]:
-    """Return a sweep's jobs, ordered by their start."""
-    all_details = [job for job in client.list_jobs() if (job.metadata or {}).get("tune_dml.sweep") == sweep]
-    all_details.sort(key=lambda details: details.start_time or 0)
+    jobs = [job for job in client.list_jobs() if (job.metadata or {}).get("tune_dml.sweep") == sweep]
+    jobs.sort(key=lambda job: job.start_time or 0)
     return [
-        RayJob(
-            details.submission_id,
-            sweep,
-            str(details.status.value),
-            details.message or "",
-            details.metadata.get(_DIGEST, ""),
-        )
-        for details in all_details
-        if details.submission_id
+        RayJob(job.submission_id, sweep, str(job.status.value), job.message or "", job.metadata.get(_DIGEST, ""))
+        for job in jobs
+        if job.submission_id
     ]
 
 
@@ -200,23 +183,12 @@ def latest_job(client: Any, sweep: str, target: str) -> RayJob:
 
 
 def submit(client: Any, typed_target: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[RayJob, bool]:
-    """Run `tune-dml WORDS` on the cluster's head.
+    """Run `tune-dml WORDS` on the cluster's head. Return the job, and whether it is new.
 
     The name of a job is made from its sweep. If the sweep has a running job, return it and submit nothing; this also
-    holds for two simultaneous callers.
+    holds for two simultaneous callers. Raise ConfigError if the running job was started by another command.
 
-    Args:
-        client: From `cluster_client`.
-        typed_target: The cluster as the user typed it, with its flags, for the commands that messages recommend.
-        sweep: The sweep's name.
-        words: The command.
-        upload: Files that are sent with it.
-
-    Returns:
-        The job, and whether it is new.
-
-    Raises:
-        ConfigError: The running job was started by another command.
+    `typed_target` is the cluster as the user typed it, with its flags, for the commands that messages recommend.
     """
     digest = _digest_of(words, upload)
     jobs = _jobs_of(client, sweep)
@@ -234,7 +206,6 @@ def submit(client: Any, typed_target: str, sweep: str, words: Sequence[str], upl
 
 
 def _digest_of(words: Sequence[str], upload: Upload) -> str:
-    """Return a digest of a command and the user's files."""
     digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape"))
     for path in sorted(upload.user_files):
         digest.update(f"\0{path}\0".encode() + hashlib.sha256(upload.files[path].read_bytes()).digest())

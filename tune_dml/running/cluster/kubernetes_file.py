@@ -12,8 +12,7 @@ from typing import Any
 
 from trainables.errors import Problem
 
-_Part = Mapping[str, object]
-"""A mapping in the file."""
+_Part = Mapping[str, object]  # a mapping in the file
 _GPU = "nvidia.com/gpu"
 _CLUSTER = "spec.rayClusterSpec"
 

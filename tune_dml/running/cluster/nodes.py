@@ -15,14 +15,11 @@ from typing import Any, TypedDict
 
 from trainables.bucket import Address
 
-_Node = Mapping[str, Any]
-"""A node as `ray.nodes()` lists it."""
+_Node = Mapping[str, Any]  # a node as `ray.nodes()` lists it
 _SECONDS = 60.0
-_MAX_SKEW = 5.0
-"""Seconds by which a node's clock may differ without being reported."""
+_MAX_SKEW = 5.0  # seconds by which a node's clock may differ without being reported
 _BUCKET_NOT_TRIED = "the project is not there, so the bucket was not tried"
-_MIN_SHM = 1.0
-"""Fewest GiB of /dev/shm that Ray's object store and data loaders need."""
+_MIN_SHM = 1.0  # fewest GiB of /dev/shm that Ray's object store and data loaders need
 
 
 class _Answer(TypedDict, total=False):
@@ -37,8 +34,7 @@ class _Answer(TypedDict, total=False):
     shm: float | None
     gpus: int
     usable: int | None
-    pictures: tuple[str, bool] | None
-    """A picture folder, and whether it exists."""
+    pictures: tuple[str, bool] | None  # a picture folder, and whether it exists
     cache: list[str] | None
     cache_free: float
     skew: float
@@ -58,29 +54,25 @@ class Fact:
 def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_root: Path | None = None) -> list[Fact]:
     """Probe all nodes of the connected cluster, and return findings about them.
 
-    Args:
-        storage: The folder of sweeps. One node writes a file there, and all nodes read it.
-        cache: The folder in which each node stores decoded pictures.
-        trial_files: Address in object storage for trials' files, which replaces the shared folder.
-        data_root: A picture folder that every node with trials must have.
+    One node writes a file into the storage, and all nodes read it, unless `trial_files` names a bucket.
     """
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
     marker = storage / f".tune-dml-{uuid.uuid4().hex}"
     bucket = None if trial_files is None else str(Address.read(trial_files))
-    query = _NodeQuery(str(marker), str(cache), bucket, None if data_root is None else str(data_root))
+    pictures = None if data_root is None else str(data_root)
     answers: list[_Answer] = []
     facts = [_node_count_fact(alive)]
     try:
         for node in alive:  # one after the other: the first node writes the marker, the others read it
             try:
-                answers.append(_ask(node["NodeID"], query, writes=not answers))
+                node_id, writes = node["NodeID"], not answers
+                answers.append(_ask(node_id, str(marker), str(cache), bucket=bucket, pictures=pictures, writes=writes))
             except Exception as error:
                 message = str(error).strip().partition("\n")[0] or type(error).__name__
-                facts.append(
-                    Fact(f"node {_name(node)}", f"does not answer: {message}", "See its raylet.out.", wrong=True)
-                )
+                subject = f"node {node['NodeManagerHostname']}"
+                facts.append(Fact(subject, f"does not answer: {message}", "See its raylet.out.", wrong=True))
     finally:
         marker.unlink(missing_ok=True)
     storage_facts = _shared_folder_facts(answers, storage) if trial_files is None else _bucket_facts(answers)
@@ -89,7 +81,6 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
 
 
 def _node_count_fact(alive: Sequence[_Node]) -> Fact:
-    """Return the number of nodes, and whether other machines can join."""
     addresses = sorted({str(node["NodeManagerAddress"]) for node in alive})
     if not all(address.startswith("127.") for address in addresses):
         return Fact("nodes", f"{len(alive)} alive")
@@ -98,29 +89,11 @@ def _node_count_fact(alive: Sequence[_Node]) -> Fact:
     return Fact("nodes", f"{len(alive)} alive, at {', '.join(addresses)}, which no other machine reaches", remedy)
 
 
-def _name(node: _Node) -> str:
-    return str(node["NodeManagerHostname"])
-
-
-@dataclass(frozen=True)
-class _NodeQuery:
-    """The items that a node must check."""
-
-    marker: str
-    """A file in the storage that shows whether nodes share it."""
-    cache: str
-    bucket: str | None
-    """Address of the object storage."""
-    pictures: str | None
-
-
-def _ask(node_id: str, query: _NodeQuery, *, writes: bool) -> _Answer:
+def _ask(node_id: str, marker: str, cache: str, *, bucket: str | None, pictures: str | None, writes: bool) -> _Answer:
+    """Run the probe on a node. The marker shows whether nodes share the storage; the first node `writes` it."""
     import ray
 
     from tune_dml.running.cluster.versions import run_on_node, versions_here
-
-    # Plain values, because a node without the project cannot unpickle our class.
-    marker, cache, bucket, pictures = query.marker, query.cache, query.bucket, query.pictures
 
     def probe() -> _Answer:
         import os
@@ -167,7 +140,6 @@ def _ask(node_id: str, query: _NodeQuery, *, writes: bool) -> _Answer:
 
 
 def _version_facts(answers: Sequence[_Answer]) -> Iterator[Fact]:
-    """Compare the nodes' versions with those of this process."""
     from tune_dml.running.cluster.versions import NONE, same_version, versions_here
 
     ours = versions_here()
@@ -231,12 +203,8 @@ def _per_node_facts(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Itera
     for answer in answers:
         subject, shm = f"node {answer['host']}", answer["shm"]
         if shm is not None and shm < _MIN_SHM:
-            yield Fact(
-                subject,
-                f"{shm:.1f} GiB of shared memory",
-                "Give it more: docker --shm-size, or an emptyDir.",
-                wrong=True,
-            )
+            remedy = "Give it more: docker --shm-size, or an emptyDir."
+            yield Fact(subject, f"{shm:.1f} GiB of shared memory", remedy, wrong=True)
         if answer["gpus"] != offered[answer["node_id"]]:
             found = f"{answer['gpus']} GPUs in it, {offered[answer['node_id']]:g} offered to Ray"
             yield Fact(subject, found, "Correct for a head that must offer none; otherwise check the driver.")

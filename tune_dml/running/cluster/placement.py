@@ -13,8 +13,7 @@ from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.cluster import Capacity
 from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups, transfer_placement_group
 
-_SEARCH_INTERVAL = 1.0
-"""Seconds between two searches for orphaned placement groups."""
+_SEARCH_INTERVAL = 1.0  # seconds between two searches for orphaned placement groups
 
 
 def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:
@@ -51,7 +50,8 @@ class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
     def request_resources(self, resource_request: ResourceRequest) -> None:
         """Give a request a freed placement group that still exists, or ask Ray for a new one."""
         group = next((group for group in self._freed if group.resource_request == resource_request), None)
-        if group is None or not _is_placed(group):
+        # Ray takes long to place a group that has lost its node on another one.
+        if group is None or placement_group_table(group.placement_group).get("state") != "CREATED":
             super().request_resources(resource_request)
             return
         self._freed.remove(group)
@@ -69,11 +69,6 @@ class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]
         for group in unclaimed:
             super().free_resources(group)
         return list(super().get_resource_futures())
-
-
-def _is_placed(group: AcquiredResources) -> bool:
-    """Return whether a placement group still has its node. Ray takes long to place it on another one."""
-    return bool(placement_group_table(group.placement_group).get("state") == "CREATED")
 
 
 class OrphanedPlacements:

@@ -22,18 +22,14 @@ _REMEDY = "Start it (`ray up cluster.yaml`), or correct the address."
 _DASHBOARD_REMEDY = (
     "Start it (`ray up cluster.yaml`), or name the cluster file, which also reaches a dashboard on the head's loopback."
 )
-_NO_DASHBOARD = (
-    "what listens there must be the dashboard of a Ray cluster",
-    "Correct the port: a dashboard has 8265.",
-)
+_NO_DASHBOARD = ("what listens there must be the dashboard of a Ray cluster", "Correct the port: a dashboard has 8265.")
 
 
 def address_problems(address: str | None, origin: str) -> list[Problem]:
     """Return the problems of an address: no answer, no Ray, another version of Ray, or a missing token.
 
-    Args:
-        address: HOST:PORT of a head or ray://HOST:PORT of its client server; None: a local Ray; `auto`: not checked.
-        origin: Where the address was given.
+    The address is HOST:PORT of a head, ray://HOST:PORT of its client server, None for a local Ray, or `auto`, which is
+    not checked.
     """
     if problems := _token_file_problems():
         return problems
@@ -80,7 +76,6 @@ def _loopback_problems() -> list[Problem]:
 
 
 def _probe_head(target: str, *, client: bool) -> list[tuple[str, str]]:
-    """Call a head or client server, and return (rule, remedy) for each problem."""
     import grpc
     from ray.core.generated import gcs_service_pb2, ray_client_pb2
 
@@ -104,12 +99,7 @@ def _probe_head(target: str, *, client: bool) -> list[tuple[str, str]]:
 
 
 def job_server_problems(address: str, origin: str) -> list[Problem]:
-    """Return the problems that prevent sending jobs to a dashboard.
-
-    Args:
-        address: http://HOST:PORT or https://HOST:PORT.
-        origin: Where the address was given.
-    """
+    """Return the problems that prevent sending jobs to a dashboard, http://HOST:PORT or https://HOST:PORT."""
     if problems := _token_file_problems():
         return problems
     return [Problem(origin, rule, address, remedy + proxy_hint(address)) for rule, remedy in _probe_dashboard(address)]
@@ -131,7 +121,6 @@ def _probe_dashboard(address: str) -> list[tuple[str, str]]:
 
 
 def _version_problems(cluster_version: str) -> list[tuple[str, str]]:
-    """Return (rule, remedy) if the cluster's version of Ray is not ours; otherwise nothing."""
     own_version = importlib.metadata.version("ray")
     rule = f"Ray must have one version everywhere: the cluster has {cluster_version}, this machine {own_version}"
     return [] if cluster_version == own_version else [(rule, "Install the cluster's version.")]

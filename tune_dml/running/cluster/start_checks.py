@@ -29,14 +29,11 @@ _LIMITS = {
     "-f": ("RLIMIT_FSIZE", 1 << 20, " MB"),
 }
 """Letter of `ulimit` -> name, bytes per unit, unit."""
-_USUAL_LIMITS = {"-u": 4096, "-n": 1024}
-"""Usual limits; only lower ones are reported."""
-_REASON = 240
-"""Number of characters of Ray's message that are shown."""
+_USUAL_LIMITS = {"-u": 4096, "-n": 1024}  # usual limits; only lower ones are reported
+_REASON = 240  # number of characters of Ray's message that are shown
 _SOCKET = "ray/session_1999-12-31_23-59-59_999999_{}/sockets/plasma_store"
 """Longest socket path of Ray below its temporary folder; `{}` is the process id."""
-_MAX_SOCKET_PATH = 107
-"""Longest socket path that Linux allows, in bytes."""
+_MAX_SOCKET_PATH = 107  # longest socket path that Linux allows, in bytes
 
 
 def start_problems(processes: int) -> list[Problem]:
@@ -90,7 +87,6 @@ def _folder_problems() -> Iterator[Problem]:
 
 
 def _folder() -> Path:
-    """Return the folder of Ray's temporary files."""
     return Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir())
 
 

@@ -1,8 +1,5 @@
 """Collect the files to upload with a job: this project's installed packages, and files that the user names.
 
-    upload = collect_upload(files=[Path("mine.yaml")], working_dir=Path("own"))
-    with upload.stage() as folder: ...
-
 Files that look like secrets are not uploaded.
 """
 
@@ -29,20 +26,13 @@ _DISTRIBUTION = "tune-dml"
 _LIMIT = 50_000_000
 """Maximum size of an upload in bytes. Ray refuses 100 MB and names no file."""
 
-_EXCLUDED_NAMES = frozenset(
-    {".git", ".hg", ".svn", "__pycache__", ".venv", ".venv-vision", "venv", "node_modules", "sweeps", "mlruns", "build"}
-    | {
-        ".mypy_cache",
-        ".ruff_cache",
-        ".pytest_cache",
-        ".ipynb_checkpoints",
-        "mlflow.db",
-        "mlflow.db-wal",
-        "mlflow.db-shm",
-        ".gitignore",  # Ray would omit the files that it lists, such as an `.egg-info`
-        "tune_dml.egg-info",  # the installed one is uploaded; others describe the user's packages
-    }
-)
+_EXCLUDED_NAMES = {
+    *(".git", ".hg", ".svn", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"),
+    *(".venv", ".venv-vision", "venv", "node_modules", "build", "sweeps", "mlruns"),
+    *("mlflow.db", "mlflow.db-wal", "mlflow.db-shm"),
+    ".gitignore",  # Ray would omit the files that it lists, such as an `.egg-info`
+    "tune_dml.egg-info",  # the installed one is uploaded; others describe the user's packages
+}
 _SECRET = re.compile(
     r"(?i)^(\.env(\..*)?|\.netrc|\.npmrc|\.pgpass|\.pypirc|\.s3cfg|\.boto|\.git-credentials|auth_token|id_(rsa|dsa|ecdsa|ed25519)"
     r"|(.*[_-])?credentials(\..*)?|.*service[_-]?account.*\.json|kaggle\.json|secrets?\.(ya?ml|json|toml|ini)|token(\.(txt|json))?"
@@ -60,8 +50,7 @@ class Upload:
     skipped_links: tuple[str, ...] = ()
     """Links that are not uploaded: broken ones, and links to folders or to files outside of the folder."""
 
-    user_files: frozenset[str] = frozenset()
-    """Paths of the user's files."""
+    user_files: frozenset[str] = frozenset()  # their paths
 
     @property
     def size(self) -> int:
@@ -101,9 +90,7 @@ def _megabytes(size: int) -> str:
 def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Upload:
     """Collect this project's packages, the named files, and `working_dir`, a folder of the user's modules.
 
-    Raises:
-        ConfigError: The folder is unsafe or would replace this project's modules, or the upload is too large.
-        PermissionError: A file cannot be read.
+    Raise ConfigError if the folder is unsafe or would replace this project's modules, or the upload is too large.
     """
     project_files: dict[str, Path] = {}
     for name in _PACKAGES:
@@ -116,7 +103,7 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
     if working_dir is not None:
         raise_if_any(_unsafe_folder_problems(working_dir))
         user_files.update(_walk(working_dir.resolve(), secrets, skipped_links))
-        raise_if_any([*_name_problems(user_files, working_dir), *_ignore_file_problems(user_files, working_dir)])
+        raise_if_any(_name_problems(user_files, working_dir))
         raise_if_any(_missing_egg_info_problems(user_files, working_dir))
         raise_if_any(_replacement_problems(project_files, user_files, working_dir))
     user_files.update({_path_in_job(file): file for file in files})
@@ -164,16 +151,10 @@ def _name_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
         if location != location.encode("utf-8", "replace").decode():
             rule = f"the name of a file to upload must be valid UTF-8 (in {folder})"
             yield Problem("--working-dir", rule, location, "Rename it.")
-
-
-def _ignore_file_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
-    """Yield a problem for each .rayignore file, which Ray would apply to all files of the upload."""
-    for location in locations:
-        if location.rpartition("/")[2] == ".rayignore":
+        if location.rpartition("/")[2] == ".rayignore":  # Ray would apply it to all files of the upload
             rule = f"the whole folder is uploaded; .rayignore is not supported (in {folder})"
-            yield Problem(
-                "--working-dir", rule, location, "Move the files that it lists out of the folder, and delete it."
-            )
+            remedy = "Move the files that it lists out of the folder, and delete it."
+            yield Problem("--working-dir", rule, location, remedy)
 
 
 def _missing_egg_info_problems(user_files: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
@@ -196,7 +177,6 @@ def _missing_egg_info_problems(user_files: Mapping[str, Path], folder: Path) -> 
 def _replacement_problems(
     project_files: Mapping[str, Path], user_files: Mapping[str, Path], folder: Path
 ) -> Iterator[Problem]:
-    """Yield a problem if a user's module would replace a different one of this project."""
     for location in project_files.keys() & user_files.keys():
         if not filecmp.cmp(project_files[location], user_files[location], shallow=False):
             rule = f"a folder of your own modules must not replace this project's (in {folder})"

@@ -1,11 +1,7 @@
 """Check that a cluster's nodes have the same code, torch, packages and picture folders as this process.
 
-    with join_cluster(address, origin):
-        version_problems(address, origin, resources)    # checks all nodes at once
-        missing_data_problems(places, resources)
-    trial = with_node_check(trial, places)              # a node that joins later is checked by its first trial
-
-This module is pickled by value, so that nodes without the project answer, too.
+All nodes are checked at once; a node that joins later is checked by its first trial (`with_node_check`). This module is
+pickled by value, so that nodes without the project answer, too.
 """
 
 from __future__ import annotations
@@ -40,8 +36,7 @@ _SECONDS = 30.0
 NONE = "none"
 _EARLY_IMPORTS = ("PIL", "fsspec", "numpy", "pandas", "pyarrow", "pydantic", "rich")
 """Other packages that a trial imports first, of any version. A node can start without them."""
-_MAX_NAMES = 3
-"""Most nodes that a message names."""
+_MAX_NAMES = 3  # most nodes that a message names
 
 
 def versions_here() -> dict[str, str]:

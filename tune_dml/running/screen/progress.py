@@ -1,11 +1,5 @@
 """Show the live view of a running sweep.
 
-    with Progress(state, console) as progress:
-        progress.started(key, label, seed, steps)
-        progress.report(key, row)
-        progress.ended(key, "finished", metrics, "")
-        progress.note("a retry")
-
 On a terminal one view is redrawn: running trials, counts, time left. Elsewhere (a file, CI, NO_COLOR, a dumb terminal,
 a background job) each start and end of a trial prints one line. Test metrics are never shown.
 """
@@ -19,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import IO, Self
 
 from rich.console import Console, Group, RenderableType
@@ -31,19 +24,13 @@ from rich.text import Text
 
 from tune_dml.planning.plan import Plan
 from tune_dml.record.state import SweepState
-from tune_dml.text import duration, is_number, one_line, value_text
+from tune_dml.text import counted, duration, is_number, one_line, value_text
 
 _RUNNING_SHOWN = 12
-STYLES = {
-    "finished": "green",
-    "diverged": "yellow",
-    "failed": "red",
-    "stopped": "blue",
-    "running": "cyan",
-    "missing": "dim",
-}
-_MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "stopped": "↓", "running": "▶", "missing": "·"}
-PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "stopped": "-", "running": ">", "missing": "."}
+_STATUSES = ("finished", "diverged", "failed", "stopped", "running", "missing")
+STYLES = dict(zip(_STATUSES, ("green", "yellow", "red", "blue", "cyan", "dim"), strict=True))
+_MARKS = dict(zip(_STATUSES, "✓≈✗↓▶·", strict=True))
+PLAIN_MARKS = dict(zip(_STATUSES, "+~x->.", strict=True))
 _ENDS = ("finished", "diverged", "failed", "stopped")
 _OUTPUT_ERRORS_IGNORED = contextlib.suppress(OSError, SystemExit)
 """Lets the sweep continue if the terminal was closed, the pipe has no reader (then Rich exits) or the disk is full."""
@@ -51,39 +38,30 @@ _OUTPUT_ERRORS_IGNORED = contextlib.suppress(OSError, SystemExit)
 
 @dataclass
 class _Running:
-    """A running trial."""
-
     label: str
     seed: int
     since: float
-    steps: int
-    """Steps of the whole trial; 0 if unknown."""
+    steps: int  # steps of the whole trial; 0 if unknown
     step: int = 0
     value: float | None = None
 
 
 @dataclass
 class _Counts:
-    """The running, paused and ended trials, and the durations of the finished ones."""
-
     total: int
-    slots: int = 0
     running: dict[str, _Running] = field(default_factory=dict)
     paused: dict[str, _Running] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    """Total seconds of finished trials."""
-    finished: int = 0
-    """Number of finished trials."""
+    seconds: float = 0.0  # of finished trials
+    finished: int = 0  # number of finished trials
 
-    def seconds_left(self, now: float) -> float | None:
-        """Estimate the seconds left from the mean of finished trials; None before the first."""
+    def seconds_left(self, now: float, slots: int) -> float | None:
         if not self.finished:
             return None
         mean = self.seconds / self.finished
         waiting = max(self.total - len(self.ended) - len(self.running), 0)
         remaining = [max(mean - (now - trial.since), 0.0) for trial in self.running.values()]
-        concurrent = max(self.slots or len(self.running), 1)
+        concurrent = max(slots or len(self.running), 1)
         return max((waiting * mean + sum(remaining)) / concurrent, max(remaining, default=0.0))
 
     def __str__(self) -> str:
@@ -107,14 +85,7 @@ class Progress:
         plan: Plan | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Create the view.
-
-        Args:
-            state: The sweep.
-            console: The console of the view; None shows nothing.
-            plan: The plan of a confirmation; None runs the sweep's own plan.
-            clock: Returns monotonic seconds.
-        """
+        """Create the view. Without a console it shows nothing; `plan` is that of a confirmation."""
         self._state, self._confirmation = state, plan
         self._console = console
         self._clock = clock
@@ -127,6 +98,7 @@ class Progress:
         }
         self._began = clock()
         self._waits_for = ""
+        self.slots = 0  # number of concurrent trials, for the estimate of the time left; 0 until known
 
     @property
     def plan(self) -> Plan:
@@ -134,7 +106,6 @@ class Progress:
         return self._confirmation or self._state.plan
 
     def _total(self) -> int:
-        """Count the planned trials, and those of cells that the search has not proposed yet."""
         if self._confirmation is not None:
             return len(self._confirmation.trials())
         return len(self._state.trials) + self._state.to_propose
@@ -143,15 +114,6 @@ class Progress:
         """Count the trials again, after a race added or dropped some."""
         with self._lock:
             self._counts.total = self._total()
-
-    @property
-    def slots(self) -> int:
-        """Number of concurrent trials, for the estimate of the time left; 0 until known."""
-        return self._counts.slots
-
-    @slots.setter
-    def slots(self, number: int) -> None:
-        self._counts.slots = number
 
     def __enter__(self) -> Self:
         self._began = self._clock()
@@ -162,14 +124,17 @@ class Progress:
                 self._live = live
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         live, self._live = self._live, None
         if live is not None:
             with _OUTPUT_ERRORS_IGNORED:
                 live.stop()
         self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
+
+    def grow(self, trials: int) -> None:
+        """Show that nodes have joined, so that more trials run at once."""
+        self.slots = trials
+        self.note(f"nodes have joined: {counted(trials, 'trial')} at once")
 
     def waiting(self, text: str) -> None:
         """Show what the sweep waits for, such as `starting Ray ...`."""
@@ -226,7 +191,7 @@ class Progress:
 
     def seconds_left(self) -> float | None:
         """Estimate the seconds left from the mean of finished trials; None before the first."""
-        return self._counts.seconds_left(self._clock())
+        return self._counts.seconds_left(self._clock(), self.slots)
 
     def __rich__(self) -> RenderableType:
         with self._lock:

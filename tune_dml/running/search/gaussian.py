@@ -31,8 +31,7 @@ MIN_CELLS = 5
 _GROWTH = 1.25
 _MAX_CELLS, _MAX_FITTED = 300, 200
 _UNIFORM_CANDIDATES, _NEAR_CANDIDATES = 512, 40
-_STEPS = (0.03, 0.1)
-"""Standard deviations of candidates around a good cell, as fractions of the box."""
+_STEPS = (0.03, 0.1)  # standard deviations of candidates around a good cell, as fractions of the box
 
 
 @dataclass
@@ -79,20 +78,22 @@ class GaussianSearch:
         return [float(share) for share in candidates[np.argmax(spread * (gain * norm.cdf(gain) + norm.pdf(gain)))]]
 
     def _candidates(self, best_cells: Array, rng: np.random.Generator) -> Array:
-        """Draw candidates in the whole box and around the best cells, (candidates, dimensions)."""
         steps = np.repeat(_STEPS, _NEAR_CANDIDATES // len(_STEPS))[:, None]
         near_best = [cell + steps * rng.standard_normal((len(steps), len(cell))) for cell in best_cells]
         points = np.concatenate([rng.random((_UNIFORM_CANDIDATES, self.points.dimensions)), *near_best])
         return np.asarray(np.clip(points, 0.0, math.nextafter(1.0, 0.0)))
 
     def _kernel(self, columns: Array, values: Array, noise: Array) -> Any:
-        """Return the kernel fitted to these cells, cached."""
         key = values.tobytes()
         if self._fitted is None or self._fitted[0] != key:
             from sklearn.exceptions import ConvergenceWarning
+            from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
             indices = _select_cells(values, _MAX_FITTED)
-            process = _process(_prior_kernel(columns.shape[1], noise), noise[indices], fit=True)
+            prior = ConstantKernel(1.0, (0.1, 30)) * Matern(np.full(columns.shape[1], 0.5), (0.2, 10), nu=2.5)
+            if not noise.any():
+                prior += WhiteKernel(0.1, (1e-4, 2))
+            process = _process(prior, noise[indices], fit=True)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound: the knob has no effect
                 self._fitted = key, process.fit(columns[indices], values[indices]).kernel_
@@ -100,18 +101,10 @@ class GaussianSearch:
 
 
 def _fitted_cells(evaluated: int) -> int:
-    """Return the number of evaluated cells to which the kernel is fitted."""
     count = MIN_CELLS
     while (next_count := max(count + 1, int(_GROWTH * count))) <= evaluated:
         count = next_count
     return count
-
-
-def _prior_kernel(size: int, noise: Array) -> Any:
-    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-
-    kernel = ConstantKernel(1.0, (0.1, 30)) * Matern(np.full(size, 0.5), (0.2, 10), nu=2.5)
-    return kernel if noise.any() else kernel + WhiteKernel(0.1, (1e-4, 2))
 
 
 def _process(kernel: Any, noise: Array, *, fit: bool) -> Any:

@@ -8,61 +8,62 @@ trials that had not started are returned, and each of them then runs alone. This
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
 from tune_dml.planning.plan import PlannedTrial
 
 
-class _TrialSource(Protocol):
-    """The part of `Proposals` that groups use."""
+class TrialSource(ABC):
+    """Chooses the trials of a session: a search, a race, or a search with early stopping."""
 
-    trial_values: dict[str, float]
+    def __init__(self, trial_values: Mapping[str, float]):
+        """Create the source. `trial_values`: key -> value of the trials that have ended."""
+        self.trial_values = dict(trial_values)
+        self.waiting: deque[PlannedTrial] = deque()
 
     @property
+    @abstractmethod
     def is_finished(self) -> bool:
         """Whether no trial is left to start now or later."""
 
+    @abstractmethod
     def next_trial(self) -> PlannedTrial | None:
-        """Return the next trial; None if a running trial must end first."""
+        """Return the next trial; None if a running trial must end first, or if `is_finished`."""
 
     def until(self, trial: PlannedTrial) -> int | None:
         """Return the step at which a trial pauses; None if it runs to its end."""
+        return None
+
+    def record_pause(self, key: str) -> None:
+        """Record that a trial reached the step at which it pauses."""
+        raise NotImplementedError("only trials of a search with early stopping pause")
 
     def record_value(self, key: str, value: float) -> None:
-        """Record a trial's value."""
+        """Record the value of an ended trial; NaN if it failed, and infinite (of a race NaN) if it diverged."""
+        self.trial_values[key] = value
 
 
 _GROUP_SECONDS = 4.0
 """Intended duration of a group in seconds. A lost process costs as much, and ends are reported as late."""
 _MAX_TRIALS = 32  # most trials of a group
-_OVERHEAD = 0.05
-"""Seconds that a trial takes in addition to its training."""
-_WEIGHT = 0.5
-"""Weight of the last trial in the running mean of durations."""
+_OVERHEAD = 0.05  # seconds that a trial takes in addition to its training
+_WEIGHT = 0.5  # weight of the last trial in the running mean of durations
 
 
 class TrialGroups:
     """Forms groups of a session's trials if they are short."""
 
-    def __init__(self, proposals: _TrialSource, *, may_share: bool = False, slots: int = 1):
-        """Create the groups.
-
-        Args:
-            proposals: chooses the trials.
-            may_share: whether several trials may share a call; False gives each its own.
-            slots: number of concurrent calls.
-        """
+    def __init__(self, proposals: TrialSource, *, may_share: bool = False, slots: int = 1):
+        """Create the groups. Without `may_share` each trial has its own call; `slots` calls run at once."""
         self.proposals = proposals
         self.may_share = may_share
         self.slots = slots
         self._ready: deque[PlannedTrial] = deque()
         self._single_trials: deque[PlannedTrial] = deque()
-        self._open: dict[str, tuple[PlannedTrial, int]] = {}
-        """Key -> started trial that has not ended, and the number of its group."""
-        self.group_number = 0
-        """Number of the last group."""
+        self._open: dict[str, tuple[PlannedTrial, int]] = {}  # running trials, and their groups
+        self.group_number = 0  # of the last group
         self._seconds = math.inf
 
     @property

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,15 +26,13 @@ from ray.tune.search import Searcher
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch
+from tune_dml.running.search.groups import TrialGroups, TrialSource
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import assign_generation, sampler_for, seed_of
 from tune_dml.running.trials.messages import TrialRequest, parse_message, request_of, split_messages
 
 if TYPE_CHECKING:
     import optuna
-
-    from tune_dml.running.search.groups import TrialGroups
-
 
 _MAX_REPEATS = 50  # repeated proposals after which the search ends
 
@@ -45,15 +42,12 @@ class PendingCell:
     """A cell of the study, whose value is known when all its trials have ended."""
 
     cell: Cell
-    keys: tuple[str, ...]
-    """Keys of its trials, one per seed."""
-    number: int
-    """Number of its trial in the study."""
-    point: Sequence[float]
-    """Its coordinates in the box of the search's points."""
+    keys: tuple[str, ...]  # of its trials, one per seed
+    number: int  # of its trial in the study
+    point: Sequence[float]  # its coordinates in the box of the search's points
 
 
-class Proposals:
+class Proposals(TrialSource):
     """Chooses the next trials, and reports their results to the study.
 
     Args:
@@ -61,8 +55,7 @@ class Proposals:
         trial_values: Key -> value of ended trials; infinite if diverged, NaN if failed.
         proposed: Cells that earlier sessions proposed, in order.
         on_cell: Called with each new cell before its trials start.
-        on_exhausted: Called when the search finds no new cell.
-        on_note: Called with notes for the user.
+        on_exhausted: Called with the reason when the search finds no new cell.
     """
 
     def __init__(
@@ -72,12 +65,11 @@ class Proposals:
         trial_values: Mapping[str, float],
         proposed: Iterable[Cell] = (),
         on_cell: Callable[[Cell], None] = lambda cell: None,
-        on_exhausted: Callable[[], None] = lambda: None,
-        on_note: Callable[[str], None] = lambda text: None,
+        on_exhausted: Callable[[str], None] = lambda reason: None,
     ):
+        super().__init__(trial_values)
         self.plan = plan
-        self.trial_values = dict(trial_values)
-        self.on_cell, self.on_exhausted, self.on_note = on_cell, on_exhausted, on_note
+        self.on_cell, self.on_exhausted = on_cell, on_exhausted
         self.study = _new_study(plan)
         self.points = Points.of_plan(plan)
         self.process = GaussianSearch(self.points)
@@ -87,7 +79,6 @@ class Proposals:
         self.diverged: list[PendingCell] = []
         self.penalty = math.nan
         self.is_exhausted = plan.search.method == "grid"
-        self.waiting: deque[PlannedTrial] = deque()
         self.digests = {cell.digest for cell in plan.cells}
         for cell in plan.cells:
             if cell.knobs and not cell.baseline and not self.is_exhausted:
@@ -108,10 +99,6 @@ class Proposals:
             self._propose()
         return self.waiting.popleft() if self.waiting else None
 
-    def until(self, trial: PlannedTrial) -> int | None:
-        """Return the step at which a trial pauses; None if it runs to its end."""
-        return None
-
     @property
     def is_finished(self) -> bool:
         """Whether no trial is left to start now or later."""
@@ -123,12 +110,7 @@ class Proposals:
 
     @property
     def _proposed_count(self) -> int:
-        """Number of cells that the search has proposed."""
         return len(self.pending_cells) - self.given_count
-
-    def record_value(self, key: str, value: float) -> None:
-        """Record the value of an ended trial; infinite if it diverged, NaN if it failed."""
-        self.trial_values[key] = value
 
     def _queue(self, cells: Iterable[Cell]) -> None:
         """Queue trials seed by seed, so that an interrupted search has complete replicates."""
@@ -137,7 +119,6 @@ class Proposals:
         self.waiting.extend(trial for trial in trials if trial.key not in self.trial_values)
 
     def _propose(self) -> None:
-        """Add a cell that the study proposes; end the search if it proposes only known cells."""
         from optuna.trial import TrialState
 
         proposed_count = self._proposed_count
@@ -158,8 +139,7 @@ class Proposals:
                 return
             self.study.tell(study_trial.number, state=TrialState.FAIL)  # known: reruns must not depend on it
         self.is_exhausted = True
-        self.on_exhausted()
-        self.on_note(
+        self.on_exhausted(
             f"{self.plan.search.method} proposed only known cells {_MAX_REPEATS} times after {proposed_count} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"
         )
@@ -188,7 +168,6 @@ class Proposals:
         return sampler_for(self.plan.search, len(self.pending_cells), attempt, is_conditional=is_conditional)
 
     def _add_cell(self, cell: Cell) -> None:
-        """Add a given cell to the study as running."""
         from optuna.trial import TrialState, create_trial
 
         point = self.points.point_of(cell)
@@ -202,14 +181,12 @@ class Proposals:
         self.pending_cells.append(PendingCell(cell, keys, number, self.points.coordinates(self.points.point_of(cell))))
 
     def _first_incomplete(self) -> int:
-        """Return the index of the first cell without a value."""
         for index in range(self.reported, len(self.pending_cells)):
             if self._value(self.pending_cells[index]) is None:
                 return index
         return len(self.pending_cells)
 
     def _report_up_to(self, last: int) -> None:
-        """Report the values of cells up to index `last` to the study, in order."""
         while self.reported <= last:
             pending = self.pending_cells[self.reported]
             value = self._value(pending)
@@ -258,8 +235,7 @@ class CellSearcher(Searcher):  # type: ignore[misc]
     def __init__(self, groups: TrialGroups):
         super().__init__()  # without a metric, which Tune would require in every report
         self.groups = groups
-        self.running: dict[str, tuple[int, list[str]]] = {}
-        """Id of Tune's trial -> number of the group, and keys of our trials."""
+        self.running: dict[str, tuple[int, list[str]]] = {}  # Tune's id -> group, keys of our trials
 
     def __getstate__(self) -> dict[str, object]:
         """Return an empty state, because Tune pickles its parts for a restore that we do not use."""
@@ -297,10 +273,9 @@ class CellSearcher(Searcher):  # type: ignore[misc]
                 self.groups.proposals.record_value(open_keys[0], math.nan)
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing, because the ledger has all that `Proposals` needs."""
-
-    def restore(self, checkpoint_path: str) -> None:
         """Do nothing, because a resumed sweep builds its proposals from the ledger."""
+
+    restore = save
 
 
 def _new_study(plan: Plan) -> optuna.Study:

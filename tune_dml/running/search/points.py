@@ -24,31 +24,25 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Point = dict[str, Value]
 """Name -> value of the study's parameters. With several arms, the arm is one of them."""
-_ARM = "arm"
-"""Name of the study's parameter that holds the arm."""
+_ARM = "arm"  # name of the study's parameter that holds the arm
 
 
 @dataclass(frozen=True)
 class Points:
     """Converts the points of a search, given the knobs of each arm."""
 
-    arms: Mapping[str, Mapping[str, Knob]]
-    """Arm -> name in the study -> knob."""
+    arms: Mapping[str, Mapping[str, Knob]]  # arm -> name in the study -> knob
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Points:
         """Return the points of a plan's searched arms: those with knobs, without the baseline."""
         searched = [arm for arm in plan.arms if is_searched(arm)]
-        own_paths = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
-        return cls(
-            {
-                arm.name: {
-                    f"{arm.name}: {knob.path}" if knob.path in own_paths[arm.name] else knob.path: knob
-                    for knob in arm.knobs
-                }
-                for arm in searched
-            }
-        )
+        own_paths = {(arm.name, knob.path) for arm in searched for knob in plan.space.arm(arm.name).own_knobs}
+
+        def name_in_study(arm: str, path: str) -> str:
+            return f"{arm}: {path}" if (arm, path) in own_paths else path
+
+        return cls({arm.name: {name_in_study(arm.name, knob.path): knob for knob in arm.knobs} for arm in searched})
 
     def suggest(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
         """Return the arm and the knobs that the study suggests."""
@@ -132,7 +126,6 @@ class Points:
 
 
 def _value_at(knob: Knob, share: float) -> Value:
-    """Return the value at this share (0 to 1) of a knob's domain."""
     domain = knob.domain
     if isinstance(domain, Grid):
         return domain.values[int(share * len(domain.values))]

@@ -8,74 +8,62 @@ from typing import TYPE_CHECKING
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
-from tune_dml.record.events import SearchExhausted, TrialEnd
+from tune_dml.record.events import CellProposed, Note, SearchExhausted, TrialEnd
 from tune_dml.record.ledger import read_history
 from tune_dml.record.state import SweepState
 from tune_dml.running.search.optuna_search import Proposals
 
 if TYPE_CHECKING:
+    from tune_dml.running.screen.progress import Progress
     from tune_dml.running.search.race import RacingProposals, Record
-
-NoteFunction = Callable[[str], None]
 
 
 def proposals_for(
-    state: SweepState,
-    plan: Plan,
-    *,
-    record: Record,
-    on_note: NoteFunction,
-    on_cell: Callable[[Cell], None],
-    on_stop: Callable[[str, TrialEnd], None],
-    on_block: Callable[[], None],
-    say: NoteFunction,
+    state: SweepState, plan: Plan, record: Record, progress: Progress, on_stop: Callable[[str, TrialEnd], None]
 ) -> Proposals | RacingProposals:
     """Return the object that proposes the trials of a plan, restored from the state of the ledger.
 
-    Args:
-        state: The sweep.
-        plan: The plan to run: the sweep's own, or that of its confirmation.
-        record: Appends an event to the ledger.
-        on_note: Prints a note, and appends it to the ledger.
-        on_cell: Called with a proposed cell.
-        on_stop: Called with the end of a trial that is stopped early.
-        on_block: Called when a race adds trials.
-        say: Prints a note about an event of the ledger.
+    The plan is the sweep's own, or that of its confirmation. `record` appends an event to the ledger. `on_stop` is
+    called with the key and the end of a trial that is stopped early.
     """
     ends = {key: trial.end for key, trial in state.trial_states.items() if trial.end}
     diverged_number = diverged_value(state, plan)
     trial_values = {key: value_of(end, plan.metric, diverged_number) for key, end in ends.items()}
     if plan is not state.plan:
-        return Proposals(plan, trial_values=trial_values, on_cell=on_cell, on_note=on_note)
+        return Proposals(plan, trial_values=trial_values)
     if state.race is not None:
         from tune_dml.running.search.race import RacingProposals  # imports scipy, which takes a second
 
-        return RacingProposals(state, trial_values=trial_values, record=record, on_note=say, on_block=on_block)
-
-    def on_exhausted() -> None:
-        record(SearchExhausted(samples=plan.search.num_samples))
-
-    if plan.search.stopping is None:
-        return Proposals(
-            plan,
-            trial_values=trial_values,
-            proposed=state.proposed_cells,
-            on_cell=on_cell,
-            on_exhausted=on_exhausted,
-            on_note=on_note,
+        return RacingProposals(
+            state, trial_values=trial_values, record=record, on_note=progress.note, on_block=progress.recount
         )
+
+    def on_cell(cell: Cell) -> None:
+        record(CellProposed(cell=cell))
+
+    def on_exhausted(reason: str) -> None:
+        record(SearchExhausted(samples=plan.search.num_samples))
+        record(Note(text=reason))
+        progress.note(reason)
+
+    proposed = state.proposed_cells
+    if plan.search.stopping is None:
+        return Proposals(plan, trial_values=trial_values, proposed=proposed, on_cell=on_cell, on_exhausted=on_exhausted)
     from tune_dml.running.search.stopping import StoppingProposals  # imports scipy, too
+
+    def values(key: str) -> dict[int, float]:
+        rows = read_history(state.folder, key)
+        return {int(row["step"]): float(row[plan.metric]) for row in rows if plan.metric in row}
 
     return StoppingProposals(
         plan,
         trial_values=trial_values,
         stopped={key: end.step or 0 for key, end in ends.items() if end.status == "stopped"},
-        values=lambda key: _values_by_step(state, key),
+        values=values,
         on_stop=on_stop,
-        proposed=state.proposed_cells,
+        proposed=proposed,
         on_cell=on_cell,
         on_exhausted=on_exhausted,
-        on_note=on_note,
     )
 
 
@@ -91,8 +79,3 @@ def value_of(end: TrialEnd, metric: str, diverged_number: float) -> float:
     if end.status == "stopped":
         return math.nan if end.at_rung is None else end.at_rung
     return float(end.metrics.get(metric, math.nan)) if end.status == "finished" else math.nan
-
-
-def _values_by_step(state: SweepState, key: str) -> dict[int, float]:
-    metric = state.plan.metric
-    return {int(row["step"]): float(row[metric]) for row in read_history(state.folder, key) if metric in row}

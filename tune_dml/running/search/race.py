@@ -8,7 +8,6 @@ the same decisions. This module does not use Ray.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
@@ -22,6 +21,7 @@ from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSe
 from tune_dml.record.judging.race import Race, RaceRule, SettledCell, Why
 from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.record.state import SweepState
+from tune_dml.running.search.groups import TrialSource
 from tune_dml.stats.intervals import Mask
 from tune_dml.stats.sequential import racing
 from tune_dml.stats.sequential.looks import race_level
@@ -29,16 +29,8 @@ from tune_dml.stats.sequential.looks import race_level
 Record = Callable[[Event], None]
 
 
-class RacingProposals:
-    """Chooses the next trials of a race, and settles cells.
-
-    Args:
-        state: The sweep, which has a race; updated here.
-        trial_values: Key -> value of ended trials; NaN if diverged or failed.
-        record: Appends an event to the ledger.
-        on_note: Called with notes for the user.
-        on_block: Called after trials were added.
-    """
+class RacingProposals(TrialSource):
+    """Chooses the next trials of a race, and settles cells. Updates the state; a diverged trial has the value NaN."""
 
     def __init__(
         self,
@@ -49,10 +41,9 @@ class RacingProposals:
         on_note: Callable[[str], None] = lambda text: None,
         on_block: Callable[[], None] = lambda: None,
     ):
+        super().__init__(trial_values)
         self.state = state
-        self.trial_values = dict(trial_values)
         self._write, self._print_note, self._on_block = record, on_note, on_block
-        self.waiting: deque[PlannedTrial] = deque()
         self._queue(list(state.trials.values()))
 
     @property
@@ -72,14 +63,6 @@ class RacingProposals:
         elif self.waiting and self._is_over_budget():
             self._end("budget")
         return self.waiting.popleft() if self.waiting else None
-
-    def until(self, trial: PlannedTrial) -> int | None:
-        """Return None, because no trial of a race pauses."""
-        return None
-
-    def record_value(self, key: str, value: float) -> None:
-        """Record the value of an ended trial; NaN if it diverged or failed."""
-        self.trial_values[key] = value
 
     @property
     def _race(self) -> Race:
@@ -106,7 +89,6 @@ class RacingProposals:
         self.waiting.extend(sorted(missing, key=lambda trial: order[trial.seed]))
 
     def _judge(self) -> None:
-        """Judge all blocks so far and settle cells, then add a block or end the race."""
         self.state.update()
         seeds, race = len(self.plan.seeds), self._race
         if seeds < racing.FIRST_LOOK:
@@ -136,7 +118,6 @@ class RacingProposals:
         return race_level([look.seeds for look in looks], planned=looks[0].planned)
 
     def _replay_looks(self) -> racing.RaceState:
-        """Judge all looks so far again, each at its own level."""
         plan, race = self.plan, self._race
         sign = 1.0 if plan.space.goal == "maximize" else -1.0
         keys = [[plan.trial(cell, seed).key for seed in plan.seeds] for cell in plan.cells]
@@ -149,7 +130,6 @@ class RacingProposals:
         return racing.replay(outcomes, race.rule.margin, race.judged, compared=is_compared, resolution=resolution)
 
     def _settle(self, race_state: racing.RaceState) -> None:
-        """Record which cells stop, and which stopped cells continue."""
         stopped = race_state.settled | race_state.lost
         for number, cell in enumerate(self.plan.cells):
             previous = self._race.settled.get(cell.digest)
@@ -222,21 +202,19 @@ def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
     plan, problems = state.plan, []
     values = sum(not cell.baseline for cell in plan.cells)
     if plan.search.method != "grid":
-        rule_text, remedy = "a race stops cells of a grid", f"Use {spell('search', 'grid')}, or leave it out."
-        problems.append(option_problem("until_decided", rule_text, plan.search.method, remedy))
+        remedy = f"Use {spell('search', 'grid')}, or leave it out."
+        problems.append(option_problem("until_decided", "a race stops cells of a grid", plan.search.method, remedy))
     elif plan.search.stopping is not None:
         rule_text = "a race compares finished trials, but early stopping ends some of them early"
         remedy = f"Leave {spell('stopping')} or {spell('until_decided')} out."
         problems.append(option_problem("until_decided", rule_text, plan.search.stopping, remedy))
     elif values < 2:
-        problems.append(
-            option_problem("until_decided", "a race needs two values to compare", values, "List another one.")
-        )
+        rule_text = "a race needs two values to compare"
+        problems.append(option_problem("until_decided", rule_text, values, "List another one."))
     if rule.max_seeds < len(plan.seeds):
+        rule_text = "must not be below the present number of seeds"
         remedy = f"Use {spell('max_seeds', max(len(plan.seeds), racing.FIRST_LOOK))} or more."
-        problems.append(
-            option_problem("max_seeds", "must not be below the present number of seeds", rule.max_seeds, remedy)
-        )
+        problems.append(option_problem("max_seeds", rule_text, rule.max_seeds, remedy))
     if state.race is not None and state.race.rule.margin != rule.margin:
         begun = f"the race was begun with {state.race.rule.margin:g}, the smallest difference that matters"
         rule_text = f"{begun}, and its questions depend on it"

@@ -54,10 +54,7 @@ def _good_cells(trials: int) -> int:
 
 
 def assign_generation(sampler: BaseSampler, study: optuna.Study, number: int) -> None:
-    """Assign a generation and parents to a cell, if the sampler has generations.
-
-    Both depend on the results that the study has at this time.
-    """
+    """Assign a generation and parents to a cell, if the sampler has generations. They depend on the present results."""
     if isinstance(sampler, NSGAIISampler):
         trial = study.get_trials(deepcopy=False)[number]
         sampler.get_parent_population(study, sampler.get_trial_generation(study, trial))
@@ -74,7 +71,6 @@ class _CmaEs(BaseSampler):  # type: ignore[misc]
         self.random_sampler = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return the knobs that have a range and that all cells share."""
         shared = optuna.search_space.intersection_search_space(study.get_trials(deepcopy=False))
         return {
             name: item
@@ -82,35 +78,28 @@ class _CmaEs(BaseSampler):  # type: ignore[misc]
             if isinstance(item, (FloatDistribution, IntDistribution)) and not item.single()
         }
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, object]:
+    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, search_space: _Box) -> dict[str, object]:
         """Draw from the current generation; return nothing if no knob has a range."""
         from cmaes import CMA  # type: ignore[import-untyped] # loads scipy, which no other sampler needs
 
-        box = {
-            name: item for name, item in search_space.items() if isinstance(item, (FloatDistribution, IntDistribution))
-        }
-        if not box:
+        if not search_space:
             return {}
         sign = 1.0 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1.0
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        size = len(box)
+        size = len(search_space)
         optimizer = CMA(np.full(size, 0.5), STEP, np.tile([0.0, 1.0], (size, 1)), seed=self.seed)
         for start in range(0, len(trials) - optimizer.population_size + 1, optimizer.population_size):
             generation = trials[start : start + optimizer.population_size]
-            optimizer.tell([(_shares(item, box), sign * float(item.value or 0.0)) for item in generation])
-        return dict(zip(box, map(_value, box.values(), optimizer.ask().tolist()), strict=True))
+            optimizer.tell([(_shares(item, search_space), sign * float(item.value or 0.0)) for item in generation])
+        return dict(zip(search_space, map(_value, search_space.values(), optimizer.ask().tolist()), strict=True))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Draw at random."""
         return self.random_sampler.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _shares(trial: FrozenTrial, box: _Box) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return a cell's coordinates, from 0 to 1."""
     return np.array([_share(item, float(trial.params[name])) for name, item in box.items()])
 
 

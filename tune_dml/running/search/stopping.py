@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -32,35 +32,23 @@ class _Candidate:
     """A cell that may be stopped early."""
 
     cell: Cell
-    keys: tuple[str, ...]
-    """Keys of its trials, one per seed."""
+    keys: tuple[str, ...]  # of its trials, one per seed
     bracket: int
     rungs: tuple[int, ...]
-    batch: int
-    """Number of the batch; its cells are compared together."""
-    passed: int = 0
-    """Number of rungs that the cell has passed."""
-    stopped: int | None = None
-    """The rung at which the cell was stopped."""
+    batch: int  # number of the batch; its cells are compared together
+    passed: int = 0  # number of passed rungs
+    stopped: int | None = None  # the rung at which it was stopped
 
     @property
     def next_rung(self) -> int | None:
-        """The next rung at which the cell pauses; None if it runs to its end."""
         return self.rungs[self.passed] if self.passed < len(self.rungs) else None
-
-    def is_compared_at(self, rung: int) -> bool:
-        """Return whether the cell was not stopped before this rung."""
-        return self.stopped is None or self.stopped >= rung
 
 
 class StoppingProposals(Proposals):
     """Proposes the trials of a sweep with early stopping.
 
-    Args:
-        plan: As in `Proposals`, like the arguments that are not listed here.
-        stopped: Key -> the rung at which an earlier session stopped the trial; `trial_values` has the metric there.
-        values: Returns the metric at each step that a trial has reported.
-        on_stop: Called with the key and the end of a trial that is stopped.
+    `stopped` is key -> the rung at which an earlier session stopped the trial; `trial_values` has the metric there.
+    `values` returns the metric at each step that a trial has reported. The other arguments are those of `Proposals`.
     """
 
     def __init__(
@@ -73,26 +61,17 @@ class StoppingProposals(Proposals):
         on_stop: Callable[[str, TrialEnd], None],
         proposed: Iterable[Cell] = (),
         on_cell: Callable[[Cell], None] = lambda cell: None,
-        on_exhausted: Callable[[], None] = lambda: None,
-        on_note: Callable[[str], None] = lambda text: None,
+        on_exhausted: Callable[[str], None] = lambda reason: None,
     ):
         self.stopped = dict(stopped)
         self.on_stop = on_stop
         self._read_values = values
-        self._metric_at: dict[str, Mapping[int, float]] = {}
-        """Trial key -> step -> the metric there."""
+        self._metric_at: dict[str, Mapping[int, float]] = {}  # key -> step -> metric
         self._candidates: list[_Candidate] = []
         self._candidate_of: dict[str, _Candidate] = {}
         self._continuing: deque[PlannedTrial] = deque()
         self._has_new_values = True
-        super().__init__(
-            plan,
-            trial_values=trial_values,
-            proposed=proposed,
-            on_cell=on_cell,
-            on_exhausted=on_exhausted,
-            on_note=on_note,
-        )
+        super().__init__(plan, trial_values=trial_values, proposed=proposed, on_cell=on_cell, on_exhausted=on_exhausted)
 
     def next_trial(self) -> PlannedTrial | None:
         """Return the next trial, first those that continue after a rung."""
@@ -113,7 +92,7 @@ class StoppingProposals(Proposals):
         return candidate.next_rung if candidate else None
 
     def record_pause(self, key: str) -> None:
-        """Record that a trial reached its rung."""
+        """Record that a trial reached its rung, so that its metric there is known."""
         self._metric_at[key], self._has_new_values = self._read_values(key), True
 
     def record_value(self, key: str, value: float) -> None:
@@ -150,7 +129,6 @@ class StoppingProposals(Proposals):
         return candidate is not None and (candidate.stopped is not None or candidate.next_rung in self._metric_at[key])
 
     def _decide(self) -> None:
-        """Decide all rungs at which all results are known."""
         for candidate in self._candidates:
             if candidate.stopped is not None and any(key not in self.trial_values for key in candidate.keys):
                 self._stop(candidate, candidate.stopped, f"at step {candidate.stopped}, with its other seeds")
@@ -158,7 +136,9 @@ class StoppingProposals(Proposals):
             candidates = [candidate for candidate in self._candidates if candidate.bracket == bracket]
             for index, rung in enumerate(candidates[0].rungs):
                 compared: list[_Candidate] = []
-                for members in _batches(candidate for candidate in candidates if candidate.is_compared_at(rung)):
+                in_race = (c for c in candidates if c.stopped is None or c.stopped >= rung)
+                for _, batch in groupby(in_race, key=lambda candidate: candidate.batch):
+                    members = list(batch)
                     if not all(self._has_reached(member, index, rung) for member in members):
                         break
                     compared += members
@@ -169,7 +149,6 @@ class StoppingProposals(Proposals):
         return candidate.passed > index or candidate.stopped == rung or (candidate.passed == index and is_complete)
 
     def _judge(self, compared: list[_Candidate], waiting: list[_Candidate], rung: int) -> None:
-        """Continue the waiting cells that are in the best third at this rung; stop the others."""
         if not waiting:
             return
         ranks = {row: rank for rank, row in enumerate(best_first(self._table(compared, rung)), start=1)}
@@ -217,7 +196,6 @@ class StoppingProposals(Proposals):
         super()._report(pending, value)
 
     def _mean_gain(self, rung: int) -> float:
-        """Return the mean gain of finished trials from a rung to the end; 0 without any."""
         reported = [key for pending in self.pending_cells[: self.reported] for key in pending.keys]
         gains = [
             self.trial_values[key] - self._metric_at[key][rung]
@@ -226,9 +204,3 @@ class StoppingProposals(Proposals):
         ]
         finite = [gain for gain in gains if math.isfinite(gain)]
         return sum(finite) / len(finite) if finite else 0.0
-
-
-def _batches(candidates: Iterable[_Candidate]) -> Iterator[list[_Candidate]]:
-    """Yield the candidates of each batch."""
-    for _, members in groupby(candidates, key=lambda candidate: candidate.batch):
-        yield list(members)

@@ -19,12 +19,9 @@ class CollectedTrial:
     """A trial whose new messages were moved to the ledger."""
 
     key: str
-    end: TrialEnd | None
-    """None if it continues in the next array."""
-    has_no_progress: bool
-    """Whether the trial was interrupted before a new evaluation."""
-    began: float
-    """Start of its last attempt, in seconds since the epoch."""
+    end: TrialEnd | None  # None if it continues in the next array
+    has_no_progress: bool  # whether the trial was interrupted before a new evaluation
+    began: float  # start of its last attempt, in seconds since the epoch
 
 
 def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> list[CollectedTrial]:
@@ -52,7 +49,6 @@ def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> li
 def _collect_trial(
     ledger: Ledger, log: TrialLog, key: str, messages: list[JsonRow], *, micro_batch: int | None, metric: str
 ) -> CollectedTrial:
-    """Move one trial's messages and its end into the ledger."""
     new_rows = [row for message in messages for row in ledger.report(key, *message.get("rows", ()))]
     is_evaluated = any(metric in row for row in new_rows)
     began = 0.0

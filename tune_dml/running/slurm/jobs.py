@@ -1,14 +1,9 @@
 """Submit, list, follow and cancel the SLURM jobs of a sweep.
 
-    <sweep>/slurm/submission.json    the command, and the command that continues the sweep
-    <sweep>/slurm/job.sh, array.sh   the scripts
-    <sweep>/slurm/jobs               job ids, one per line, oldest first
-    <sweep>/slurm/<job>.log          the output of a job; <job>_<task>.log: of a task of an array
-
-Example:
-    submission, new = submit(submission, {"job.sh": text})      # a second call returns the running job
-    [job.text() for job in jobs_of(submission)]
-    cancel(submission)
+<sweep>/slurm/submission.json    the command, and the command that continues the sweep
+<sweep>/slurm/job.sh, array.sh   the scripts
+<sweep>/slurm/jobs               job ids, one per line, oldest first
+<sweep>/slurm/<job>.log          the output of a job; <job>_<task>.log: of a task of an array
 """
 
 from __future__ import annotations
@@ -18,8 +13,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,18 +28,10 @@ JOB_NAME = "tune-dml-"
 """Prefix of a job's name, before the name of its sweep."""
 MAX_TASKS = 1000
 """Tasks of one array: SLURM's default `MaxArraySize` is 1001."""
-_TIMEOUT = 60.0
-"""Seconds to wait for a SLURM command."""
+_TIMEOUT = 60.0  # seconds to wait for a SLURM command
 _FINAL_STATES = {
-    "COMPLETED",
-    "CANCELLED",
-    "FAILED",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "PREEMPTED",
-    "OUT_OF_MEMORY",
-    "BOOT_FAIL",
-    "DEADLINE",
+    *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY"),
+    *("BOOT_FAIL", "DEADLINE"),
 }
 
 
@@ -54,23 +40,15 @@ class Submission:
     """A sweep submitted to SLURM."""
 
     name: str
-    folder: str
-    """The sweep's folder."""
-    words: tuple[str, ...]
-    """The command that the jobs run."""
-    again: tuple[str, ...]
-    """The command that continues the sweep after it has started."""
-    there: str
-    """The arguments of `tune-dml submit` that reach these jobs, for commands in messages."""
-    began: float
-    """Time of the submission, in seconds since the epoch; budgets count from here."""
+    folder: str  # of the sweep
+    words: tuple[str, ...]  # the command that the jobs run
+    again: tuple[str, ...]  # the command that continues the sweep after it has started
+    there: str  # the arguments of `tune-dml submit` that reach these jobs, for commands in messages
+    began: float  # time of the submission, in seconds since the epoch; budgets count from here
     temp: str = "/tmp"  # noqa: S108
-    group: int = 0
-    """Trials per task of an array; 0 runs a Ray over the allocation instead."""
-    tasks: int = MAX_TASKS
-    """Largest number of tasks in an array."""
-    gpus: int = 0
-    """GPUs of each task of an array."""
+    group: int = 0  # trials per task of an array; 0 runs a Ray over the allocation instead
+    tasks: int = MAX_TASKS  # largest number of tasks in an array
+    gpus: int = 0  # GPUs of each task of an array
 
     @property
     def scripts_folder(self) -> Path:
@@ -85,8 +63,7 @@ class SlurmJob:
     id: str
     state: str
     reason: str
-    tasks: int = 1
-    """Tasks of an array in this state."""
+    tasks: int = 1  # tasks of an array in this state
 
     @property
     def has_ended(self) -> bool:
@@ -149,11 +126,8 @@ def raise_if_jobs_are_open(folder: Path) -> None:
 def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submission, SlurmJob, bool]:
     """Submit a sweep's job to SLURM, or return its job that already waits or runs.
 
-    Returns:
-        The submission in force, its job, and whether it is new.
-
-    Raises:
-        ConfigError: SLURM refuses the job, or another command runs under this name.
+    Return the submission in force, its job, and whether it is new. Raise ConfigError if SLURM refuses the job, or
+    another command runs under this name.
     """
     scripts_folder = submission.scripts_folder
     scripts_folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +158,6 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
 
 
 def _job_ids(submission: Submission) -> list[str]:
-    """Return the ids of a sweep's jobs, oldest first."""
     try:
         lines = (submission.scripts_folder / "jobs").read_text().split()
     except FileNotFoundError:
@@ -258,7 +231,6 @@ def follow(submission: Submission, *, to_end: bool) -> Iterator[str]:
 
 
 def _logs(submission: Submission) -> list[Path]:
-    """Return the existing logs of all jobs and array tasks, oldest first."""
     existing: list[Path] = []
     for number in _job_ids(submission):
         tasks = sorted(submission.scripts_folder.glob(f"{number}_*.log"), key=lambda log: (len(log.name), log.name))
@@ -282,22 +254,16 @@ def max_array_tasks() -> int:
     return limit
 
 
-@contextmanager
-def _translate_errors(command: Sequence[str]) -> Iterator[None]:
+def run_command(*command: str, seconds: float = _TIMEOUT) -> str:
+    """Return the output of a SLURM command. Raise ConfigError with its error if it fails."""
     try:
-        yield
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)  # noqa: S603
     except FileNotFoundError as error:
         rule = f"the program `{command[0]}` must be on the PATH, as it is on a login node of SLURM"
         raise ConfigError(Problem("slurm", rule, None, "Run the command on a login node.")) from error
     except subprocess.TimeoutExpired as error:
         rule = f"SLURM must answer within {_TIMEOUT:g} seconds"
         raise ConfigError(Problem("slurm", rule, " ".join(command), "Try again.")) from error
-
-
-def run_command(*command: str, seconds: float = _TIMEOUT) -> str:
-    """Return the output of a SLURM command. Raise ConfigError with its error if it fails."""
-    with _translate_errors(command):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)  # noqa: S603
     if done.returncode:
         message = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ConfigError(Problem("slurm", f"{command[0]} must succeed ({message})", " ".join(command[1:])))

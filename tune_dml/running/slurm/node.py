@@ -37,8 +37,7 @@ from tune_dml.running.slurm.task import allocated_gpus
 _INTERRUPTED, _WITHOUT_PROGRESS = 130, 1
 _FIRST_PORT, _LAST_PORT, _PORTS = 10_240, 32_640, 8
 """Range of ports, and ports per job. Linux uses ports from 32768 for connections."""
-_JOIN_TIMEOUT = 120.0
-"""Seconds to wait for the head and its address."""
+_JOIN_TIMEOUT = 120.0  # seconds to wait for the head and its address
 _CHECK_INTERVAL = 0.2
 _OBJECT_STORE = 200_000_000
 """Bytes of Ray's object store. Trials exchange only numbers."""
@@ -58,7 +57,6 @@ class _Allocation:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> _Allocation:
-        """Read SLURM's variables."""
         return cls(
             job=environment["SLURM_JOB_ID"],
             node=int(environment.get("SLURM_NODEID", "0")),
@@ -81,7 +79,6 @@ def _ports_of(job: str, attempt: int = 0) -> range:
 
 
 def _free_ports(job: str) -> range:
-    """Return the first of the job's port ranges that is free on this node."""
     for attempt in range(50):
         ports = _ports_of(job, attempt)
         if all(_is_free(port) for port in ports):
@@ -134,12 +131,9 @@ def run_node(folder: Path) -> int:
     with _own_folder(allocation.folder(submission.temp)) as temp:
         try:
             if allocation.nodes == 1:
-                access = {
-                    "RAY_TMPDIR": str(temp),
-                    "RAY_AUTH_MODE": "token",
-                    "RAY_AUTH_TOKEN": secrets.token_hex(32),
-                }
-                return _run_sweep(submission, {**access, "RAY_ADDRESS": "local"}, end_signal)
+                return _run_sweep(
+                    submission, {**_new_token(), "RAY_TMPDIR": str(temp), "RAY_ADDRESS": "local"}, end_signal
+                )
             head = folder / "slurm" / f"{allocation.job}.{allocation.restarts}.head"
             if allocation.node == 0:
                 return _run_head_node(submission, allocation, head, temp, end_signal)
@@ -148,12 +142,14 @@ def run_node(folder: Path) -> int:
             end_descendants()
 
 
+def _new_token() -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
 def _run_head_node(
     submission: Submission, allocation: _Allocation, head: Path, temp: Path, end_signal: _EndSignal
 ) -> int:
-    """Start the head, run the sweep on all nodes, then remove the file on which the other tasks wait."""
-    ports, host = _free_ports(allocation.job), _address()
-    access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    ports, host, access = _free_ports(allocation.job), _address(), _new_token()
     words = ["--head", f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--dashboard-port={ports[2]}"]
     words += ["--dashboard-host=127.0.0.1", f"--node-ip-address={host}"]
     ray = _start_ray(allocation, words, temp, access)
@@ -169,7 +165,6 @@ def _run_head_node(
 
 
 def _join_head(allocation: _Allocation, head: Path, temp: Path) -> int:
-    """Join this node to the job's Ray until the file of the head is gone."""
     if not _wait_for(head.exists):
         _print_error(f"node {allocation.node}: the first node of the job wrote no address into {head}")
         return 1
@@ -186,7 +181,6 @@ def _join_head(allocation: _Allocation, head: Path, temp: Path) -> int:
 def _start_ray(
     allocation: _Allocation, words: Sequence[str], temp: Path, access: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a Ray node that ends with its process."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words]
     command += [f"--num-cpus={allocation.cpus}", f"--num-gpus={allocation.gpus}", f"--temp-dir={temp}"]
     command += ["--resources", json.dumps({"trial_driver": _DRIVERS_PER_NODE})]
@@ -221,15 +215,13 @@ def _run_sweep(submission: Submission, access: Mapping[str, str], end_signal: _E
     code = end_signal.driver.wait()
     was_signalled = code == _INTERRUPTED and end_signal.received_at is not None
     if was_signalled and not _has_progressed(Path(submission.folder), began):
-        _print_error(
-            f"{submission.name}: this job ended before an evaluation. Give it more time, or evaluate more often."
-        )
+        advice = "Give it more time, or evaluate more often."
+        _print_error(f"{submission.name}: this job ended before an evaluation. {advice}")
         return _WITHOUT_PROGRESS
     return code if code >= 0 else 128 - code
 
 
 def _environment(submission: Submission) -> dict[str, str]:
-    """Return the environment of the sweep's command, whose budgets count from the submission."""
     return {**os.environ, SUBMITTED_TO: submission.there, BUDGET_FROM: str(submission.began)}
 
 
@@ -264,7 +256,6 @@ def run_collector(folder: Path) -> int:
 
 
 def _address() -> str:
-    """Return the address of this node at which the other nodes of the job reach it."""
     with contextlib.suppress(OSError):
         address = socket.gethostbyname(socket.gethostname())
         if not address.startswith("127."):

@@ -16,10 +16,8 @@ from tune_dml.running.slurm.jobs import run_command
 from tune_dml.running.slurm.profile import Profile
 from tune_dml.running.slurm.script import head, python_command
 
-_MAX_SKEW = 5.0
-"""Largest accepted difference between the clocks of login node and node, in seconds."""
-_WAIT = "180"
-"""Seconds that the job may wait for a node."""
+_MAX_SKEW = 5.0  # largest accepted difference between the clocks of login node and node, in seconds
+_WAIT = "180"  # seconds that the job may wait for a node
 
 
 @dataclass(frozen=True)
@@ -54,14 +52,11 @@ def check_site(profile: Profile, storage: Path) -> list[Finding]:
 
 
 def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
-    """Run a job, and read the answer that it wrote into the shared folder."""
     (folder / "slurm").mkdir()
     short_profile = replace(profile, time="1", nodes=1, requeue=False, warn_seconds=1)
     script = folder / "job.sh"
-    script.write_text(
-        head(short_profile, "doctor", folder, "%j", signals=False)
-        + f"{python_command(profile)} check {shlex.quote(str(folder))}\n"
-    )
+    lines = head(short_profile, "doctor", folder, "%j", signals=False)
+    script.write_text(f"{lines}{python_command(profile)} check {shlex.quote(str(folder))}\n")
     try:
         run_command("sbatch", "--wait", "--deadline=now+4minutes", str(script), seconds=float(_WAIT) + 120)
     except ConfigError as error:
@@ -71,26 +66,19 @@ def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
     answer_file = folder / "answer.json"
     if not answer_file.exists():
         remedy = "Choose a --storage folder that all nodes and the login node share."
-        yield Finding(
-            "shared folder", False, f"the file that a node wrote into {folder.parent} is missing here", remedy
-        )
+        found = f"the file that a node wrote into {folder.parent} is missing here"
+        yield Finding("shared folder", False, found, remedy)
         return
     node_answer = json.loads(answer_file.read_text())
     yield Finding("shared folder", True, f"{folder.parent}, as {node_answer['host']} sees it")
     skew = abs(answer_file.stat().st_mtime - node_answer["time"])
     yield Finding("clock", skew < _MAX_SKEW, f"{skew:.1f} s apart", "" if skew < _MAX_SKEW else "Set up NTP.")
-    temp = node_answer["temp"]
-    yield Finding(
-        "temp", not temp, temp or f"{profile.temp} can be written", "Set temp in the profile." if temp else ""
-    )
-    needs_gpus = "gpu" in profile.gres
-    is_fine = not needs_gpus or node_answer["gpus"] > 0
-    yield Finding(
-        "GPUs",
-        is_fine,
-        f"torch {node_answer['torch']} sees {node_answer['gpus']}",
-        "" if is_fine else "Check driver and container.",
-    )
+    temp_error = node_answer["temp"]
+    remedy = "Set temp in the profile." if temp_error else ""
+    yield Finding("temp", not temp_error, temp_error or f"{profile.temp} can be written", remedy)
+    is_fine = "gpu" not in profile.gres or node_answer["gpus"] > 0
+    found = f"torch {node_answer['torch']} sees {node_answer['gpus']}"
+    yield Finding("GPUs", is_fine, found, "" if is_fine else "Check driver and container.")
 
 
 def write_answer(folder: Path, temp: str) -> int:

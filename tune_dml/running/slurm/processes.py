@@ -9,10 +9,8 @@ import signal
 import time
 from pathlib import Path
 
-_SUBREAPER = 36
-"""`PR_SET_CHILD_SUBREAPER` of Linux's prctl."""
-_TERM_SECONDS = 5.0
-"""Seconds between SIGTERM and SIGKILL."""
+_SUBREAPER = 36  # `PR_SET_CHILD_SUBREAPER` of Linux's prctl
+_TERM_SECONDS = 5.0  # seconds between SIGTERM and SIGKILL
 
 
 def adopt_orphans() -> None:
@@ -22,7 +20,6 @@ def adopt_orphans() -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Return the ids of all descendants of a process, its children first."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -46,12 +43,7 @@ def end_descendants() -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal_number)
                 signalled.add(child)
-        _reap()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         time.sleep(0.05)
-
-
-def _reap() -> None:
-    """Collect the exit codes of ended children."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass

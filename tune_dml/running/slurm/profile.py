@@ -15,8 +15,7 @@ from trainables.errors import Problem, raise_if_any
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 _ONE_WORD = re.compile(r"[^\s\0'\"`$\\;|&<>]+")
-_MAX_SOCKET_PATH = 107
-"""Longest path of a Unix socket, in bytes."""
+_MAX_SOCKET_PATH = 107  # longest path of a Unix socket, in bytes
 _RAY_SOCKET_LENGTH = len("/.1234567890.123/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
 
 TEMPLATE = """\
@@ -140,11 +139,7 @@ def profile_file() -> Path:
 
 
 def read_profile(path: Path) -> Profile:
-    """Return the profile of a file, or the default if there is none.
-
-    Raises:
-        ConfigError: The file is not TOML, or keys are unknown or have wrong types.
-    """
+    """Return the profile of a file, or the default if there is none. Raise ConfigError if the file is damaged."""
     if not path.exists():
         return Profile()
     try:

@@ -12,8 +12,7 @@ from tune_dml.running.slurm.profile import Profile
 
 ROUND_FOLLOWS = 75
 """Exit code of the collecting job if an array of trials must run before it continues."""
-_MAX_JOBS = 100
-"""Jobs in a row before a sweep waits for its user."""
+_MAX_JOBS = 100  # jobs in a row before a sweep waits for its user
 
 _RAY = """
 # SLURM sends USR1 before the time is up, `tune-dml cancel slurm` sends USR2. srun forwards it to the tasks: trials keep
@@ -84,39 +83,23 @@ exit "$code"
 
 
 def sweep_script(profile: Profile, name: str, folder: Path) -> str:
-    """Return the script that runs a sweep on a Ray over its allocation.
-
-    Args:
-        profile: The site's settings.
-        name: The sweep's name.
-        folder: The sweep's folder, which all nodes see.
-    """
-    jobs, script = _quoted(folder / "slurm" / "jobs"), _quoted(folder / "slurm" / "job.sh")
-    again = _DEPENDENT.format(script=script)
+    """Return the script that runs a sweep on a Ray over its allocation. All nodes see the sweep's folder."""
+    again = _fill(_DEPENDENT, profile, folder)
     if profile.requeue:
         again = _REQUEUE.format(dependent=again)
     srun = shlex.join(["--ntasks-per-node=1", f"--cpus-per-task={profile.cpus_per_task}", "--wait=30", *profile.srun])
-    body = _RAY.format(srun=srun, command=python_command(profile), folder=_quoted(folder), most=_MAX_JOBS, again=again)
-    return head(profile, name, folder, "%j") + _SUBMIT.format(jobs=jobs) + body
+    return head(profile, name, folder, "%j") + _fill(_SUBMIT + _RAY, profile, folder, srun=srun, again=again)
 
 
 def collect_script(profile: Profile, name: str, folder: Path) -> str:
     """Return the script of the job that collects a round of an array and starts the next one."""
-    jobs, script = _quoted(folder / "slurm" / "jobs"), _quoted(folder / "slurm" / "job.sh")
-    body = _COLLECT.format(
-        command=python_command(profile),
-        folder=_quoted(folder),
-        follows=ROUND_FOLLOWS,
-        script=script,
-    )
     modest = replace(profile, gres="", sbatch=(*profile.sbatch, *profile.collect))
-    return head(modest, name, folder, "%j", signals=False) + _SUBMIT.format(jobs=jobs) + body
+    return head(modest, name, folder, "%j", signals=False) + _fill(_SUBMIT + _COLLECT, profile, folder)
 
 
 def array_script(profile: Profile, name: str, folder: Path) -> str:
     """Return the script of the array: a task is a group of trials."""
-    body = _ARRAY.format(command=python_command(profile), folder=_quoted(folder))
-    return head(profile, name, folder, "%A_%a") + body
+    return head(profile, name, folder, "%A_%a") + _fill(_ARRAY, profile, folder)
 
 
 def head(profile: Profile, name: str, folder: Path, log: str, *, signals: bool = True) -> str:
@@ -149,5 +132,8 @@ def python_command(profile: Profile) -> str:
     return f"{container}{python} -m tune_dml.running.slurm"
 
 
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
+def _fill(template: str, profile: Profile, folder: Path, *, srun: str = "", again: str = "") -> str:
+    places = {"folder": folder, "jobs": folder / "slurm" / "jobs", "script": folder / "slurm" / "job.sh"}
+    quoted = {name: shlex.quote(str(path)) for name, path in places.items()}
+    command = python_command(profile)
+    return template.format(**quoted, command=command, follows=ROUND_FOLLOWS, most=_MAX_JOBS, srun=srun, again=again)

@@ -38,21 +38,15 @@ class Round:
     """The trials of one array."""
 
     groups: tuple[tuple[TrialRequest, ...], ...]
-    cache_dir: str | None
-    """`--cache-dir`; None for the default of each node."""
+    cache_dir: str | None  # `--cache-dir`; None for the default of each node
     cpus: int
-    gpus: float | None
-    """GPUs per worker; None for one if SLURM allocated any."""
+    gpus: float | None  # GPUs per worker; None for one if SLURM allocated any
     micro_batch: int | None
-    digests: Mapping[str, Mapping[str, str]]
-    """Settings of data -> digests of the data sets (`planning.checks.data.known_digests`)."""
+    digests: Mapping[str, Mapping[str, str]]  # `planning.checks.data.known_digests`
     metric: str
-    program: Program | None = None
-    """The user's program that runs as each trial."""
-    until: float | None = None
-    """Time at which `--time-budget` is exhausted, in seconds since the epoch."""
-    seconds: float | None = None
-    """Total seconds that the trials of this round may train: the remaining `--gpu-hours`."""
+    program: Program | None = None  # the user's program that runs as each trial
+    until: float | None = None  # time at which `--time-budget` is exhausted, in seconds since the epoch
+    seconds: float | None = None  # of training in this round: the remaining `--gpu-hours`
 
     def to_json(self) -> JsonRow:
         """Return the fields as JSON data."""
@@ -176,12 +170,10 @@ class _Budget:
         self._checked_at = time.monotonic()
 
     def start_timer(self) -> None:
-        """Interrupt this process when the time budget is exhausted."""
         if self._round.until is not None:
             signal.setitimer(signal.ITIMER_REAL, max(self._round.until - time.time(), 0.001))
 
     def is_exhausted(self) -> bool:
-        """Return whether a budget is exhausted. Unfinished attempts count up to now."""
         now = time.time()
         if self._round.until is not None and now >= self._round.until:
             return True

@@ -27,16 +27,11 @@ if TYPE_CHECKING:
     from tune_dml.planning.plan import Plan
     from tune_dml.planning.request import Resources, Session
 
-_MEMORY_RESERVE = 0.05
-"""Fraction of a GPU's memory that stays free, because of fragmentation."""
-_MIN_SPEEDUP = 1.05
-"""Smallest accepted `speedup`."""
-_SECONDS = 4.0
-"""Seconds over which steps are counted."""
-_START_TIMEOUT = 300.0
-"""Seconds to wait until all processes reach their first step."""
-_GPU_TIMEOUT = 600.0
-"""Seconds to wait for a free GPU of the cluster."""
+_MEMORY_RESERVE = 0.05  # fraction of a GPU's memory that stays free, because of fragmentation
+_MIN_SPEEDUP = 1.05  # smallest accepted `speedup`
+_SECONDS = 4.0  # seconds over which steps are counted
+_START_TIMEOUT = 300.0  # seconds to wait until all processes reach their first step
+_GPU_TIMEOUT = 600.0  # seconds to wait for a free GPU of the cluster
 
 
 @dataclass(frozen=True)
@@ -44,15 +39,11 @@ class _SharingMeasurement:
     """Measured memory and speed of several trials on one GPU."""
 
     trials: int
-    bytes_each: int
-    """Memory of the trial that needs most."""
-    memory: int
-    """Free memory of the GPU."""
-    speedup: float | None = None
-    """Steps per second of all trials at once, divided by those of one trial alone; None if they do not fit."""
+    bytes_each: int  # memory of the trial that needs most
+    memory: int  # free on the GPU
+    speedup: float | None = None  # ratio of steps per second to those of one alone; None if they do not fit
 
     def text(self) -> str:
-        """Return the measurement in one line."""
         factor = "" if self.speedup is None else f", {self.speedup:.2f} times the steps of one alone"
         share, memory = self.bytes_each / 1e9, self.memory / 1e9
         return f"{self.trials} trials share a GPU: {share:.2f} GB each of {memory:.2f} GB{factor}"
@@ -76,8 +67,7 @@ def resolve_gpus(resources: Resources, address: str | None) -> Resources:
 def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
     """Measure trials that share a GPU, and return one line about them; nothing if each trial has its own GPU.
 
-    Raises:
-        ConfigError: The trials do not fit into memory, sharing is not faster, or no GPU is free to measure.
+    Raise ConfigError if they do not fit into memory, sharing is not faster, or no GPU is free to measure.
     """
     share = resources.share
     trials = int(1 / share + 1e-9) if share else 1
@@ -93,6 +83,9 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
     def measure() -> _SharingMeasurement:
         return _measure_sharing(list(shapes.values()), trials, resources.cpus_per_worker, cache)
 
+    def refusal(rule: str, remedy: str) -> ConfigError:
+        return ConfigError(option_problem("gpus_per_worker", rule, share, remedy))
+
     address, origin = cluster.address_of(session.address)
     try:
         measurement = measure() if address is None else cluster.run_on_free_gpu(address, origin, measure, _GPU_TIMEOUT)
@@ -100,26 +93,18 @@ def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> t
         raise
     except TimeoutError as error:
         rule = f"a GPU must be free to measure trials that share one; none was for {_GPU_TIMEOUT:g} s"
-        raise ConfigError(
-            option_problem("gpus_per_worker", rule, share, "Use 1, or wait until one is free.")
-        ) from error
+        raise refusal(rule, "Use 1, or wait until one is free.") from error
     except Exception as error:
         failure = classify(error)
         rule = f"a few steps must run before trials share a GPU ({failure.reason})"
-        remedy = (
-            f"{spell('micro_batch')} lets a worker hold fewer pictures."
-            if failure.kind == "out_of_memory"
-            else "See the cause."
-        )
-        raise ConfigError(option_problem("gpus_per_worker", rule, share, remedy)) from error
+        fewer_pictures = f"{spell('micro_batch')} lets a worker hold fewer pictures."
+        raise refusal(rule, fewer_pictures if failure.kind == "out_of_memory" else "See the cause.") from error
     if measurement.speedup is None:
         rule = f"the trials that share a GPU must fit into its memory ({measurement.text()})"
-        raise ConfigError(
-            option_problem("gpus_per_worker", rule, share, f"Use a larger share, 1, or {spell('micro_batch')}.")
-        )
+        raise refusal(rule, f"Use a larger share, 1, or {spell('micro_batch')}.")
     if measurement.speedup < _MIN_SPEEDUP:
         rule = f"trials that share a GPU must train faster than one after the other ({measurement.text()})"
-        raise ConfigError(option_problem("gpus_per_worker", rule, share, "Use 1: one trial keeps this GPU busy."))
+        raise refusal(rule, "Use 1: one trial keeps this GPU busy.")
     return (measurement.text(),)
 
 
@@ -137,15 +122,13 @@ def _measure_sharing(
 
 
 def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: Path | None) -> float:
-    """Return the total steps per second of several processes that train at the same time."""
     processes = get_context("spawn")
     with ProcessPoolExecutor(trials, processes, _set_barrier, (processes.Barrier(trials),)) as pool:
         counts = [pool.submit(_count_steps, dict(settings), _SECONDS, threads, cache_dir) for _ in range(trials)]
         return sum(count.result() for count in counts)
 
 
-_barrier: Barrier
-"""The barrier at which the processes of the pool wait before they count steps."""
+_barrier: Barrier  # the barrier at which the processes of the pool wait before they count steps
 
 
 def _set_barrier(barrier: Barrier) -> None:

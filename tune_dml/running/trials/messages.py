@@ -1,12 +1,4 @@
-"""Send a trial's rows and notes to its driver from a thread, while training continues.
-
-Example:
-    with Messages(send, stall_limit) as messages:      # send(message) returns when the driver has it
-        messages.row({"step": 25, "train/loss": 0.7})
-        messages.at_work()
-        messages.note("the storage does not answer")
-        messages.ended(TrialEnd("finished"))
-"""
+"""Send a trial's rows and notes to its driver from a thread, while training continues."""
 
 from __future__ import annotations
 
@@ -16,7 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 if TYPE_CHECKING:
@@ -30,24 +21,15 @@ class Message(TypedDict, total=False):
 
     rows: list[Row]
     note: str
-    resumed: int
-    """The step of the checkpoint that the trial continues from."""
-    ended: dict[str, object]
-    """`TrialEnd.to_json`."""
-    spent: bool
-    """Whether the process must not train another trial."""
-    placed: str
-    """The placement group of a trial's workers."""
-    key: str
-    """The key of the trial, if it belongs to a group."""
-    begun: float
-    """Seconds since the trial began; in the first message of each trial of a group but the first."""
-    age: float
-    """Seconds since the message was created; only in a group."""
-    several: list[Message]
-    """Messages of a group's trials, in order."""
-    over: bool
-    """Whether the group's call ends."""
+    resumed: int  # the step of the checkpoint that the trial continues from
+    ended: dict[str, object]  # `TrialEnd.to_json`
+    spent: bool  # whether the process must not train another trial
+    placed: str  # the placement group of a trial's workers
+    key: str  # of the trial, if it belongs to a group
+    begun: float  # seconds since the trial began; in the first message of later trials of a group
+    age: float  # seconds since the message was created; only in a group
+    several: list[Message]  # messages of a group's trials, in order
+    over: bool  # whether the group's call ends
 
 
 class TrialRequest(TypedDict):
@@ -56,21 +38,15 @@ class TrialRequest(TypedDict):
     key: str
     label: str
     seed: int
-    settings: str
-    """Settings of the cell, and the seed, as JSON, because Tune copies and flattens each entry of a mapping."""
-    until: int | None
-    """The step at which the trial pauses; None to run to its end."""
-    more: NotRequired[str]
-    """Further trials that the same call runs, as a JSON list of requests."""
+    settings: str  # settings and seed as JSON, because Tune copies and flattens each entry of a mapping
+    until: int | None  # the step at which the trial pauses; None to run to its end
+    more: NotRequired[str]  # further trials that the same call runs, as a JSON list of requests
 
 
 TrialFunction = Callable[[TrialRequest], None]
 
-
-_MIN_INTERVAL = 1.0
-"""Seconds between two messages of rows."""
-_SIGNS_PER_LIMIT = 4
-"""Number of messages that a trial sends within the stall limit."""
+_MIN_INTERVAL = 1.0  # seconds between two messages of rows
+_SIGNS_PER_LIMIT = 4  # number of messages that a trial sends within the stall limit
 
 
 def as_text(message: Message) -> dict[str, str]:
@@ -141,22 +117,35 @@ class GroupOutbox:
         self._send({"several": several, **({"over": True} if ends_call else {}), **({"spent": True} if spent else {})})
 
 
-class _SendQueue:
+class MessageQueue:
     """Holds rows and notes that wait to be sent, and decides when the next message is due."""
 
-    def __init__(self, stall_limit: float | None, max_silence: float = math.inf):
+    def __init__(
+        self,
+        stall_limit: float | None = None,
+        max_silence: float = math.inf,
+        at_work: Callable[[], None] = lambda: None,
+    ):
+        """Create the queue; `at_work` is for the trial to call at each step."""
+        self.at_work = at_work
         self._max_silence = min(stall_limit / _SIGNS_PER_LIMIT if stall_limit else math.inf, max_silence)
         """Longest time without a message while the trial makes steps, in seconds."""
-        self._items: deque[Row | str] = deque()
-        """Rows and notes, in order."""
+        self._items: deque[Row | str] = deque()  # rows and notes, in order
         self._is_sign_due = False
         self._sent = -math.inf
-        self.resumed: int | None = None
-        """The step at which the trial resumed, until it is sent."""
+        self._resumed: int | None = None
 
-    def add(self, item: Row | str) -> None:
-        """Add a row or a note."""
-        self._items.append(item)
+    def row(self, row: Row) -> None:
+        """Add a row of metrics."""
+        self._items.append(row)
+
+    def note(self, text: str) -> None:
+        """Add a note for the user."""
+        self._items.append(text)
+
+    def resumed(self, step: int) -> None:
+        """Add the step at which the trial resumed to the next message."""
+        self._resumed = step
 
     def needs_sign(self, now: float) -> bool:
         """Return whether the trial must send a message soon, or it would count as stalled."""
@@ -179,8 +168,8 @@ class _SendQueue:
 
     def take(self, now: float) -> Message:
         """Remove and return the next message: the rows before the next note, and this note."""
-        message: Message = {} if self.resumed is None else {"resumed": self.resumed}
-        self.resumed = None
+        message: Message = {} if self._resumed is None else {"resumed": self._resumed}
+        self._resumed = None
         while self._items and "note" not in message:
             item = self._items.popleft()
             if isinstance(item, str):
@@ -200,41 +189,17 @@ class _SendQueue:
             yield message
 
 
-class DelayedMessages:
-    """Stores the messages of a trial that trains together with others, until all these trials have ended."""
-
-    def __init__(self, at_work: Callable[[], None]):
-        """Create the store; `at_work` is called at each step."""
-        self.at_work = at_work
-        self._queue = _SendQueue(None)
-
-    def row(self, row: Row) -> None:
-        """Store a row of metrics."""
-        self._queue.add(row)
-
-    def note(self, text: str) -> None:
-        """Store a note for the user."""
-        self._queue.add(text)
-
-    def resumed(self, step: int) -> None:
-        """Store the step at which the trial resumed."""
-        self._queue.resumed = step
-
-    def messages(self, end: TrialEnd) -> Iterator[Message]:
-        """Yield the trial's messages, the last with its end."""
-        return self._queue.drain({"ended": end.to_json()})
-
-
 class Messages:
     """Sends a trial's messages from a thread. After a lost process, the restarted trial repeats the missing ones.
 
-    If sending failed, the next call raises the error; Ray ends trials in this way.
+    `send` returns when the driver has the message. If it failed, the next call raises the error; Ray ends trials in
+    this way.
     """
 
     def __init__(self, send: Callable[[Message], None], stall_limit: float | None, *, max_silence: float = math.inf):
         self._send = send
-        self._is_watched = stall_limit is not None
-        self._queue = _SendQueue(stall_limit, max_silence)
+        self.is_watched = stall_limit is not None  # by the driver, for stalls
+        self._queue = MessageQueue(stall_limit, max_silence)
         self._changed = threading.Condition()
         self._is_stopped = False
         self._error: BaseException | None = None
@@ -244,29 +209,24 @@ class Messages:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
         if self._error is None:
             self._send_remaining({})
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether the driver watches this trial for stalls."""
-        return self._is_watched
-
     def row(self, row: Row) -> None:
         """Send a row of metrics."""
-        self._add(row)
+        self._raise_error()
+        self._change(lambda: self._queue.row(row))
 
     def note(self, text: str) -> None:
         """Send a note for the user."""
-        self._add(text)
+        self._raise_error()
+        self._change(lambda: self._queue.note(text))
 
     def resumed(self, step: int) -> None:
         """Send the step at which the trial resumed, with its next rows."""
-        self._queue.resumed = step
+        self._queue.resumed(step)
 
     def at_work(self) -> None:
         """Record that the trial is at work; send an empty message if none was sent for long."""
@@ -276,25 +236,21 @@ class Messages:
 
     def sign(self) -> None:
         """Send an empty message, which shows that the trial is at work."""
-        with self._changed:
-            self._queue.request_sign()
-            self._changed.notify()
+        self._change(self._queue.request_sign)
 
     def ended(self, end: TrialEnd, *, spent: bool = False) -> None:
-        """Send the closing report from the trial's own thread, because Ray may end the trial during the call.
+        """Send the closing report. If `spent`, this process must not train another trial.
 
-        Args:
-            end: How the trial ended.
-            spent: Whether this process must not train another trial.
+        The trial's own thread sends it, because Ray may end the trial during the call.
         """
         self._stop()
         self._raise_error()
         self._send_remaining({"ended": end.to_json(), **({"spent": True} if spent else {})})
 
-    def _add(self, item: Row | str) -> None:
-        self._raise_error()
+    def _change(self, action: Callable[[], None]) -> None:
+        """Change the queue, and wake the thread."""
         with self._changed:
-            self._queue.add(item)
+            action()
             self._changed.notify()
 
     def _raise_error(self) -> None:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -35,23 +34,22 @@ class ProgramRunServer:
     def __init__(self, log: Path, artifacts: Path):
         self._log = log
         self._names: set[str] = set()
-        """Metrics logged so far."""
         self._token, self._id = secrets.token_hex(16), secrets.token_hex(16)
         self._info = {
             "run_id": self._id, "run_uuid": self._id, "run_name": "trial", "experiment_id": "0", "user_id": "",
             "status": "RUNNING", "start_time": int(time.time() * 1000), "lifecycle_stage": "active",
             "artifact_uri": artifacts.absolute().as_uri(),
         }  # fmt: skip
-        self._server = ThreadingHTTPServer((_HOST, 0), self._handler())
+        login = base64.b64encode(f"{_USER}:{self._token}".encode()).decode()
+        handler = type("Handler", (_Handler,), {"answer": staticmethod(self.answer), "login": f"Basic {login}"})
+        self._server = ThreadingHTTPServer((_HOST, 0), handler)
         self._server.daemon_threads = True
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 
@@ -94,23 +92,10 @@ class ProgramRunServer:
             self._names.add(name)
             append(self._log, row if has_no_step else {"step": step, **row})
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        login = base64.b64encode(f"{_USER}:{self._token}".encode()).decode()
-        return type("Handler", (_Handler,), {"answer": staticmethod(self.answer), "login": f"Basic {login}"})
-
 
 class _Handler(BaseHTTPRequestHandler):
     answer: Callable[[str, JsonRow], JsonRow | None]
     login: str
-
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
-    def do_PATCH(self) -> None:
-        self._serve()
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing."""
@@ -132,6 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": message})
         else:
             self._send(200, answer)
+
+    do_GET = do_POST = do_PATCH = _serve  # noqa: N815 - names of http.server
 
     def _send(self, status: int, body: Mapping[str, object]) -> None:
         content = json.dumps(body).encode()

@@ -31,16 +31,11 @@ _COSTLY_NUMBER = "loss.proxies_per_class"
 class ProbeResult:
     """Cost of a plan's trials."""
 
-    seconds: float
-    """Seconds of one trial, as the mean over cells."""
-    memory_bytes: int
-    """Largest over cells."""
-    checkpoint_bytes: int
-    """Largest over cells; a running trial keeps two checkpoints."""
-    gpu_bytes: int
-    """Largest over cells."""
-    shapes: int
-    """Number of shapes measured."""
+    seconds: float  # seconds of one trial, as the mean over cells
+    memory_bytes: int  # largest over cells
+    checkpoint_bytes: int  # largest over cells; a running trial keeps two checkpoints
+    gpu_bytes: int  # largest over cells
+    shapes: int  # number of shapes measured
 
 
 def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> ProbeResult | None:

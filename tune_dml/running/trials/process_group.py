@@ -1,8 +1,4 @@
-"""Run a program, and end it with every process that it started, even if the trial's process is killed.
-
-with ProgramProcess.start(words, folder, environment, output, mark) as process:
-    while process.wait(0.2) is None: ...
-"""
+"""Run a program, and end it with every process that it started, even if the trial's process is killed."""
 
 from __future__ import annotations
 
@@ -15,14 +11,12 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
 """Number of bytes of a program's output that are kept, from the beginning and from the end."""
 _CHUNK = 65_536
-_GRACE = 2.0
-"""Seconds to wait for the end of the output, whose pipe another process may keep open."""
+_GRACE = 2.0  # seconds to wait for the end of the output, whose pipe another process may keep open
 
 # Waits until the trial's process exits, then kills the program. It detaches itself: Ray kills a worker's children.
 _GUARD = """
@@ -45,7 +39,6 @@ class Output:
         self.path, self.size = path, 0
         self._file = path.open("wb", buffering=0)
         self._file_bytes = 0
-        """Bytes in the file."""
         self._end: deque[bytes] = deque()
         self._end_bytes = 0
 
@@ -86,28 +79,12 @@ class Output:
 class ProgramProcess:
     """A running program. Leaving the `with` block kills it and every process that it started."""
 
-    def __init__(self, process: subprocess.Popen[bytes], guard: subprocess.Popen[bytes], output: Output, mark: str):
-        self._process, self._guard, self.output, self._mark = process, guard, output, mark
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.left_running = 0
-        """Number of processes that the program left running; set when the block ends."""
+    def __init__(self, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str):
+        """Start a program in its own process group. Raise OSError if it cannot be started.
 
-    @classmethod
-    def start(cls, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str) -> Self:
-        """Start a program in its own process group.
-
-        Args:
-            words: The command line.
-            folder: The working directory.
-            environment: All environment variables.
-            output: File for the output.
-            mark: Name of a variable in `environment` by which the processes that inherit it are found.
-
-        Raises:
-            OSError: The program cannot be started.
+        `mark` names a variable in `environment` by which the processes that inherit it are found.
         """
-        process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
+        self._process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
             words,
             cwd=folder,
             env=dict(environment),
@@ -116,21 +93,22 @@ class ProgramProcess:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        guard = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-S", "-c", _GUARD, str(process.pid)],
+        self._guard = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-S", "-c", _GUARD, str(self._process.pid)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        guard.wait()
-        return cls(process, guard, Output(output), f"{mark}={environment[mark]}")
+        self._guard.wait()
+        self.output, self._mark = Output(output), f"{mark}={environment[mark]}"
+        self.left_running = 0  # processes that the program left running; set when the block ends
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._process.poll() is None:
             self._kill_group()
             self._process.wait()

@@ -31,8 +31,7 @@ from tune_dml.running.trials.process_group import Output, ProgramProcess
 from tune_dml.running.trials.program_log import ProgramLog
 from tune_dml.text import one_line, shortened
 
-_CHECK_INTERVAL = 0.2
-"""Seconds between two checks of a program."""
+_CHECK_INTERVAL = 0.2  # seconds between two checks of a program
 _TAIL, _REASON = 4000, 240
 _EXTERNAL_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
 """Signals that other processes send; after one the trial is retried."""
@@ -48,7 +47,6 @@ class ProgramTrial:
     request: TrialRequest
     metric: str
     folder: Path
-    """The trial's folder."""
     cpus: int = 1
     gpus: float = 0.0
 
@@ -63,11 +61,7 @@ class ProgramTrial:
         return self.program_folder / "output.txt"
 
     def run(self, messages: Messages) -> TrialEnd:
-        """Run the program to its end, or to its time limit.
-
-        Raises:
-            OSError: Another process killed the program, so that the trial is retried.
-        """
+        """Run the program to its end or its time limit. Raise OSError, for a retry, if another process killed it."""
         settings = json.loads(self.request["settings"])
         values = {name: value for name, value in settings.items() if name not in {SETTING, "seed"}}
         retry_storage(lambda: self._prepare(values), self.folder, messages.note, messages.at_work)
@@ -78,7 +72,9 @@ class ProgramTrial:
         with ProgramRunServer(self._log, self.program_folder / "artifacts") as run:
             environment = self._environment(values, run.environment())
             try:
-                process = ProgramProcess.start(words, self._working_directory(), environment, self.output, _ATTEMPT)
+                # On a node of the cluster, the working directory is a copy of the program's folder.
+                folder = self.program.folder if Path(self.program.folder).is_dir() else os.getcwd()
+                process = ProgramProcess(words, folder, environment, self.output, _ATTEMPT)
             except OSError as error:
                 return TrialEnd("failed", f"{words[0]} cannot be started: {error.strerror}", kind="config")
             with process:
@@ -92,7 +88,6 @@ class ProgramTrial:
         return TrialEnd(end.status, end.reason, end.metrics, log.step, seconds, end.kind, end.traceback, code)
 
     def _prepare(self, values: Mapping[str, Any]) -> None:
-        """Create the program's folder and the file of its knobs."""
         require_folder(self.folder.parent)  # missing storage must not be created below its mount point
         (self.program_folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         _remove(self._results)  # of an earlier attempt
@@ -109,10 +104,6 @@ class ProgramTrial:
     @property
     def _results(self) -> Path:
         return self.program_folder / "results.json"
-
-    def _working_directory(self) -> str:
-        """Return the program's folder, or its copy on a node of the cluster."""
-        return self.program.folder if Path(self.program.folder).is_dir() else os.getcwd()
 
     def _environment(self, values: Mapping[str, Any], mlflow: Mapping[str, str]) -> dict[str, str]:
         variables = {
@@ -144,27 +135,26 @@ class ProgramTrial:
 
     def _end(self, status: int | None, log: ProgramLog, output: Output) -> TrialEnd:
         """Return the trial's end; raise OSError if another process killed the program."""
+
+        def failed(reason: str) -> TrialEnd:
+            return TrialEnd("failed", reason, kind="bug", traceback=shortened(mask(output.tail(_TAIL)), _TAIL))
+
         if log.divergence:
             return TrialEnd("diverged", log.divergence)
         if status is None:
-            limit = self.program.timeout
-            return TrialEnd(
-                "failed", f"timeout: it ran longer than {limit:g} s", kind="bug", traceback=_output_tail(output)
-            )
+            return failed(f"timeout: it ran longer than {self.program.timeout:g} s")
         if status < 0 and -status in _EXTERNAL_SIGNALS:
             raise OSError(f"the program was killed by signal {-status}")
         if status:
             status_text = f"signal {-status}" if status < 0 else f"exit status {status}"
-            return TrialEnd("failed", self._reason(status_text, output), kind="bug", traceback=_output_tail(output))
+            return failed(self._reason(status_text, output))
         if self.metric not in log.last:
             known = sorted(name for name in log.last if not name.startswith("test/"))
             hint = nearest(self.metric, known, what="figure") if known else "It reported nothing."
-            reason = f"it ended without reporting {self.metric}. {log.metric_error or hint}"
-            return TrialEnd("failed", reason, kind="bug", traceback=_output_tail(output))
+            return failed(f"it ended without reporting {self.metric}. {log.metric_error or hint}")
         return TrialEnd("finished", metrics={n: v for n, v in log.last.items() if not n.startswith("test/")})
 
     def _reason(self, status_text: str, output: Output) -> str:
-        """Return the exit status with the last line of the output, and a remedy."""
         lines = [line for line in output.tail(_TAIL).splitlines() if line.strip()]
         last = lines[-1].strip() if lines else "it printed nothing"
         flag = self.program.seed_flag
@@ -173,7 +163,6 @@ class ProgramTrial:
         return shortened(one_line(mask(f"{status_text}: {last}")), _REASON)
 
     def _seal(self, end: TrialEnd, log: ProgramLog) -> None:
-        """Move the test figures of a finished trial to its sealed file."""
         figures = {name: value for name, value in log.last.items() if name.startswith("test/")}
         if end.status == "finished" and figures:
             write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
@@ -187,7 +176,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _output_tail(output: Output) -> str:
-    return shortened(mask(output.tail(_TAIL)), _TAIL)

@@ -8,17 +8,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeGuard
 
-from tune_dml.text import is_measurable
+from tune_dml.text import is_measurable, is_number
 
 Figures = dict[str, float]
 
-_MAX_ROWS = 2000
-"""Most rows that may lack the sweep's metric; the ledger stores no more rows of a trial."""
+_MAX_ROWS = 2000  # most rows that may lack the sweep's metric; the ledger stores no more rows of a trial
 _MAX_NAMES = 200
-_MAX_STEP = 2**53
-"""JSON and MLflow represent whole numbers exactly up to this one."""
+_MAX_STEP = 2**53  # JSON and MLflow represent whole numbers exactly up to this one
 _RENAMED = {"time": "program/time"}
 """Figure -> its name in the ledger, where `time` already means the time of the row."""
 
@@ -35,17 +32,12 @@ class ProgramLog:
     metric: str
     sink: Callable[[Figures], None]
     say: Callable[[str], None]
-    last: Figures = field(default_factory=dict)
-    """The last finite value of each figure, test figures included."""
+    last: Figures = field(default_factory=dict)  # the last finite value of each figure, test figures included
     step: int = 0
-    """Step of the last row."""
-    divergence: str = ""
-    """Why the trial diverged: the non-finite metric and its step; empty if it did not."""
-    metric_error: str = ""
-    """What the metric was last reported as, if it was not a number; empty otherwise."""
+    divergence: str = ""  # the non-finite metric and its step; empty if it did not diverge
+    metric_error: str = ""  # what the metric was last reported as, if it was not a number
     _row: Figures = field(default_factory=dict)
-    _own_steps: dict[str, int] = field(default_factory=dict)
-    """Figure -> the step of its last report."""
+    _own_steps: dict[str, int] = field(default_factory=dict)  # figure -> the step of its last report
     _earlier: list[dict[str, object]] = field(default_factory=list)
     """Rows of a killed attempt, until this attempt reports."""
     _offset: int = 0
@@ -120,7 +112,7 @@ class ProgramLog:
         earlier, self._earlier = self._earlier, []
         for row in earlier:
             last_step = row.get("step")
-            if step == math.inf or (_is_number(step) and _is_number(last_step) and last_step < step):
+            if step == math.inf or (is_number(step) and is_number(last_step) and last_step < step):
                 self.take(row)
 
     def flush(self) -> None:
@@ -138,7 +130,7 @@ class ProgramLog:
         step = row.get("step")
         if step is None:
             return self.step + 1
-        if not _is_number(step) or not 0 <= step <= _MAX_STEP:
+        if not is_number(step) or not 0 <= step <= _MAX_STEP:
             self._say_once("steps", f"step {step!r} is no whole number from 0 to 2^53; such rows are left out")
             return None
         if step != int(step):
@@ -205,7 +197,3 @@ def _flatten(row: dict[str, object]) -> dict[str, object]:
         for inner, value in _flatten(part).items()
     }
     return nested | {name: value for name, value in row.items() if not isinstance(value, dict)}
-
-
-def _is_number(step: object) -> TypeGuard[float]:
-    return isinstance(step, int | float) and not isinstance(step, bool)

@@ -33,9 +33,9 @@ from tune_dml.record.origin.provenance import mask
 from tune_dml.running.failures import classify
 from tune_dml.running.trials.device import cuda_error, device_of, keep_allocated, missing_device
 from tune_dml.running.trials.messages import (
-    DelayedMessages,
     GroupOutbox,
     Message,
+    MessageQueue,
     Messages,
     TrialFunction,
     TrialRequest,
@@ -53,8 +53,7 @@ _MAX_SILENCE = 5.0
 """Longest time between two messages of a program's trial, in seconds. Ray ends the trial during a message."""
 _MAX_HEADS = 8
 """Most heads that train together. Twice as many would save little time, and a lost process costs all of them."""
-_TRACEBACK = 8000
-"""Characters of a traceback that the ledger keeps; a message may hold a whole tensor."""
+_TRACEBACK = 8000  # characters of a traceback that the ledger keeps; a message may hold a whole tensor
 
 
 def run_trial(settings: Settings, context: TrialContext, cache_dir: Path | None) -> TrialEnd:
@@ -106,30 +105,19 @@ class TrialRuntime:
     """The data that all trials of a session share."""
 
     sweep: Path
-    storage: Path | str
-    """Folder, or address in object storage, below which each trial keeps its files."""
+    storage: Path | str  # folder or address below which each trial keeps its files
     resources: Resources
     cache_dir: Path | None = None
     stall_limit: float | None = None
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Digests of the data sets that the trials read (`planning.checks.data.known_digests`)."""
-    program: Program | None = None
-    """The user's program that runs as each trial; None to train with `trainables`."""
-    metric: str = ""
-    """The sweep's metric, which a program reports."""
-    folders: Sequence[tuple[str, str]] | None = None
-    """Picture folders that each node must have (`planning.checks.data.data_folders`); None for a local Ray."""
-    defers_test: bool = False
-    """Whether heads on stored features are tested when the sweep is opened, instead of by their trials."""
-
-    @property
-    def has_shared_folder(self) -> bool:
-        """Whether all nodes see the sweep's folder."""
-        return isinstance(self.storage, Path)
+    program: Program | None = None  # the user's program; None to train with `trainables`
+    metric: str = ""  # which a program reports
+    folders: Sequence[tuple[str, str]] | None = None  # that each node must have; None for a local Ray
+    defers_test: bool = False  # whether `open` tests heads on stored features, instead of their trials
 
 
 def _run_program(config: TrialRequest, runtime: TrialRuntime, post: Callable[[Message], None]) -> None:
-    """Run the user's program as a trial; post its rows and its end."""
     from tune_dml.running.trials.program import ProgramTrial
 
     assert isinstance(runtime.storage, Path)  # noqa: S101 - object storage is refused for programs
@@ -142,11 +130,7 @@ def _run_program(config: TrialRequest, runtime: TrialRuntime, post: Callable[[Me
 
 
 def _train_here(
-    config: TrialRequest,
-    runtime: TrialRuntime,
-    post: Callable[[Message], None],
-    rank: int = 0,
-    world_size: int = 1,
+    config: TrialRequest, runtime: TrialRuntime, post: Callable[[Message], None], rank: int = 0, world_size: int = 1
 ) -> None:
     """Train a trial in this process. Rank 0 posts its rows and its end; each rank posts its failure."""
     settings = _settings_of(config, runtime)
@@ -171,7 +155,7 @@ def _context_of(
     config: TrialRequest,
     settings: Settings,
     runtime: TrialRuntime,
-    messages: Messages | DelayedMessages,
+    messages: Messages | MessageQueue,
     rank_and_size: tuple[int, int] = (0, 1),
 ) -> FolderContext:
     """Wait for the trial's storage, then return its context. `rank_and_size`: the rank, and the number of workers."""
@@ -198,7 +182,7 @@ def _context_of(
     )
 
 
-def _sink(messages: Messages | DelayedMessages, note: str) -> Callable[[Row], None]:
+def _sink(messages: Messages | MessageQueue, note: str) -> Callable[[Row], None]:
     """Return a function that sends rows, and `note` before the first row; sent earlier, it would count as a step."""
     notes = [note] if note else []
 
@@ -277,7 +261,7 @@ def _train_together(requests: Sequence[TrialRequest], runtime: TrialRuntime, out
     with contextlib.chdir(os.getcwd()), Messages(post_sign, runtime.stall_limit) as group_messages:
         group_messages.sign()  # so that the ends of the previous trials are sent
         for request in requests:
-            settings, messages = _settings_of(request, runtime), DelayedMessages(group_messages.at_work)
+            settings, messages = _settings_of(request, runtime), MessageQueue(at_work=group_messages.at_work)
             context = _context_of(request, settings, runtime, messages)
             trainings.append(_training_steps(settings, context, runtime.cache_dir))
             contexts.append(context)
@@ -292,7 +276,7 @@ def _train_together(requests: Sequence[TrialRequest], runtime: TrialRuntime, out
         key = request["key"]
         if number:
             outbox.begin(key, start + number * share)
-        for message in messages.messages(end):
+        for message in messages.drain({"ended": end.to_json()}):
             outbox.post(key, message, start + (number + 1) * share)
 
 
@@ -315,7 +299,8 @@ def _train_engine(runtime: TrialRuntime) -> TrialFunction:
 
         from tune_dml.running.trials.worker_group import get_worker_group
 
-        storage = runtime.sweep / "ray" if runtime.has_shared_folder else Path(os.getcwd())
+        has_shared_folder = isinstance(runtime.storage, Path)
+        storage = runtime.sweep / "ray" if has_shared_folder else Path(os.getcwd())
         for message in get_worker_group(train_one, storage, runtime.resources, runtime.folders).run(config):
             tune.report(as_text(message))
 

@@ -3,8 +3,6 @@
 A Ray Train run takes at least 9 s to start: a controller, a placement group, processes with torch, a process group.
 Tune reuses a trial's actor, which keeps one TorchTrainer. The workers take one trial after another from a mailbox. Ray
 Train places the workers together and replaces lost ones; their trial continues from its checkpoint.
-
-    for message in get_worker_group(train_one, storage, resources, folders).run(config): ...    # the last has "ended"
 """
 
 from __future__ import annotations
@@ -28,10 +26,8 @@ TrainOne = Callable[[TrialRequest, Callable[[Message], None]], None]
 _Loop = Callable[[Mapping[str, Any]], None]
 """The function that Ray Train runs in each worker, with {"mailbox": the group's actor}."""
 
-_POLL_SECONDS = 1.0
-"""Seconds after which a call to the mailbox returns without an answer."""
-_JOINT_FAILURE_SECONDS = 5.0
-"""Seconds within which all ranks report a failure that has the same cause."""
+_POLL_SECONDS = 1.0  # seconds after which a call to the mailbox returns without an answer
+_JOINT_FAILURE_SECONDS = 5.0  # seconds within which all ranks report a failure that has the same cause
 
 
 class _Mailbox:
@@ -42,29 +38,21 @@ class _Mailbox:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.arrived_ranks: set[int] = set()
-        """Ranks that have arrived in the current placement group."""
+        self.arrived_ranks: set[int] = set()  # in the current placement group
         self.number = 0
         self.config: TrialRequest | None = None
-        self.taken: dict[int, int] = {}
-        """Rank -> number of times that it took the current trial."""
+        self.taken: dict[int, int] = {}  # rank -> number of times that it took the current trial
         self.placement_group = ""
-        """The workers' placement group."""
-        self.nodes: set[str] = set()
-        """Nodes of the workers that took the current trial, in the current placement group."""
-        self.lost_node_sets: list[set[str]] = []
-        """The nodes of each group of workers that the current trial lost."""
+        self.nodes: set[str] = set()  # of the workers that took the current trial
+        self.lost_node_sets: list[set[str]] = []  # nodes of each group of workers that the trial lost
         self.messages: deque[Message] = deque()
-        self.refusal = ""
-        """Reason why a worker's node cannot train; empty if all can."""
-        self.failed: dict[int, Message] = {}
-        """Rank -> its message that the trial failed; in order of arrival."""
+        self.refusal = ""  # why a worker's node cannot train; empty if all can
+        self.failed: dict[int, Message] = {}  # rank -> its message that the trial failed, in order of arrival
         self.failed_at = 0.0
         self.must_restart = False
         """Whether the workers must restart: one failed while others wait for it, or a process must not train again."""
 
     async def give(self, config: TrialRequest) -> None:
-        """Begin a trial."""
         self.number += 1
         self.config, self.taken, self.failed = config, {}, {}
         self.nodes, self.lost_node_sets = set(), []
@@ -73,8 +61,7 @@ class _Mailbox:
     async def take(self, rank: int, previous: int, placement_group: str, node: str) -> tuple[int, TrialRequest] | None:
         """Return the number and request of the trial after number `previous`; None after `_POLL_SECONDS` without one.
 
-        Raises:
-            RuntimeError: A node cannot train, or one rank failed alone, so that Ray Train must restart all ranks.
+        Raise RuntimeError if a node cannot train, or one rank failed alone, so that Ray Train must restart all ranks.
         """
         self._enter(rank, placement_group)
         for _ in range(100):
@@ -91,7 +78,6 @@ class _Mailbox:
         return None
 
     async def post(self, number: int, rank: int, message: Message) -> None:
-        """Add a message of a rank."""
         if number != self.number:
             return
         if message.get("ended", {}).get("status") != "failed":
@@ -101,7 +87,6 @@ class _Mailbox:
         self.failed[rank] = message
 
     async def refuse(self, reason: str, rank: int, placement_group: str) -> None:
-        """Stop all workers, because the node of one worker cannot train."""
         self._enter(rank, placement_group)
         self.refusal = reason
 
@@ -113,7 +98,6 @@ class _Mailbox:
         self.arrived_ranks.add(rank)
 
     async def get_lost_nodes(self) -> list[set[str]]:
-        """Return the nodes of each group of workers that the current trial lost."""
         return self.lost_node_sets
 
     async def next(self) -> tuple[Message | None, int, str, str]:
@@ -158,11 +142,8 @@ class WorkerGroup:
     def run(self, config: TrialRequest) -> Iterator[Message]:
         """Yield a trial's messages; the last one has "ended".
 
-        A message `placed` reports each new placement group, so that the driver can free it.
-
-        Raises:
-            RuntimeError: A node cannot train, or Ray Train ended; Ray Train's own error, if it raised one.
-            ConnectionError: The workers were lost too often.
+        A message `placed` reports each new placement group, so that the driver can free it. Raise the error of Ray
+        Train, RuntimeError if a node cannot train, or ConnectionError if the workers were lost too often.
         """
         import ray
 
@@ -184,7 +165,6 @@ class WorkerGroup:
                 raise ConnectionError(f"the workers were lost {losses} times")
 
     def _count_losses(self) -> int:
-        """Count the times that the current trial lost its workers, except by preemption."""
         import ray
 
         from tune_dml.running.ray_internals import preempted_nodes
@@ -283,21 +263,13 @@ def _report_refusal(work: _Loop) -> _Loop:
     return run
 
 
-_GROUPS: list[WorkerGroup] = []
-"""The worker group of this process, if there is one."""
+_GROUPS: list[WorkerGroup] = []  # the worker group of this process, if there is one
 
 
 def get_worker_group(
     train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None
 ) -> WorkerGroup:
-    """Return this process's running group, or start one.
-
-    Args:
-        train_one: Trains one trial in one worker.
-        storage: Folder for Ray Train's own files.
-        resources: The resources of each worker.
-        folders: Picture folders that each worker's node must have; None to check nothing.
-    """
+    """Return this process's running group, or start one. `folders` are those that each worker's node must have."""
     if not _GROUPS or not _GROUPS[-1].is_alive:
         _GROUPS[:] = [WorkerGroup(train_one, storage, resources, folders)]
     return _GROUPS[-1]

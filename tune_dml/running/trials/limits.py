@@ -1,9 +1,4 @@
-"""Stop a session at its budget, and find trials that hang.
-
-Example:
-    budget.begin(key); budget.end(key); budget.spent      # GPU-hours, or worker-hours, of this session
-    detector.begin(key); detector.step(key); detector.find_stalled()    # key -> failure that names the exceeded limit
-"""
+"""Stop a session at its budget, and find trials that hang."""
 
 from __future__ import annotations
 
@@ -23,13 +18,7 @@ _START_SECONDS = 600.0
 
 
 def exhausted_budget(session: Session, hours: float, seconds: float) -> str:
-    """Return the budget of a session that is exhausted, in words; an empty string if none is.
-
-    Args:
-        session: The session, with its budgets.
-        hours: GPU-hours or worker-hours spent.
-        seconds: Seconds since the start.
-    """
+    """Return the budget that `hours` (of GPUs or workers) or `seconds` exhaust, in words; an empty string if none."""
     if session.gpu_hours is not None and hours >= session.gpu_hours:
         return f"{hours:.{2 if hours >= 1 else 4}f} of {session.gpu_hours:g} hours"
     return duration(session.time_budget) if session.time_budget and seconds >= session.time_budget else ""
@@ -39,10 +28,8 @@ def exhausted_budget(session: Session, hours: float, seconds: float) -> str:
 class BudgetStopper(Stopper):  # type: ignore[misc]
     """Sums the cost of a session's trials, and stops Tune when it reaches the limit."""
 
-    share: float
-    """GPUs of a trial, or workers without GPUs."""
-    limit: float | None = None
-    """GPU-hours or worker-hours."""
+    share: float  # GPUs of a trial, or workers without GPUs
+    limit: float | None = None  # GPU-hours or worker-hours
     clock: Callable[[], float] = time.monotonic
     seconds: float = 0.0
     since: dict[str, float] = field(default_factory=dict)
@@ -62,24 +49,17 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
         now = self.clock()
         return self.share / 3600 * (self.seconds + sum(now - began for began in self.since.values()))
 
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether the limit is reached."""
-        return self.limit is not None and self.spent >= self.limit
-
     def __call__(self, trial_id: str, result: object) -> bool:
         """Return False, because no trial is stopped for its result."""
         return False
 
     def stop_all(self) -> bool:
-        """Return whether Tune must stop. Tune calls this after every event."""
-        return self.is_exhausted
+        """Return whether the limit is reached. Tune calls this after every event, and then stops."""
+        return self.limit is not None and self.spent >= self.limit
 
 
 @dataclass
 class _LastActivity:
-    """When a trial last sent a message."""
-
     at: float
     has_stepped: bool
     """Whether it has made a step since it began. The limit before the first step is longer."""
@@ -89,10 +69,8 @@ class _LastActivity:
 class StallDetector:
     """Finds trials that hang. A trial at work sends several messages within the limit."""
 
-    limit: float | None = None
-    """Seconds without a step; None for no limit."""
-    start_limit: float | None = None
-    """Seconds before the first step; None for `limit`, but at least ten minutes."""
+    limit: float | None = None  # seconds without a step; None for no limit
+    start_limit: float | None = None  # before the first step; None for `limit`, at least ten minutes
     clock: Callable[[], float] = time.monotonic
     seen: dict[str, _LastActivity] = field(default_factory=dict)
     _checked_at: float | None = None
