@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -67,19 +67,25 @@ class _AnswerFile:
     answer: SweepAnswer | None = None
 
 
-def stored_answer(results: Results, compute: Callable[[], SweepAnswer]) -> SweepAnswer:
+def stored_answer(results: Results) -> SweepAnswer:
     """Return the answer of a sweep, from its file if that is current."""
     stored = _read(results)
-    answer = stored.answer or compute()
-    _update(results, stored, replace(stored, answer=answer))
+    if (answer := stored.answer) is None:
+        from tune_dml import report
+
+        answer = SweepAnswer.of(report.summary(results))
+        _write(results, replace(stored, answer=answer))
     return answer
 
 
-def stored_headline(results: Results, compute: Callable[[], str]) -> str:
+def stored_headline(results: Results) -> str:
     """Return the first sentence of the answer, from its file if that is current."""
     stored = _read(results)
-    headline = stored.headline or compute()
-    _update(results, stored, replace(stored, headline=headline))
+    if not (headline := stored.headline):
+        from tune_dml import report
+
+        headline = report.headline(results)
+        _write(results, replace(stored, headline=headline))
     return headline
 
 
@@ -95,10 +101,9 @@ def _read(results: Results) -> _AnswerFile:
     return _AnswerFile(digest)
 
 
-def _update(results: Results, old: _AnswerFile, new: _AnswerFile) -> None:
-    if new != old:
-        with suppress(OSError):  # a read-only folder
-            write_whole(results.folder / _FILE, json.dumps(asdict(new)))
+def _write(results: Results, answers: _AnswerFile) -> None:
+    with suppress(OSError):  # a read-only folder
+        write_whole(results.folder / _FILE, json.dumps(asdict(answers)))
 
 
 def _digest(results: Results) -> str:

@@ -44,24 +44,12 @@ def age_of(results: Results) -> str:
 
 def answer_of(results: Results) -> SweepAnswer | None:
     """Return the answer of the last look; None without results or before the first look (see `why_no_answer`)."""
-
-    def compute() -> SweepAnswer:
-        from tune_dml import report
-
-        return SweepAnswer.of(report.summary(results))
-
-    return stored_answer(results, compute) if _is_judged(results) else None
+    return stored_answer(results) if _is_judged(results) else None
 
 
 def headline_of(results: Results) -> str:
     """Return the first sentence of the answer; empty if there is none."""
-
-    def compute() -> str:
-        from tune_dml import report
-
-        return report.headline(results)
-
-    return stored_headline(results, compute) if _is_judged(results) else ""
+    return stored_headline(results) if _is_judged(results) else ""
 
 
 def why_no_answer(results: Results) -> str:

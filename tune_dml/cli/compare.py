@@ -12,7 +12,7 @@ from trainables.errors import Problem, raise_if_any
 from trainables.files import expand_home
 from tune_dml.cli._imported_results import ImportOptions
 from tune_dml.cli.options import Json, Margin, absolute, verb
-from tune_dml.cli.screen import Lines, Listing, show, table
+from tune_dml.cli.screen import Lines, print_result, show, table
 from tune_dml.planning.request import folder_problems, margin_problems
 
 if TYPE_CHECKING:
@@ -68,19 +68,21 @@ def compare(
     comparison = compare_sweeps(assume_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
     if rank:
-        show(_rank_listing(comparison), as_json)
+        rows = _rank_rows(comparison)
+        title = f"Order of values: {comparison.names[0]} against others, Kendall's tau and its bounds"
+        print_result(rows, [table(title, list(rows[0]), (row.values() for row in rows))], as_json)
         return
     show(_ComparisonView(comparison, page), as_json)
     raise typer.Exit(1 if comparison.refusals else 0)
 
 
-def _rank_listing(comparison: SweepComparison) -> Listing:
+def _rank_rows(comparison: SweepComparison) -> list[dict[str, object]]:
     """Return a row for each knob that the first sweep shares with another sweep."""
     from tune_dml.report.several import rank_agreements
 
     first, *others = comparison.sweeps
     named = zip(comparison.names[1:], others, strict=True)
-    rows = tuple(
+    rows: list[dict[str, object]] = [
         {
             "knob": path,
             "against": name,
@@ -91,11 +93,11 @@ def _rank_listing(comparison: SweepComparison) -> Listing:
         }
         for name, sweep in named
         for path, agreement in rank_agreements(first, sweep).items()
-    )
+    ]
     if not rows:
         rule = "needs a knob with three values that have a result on every seed in both sweeps"
         raise_if_any([Problem("--rank", rule, None, "Finish the sweeps, or compare them without --rank.")])
-    return Listing(f"Order of values: {comparison.names[0]} against others, Kendall's tau and its bounds", rows)
+    return rows
 
 
 def _split_experiment(word: str) -> tuple[str, str] | None:

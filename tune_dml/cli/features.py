@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
+from tune_dml.cli.screen import console_for, print_result, progress_bar, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from trainables.data.formats.feature_store import StoreDigest
     from trainables.models.extraction import FeaturePass
 
 ORDER = 38
@@ -46,14 +44,15 @@ def features(
 ) -> None:
     """Store a frozen backbone's features once; heads then train on them in a fraction of a second."""
     from trainables.errors import raise_if_any
+    from tune_dml.record.origin.commands import program
 
-    folder, start = Path(absolute(output) or output), time.perf_counter()
+    folder, start = absolute(output), time.perf_counter()
     raise_if_any(_problems(source, backbone, weights, labels, views) or _unused(source, settings, data_root, workers))
     console = console_for(as_json)
     if backbone is None:
         from trainables.data.formats.feature_files import import_features
 
-        digest = import_features(Path(absolute(Path(source)) or source), folder, labels=absolute(labels))
+        digest = import_features(absolute(Path(source)), folder, labels=absolute(labels))
     else:
         from trainables.models.extraction import write_features
 
@@ -61,7 +60,20 @@ def features(
         feature_pass = _feature_pass(source, backbone, weights, all_settings, folder, views, absolute(cache_dir))
         with progress_bar(console, "features") as progress:
             digest = write_features(feature_pass, workers=workers, progress=progress)
-    show(_StoredFeatures(folder, digest, time.perf_counter() - start), as_json)
+    seconds = time.perf_counter() - start
+    rows = {
+        "pictures": digest.pictures,
+        "views": digest.views,
+        "dimension": digest.dimension,
+        "backbone": digest.network,
+        "data set": digest.origin.get("dataset"),
+        "seconds": round(seconds, 1),
+    }
+    lines = [
+        table("", ("features", str(folder)), rows.items()),
+        f"Train heads on them: {program()} sweep SPACE --dataset features --data-root {folder}",
+    ]
+    print_result({"folder": str(folder), "seconds": round(seconds, 3), **digest.to_json()}, lines, as_json)
 
 
 def _problems(source: str, backbone: str | None, weights: str | None, labels: Path | None, views: int) -> list[Any]:
@@ -117,30 +129,3 @@ def _feature_pass(
     config = resolve(Layer("--set", all_settings)).config
     training_data(config.settings(), cache_dir)  # refuses a missing --data-root
     return FeaturePass(config, folder, views, cache_dir)
-
-
-@dataclass(frozen=True)
-class _StoredFeatures:
-    """A folder of features."""
-
-    folder: Path
-    digest: StoreDigest
-    seconds: float
-
-    def data(self) -> dict[str, object]:
-        return {"folder": str(self.folder), "seconds": round(self.seconds, 3), **self.digest.to_json()}
-
-    def text(self) -> Lines:
-        from tune_dml.record.origin.commands import program
-
-        origin, digest = self.digest.origin, self.digest
-        rows = {
-            "pictures": digest.pictures,
-            "views": digest.views,
-            "dimension": digest.dimension,
-            "backbone": digest.network,
-            "data set": origin.get("dataset"),
-            "seconds": round(self.seconds, 1),
-        }
-        yield table("", ("features", str(self.folder)), rows.items())
-        yield f"Train heads on them: {program()} sweep SPACE --dataset features --data-root {self.folder}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -24,6 +24,7 @@ from tune_dml.text import is_number
 if TYPE_CHECKING:
     from tune_dml.space import Value
 
+_PathOrNone = TypeVar("_PathOrNone", Path, Path | None)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SweepArgument = Annotated[
     str,
@@ -119,9 +120,9 @@ def raise_if_link(folder: Path, verb: str) -> None:
         raise ConfigError(Problem(str(folder), rule, None, remedy))
 
 
-def absolute(path: Path | None) -> Path | None:
+def absolute(path: _PathOrNone) -> _PathOrNone:
     """Return the absolute path, with ~ expanded (a shell does not expand --root=~/x)."""
-    return Path(os.path.abspath(expand_home(path))) if path else None
+    return Path(os.path.abspath(expand_home(path))) if path else path
 
 
 def location_flags(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:
