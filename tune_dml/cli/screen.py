@@ -13,11 +13,11 @@ import typer
 from tune_dml.cli._json import as_json as strict_json
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.table import Table
 
 
-Lines: TypeAlias = "Iterable[RenderableType]"
+Lines: TypeAlias = Iterable[object]
 """Content for a terminal."""
 WIDTH = 80
 """Width that fits every terminal."""
@@ -41,7 +41,7 @@ def show(view: View, as_json: bool) -> None:
     print_result(view.data() if as_json else None, view.text(), as_json)
 
 
-def print_result(data: object, text: Iterable[object], as_json: bool) -> None:
+def print_result(data: object, text: Lines, as_json: bool) -> None:
     """Print data as JSON, or else the text. Lines with a command, path or address are not wrapped."""
     if as_json:
         typer.echo(strict_json(data))

@@ -62,13 +62,13 @@ def status(
         raise ConfigError(Problem("--timeout", rule, timeout, remedy))
     folder = storage.absolute() / sweep_name
     if _waits_for_slurm(folder):
-        from tune_dml.cli._slurm import PendingSweep
+        from tune_dml.cli._slurm import show_pending
 
         until = time.monotonic() + (math.inf if timeout is None else timeout)
-        while wait and _waits_for_slurm(folder) and PendingSweep(folder).jobs and time.monotonic() < until:
+        while wait and _waits_for_slurm(folder) and _has_jobs(folder) and time.monotonic() < until:
             time.sleep(_SLURM_POLL)
         if _waits_for_slurm(folder):
-            show(PendingSweep(folder), as_json)
+            show_pending(folder, as_json)
             raise typer.Exit(130 if wait else 0)
     if wait:
         _wait_for_plan(folder, timeout)
