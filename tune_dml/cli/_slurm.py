@@ -199,7 +199,6 @@ def _check_array_flags(command: Any, options: SlurmOptions) -> None:
 
 
 def _ceiling(profile: Profile, command: Any, group: int) -> str:
-    """Return a sentence with the largest possible cost."""
     gpus = profile.gpus
     unit, count = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)
     size = f"{profile.nodes} node{'s' if profile.nodes != 1 else ''} x {count} {unit}{'s' if count != 1 else ''}"

@@ -60,8 +60,6 @@ class SweepAnswer:
 
 @dataclass(frozen=True)
 class _AnswerFile:
-    """The content of a sweep's file of answers."""
-
     digest: str
     headline: str = ""
     answer: SweepAnswer | None = None

@@ -65,7 +65,6 @@ def audit(
 
 
 def _show_plan(audit: Audit, as_json: bool) -> None:
-    """Print the settings that an audit would screen."""
     columns, rows = ("setting", "yours", "protocol"), [audit.describe(index) for index in range(len(audit.factors))]
     differences = audit.differences
     data = {

@@ -171,7 +171,6 @@ def _text(comparison: SweepComparison, page: Path | None) -> Lines:
 
 
 def _cell_tables(comparison: SweepComparison) -> Lines:
-    """Yield a table of cells for each sweep."""
     for name, sweep in zip(comparison.names, comparison.sweeps, strict=True):
         cells = [
             (cell.label, len(cell.values), sweep.metric.number(cell.mean), sweep.metric.interval(*sweep.bar(cell)))

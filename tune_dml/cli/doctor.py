@@ -67,8 +67,6 @@ def doctor(
 
 @dataclass(frozen=True)
 class _Finding:
-    """The result of one check."""
-
     subject: str
     level: Level
     found: str
@@ -110,7 +108,6 @@ def _check_all(session: Session, data_root: Path | None) -> tuple[list[_Finding]
 
 
 def _next_command(session: Session, dataset: str | None) -> str:
-    """Return the command of a first sweep with this session's options."""
     from tune_dml.record.origin.commands import program
 
     storage = str(session.storage)
@@ -178,7 +175,6 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
 
 
 def _nodes(location: str, origin: str, session: Session, data_root: Path | None) -> list[_Finding]:
-    """Check each node of a remote cluster."""
     from trainables.data import default_cache_dir
     from trainables.errors import ConfigError
     from tune_dml.running.cluster import cluster, nodes

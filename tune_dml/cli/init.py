@@ -186,7 +186,6 @@ def _batch_of(labels: Labels, test_classes: Sequence[int]) -> tuple[int, int]:
 
 
 def _has_pretrained() -> bool:
-    """Return whether a pretrained network is installed."""
     from trainables.models import BACKBONES
 
     return not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)

@@ -79,7 +79,6 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
 @cache
 def _options_of(group: Any) -> list[inspect.Parameter]:
-    """Return the fields of a dataclass as parameters."""
     hints = get_type_hints(group, include_extras=True)
     declared = inspect.signature(group).parameters.values()
     return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in declared]

@@ -110,7 +110,6 @@ def _study_problems(flags: Mapping[str, bool]) -> list[Problem]:
 def _report_imported(
     results: Results, folder: Path | None, paper_sd: float | None, forms: Sequence[Literal["pdf", "png"]]
 ) -> _ReportView:
-    """Write the report of another program's results."""
     from tune_dml.report import write_report
     from tune_dml.report.naming import slug
     from tune_dml.sweep import Sweep
@@ -185,8 +184,6 @@ def _publish(
 
 @dataclass(frozen=True)
 class _ReportView:
-    """A report on disk, and its content."""
-
     sweep: Sweep
     files: ReportFiles
     attachment: Attachment | None

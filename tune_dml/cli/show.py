@@ -66,7 +66,6 @@ def show(
 
 
 def _describe(name: str, storage: Path) -> Iterator[_Described]:
-    """Yield data and text of each item with this name."""
     from trainables.data import DATASETS
     from trainables.registries import methods_of
     from tune_dml import catalogue

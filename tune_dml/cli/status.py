@@ -92,7 +92,6 @@ def _waits_for_slurm(folder: Path) -> bool:
 
 
 def _has_jobs(folder: Path) -> bool:
-    """Return whether SLURM jobs of a sweep wait or run."""
     from tune_dml.running.slurm.jobs import open_jobs
 
     return (folder / "slurm").is_dir() and bool(open_jobs(folder))
@@ -127,8 +126,6 @@ def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
 
 @dataclass(frozen=True)
 class _SweepStatus:
-    """The state of a sweep."""
-
     results: Results
     list_trials: bool = False
     trial_files: str | None = None
