@@ -114,7 +114,6 @@ def _of_table(values, step):
         "tuned at most": tuned.at_most(0.04),
         "tuned against": tuned.against(0, 0.04),
         "tuned gains": tuned.gains([(1, 0), (0, 1)], [(0, 1)], 0.04),
-        "choices": tuned.choices(0.04),
         "score": score_of_best(values, alpha=0.04, resolution=step),
         "gain": score_of_best(values, 0, 0.04, resolution=step),
         "agreement": judge_equivalence(values, [61.0] * m, 1.5, runs=3, resolution=step),
