@@ -11,13 +11,13 @@ changes it. The program prints the measured row of each loss, and the printed en
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from torch import Tensor
 
 from trainables.losses import LOSSES, build_loss
@@ -162,11 +162,8 @@ def draw(path: Path) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def main() -> int:
+def main(figure: Annotated[Path | None, typer.Option(help="SVG file for Figure 1")] = None) -> int:
     """Print the table; return 1 if a row differs from the printed one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figure", type=Path, help="SVG file for Figure 1")
-    options = parser.parse_args()
     titles = [field.name.replace("_", " ") for field in fields(GradientRow)]
     print(f"{'':14}" + "".join(f"{title:>20}" for title in titles))
     differing = []
@@ -179,11 +176,13 @@ def main() -> int:
         print(f"{name:14}" + "".join(f"{cell:>20}" for cell in cells))
         differing += [name] if found != printed else []
     print(f"As printed: {len(PRINTED) - len(differing)} of {len(PRINTED)} rows.")
-    if options.figure:
-        draw(options.figure)
-        print(options.figure)
+    if figure:
+        draw(figure)
+        print(figure)
     return int(bool(differing))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from program import run_program
+
+    run_program(main, __doc__)

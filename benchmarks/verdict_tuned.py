@@ -90,13 +90,13 @@ def tuned_baseline(sweeps: int) -> Iterable[str]:
         for index, noise in enumerate(_NOISES):
             rng, step = np.random.default_rng([cells, baselines, seeds, index]), _step(noise)
             values = simulate(noise, cells + baselines, seeds, sweeps, rng)
-            better = values.copy()
-            better[:, :cells] += 3.0
-            false, found = [], []
-            for table in (_round_to(case, step) for case in (values, better)):
-                ways = (_against_selected(table, cells, step), _against_all(table, cells, step))
-                false = false or [rate(excludes_zero(bounds)[:, :cells].any(1)) for bounds in ways]
-                found = [f"{(bounds.low[:, :cells] > 0).any(1).mean():.2f}" for bounds in ways]
+            better = values + 3.0 * (np.arange(cells + baselines) < cells)[:, None]
+            same, apart = (
+                [way(_round_to(table, step), cells, step) for way in (_against_selected, _against_all)]
+                for table in (values, better)
+            )
+            false = [rate(excludes_zero(bounds)[:, :cells].any(1)) for bounds in same]
+            found = [f"{(bounds.low[:, :cells] > 0).any(1).mean():.2f}" for bounds in apart]
             row.append(f"{noise} {'/'.join(false)} {'/'.join(found)}")
         yield f"{cells:2d} + {baselines:2d} cells {seeds:2d} seeds:  " + "  ".join(row)
 

@@ -12,14 +12,16 @@ marks a rate that exceeds its goal by more than two Monte Carlo standard errors.
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Iterable
+from typing import Annotated
 
 import numpy as np
+import typer
 from earlier_verdicts import earlier_claims, earlier_interior, earlier_matches, earlier_tau
 from numpy.typing import NDArray
+from program import run_program
 from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, excludes_zero, rate, simulate
@@ -167,11 +169,10 @@ def paper(sweeps: int) -> Iterable[str]:
             ours = means[:, None] + rng.standard_normal((5, seeds)) + 3 * rng.standard_normal(seeds)
             printed = means + rng.standard_normal(5) + 3 * rng.standard_normal(5)
             earlier.append(earlier_matches(ours, printed + 5))
-            apart.append(judge_equivalence(ours, printed + 5, 1.0).verdict == "matches")
+            apart.append(judge_equivalence(ours, (printed + 5).tolist(), 1.0).verdict == "matches")
             quiet = means[:, None] + rng.standard_normal((5, seeds))
-            same.append(
-                judge_equivalence(quiet, means + 0.5 * rng.standard_normal(5), 4.0, run_sd=0.5).verdict == "matches"
-            )
+            nearby = means + 0.5 * rng.standard_normal(5)
+            same.append(judge_equivalence(quiet, nearby.tolist(), 4.0, run_sd=0.5).verdict == "matches")
         yield f"{seeds:6d}   {rate(np.array(earlier))} {rate(np.array(apart))}   {np.mean(same):.2f}"
     yield "Kendall's tau with a published order, 6 values 1 s.d. apart: coverage (95 %), width, earlier / current"
     for seeds in (3, 10):
@@ -184,7 +185,7 @@ def paper(sweeps: int) -> Iterable[str]:
             tau = kendalltau(truth, printed).statistic
             low, high = earlier_tau(values, printed)
             bounds = all_pairs(values)
-            judged = judge_order(bounds.estimate, bounds.low, bounds.high, printed, run_sd=0.5)
+            judged = judge_order(bounds.estimate, bounds.low, bounds.high, printed.tolist(), run_sd=0.5)
             earlier_hits.append(low - 1e-9 <= tau <= high + 1e-9)
             hits.append(judged.low - 1e-9 <= tau <= judged.high + 1e-9)
             earlier_widths.append(high - low)
@@ -259,49 +260,38 @@ def _table(values: Array) -> SeedTable:
 SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
     section.__name__: section
     for section in (
-        noise,
-        steps,
-        estimated_step,
-        tails,
-        equivalence,
-        looks,
-        confirmations,
-        comparisons,
-        tuned,
-        tuned_baseline,
-        optimum,
-        paper,
-        order,
-        selection,
-        effects,
-        importance,
-        ranks,
-        advice,
-        race,
-        failing_trials,
-        stopping,
-        retries,
-        candidates,
-        search_effects,
-        contrasts,
-        speed,
+        *(noise, steps, estimated_step, tails, equivalence, looks, confirmations, comparisons, tuned, tuned_baseline),
+        *(
+            optimum,
+            paper,
+            order,
+            selection,
+            effects,
+            importance,
+            ranks,
+            advice,
+            race,
+            failing_trials,
+            stopping,
+            retries,
+        ),
+        *(candidates, search_effects, contrasts, speed),
     )
 }
 
 
-def main() -> None:
+def main(
+    quick: Annotated[bool, typer.Option(help="simulate 300 sweeps per row instead of 2,000")] = False,
+    only: Annotated[list[str] | None, typer.Option(help=f"section; repeatable: {', '.join(SECTIONS)}")] = None,
+) -> None:
     """Print the sections."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="simulate 300 sweeps per row instead of 2,000")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="section to print; may be repeated")
-    options = parser.parse_args()
-    for name in options.only or SECTIONS:
+    for name in only or SECTIONS:
         start = time.perf_counter()
         print(f"\n== {name}")
-        for line in SECTIONS[name](300 if options.quick else 2000):
+        for line in SECTIONS[name](300 if quick else 2000):
             print(line, flush=True)
         print(f"({time.perf_counter() - start:.0f} s)")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)
