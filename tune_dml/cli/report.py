@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from trainables.errors import Problem, raise_if_any
+from tune_dml.cli._answers import SweepAnswer
 from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._stored_answers import SweepAnswer
 from tune_dml.cli.options import Json, Margin, Output, ReportOptions, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, show, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems

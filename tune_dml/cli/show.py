@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli import _complete
-from tune_dml.cli._sweep_status_text import age_of, answer_of, state_of, why_no_answer
+from tune_dml.cli._answers import answer_of, why_no_answer
+from tune_dml.cli._sweep_status_text import age_of, state_of
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, print_result, table
 from tune_dml.space import Knob, Protocol, Space
 
 if TYPE_CHECKING:
     from trainables.data.base import DataSet
-    from tune_dml.cli._stored_answers import SweepAnswer
+    from tune_dml.cli._answers import SweepAnswer
     from tune_dml.record.results import Results
 
 ORDER = 25
