@@ -16,7 +16,7 @@ from tune_dml.cli._answers import SweepAnswer
 from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Json, Margin, Output, ReportOptions, absolute, verb
-from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ def _show_and_exit(written: _ReportView, conditions: Sequence[str], as_json: boo
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
     raise_if_any(checks.argument_problems(conditions, verdicts))
     unmet = tuple(checks.unmet(conditions, verdicts))
-    show(replace(written, unmet=unmet), as_json)
+    judged = replace(written, unmet=unmet)
+    print_result(judged.data(), judged.text(), as_json)
     raise typer.Exit(3 if unmet else 0)
 
 
@@ -154,7 +155,8 @@ def close(
     if sweep.interrupted and continues_in_next_job():  # a report would count as a look
         raise typer.Exit(sweep.exit_code)
     try:
-        show(_publish(sweep, session, options.output, margin=margin, again=again), options.as_json)
+        written = _publish(sweep, session, options.output, margin=margin, again=again)
+        print_result(written.data(), written.text(), options.as_json)
     except KeyboardInterrupt:
         from tune_dml.record.origin.commands import command, interruption_message
 

@@ -1,4 +1,4 @@
-"""Output of commands: views as text or JSON, tables, numbers and a progress bar. Imports no heavy package."""
+"""Output of commands: text or JSON, tables, numbers and a progress bar. Imports no heavy package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
@@ -24,21 +24,6 @@ WIDTH = 80
 _UNWRAPPED = ("tune-dml ", "://", "Report:  ")
 """Texts that mark a line with a command, address or path; such lines are not wrapped."""
 COMPARISON_BARS = "Two cells differ if their comparison bars do not overlap (within seeds, for all cells at once)."
-
-
-class View(Protocol):
-    """Content that a command prints."""
-
-    def data(self) -> Any:
-        """Return the content as data for JSON."""
-
-    def text(self) -> Lines:
-        """Yield the content for a terminal."""
-
-
-def show(view: View, as_json: bool) -> None:
-    """Print a view as text or JSON."""
-    print_result(view.data() if as_json else None, view.text(), as_json)
 
 
 def print_result(data: object, text: Lines, as_json: bool) -> None:

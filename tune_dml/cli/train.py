@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import Lines, console_for, print_result, progress_bar, show, table
+from tune_dml.cli.screen import Lines, console_for, print_result, progress_bar, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def train(
         print_result(data, [table("Resolved settings", ("setting", "value", "origin"), rows)], as_json)
         return
     trained = run(single, console_for(as_json))
-    show(trained, as_json)
+    print_result(trained.data(), trained.text(), as_json)
     raise typer.Exit(0 if trained.end.status == "finished" else 3)
 
 

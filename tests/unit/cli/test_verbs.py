@@ -18,7 +18,7 @@ from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
 from tune_dml.cli.options import ReportOptions
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import print_result
 from tune_dml.cli.sync import _text
 from tune_dml.planning.files.sweep_file import sweep_file_schema
 from tune_dml.planning.plan import Plan
@@ -373,12 +373,7 @@ def test_long_commands_and_paths_are_not_wrapped(capsys):
         f"http://127.0.0.1/#/{long}",
     ]
 
-    class Advice:
-        def text(self):
-            yield from pasted
-            yield "prose " * 40
-
-    show(Advice(), as_json=False)
+    print_result(None, [*pasted, "prose " * 40], as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == pasted
     assert len(lines) > 4
