@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from tune_dml.space import Value
 if TYPE_CHECKING:
     from trainables.errors import Problem
     from tune_dml.planning.reproduction import PrintedTable
+    from tune_dml.report.published.reproduction import ReproducedNumber
 
 ORDER = 45
 
@@ -66,18 +67,19 @@ def reproduce(
         "rows": [vars(row) for row in rows],
         "files": [str(path) for path in files],
     }
+    lines = [*_summary(printed, rows), *(f"Table:   {path}" for path in files)]
+    print_result(data, [*lines, f"Report:  {command(sweep.results, 'report')}"], options.as_json)
+    raise typer.Exit(sweep.exit_code)
+
+
+def _summary(printed: PrintedTable, rows: Sequence[ReproducedNumber]) -> Iterator[str]:
     measured = [row for row in rows if row.seeds]
     comparable = sum(not row.why_not for row in measured)
+    yield f"{printed.name}: {len(rows)} printed numbers, {len(measured)} measured, {comparable} comparable."
     reasons = list(dict.fromkeys(reason for row in measured for reason in row.why_not))
-    lines = [
-        f"{printed.name}: {len(rows)} printed numbers, {len(measured)} measured, {comparable} comparable.",
-        *(f"- {reason}" for reason in reasons[:8]),
-        *([f"- and {len(reasons) - 8} more reasons, in the table"] if len(reasons) > 8 else []),
-        *(f"Table:   {path}" for path in files),
-        f"Report:  {command(sweep.results, 'report')}",
-    ]
-    print_result(data, lines, options.as_json)
-    raise typer.Exit(sweep.exit_code)
+    yield from (f"- {reason}" for reason in reasons[:8])
+    if len(reasons) > 8:
+        yield f"- and {len(reasons) - 8} more reasons, in the table"
 
 
 def _name(printed: PrintedTable) -> str:
