@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trainables.errors import Problem, raise_if_any
 from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import console_for, print_result, progress_bar, table
 from tune_dml.planning.request import Resources, Session
@@ -39,7 +40,6 @@ def atlas(
     options: ReportOptions,
 ) -> None:
     """Vary every numeric knob of every loss around its default; judge all of them at one error level."""
-    from trainables.errors import Problem, raise_if_any
     from tune_dml.planning.request import margin_problems
 
     problems = [*margin_problems(margin), *options.problems()]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import Lines, console_for, print_result, progress_bar, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
     from trainables.data.base import DataSet
-    from trainables.errors import Problem
 
 ORDER = 37
 Progress = Callable[[int, int], None]
@@ -57,7 +57,6 @@ class DataSetCopy:
     def open(self) -> DataSet:
         """Return the data set as a sweep would open it, without reading files. Raise ConfigError with all problems."""
         from trainables.data import DATASETS, build_dataset
-        from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
         name, root = self.name, absolute(self.root)
         if name not in DATASETS:
@@ -87,8 +86,6 @@ class DataSetCopy:
 @verb
 def verify(copy: DataSetCopy, *, as_json: Json = False) -> None:
     """Check your copy of a data set: published counts and checksums, and that every picture decodes."""
-    from trainables.errors import raise_if_any
-
     dataset, root = copy.open(), absolute(copy.root)
     with progress_bar(console_for(as_json), "reading") as progress:
         problems = dataset.verify(progress)
@@ -223,8 +220,6 @@ def _prepare_data(dataset: DataSet, progress: Progress) -> dict[str, Any]:
 
     `seconds` are those of decoding, 0 if it was decoded before; `shorter_side` is that of pictures stored whole.
     """
-    from trainables.errors import raise_if_any
-
     raise_if_any(dataset.check())
     was_prepared, start = dataset.is_prepared(), time.perf_counter()
     pictures = dataset.prepare(progress, fall_back=False)

@@ -9,17 +9,15 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from trainables.errors import ConfigError, Problem
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import print_result, table
 from tune_dml.planning.checks.gpus import visibility_problems
 from tune_dml.planning.request import Session
-
-if TYPE_CHECKING:
-    from trainables.errors import Problem
 
 ORDER = 110
 Level = Literal["ok", "note", "problem"]
@@ -75,7 +73,6 @@ class _Finding:
 
 def _slurm(place: str, partition: str | None, storage: Path) -> tuple[list[_Finding], str]:
     """Check SLURM, and one of its nodes with a job of one minute. Return a summary too, for the case that all is well."""
-    from trainables.errors import ConfigError, Problem
     from tune_dml.cli._slurm import SLURM
     from tune_dml.running.slurm.node_check import check_site
     from tune_dml.running.slurm.profile import profile_file, read_profile
@@ -176,7 +173,6 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
 
 def _nodes(location: str, origin: str, session: Session, data_root: Path | None) -> list[_Finding]:
     from trainables.data import default_cache_dir
-    from trainables.errors import ConfigError
     from tune_dml.running.cluster import cluster, nodes
 
     try:
@@ -212,7 +208,6 @@ def _mlflow(session: Session) -> list[_Finding]:
 
 def _datasets(cache_dir: Path | None) -> list[_Finding]:
     from trainables.data import DATASETS, build_dataset, default_cache_dir
-    from trainables.errors import ConfigError
 
     try:
         cache = cache_dir or default_cache_dir()

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainables.errors import Problem, nearest, raise_if_any
+from trainables.option_names import unused_options
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import console_for, print_result, progress_bar, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from trainables.errors import Problem
     from trainables.models.extraction import FeaturePass
 
 ORDER = 38
@@ -43,7 +44,6 @@ def features(
     as_json: Json = False,
 ) -> None:
     """Store a frozen backbone's features once; heads then train on them in a fraction of a second."""
-    from trainables.errors import raise_if_any
     from tune_dml.record.origin.commands import program
 
     folder, start = absolute(output), time.perf_counter()
@@ -82,9 +82,7 @@ def features(
 def _problems(source: str, backbone: str | None, labels: Path | None, flags: Mapping[str, object]) -> list[Problem]:
     """Return problems of the flags: a data set needs a backbone; `flags` have no effect on published features."""
     from trainables.data import DATASETS
-    from trainables.errors import Problem, nearest
     from trainables.models import BACKBONES
-    from trainables.option_names import unused_options
 
     if source not in DATASETS and Path(source).exists():
         return unused_options(flags, "published features are converted unchanged")

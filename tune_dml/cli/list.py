@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._answers import headline_of
 from tune_dml.cli._sweep_status_text import last_update_time, state_of
 from tune_dml.cli.options import Json, verb
@@ -20,7 +21,6 @@ from tune_dml.planning.request import Session, file_problems
 from tune_dml.text import age
 
 if TYPE_CHECKING:
-    from trainables.errors import Problem
     from tune_dml.record.results import Results
 
 ORDER = 69
@@ -37,7 +37,6 @@ _EMPTY_KEYS = {"last": "", "space": "", "dataset": "", "trials": 0, "finished": 
 @verb
 def list(*, storage: Path, as_json: Json = False) -> None:
     """List the stored sweeps, latest first: state, age and answer in one line."""
-    from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.record.results import results_of
     from tune_dml.record.state import sweep_names
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainables.errors import Problem
 from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sweep import run_with_progress
@@ -15,7 +16,6 @@ from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from trainables.errors import Problem
     from tune_dml.planning.reproduction import PrintedTable
     from tune_dml.report.published.reproduction import ReproducedNumber
 
@@ -91,7 +91,6 @@ def _name(printed: PrintedTable) -> str:
 def _data_problems(printed: PrintedTable, root: Path | None) -> list[Problem]:
     """Return how to get the table's data if they are not on disk."""
     from trainables.data import DATASETS
-    from trainables.errors import Problem
 
     if root is not None or not DATASETS[printed.trained_on].needs_root:
         return []

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.cli import _complete
 from tune_dml.cli._answers import answer_of, why_no_answer
 from tune_dml.cli._sweep_status_text import age_of, state_of
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, print_result, table
 from tune_dml.space import Knob, Protocol, Space
+from tune_dml.text import value_text
 
 if TYPE_CHECKING:
     from trainables.data.base import DataSet
@@ -55,8 +57,6 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Describe a space, method, protocol, data set or sweep; the name selects it."""
-    from trainables.errors import ConfigError, Problem, nearest
-
     described = list(_describe(name, storage.absolute()))
     if not described:
         remedy = nearest(name, _all_names(storage.absolute()))
@@ -132,7 +132,6 @@ def _space(space: Space) -> _Described:
 def _domain_text(knob: Knob) -> str:
     """Return `0.1, 0.5, 1`, or `0.001 to 0.1, log`."""
     from tune_dml.space import Grid
-    from tune_dml.text import value_text
 
     if isinstance(knob.domain, Grid):
         return ", ".join(map(value_text, knob.domain.values))
@@ -160,8 +159,6 @@ def _method(kind: str, name: str, method: type) -> _Described:
 
 def _protocol(protocol: Protocol) -> _Described:
     """Return data and text of a protocol: its settings, and where each comes from."""
-    from tune_dml.text import value_text
-
     sources = {path: protocol.sources.get(path, protocol.origin) for path in protocol.settings}
     data = {
         "protocol": protocol.name,
@@ -201,7 +198,6 @@ def _knobs_of(method: type) -> list[dict[str, object]]:
 def _knob_table(section: str, method: type) -> Lines:
     """Yield the table of a method's knobs; `section` is their section of the configuration."""
     from trainables.methods import parameters_of
-    from tune_dml.text import value_text
 
     rows = [
         (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainables.errors import ConfigError, Problem
 from tune_dml.cli._answers import answer_of, why_no_answer
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli._sweep_status_text import state_of
@@ -53,7 +54,6 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the trials of a sweep by cell and seed: finished, running, failed with the reason, missing."""
-    from trainables.errors import ConfigError, Problem
     from tune_dml.record.results import Results
     from tune_dml.record.state import load_state
 

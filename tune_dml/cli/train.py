@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import Lines, console_for, print_result, progress_bar, table
 from tune_dml.space import Value
@@ -168,7 +169,6 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
     import torch
 
     from trainables.context import EVIDENCE, FolderContext
-    from trainables.errors import raise_if_any
     from trainables.tasks import task_of
     from tune_dml.planning.checks.data import training_data
     from tune_dml.planning.checks.dry_run import start_notes
@@ -231,7 +231,6 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
 
 def _load_trial(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
     """Return settings, threads and metrics of a stored trial, by its id or a unique prefix."""
-    from trainables.errors import ConfigError, Problem
     from tune_dml.record.results import load_results
     from tune_dml.record.state import sweep_names
 
