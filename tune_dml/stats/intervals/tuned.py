@@ -16,7 +16,7 @@ only.
 A setting that another setting of its level significantly beats, at alpha for all of them, does not count in K_a. This
 selects on the same numbers, but simulation shows no added error: a setting that is dropped by mistake was better than
 the remaining ones. The noise of a pair is that of its noisier cell's typical pair, because few of a noisy cell's many
-pairs are compared. Both rules were chosen by simulation (benchmarks/verdict_tuned.py). With one setting per level, the
+pairs are compared. Both rules were chosen by simulation (docs/verdicts.md). With one setting per level, the
 bounds are those of `simultaneous`.
 """
 
