@@ -18,6 +18,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -132,13 +133,12 @@ def optuna_search(number: int, max_trials: int) -> Iterator[tuple[int, float]]:
 def search_efficiency(searches: int) -> Iterable[str]:
     """Compare methods by the trials until the recommended point is within noise of the grid's best."""
     yield f"Trials until the recommendation stays within noise of a grid's best, in % of its {GRID_TRIALS} (goal 35 %)"
-    rows: dict[str, Callable[[int], Iterator[tuple[int, float]]]] = {
-        "ours, GP": lambda number: our_search("gp", number, GRID_TRIALS // SEEDS),
-        "ours, TPE": lambda number: our_search("tpe", number, GRID_TRIALS // SEEDS),
-        "ours, quasi-random": lambda number: our_search("qmc", number, GRID_TRIALS // SEEDS),
-        "plain OptunaSearch": lambda number: optuna_search(number, GRID_TRIALS),
-    }
-    for name, search in rows.items():
+    rows: list[tuple[str, Callable[[int], Iterator[tuple[int, float]]]]] = [
+        (f"ours, {name}", partial(our_search, method, cells=GRID_TRIALS // SEEDS))
+        for name, method in (("GP", "gp"), ("TPE", "tpe"), ("quasi-random", "qmc"))
+    ]
+    rows.append(("plain OptunaSearch", partial(optuna_search, max_trials=GRID_TRIALS)))
+    for name, search in rows:
         trials = np.array([trials_until_settled(search(number), GRID_TRIALS) for number in range(searches)])
         within = float((trials <= 0.35 * GRID_TRIALS).mean())
         median = 100 * np.median(trials) / GRID_TRIALS
