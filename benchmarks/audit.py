@@ -10,13 +10,15 @@ the study sec_rho on glyphs: a standard deviation of 2.41 points between seeds a
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
+from program import run_program
 
 from tune_dml.stats.screening import (
     Design,
@@ -70,14 +72,14 @@ def simulated_audit(
     """
     order = random.permutation(FACTORS)
 
-    def run_design(design, _):
+    def run_design(design: Design, _: int) -> np.ndarray:
         seeds = seed_sd * random.standard_normal(design.blocks.max() + 1)
         means = np.array([effect(row[order] > 0) for row in design.levels], dtype=float)
         own = random.standard_normal((design.blocks.max() + 1, 2))[
             design.blocks, (design.levels[:, order[0]] > 0).astype(int)
         ]
         noise = np.sqrt(share) * own + np.sqrt(1 - share) * random.standard_normal(len(means))
-        return means + seeds[design.blocks] + run_sd * noise
+        return np.asarray(means + seeds[design.blocks] + run_sd * noise)
 
     verdict = audit(run_design)
     return replace(verdict, effects=tuple(verdict.effects[position] for position in order))
@@ -130,7 +132,7 @@ def train_audits(folder: Path, audits: int, begin: int = 0) -> None:
     from trainables.resolve import Layer, resolve
     from trainables.training import train
     from tune_dml.catalogue import protocols
-    from tune_dml.planning.differences import differences, reference_config
+    from tune_dml.planning.differences import Differences, differences, reference_config
 
     torch.set_num_threads(1)
     protocol = protocols()["features/triplet"]
@@ -145,7 +147,7 @@ def train_audits(folder: Path, audits: int, begin: int = 0) -> None:
         found = differences(run, reference)
         assert len(found.factors) == FACTORS, [factor.name for factor in found.factors]
 
-        def run_design(design, stage, found=found, number=number):
+        def run_design(design: Design, stage: int, found: Differences = found, number: int = number) -> np.ndarray:
             first_seed = 1000 * stage + 10 * number
             values = []
             for row, block in zip(design.levels, design.blocks, strict=True):
@@ -172,21 +174,19 @@ def train_audits(folder: Path, audits: int, begin: int = 0) -> None:
     print(f"all planted settings named in {right} of {audits - begin} audits; a false name in {false}")
 
 
-def main() -> None:
+def main(
+    audits: Annotated[int, typer.Option(help="audits per row; 1,000 by default, or 20 in real training")] = 0,
+    sweep: Annotated[str, typer.Option(help="stored sweep that provides the noise")] = "",
+    storage: Path = Path("sweeps"),
+    features: Annotated[Path | None, typer.Option(help="stored features: train instead of simulating")] = None,
+    begin: Annotated[int, typer.Option(help="index of the first audit in real training")] = 0,
+) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--audits", type=int, help="number of audits per row; default 1,000, or 20 in real training")
-    parser.add_argument("--sweep", help="stored sweep that provides the noise")
-    parser.add_argument("--storage", type=Path, default=Path("sweeps"))
-    parser.add_argument("--features", type=Path, help="folder of stored features: train instead of simulating")
-    parser.add_argument("--begin", type=int, default=0, help="index of the first audit in real training")
-    options = parser.parse_args()
-    if options.features:
-        train_audits(options.features, options.audits or 20, options.begin)
-        return
-    noise = noise_of(options.sweep, options.storage) if options.sweep else (SEED_SD, RUN_SD)
-    simulate(options.audits or 1000, *noise)
+    if features:
+        train_audits(features, audits or 20, begin)
+    else:
+        simulate(audits or 1000, *(noise_of(sweep, storage) if sweep else (SEED_SD, RUN_SD)))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

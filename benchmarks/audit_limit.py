@@ -9,11 +9,13 @@ results of all earlier trials. `benchmarks/audit.py` measures the real audit wit
 
 from __future__ import annotations
 
-import argparse
 import itertools
+from typing import Annotated
 
 import numpy as np
+import typer
 from audit import FACTORS, RUN_SD
+from program import run_program
 
 POINTS, TRIALS, CANDIDATES, NAMED = 3.0, 36, 250, 0.9
 PAIRS = list(itertools.combinations(range(FACTORS), 2))
@@ -77,20 +79,16 @@ def named_by_ideal_audit(true: tuple[str, tuple[int, ...]], random: np.random.Ge
     return set(np.flatnonzero(weights / weights.sum() @ MEMBERS > NAMED))
 
 
-def main() -> None:
+def main(
+    audits: Annotated[int, typer.Option(help="audits per row")] = 500,
+    block: Annotated[int, typer.Option(help="trials that share a seed and are chosen together")] = 4,
+) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--audits", type=int, default=500, help="number of audits per row")
-    parser.add_argument("--block", type=int, default=4, help="trials that share a seed and are chosen together")
-    options = parser.parse_args()
     for kind in ("together", "either"):
-        true = (kind, (4, 7))
-        found = [
-            named_by_ideal_audit(true, np.random.default_rng(number), options.block) for number in range(options.audits)
-        ]
+        found = [named_by_ideal_audit((kind, (4, 7)), np.random.default_rng(number), block) for number in range(audits)]
         hits, errors = np.mean([{4, 7} <= names for names in found]), np.mean([bool(names - {4, 7}) for names in found])
         print(f"two, {POINTS:g} points, {kind:<8}  both named {hits:6.1%}  a false name {errors:5.1%}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

@@ -14,8 +14,6 @@ docs/log.md has the measurements and their sizes.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +21,7 @@ import numpy as np
 import torch
 from metrics import DIM, SIZE, sample
 from numpy.typing import NDArray
+from program import run_program
 from proxies import clock
 from torch import Tensor
 
@@ -46,20 +45,14 @@ def time_call(run: Callable[[], Any]) -> tuple[Any, float]:
     return run(), clock() - start
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=SIZE)
-    parser.add_argument("--clusters", type=int, help="default: in proportion to SOP")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--ours-only", action="store_true")
-    options = parser.parse_args()
-    clusters = options.clusters or max(2, options.size * CLASSES // SIZE)
-    embeddings, labels = sample(options.size, clusters, spread=1.2, shuffled=False)
-    embeddings = embeddings.to(options.device)
-    print(f"{options.size} x {DIM}, {clusters} clusters, {torch.get_num_threads()} CPU threads, {options.device}")
+def main(size: int = SIZE, clusters: int = 0, device: str = "cpu", ours_only: bool = False) -> int:
+    clusters = clusters or max(2, size * CLASSES // SIZE)
+    embeddings, labels = sample(size, clusters, spread=1.2, shuffled=False)
+    embeddings = embeddings.to(device)
+    print(f"{size} x {DIM}, {clusters} clusters, {torch.get_num_threads()} CPU threads, {device}")
     ours, seconds = time_call(lambda: kmeans(embeddings, clusters, backend="auto"))
     print(f"ours        {seconds:8.1f} s   {_quality(ours.assignment, labels)}   {ours.backend}")
-    if options.ours_only:
+    if ours_only:
         return 0
     (theirs, iterations), peer = time_call(lambda: run_scikit_learn(embeddings, clusters))
     print(f"sklearn     {peer:8.1f} s   {_quality(theirs, labels)}   {iterations} iterations")
@@ -72,4 +65,4 @@ def _quality(assignment: Any, labels: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main, __doc__)

@@ -12,7 +12,6 @@ processes of a contestant; other load hardly affects it, unlike elapsed time.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -25,6 +24,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from program import run_program
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
@@ -47,10 +48,14 @@ def config_of(root: str, number: int, steps: int) -> Any:
     from search_spaces.protocols.features import FEATURES_TRIPLET
     from trainables.resolve import Layer, resolve
 
-    own = {"data.name": "features", "data.root": root, "loss.name": "npair", "batch.instances_per_class": 2}
-    length = {"batch.batch_size": 90, "training.steps": steps, "training.eval_every": steps}
-    layers = Layer("protocol", {**FEATURES_TRIPLET.settings, **own}), Layer("own", {**length, "loss.scale": 5 + number})
-    return resolve(*layers, Layer("seed", {"seed": number % 5})).config
+    own: dict[str, Any] = {
+        "data.name": "features",
+        "data.root": root,
+        "loss.name": "npair",
+        "batch.instances_per_class": 2,
+    }
+    own |= {"batch.batch_size": 90, "training.steps": steps, "training.eval_every": steps, "loss.scale": 5 + number}
+    return resolve(Layer("protocol", {**FEATURES_TRIPLET.settings, **own, "seed": number % 5})).config
 
 
 def run_trial(root: str, number: int, steps: int) -> float:
@@ -72,7 +77,7 @@ def run_bare_loop(root: str, number: int, steps: int) -> float:
     from trainables.tasks import build_learner
 
     torch.set_num_threads(1)
-    learner = build_learner(config_of(root, number, steps), FolderContext(Path("loop") / "t", torch.device("cpu")))
+    learner: Any = build_learner(config_of(root, number, steps), FolderContext(Path("loop") / "t", torch.device("cpu")))
     features = torch.from_numpy(learner.pictures.images.rows.astype("float32"))[learner.split.train]
     labels = torch.from_numpy(learner.train_labels)
     head = torch.nn.Linear(features.shape[1], 64)
@@ -181,7 +186,7 @@ class UsageSampler(threading.Thread):
 
     def seconds_between(self, first: float, last: float) -> float:
         """Return the processor seconds between two times."""
-        times, totals, _ = zip(*self.history, strict=True)
+        times, totals = [sample[0] for sample in self.history], [sample[1] for sample in self.history]
         return totals[min(bisect(times, last), len(totals) - 1)] - totals[max(bisect(times, first) - 1, 0)]
 
     def memory_at(self, moment: float) -> float:
@@ -224,18 +229,14 @@ def resident(pid: int) -> int:
         return 0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--memory", type=int, default=0, help="measure only the driver's memory, over this many trials")
-    parser.add_argument("--trials", type=int, default=40)
-    parser.add_argument("--steps", type=int, default=400)
-    options = parser.parse_args()
-    root, trials, steps = str(Path("store").absolute()), options.trials // 10 * 10, options.steps
+def main(memory: int = 0, trials: int = 40, steps: int = 400) -> None:
+    """Print the table, or only the driver's memory over `memory` trials."""
+    root, trials = str(Path("store").absolute()), trials // 10 * 10
     from helpers.features import stored
 
-    if options.memory:
+    if memory:
         stored(Path(root), classes=200, dimension=64)
-        measure_driver_memory(root, options.memory)
+        measure_driver_memory(root, memory)
         return
     stored(Path(root), classes=582, each=20, dimension=64)  # the sizes of glyphs
     sampler, rows = UsageSampler(), list[tuple[str, float, float]]()
@@ -266,4 +267,4 @@ def main() -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        main()
+        run_program(main, __doc__)

@@ -9,12 +9,11 @@
     N trials at once                their steps per second over those of one trial: ResNet-50, which fills the device,
                                     and small_conv on pictures of 32, which does not; also with MPS if it can be started
 
-The program needs trainables, torch, numpy, pydantic and pillow, but not Ray. docs/log.md has the measurements.
+The program needs trainables, torch, numpy, pydantic, pillow and typer, but not Ray. docs/log.md has the measurements.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -23,15 +22,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-import torch.multiprocessing as mp
+import typer
 from metrics import KS, half_matrix, sample
 from PIL import Image
+from program import run_program, take_turns
+from torch.multiprocessing.spawn import start_processes
 
 from trainables import training
 from trainables.config import TrialConfig
@@ -39,12 +42,13 @@ from trainables.context import FolderContext
 from trainables.metrics import retrieval_metrics
 from trainables.optimizers import build_optimizer
 from trainables.resolve import Layer, resolve
+from trainables.run import Run, update
 from trainables.tasks import build_learner
 
 WARM_UP = 5
 TOGETHER = (1, 2, 4)
 CLASSES, PICTURES = 64, 8
-FULL = {
+FULL: dict[str, Any] = {
     "data.size": 256,
     "augment.crop": 224,
     "augment.resize": 256,
@@ -54,7 +58,7 @@ FULL = {
     "training.channels_last": True,
     "batch.batch_size": 120,
 }
-SMALL = {
+SMALL: dict[str, Any] = {
     "data.size": 40,
     "augment.crop": 32,
     "augment.resize": 40,
@@ -76,7 +80,7 @@ def write_pictures(root: Path, size: int) -> None:
 
 
 def configuration(root: Path, *, small: bool) -> TrialConfig:
-    common = {
+    common: dict[str, Any] = {
         "data.name": "image_folder", "data.root": str(root), "augment.name": "crop_flip",
         "model.embedding_dim": 512, "loss.name": "multi_similarity", "batch.instances_per_class": 5,
         "training.precision": "bf16", "training.steps": 100_000, "training.eval_every": 100_000,
@@ -84,18 +88,18 @@ def configuration(root: Path, *, small: bool) -> TrialConfig:
     return resolve(Layer("benchmark", {**common, **(SMALL if small else FULL)})).config
 
 
-def start_run(config: TrialConfig, context: FolderContext, cache_dir: Path | None = None) -> training.Run:
+def start_run(config: TrialConfig, context: FolderContext, cache_dir: Path | None = None) -> Run:
     training.prepare_process(config, context)
     return training.start_or_resume(config, context, build_learner(config, context, cache_dir=cache_dir))
 
 
-def take_steps(run: training.Run, count: int) -> None:
+def take_steps(run: Run, count: int) -> None:
     for _ in range(count):
-        run.recent.append(training.update(run))
+        run.recent.append(update(run))
         run.state.step += 1
 
 
-def bare_loop(run: training.Run, cache_dir: Path, *, on_device: bool) -> Callable[[int], None]:
+def bare_loop(run: Run, cache_dir: Path, *, on_device: bool) -> Callable[[int], None]:
     """Return a plain PyTorch loop with the same network, loss and optimizer, and crops in memory or on the device."""
     config, device = run.config, run.context.device
     learner = build_learner(config, run.context, cache_dir=cache_dir)
@@ -123,26 +127,27 @@ def _as_bytes(pictures: torch.Tensor) -> torch.Tensor:
     return data.pin_memory() if pictures.is_cuda else data
 
 
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """Return a clock of elapsed time for a CUDA device, or of processor time for a CPU."""
+
+    def elapsed() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return elapsed if device.type == "cuda" else time.process_time
+
+
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the elapsed time of work on a CUDA device, or its processor time on a CPU."""
-    is_cuda = device.type == "cuda"
-    clock, synchronise = (time.perf_counter, torch.cuda.synchronize) if is_cuda else (time.process_time, lambda: None)
-    synchronise()
+    clock = clock_of(device)
     start = clock()
     work()
-    synchronise()
     return clock() - start
 
 
 def medians(contestants: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
     """Return the median seconds of each contestant; contestants take turns."""
-    durations: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(rounds + 1):
-        for name, work in contestants.items():
-            duration = seconds(work, device)
-            if turn:  # the first turn warms up
-                durations[name].append(duration)
-    return {name: median(values) for name, values in durations.items()}
+    times = take_turns([*contestants.values()], rounds, clock_of(device))
+    return dict(zip(contestants, map(median, times), strict=True))
 
 
 def show_loop(config: TrialConfig, device: torch.device, folder: Path, count: int, rounds: int) -> None:
@@ -214,36 +219,35 @@ def mps(folder: Path) -> Iterator[bool]:
 def show_parallel(config: TrialConfig, device: torch.device, folder: Path, count: int, sharing: str) -> None:
     alone, backbone = 0.0, config.model.backbone
     for number in TOGETHER:
-        ready = mp.get_context("spawn").Barrier(number)
+        ready = get_context("spawn").Barrier(number)
         block = Block(config, device, folder / f"{backbone}, {sharing}, {number}", count)
         block.folder.mkdir()
-        mp.spawn(_train_block, (block, ready), nprocs=number)
+        start_processes(_train_block, (block, ready), nprocs=number)  # type: ignore[no-untyped-call]
         rate = number * count / float((block.folder / "seconds").read_text())
         alone = alone or rate
         label = f"{number} trials of {backbone} at once, {sharing}"
         print(f"{label}: {rate:.1f} steps/s in all, {rate / alone:.2f} x one trial", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true", help="small network, few pictures, 2,000 embeddings")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=20)
-    options = parser.parse_args()
-    if options.device == "cuda" and not torch.cuda.is_available():
+def main(
+    device_name: Annotated[str, typer.Option("--device")] = "cuda",
+    small: Annotated[bool, typer.Option(help="small network, few pictures, 2,000 embeddings")] = False,
+    rounds: int = 5,
+    steps: int = 20,
+) -> None:
+    if device_name == "cuda" and not torch.cuda.is_available():
         print("This machine has no CUDA device. To check that the program runs, use `--small --device cpu`.")
         return
-    device = torch.device(options.device)
+    device = torch.device(device_name)
     print(torch.cuda.get_device_name() if device.type == "cuda" else f"on {device}; the numbers do not apply to a GPU")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_pictures(folder / "pictures", int((SMALL if options.small else FULL)["data.size"]))
-        config = configuration(folder / "pictures", small=options.small)
-        show_loop(config, device, folder, options.steps, options.rounds)
-        show_metrics(device, 2_000 if options.small else 60_502, options.rounds)
-        trials = [(configuration(folder / "pictures", small=True), 10 * options.steps)]
-        trials += [] if options.small else [(config, options.steps)]
+        config = configuration(folder / "pictures", small=small)
+        write_pictures(folder / "pictures", int((SMALL if small else FULL)["data.size"]))
+        show_loop(config, device, folder, steps, rounds)
+        show_metrics(device, 2_000 if small else 60_502, rounds)
+        trials = [(configuration(folder / "pictures", small=True), 10 * steps)]
+        trials += [] if small else [(config, steps)]
         for packed, count in trials:
             show_parallel(packed, device, folder, count, "taking turns")
         with mps(folder / "mps") as has_mps:
@@ -254,4 +258,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

@@ -14,16 +14,18 @@ The table has the medians of the ratios.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+import typer
+from program import run_program, take_turns
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -47,6 +49,10 @@ GOALS = {
 # These peers store positive pairs x negative pairs: a billion numbers at B = 640.
 PEER_LIMIT = {"tuplet_margin": 160, "nt_xent": 160}
 
+FIGURE = (
+    *("triplet", "semihard_triplet", "multi_similarity", "lifted_structure", "nt_xent", "margin_dws"),
+    *("dro_topk", "dro_topk_pn", "dro_kl", "dro_kl_grouped"),
+)
 Step = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -98,25 +104,19 @@ def batch(size: int, device: str) -> tuple[Tensor, Tensor]:
     return embeddings.to(device).requires_grad_(), labels.to(device)
 
 
-def seconds(step: Step, embeddings: Tensor, labels: Tensor) -> float:
-    """Return the time of one forward and backward pass."""
-    embeddings.grad = None
-    synchronise(embeddings)
-    start = time.perf_counter()
-    step(embeddings, labels).backward()
-    synchronise(embeddings)
-    return time.perf_counter() - start
-
-
-def synchronise(tensor: Tensor) -> None:
-    if tensor.is_cuda:
-        torch.cuda.synchronize()
-
-
 def measure(steps: list[Step], embeddings: Tensor, labels: Tensor, repeats: int) -> list[list[float]]:
-    """Return the times of each step; a round runs every step once, and the first two rounds warm up."""
-    rounds = [[seconds(step, embeddings, labels) for step in steps] for _ in range(repeats + 2)]
-    return [list(times) for times in zip(*rounds[2:], strict=True)]
+    """Return the times of a forward and backward pass of each step."""
+
+    def run(step: Step) -> None:
+        embeddings.grad = None
+        torch.autograd.backward(step(embeddings, labels))
+
+    def clock() -> float:
+        if embeddings.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return take_turns([partial(run, step) for step in steps], repeats, clock)
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,8 @@ class Timing:
 
 def measure_row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> Timing:
     """Measure and print one line."""
-    loss = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **KNOBS.get(name, LOSSES[name].example)).to(
-        device
-    )
+    knobs: Any = KNOBS.get(name, LOSSES[name].example)
+    loss = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **knobs).to(device)
     embeddings, labels = batch(size, device)
     try:
         floors, own, *peer_times = measure([floor, loss, *([peer[1]] if peer else [])], embeddings, labels, repeats)
@@ -182,48 +181,29 @@ def draw(rows: list[Timing], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-FIGURE = (
-    "triplet",
-    "semihard_triplet",
-    "multi_similarity",
-    "lifted_structure",
-    "nt_xent",
-    "margin_dws",
-    "dro_topk",
-    "dro_topk_pn",
-    "dro_kl",
-    "dro_kl_grouped",
-)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="only B = 640, 7 repeats")
-    parser.add_argument("--only", nargs="+", choices=sorted(LOSSES), default=sorted(LOSSES), metavar="LOSS")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--figure", type=Path, help="also draw seconds per iteration against B (SVG)")
-    arguments = parser.parse_args()
-    sizes, repeats = ([640], 7) if arguments.quick else ([80, 160, 320, 480, 640], arguments.repeats)
-    device_name = (
-        torch.cuda.get_device_name() if arguments.device == "cuda" else f"CPU, {torch.get_num_threads()} thread(s)"
-    )
+def main(
+    quick: Annotated[bool, typer.Option(help="only B = 640, 7 repeats")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="a loss; repeatable")] = None,
+    device: str = "cuda" if torch.cuda.is_available() else "cpu",
+    repeats: int = 21,
+    figure: Annotated[Path | None, typer.Option(help="also draw seconds per iteration against B (SVG)")] = None,
+) -> int:
+    sizes, repeats = ([640], 7) if quick else ([80, 160, 320, 480, 640], repeats)
+    device_name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} thread(s)"
     print(
         f"torch {torch.__version__}, {device_name}, d = {DIMENSION}, {PER_CLASS} per class, float32, {repeats} repeats"
     )
     print(f"{'loss':18} {'B':>5} {'step [ms]':>9} {'step / floor':>12} {'goal':>6} {'peer / step':>11}  peer")
     peer_of = peers()
     rows = [
-        measure_row(
-            name, peer_of.get(name) if size <= PEER_LIMIT.get(name, size) else None, size, arguments.device, repeats
-        )
-        for name in arguments.only
+        measure_row(name, peer_of.get(name) if size <= PEER_LIMIT.get(name, size) else None, size, device, repeats)
+        for name in only or sorted(LOSSES)
         for size in sizes
     ]
-    if arguments.figure:
-        draw(rows, arguments.figure)
+    if figure:
+        draw(rows, figure)
     return 0 if all(item.is_met for item in rows) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main, __doc__)

@@ -19,15 +19,17 @@ program. On a shared machine use `--threads 1 --clock cpu`, which compares proce
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import torch
+import typer
+from program import run_program
 from torch import Tensor
 
 from trainables.metrics import retrieval_metrics
@@ -63,13 +65,13 @@ def search_faiss(embeddings: Tensor, k: int) -> None:
 
 
 def search_torch(embeddings: Tensor, k: int) -> None:
-    for block in embeddings.split(512):
+    for block in torch.split(embeddings, 512):
         (block @ embeddings.T).topk(k, dim=1)
 
 
 def half_matrix(embeddings: Tensor, tile: int = 1024) -> None:
     """Compute the similarities that every exact program needs."""
-    parts = embeddings.split(tile)
+    parts = torch.split(embeddings, tile)
     out = torch.empty(tile * tile, device=embeddings.device)
     for i, rows in enumerate(parts):
         for columns in parts[i:]:
@@ -87,10 +89,10 @@ def pytorch_metric_learning(embeddings: Tensor, labels: Tensor, k: str | None = 
 
 def medians(
     repeats: int, clock: Callable[[], float], programs: dict[str, Callable[[], object]]
-) -> tuple[dict[str, float], dict[str, object]]:
+) -> tuple[dict[str, float], dict[str, Any]]:
     """Return median seconds and last result of each program. They take turns, so other load affects all alike."""
     times: dict[str, list[float]] = {name: [] for name in programs}
-    results: dict[str, object] = {}
+    results: dict[str, Any] = {}
     for _ in range(repeats):
         for name, program in programs.items():
             start = clock()
@@ -100,31 +102,28 @@ def medians(
     return {name: statistics.median(values) for name, values in times.items()}, results
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=SIZE)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    parser.add_argument("--ours-only", action="store_true")
-    options = parser.parse_args()
-    clock = time.perf_counter if options.clock == "wall" else time.process_time
-    torch.set_num_threads(options.threads)
-    embeddings, labels = sample(options.size)
-    classes = len(labels.unique())
-    print(f"{options.size} x {DIM}, {classes} classes, float32, {options.threads} threads, {options.clock} clock")
+def main(
+    size: int = SIZE,
+    repeats: int = 3,
+    threads: int = int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
+    clock_name: Annotated[Literal["wall", "cpu"], typer.Option("--clock")] = "wall",
+    ours_only: bool = False,
+) -> int:
+    clock = time.perf_counter if clock_name == "wall" else time.process_time
+    torch.set_num_threads(threads)
+    embeddings, labels = sample(size)
+    print(f"{size} x {DIM}, {int(labels.max()) + 1} classes, float32, {threads} threads, {clock_name} clock")
 
-    run_all = lambda: retrieval_metrics(embeddings, labels, KS, metrics=("recall", "ndcg", "map_at_r"))  # noqa: E731
-    common = ("recall", "r_precision", "map_at_r")
-    run_shared = lambda: retrieval_metrics(embeddings, labels, (1,), metrics=common)  # noqa: E731
+    run_all = partial(retrieval_metrics, embeddings, labels, KS, metrics=("recall", "ndcg", "map_at_r"))
+    run_shared = partial(retrieval_metrics, embeddings, labels, (1,), metrics=("recall", "r_precision", "map_at_r"))
     start = clock()
     run_shared()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"  ours once: {clock() - start:.2f} s; peak memory of the process {peak:.2f} GiB", flush=True)
-    if options.ours_only:
+    if ours_only:
         return 0
 
-    neighbours = min(max(KS) + 1, options.size)
+    neighbours = min(max(KS) + 1, size)
     pytorch_metric_learning(embeddings[:500], labels[:500])  # imports are not timed
     programs: dict[str, Callable[[], object]] = {
         "ours: recall@1, R-precision, MAP@R": run_shared,
@@ -134,14 +133,14 @@ def main() -> int:
         f"search for {neighbours}: faiss IndexFlatIP": lambda: search_faiss(embeddings, neighbours),
         f"search for {neighbours}: torch topk": lambda: search_torch(embeddings, neighbours),
     }
-    if options.size <= LARGEST_FOR_DEFAULT:
+    if size <= LARGEST_FOR_DEFAULT:
         programs["pytorch-metric-learning: the same, k=None (its default)"] = lambda: pytorch_metric_learning(
             embeddings, labels, None
         )
-    seconds_of, results = medians(options.repeats, clock, programs)
+    seconds_of, results = medians(repeats, clock, programs)
     ours_shared, theirs, floor, ours, faiss, topk, *default = seconds_of.values()
     found, expected, *_ = results.values()
-    differences = [abs(found[name] - 100 * value) for name, value in expected.items()]  # type: ignore[attr-defined]
+    differences = [abs(found[name] - 100 * value) for name, value in expected.items()]
     print(f"ours / bare search             {ours / min(faiss, topk):5.2f}   (at most 1.3)")
     print(f"pytorch-metric-learning / ours {theirs / ours_shared:5.2f}   (at least 2)")
     for seconds in default:
@@ -152,4 +151,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main, __doc__)

@@ -13,14 +13,13 @@ least. Claim: no loss costs more than the table says. The command fails if an ex
 
 from __future__ import annotations
 
-import argparse
-import sys
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 import torch
-from proxies import clock, measure, step
+from program import run_program, take_turns
+from proxies import clock, step
 
 from trainables.losses import LOSSES, build_loss
 from trainables.methods import knob_names
@@ -65,7 +64,7 @@ def seconds(name: str, shapes: list[Shape], repeats: int) -> list[float]:
         knobs = {"proxies_per_class": shape.proxies} if "proxies_per_class" in knob_names(LOSSES[name]) else {}
         loss = build_loss(name, num_classes=shape.classes, embedding_dim=DIMENSION, **knobs)
         contestants.append(step(loss, embeddings, labels))
-    return [median(times) for times in measure(contestants, repeats)]
+    return [median(times) for times in take_turns(contestants, repeats, clock)]
 
 
 def exponent(shapes: list[Shape], times: list[float], axis: str) -> float:
@@ -75,11 +74,8 @@ def exponent(shapes: list[Shape], times: list[float], axis: str) -> float:
     return float(np.polyfit(sizes, np.log(times[-LARGEST:]), 1)[0])
 
 
-def main() -> int:
+def main(repeats: int = 5) -> int:
     """Print one row per loss; return 1 if an exponent is above the printed one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
     print(f"{torch.get_num_threads()} threads, {clock.__name__}, d = {DIMENSION}; measured exponent (printed)")
     print(f"{'loss':18}{'printed':>10}" + "".join(f"{axis:>16}" for axis in SIZES) + "   ms at the largest sizes")
     above = []
@@ -100,4 +96,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main, __doc__)

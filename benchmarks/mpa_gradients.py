@@ -11,13 +11,12 @@ changes it. The program prints the measured row of each loss, and the printed en
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
-from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from torch import Tensor
 
 from trainables.losses import LOSSES, build_loss
@@ -30,25 +29,14 @@ STEP = 1e-4
 THRESHOLD = 1e-6  # smallest dependence that counts; similarities and gradients are of order one
 
 
-@dataclass(frozen=True)
-class GradientRow:
-    """A row of Table 1."""
-
-    stability: bool
-    manifold: bool
-    similarity: bool
-    positive_positive: bool
-    negative_negative: bool
-    positive_negative: bool
-
-
+COLUMNS = ("stability", "manifold", "similarity", "positive positive", "negative negative", "positive negative")
 PRINTED = {
-    "proxy_nca": GradientRow(True, False, False, False, True, False),
-    "proxy_anchor": GradientRow(False, False, True, True, True, False),
-    "soft_triple": GradientRow(True, True, False, False, True, True),
-    "mpa": GradientRow(False, True, True, True, True, False),
-    "mpa_dw": GradientRow(True, True, True, False, True, False),
-    "mpa_ap": GradientRow(True, True, True, False, True, True),
+    "proxy_nca": (True, False, False, False, True, False),
+    "proxy_anchor": (False, False, True, True, True, False),
+    "soft_triple": (True, True, False, False, True, True),
+    "mpa": (False, True, True, True, True, False),
+    "mpa_dw": (True, True, True, False, True, False),
+    "mpa_ap": (True, True, True, False, True, True),
 }
 """Rows of the paper. Its "(tick)", not necessarily considered, is True here: the batch has two pictures of a class."""
 
@@ -80,8 +68,8 @@ def influence(loss: ProxyLoss, similarity: Tensor, labels: Tensor) -> Tensor:
     return table
 
 
-def measure_row(name: str) -> GradientRow:
-    """Return the row of a loss, from its gradient on the toy batch."""
+def measure_row(name: str) -> tuple[bool, ...]:
+    """Return the row of a loss in Table 1, from its gradient on the toy batch."""
     similarity, labels = toy_batch()
     loss = toy_loss(name)
     depends = influence(loss, similarity, labels).abs() > THRESHOLD
@@ -96,13 +84,13 @@ def measure_row(name: str) -> GradientRow:
         return bool((between & first[:, :, None, None] & second).any())
 
     shifted = slopes(loss, similarity + 0.05, labels) - slopes(loss, similarity, labels)
-    return GradientRow(
-        stability=not bool((depends & ~same_sample).any()),
-        manifold="proxies_per_class" in knob_names(LOSSES[name]),
-        similarity=bool((shifted.abs() > THRESHOLD).any()),
-        positive_positive=is_linked(positive, positive),
-        negative_negative=is_linked(~positive, ~positive),
-        positive_negative=is_linked(positive, ~positive) or is_linked(~positive, positive),
+    return (
+        not bool((depends & ~same_sample).any()),
+        "proxies_per_class" in knob_names(LOSSES[name]),
+        bool((shifted.abs() > THRESHOLD).any()),
+        is_linked(positive, positive),
+        is_linked(~positive, ~positive),
+        is_linked(positive, ~positive) or is_linked(~positive, positive),
     )
 
 
@@ -162,28 +150,26 @@ def draw(path: Path) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def main() -> int:
+def main(figure: Annotated[Path | None, typer.Option(help="SVG file for Figure 1")] = None) -> int:
     """Print the table; return 1 if a row differs from the printed one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figure", type=Path, help="SVG file for Figure 1")
-    options = parser.parse_args()
-    titles = [field.name.replace("_", " ") for field in fields(GradientRow)]
-    print(f"{'':14}" + "".join(f"{title:>20}" for title in titles))
+    print(f"{'':14}" + "".join(f"{title:>20}" for title in COLUMNS))
     differing = []
     for name, printed in PRINTED.items():
         found = measure_row(name)
         cells = [
             ("yes" if ours else "-") + ("" if ours == theirs else f" (printed: {'yes' if theirs else '-'})")
-            for ours, theirs in ((getattr(found, f.name), getattr(printed, f.name)) for f in fields(GradientRow))
+            for ours, theirs in zip(found, printed, strict=True)
         ]
         print(f"{name:14}" + "".join(f"{cell:>20}" for cell in cells))
         differing += [name] if found != printed else []
     print(f"As printed: {len(PRINTED) - len(differing)} of {len(PRINTED)} rows.")
-    if options.figure:
-        draw(options.figure)
-        print(options.figure)
+    if figure:
+        draw(figure)
+        print(figure)
     return int(bool(differing))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from program import run_program
+
+    run_program(main, __doc__)

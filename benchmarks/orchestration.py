@@ -19,7 +19,6 @@ one starts Ray Train.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import os
@@ -33,13 +32,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 from features import SLOTS, UsageSampler, tune_grid
-
-if TYPE_CHECKING:
-    from tune_dml.record.ledger import Event
+from program import run_program
 
 SAMPLER = UsageSampler()
 _SECONDS = "seconds"
@@ -172,7 +169,7 @@ def run_optuna(trials: int, steps: int) -> RunCost:
         return replace(meter.cost, training=training_seconds(folder))
 
 
-def run_sweep(trials: int, steps: int, workers: int) -> tuple[RunCost, list[Event]]:
+def run_sweep(trials: int, steps: int, workers: int) -> tuple[RunCost, list[Any]]:
     """Run a sweep; return its cost and the events of its ledger."""
     import tune_dml
     from tune_dml.planning.request import Resources
@@ -186,17 +183,17 @@ def run_sweep(trials: int, steps: int, workers: int) -> tuple[RunCost, list[Even
         resources = Resources(workers=workers, engine="local" if workers == 1 else "train")
         with Meter() as meter:
             sweep = tune_dml.run_sweep(space, seeds=1, resources=resources)
-        events = read_events(sweep.folder)
+        events: list[Any] = read_events(sweep.folder)
     training = sum(event.end.seconds for event in events if event.kind == "ended")
     return replace(meter.cost, training=training), events
 
 
-def mean_overhead(events: list[Event], first: int) -> float:
+def mean_overhead(events: list[Any], first: int) -> float:
     """Return mean seconds per trial beyond training, without the `first` trials, which start processes."""
     started = {event.key: event.time for event in events if event.kind == "started"}
     order = list(dict.fromkeys(event.key for event in events if event.kind == "started"))
     ends = {event.key: event for event in events if event.kind == "ended"}
-    return statistics.mean(ends[key].time - started[key] - ends[key].end.seconds for key in order[first:])
+    return float(statistics.mean(ends[key].time - started[key] - ends[key].end.seconds for key in order[first:]))
 
 
 def measure_driver(trials: int) -> None:
@@ -226,16 +223,11 @@ def show(name: str, cost: RunCost, base: RunCost, trials: int) -> None:
     print(f"{'':24} over its trials' training {clock:5.3f}, {times}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=24)
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--driver", type=int, help="measure only the driver, over this many trials")
-    options = parser.parse_args()
-    trials, steps = options.trials, options.steps
+def main(trials: int = 24, steps: int = 150, driver: int = 0) -> None:
+    """Print the comparison, or only the driver's costs over `driver` trials."""
     SAMPLER.start()
-    if options.driver:
-        measure_driver(options.driver)
+    if driver:
+        measure_driver(driver)
         return
 
     bares = [run_bare(trials, steps)]
@@ -253,10 +245,12 @@ def main() -> None:
     base = baselines[-1]
     shown = [f"{cost.clock:.1f} s, processor {cost.processor:.1f} s" for cost in bares]
     print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {'; '.join(shown)}")
-    slot, driver = import_seconds("torch", "ray"), import_seconds("ray.tune", "mlflow")
-    imports = SLOTS * slot + driver
+    slot, start_driver = import_seconds("torch", "ray"), import_seconds("ray.tune", "mlflow")
+    imports = SLOTS * slot + start_driver
     floor = replace(base, clock=base.clock + imports / SLOTS, processor=base.processor + imports)
-    print(f"imports: {slot:.1f} s of processor per slot (torch, ray), {driver:.1f} s for the driver (ray.tune, mlflow)")
+    print(
+        f"imports: {slot:.1f} s of processor per slot (torch, ray), {start_driver:.1f} s for the driver (ray.tune, mlflow)"
+    )
     show("floor", floor, base, trials)
     for (name, cost), baseline in zip(costs.items(), baselines, strict=True):
         show(name, cost, baseline, trials)
@@ -278,4 +272,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

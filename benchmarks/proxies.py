@@ -13,14 +13,12 @@ other load does not affect.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from statistics import median
 
 import torch
+from program import run_program, take_turns
 from torch import Tensor, nn
 
 from trainables.losses import LOSSES, build_loss
@@ -32,20 +30,6 @@ SHAPES = ((11318, 2), (100, 10))
 GOAL = 1.5
 PEER_LIMIT = 1000  # classes; the peer compares all pairs of centres: half a minute a step at 11318
 clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-
-
-def measure(contestants: list[Callable[[], None]], repeats: int) -> list[list[float]]:
-    """Return the seconds of each contestant in every round; contestants take turns."""
-    for contestant in contestants:
-        contestant()  # warms up
-    rounds = []
-    for _ in range(repeats):
-        times = [clock()]
-        for contestant in contestants:
-            contestant()
-            times.append(clock())
-        rounds.append([after - before for before, after in pairwise(times)])
-    return [list(times) for times in zip(*rounds, strict=True)]
 
 
 def step(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Callable[[], None]:
@@ -73,12 +57,6 @@ def peer(name: str, classes: int, proxies_per_class: int) -> nn.Module | None:
     from pytorch_metric_learning import losses, regularizers
 
     shape = (classes, DIMENSION)
-    if name == "soft_triple" and classes > PEER_LIMIT:
-        return None
-    if name == "soft_triple":
-        spread = regularizers.SparseCentersRegularizer(classes, proxies_per_class)
-        knobs = {"centers_per_class": proxies_per_class, "weight_regularizer": spread, "weight_reg_weight": 0.2}
-        return losses.SoftTripleLoss(*shape, **knobs)
     peers = {
         "arcface": losses.ArcFaceLoss,
         "cosface": losses.CosFaceLoss,
@@ -86,7 +64,12 @@ def peer(name: str, classes: int, proxies_per_class: int) -> nn.Module | None:
         "proxy_nca": losses.ProxyNCALoss,
         "sphereface": losses.SphereFaceLoss,
     }
-    return peers[name](*shape) if name in peers else None
+    loss: nn.Module | None = peers[name](*shape) if name in peers else None
+    if name == "soft_triple" and classes <= PEER_LIMIT:
+        spread = regularizers.SparseCentersRegularizer(classes, proxies_per_class)
+        knobs = {"centers_per_class": proxies_per_class, "weight_regularizer": spread, "weight_reg_weight": 0.2}
+        loss = losses.SoftTripleLoss(*shape, **knobs)
+    return loss
 
 
 def report(name: str, classes: int, proxies_per_class: int, repeats: int) -> bool:
@@ -100,7 +83,7 @@ def report(name: str, classes: int, proxies_per_class: int, repeats: int) -> boo
     counterpart = peer(name, classes, proxies_per_class)
     contestants = [proxy_floor(embeddings, loss.proxies), step(loss, embeddings, labels)]
     contestants += [step(counterpart, embeddings, labels)] if counterpart else []
-    floors, own, *theirs = measure(contestants, repeats)
+    floors, own, *theirs = take_turns(contestants, repeats, clock)
     factor = median(mine / base for mine, base in zip(own, floors, strict=True))
     gain = median(slow / mine for slow, mine in zip(theirs[0], own, strict=True)) if theirs else None
     is_met = (factor <= GOAL or not has_several) and (gain is None or gain >= 1)
@@ -110,10 +93,7 @@ def report(name: str, classes: int, proxies_per_class: int, repeats: int) -> boo
     return is_met
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=21)
-    repeats = parser.parse_args().repeats
+def main(repeats: int = 21) -> int:
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, CPU, {torch.get_num_threads()} thread(s), B = {BATCH}, d = {DIMENSION}")
     print(f"{'loss':14} {'classes':8} {'K':5} {'step [ms]':>8} {'step / floor':>12} {'goal':>5} {'peer / step':>11}")
@@ -123,4 +103,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main, __doc__)

@@ -8,7 +8,6 @@ and peak memory. It simulates the sweep first, which is not timed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -23,6 +22,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
 
 from helpers.toys import METRIC, RHO, SETTINGS, Driver, event_of, plan_of, rho_space  # noqa: E402
+from program import run_program  # noqa: E402
 
 from trainables.evidence.stored import Hits, hits_file  # noqa: E402
 from tune_dml.record.ledger import Ledger, trial_folder  # noqa: E402
@@ -36,7 +36,7 @@ def write_sweep(folder: Path, cells: int, seeds: int, rows: int) -> None:
     values = tuple(round(float(value), 6) for value in np.geomspace(0.001, 1.0, cells - 1))
     space = rho_space(scientific=(Knob(RHO.path, Grid(values, scale="log"), symbol="rho"),), fixed=SETTINGS)
     plan = plan_of(space=space, name=folder.name, seeds=seeds)
-    os.fsync = lambda _: None  # fsync protects against power cuts, which do not matter here
+    os.fsync = lambda fd: None  # fsync protects against power cuts, which do not matter here
     driver = Driver(folder, plan)
     driver.session()
     random = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def write_sweep(folder: Path, cells: int, seeds: int, rows: int) -> None:
     with Ledger(folder) as ledger:
         for trial in plan.trials():
             rho = trial.cell.knobs.get(RHO.path)
-            top = 60.0 if rho is None else 70 - 3 * (np.log10(float(rho)) + 1.5) ** 2  # type: ignore[arg-type]
+            top = 60.0 if rho is None else 70 - 3 * (np.log10(float(rho)) + 1.5) ** 2
             number = float(top + shifts[trial.seed] + random.normal())
             ledger.write(event_of("started", trial.key, host="node-1"))
             path = trial_folder(folder, trial.key) / "history.jsonl"
@@ -64,15 +64,11 @@ def write_sweep(folder: Path, cells: int, seeds: int, rows: int) -> None:
             ledger.write(event_of("ended", trial.key, **end))
 
 
-def main() -> None:
+def main(cells: int = 100, seeds: int = 100, rows: int = 50) -> None:
     """Write a sweep, then time its report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("cells", 100), ("seeds", 100), ("rows", 50)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "big"
-        write_sweep(folder, options.cells, options.seeds, options.rows)
+        write_sweep(folder, cells, seeds, rows)
         times = [time.perf_counter()]
         results = results_of(folder)
         times.append(time.perf_counter())
@@ -90,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

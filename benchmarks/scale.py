@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import heapq
 import os
@@ -24,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+from program import run_program
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
@@ -209,13 +210,8 @@ def draw(path: Path, costs: Costs, rows: int) -> None:
         figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=150)
-    parser.add_argument("--rows", type=int, default=20, help="rows of a simulated trial")
-    parser.add_argument("--figure", type=Path)
-    options = parser.parse_args()
-    trials = options.trials
+def main(trials: int = 150, rows: int = 20, figure: Path | None = None) -> None:
+    """Print the measurements and the simulation, whose trials send `rows`."""
     sweeps = ((trials // 3, 0.0, 2), (trials, 0.0, 2), (trials, 0.0, 20), (60, 1.0, 2))
     few_trials, many_trials, many_rows, sleeping = run_on_raylets(2, *sweeps)
     by_clock = Costs(many_trials[0] - 2 * (row := (many_rows[0] - many_trials[0]) / 18), row)
@@ -229,16 +225,16 @@ def main() -> None:
         slots = raylets * SLOTS_PER_RAYLET
         expected = simulate(by_clock, slots=slots, trials=10_000, seconds=1.0, rows=2).seconds / 10_000
         print(f"{raylets} raylets, {slots} slots, trials of 1 s: {measured:.3f} s a trial; simulated {expected:.3f}")
-    print(f"20,000 trials of {options.rows} rows on 512 GPUs, from processor time")
+    print(f"20,000 trials of {rows} rows on 512 GPUs, from processor time")
     for length in LENGTHS:
-        found = simulate_large(by_processor, length, options.rows)
+        found = simulate_large(by_processor, length, rows)
         hours = found.seconds / 3600
         print(
             f"{length:6} s a trial: GPUs train {found.training:6.1%}, driver busy {found.driver:6.1%}, {hours:7.2f} h"
         )
-    if options.figure:
-        draw(options.figure, by_processor, options.rows)
+    if figure:
+        draw(figure, by_processor, rows)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

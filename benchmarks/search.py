@@ -13,16 +13,18 @@ number. Times are processor times.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from program import run_program
 
 from trainables.registries import methods_of
 from tune_dml.planning.cells import Cell
@@ -43,12 +45,12 @@ GRID: dict[str, tuple[float, ...]] = {
 GRID_TRIALS = SEEDS * math.prod(map(len, GRID.values()))
 
 
-def truth(knobs: Mapping[str, Value]) -> float:
+def truth(knobs: Mapping[str, Any]) -> float:
     """Return the true value of a point: up to 4 points lost per knob, an interaction of learning rate and rho."""
-    lr = math.log10(float(knobs[LR])) / 2 + 1.5
-    margin = (float(knobs[MARGIN]) - 0.25) / 0.2
-    rho = math.log10(float(knobs[RHO])) + 1
-    return 70 - 4 * (lr - 0.2) ** 2 - 2 * (margin + 0.3) ** 2 - 4 * (rho - 0.3 * lr) ** 2
+    lr = math.log10(knobs[LR]) / 2 + 1.5
+    margin = (knobs[MARGIN] - 0.25) / 0.2
+    rho = math.log10(knobs[RHO]) + 1
+    return float(70 - 4 * (lr - 0.2) ** 2 - 2 * (margin + 0.3) ** 2 - 4 * (rho - 0.3 * lr) ** 2)
 
 
 ENOUGH = max(truth(dict(zip(GRID, point, strict=True))) for point in product(*GRID.values())) - NOISE / math.sqrt(SEEDS)
@@ -131,13 +133,12 @@ def optuna_search(number: int, max_trials: int) -> Iterator[tuple[int, float]]:
 def search_efficiency(searches: int) -> Iterable[str]:
     """Compare methods by the trials until the recommended point is within noise of the grid's best."""
     yield f"Trials until the recommendation stays within noise of a grid's best, in % of its {GRID_TRIALS} (goal 35 %)"
-    rows: dict[str, Callable[[int], Iterator[tuple[int, float]]]] = {
-        "ours, GP": lambda number: our_search("gp", number, GRID_TRIALS // SEEDS),
-        "ours, TPE": lambda number: our_search("tpe", number, GRID_TRIALS // SEEDS),
-        "ours, quasi-random": lambda number: our_search("qmc", number, GRID_TRIALS // SEEDS),
-        "plain OptunaSearch": lambda number: optuna_search(number, GRID_TRIALS),
-    }
-    for name, search in rows.items():
+    rows: list[tuple[str, Callable[[int], Iterator[tuple[int, float]]]]] = [
+        (f"ours, {name}", partial(our_search, method, cells=GRID_TRIALS // SEEDS))
+        for name, method in (("GP", "gp"), ("TPE", "tpe"), ("quasi-random", "qmc"))
+    ]
+    rows.append(("plain OptunaSearch", partial(optuna_search, max_trials=GRID_TRIALS)))
+    for name, search in rows:
         trials = np.array([trials_until_settled(search(number), GRID_TRIALS) for number in range(searches)])
         within = float((trials <= 0.35 * GRID_TRIALS).mean())
         median = 100 * np.median(trials) / GRID_TRIALS
@@ -195,25 +196,26 @@ def _diverging(method: str, knobs: tuple[Knob, ...], best: float, number: int) -
     cells: list[Cell] = []
     proposals = Proposals(plan_of(knobs, search), trial_values={}, on_cell=cells.append)
     while (trial := proposals.next_trial()) is not None:
-        rate = math.log10(float(trial.cell.knobs[LR]))
-        margin = float(trial.cell.knobs.get(MARGIN, 0.2))
+        point: Mapping[str, Any] = trial.cell.knobs
+        rate, margin = math.log10(point[LR]), point.get(MARGIN, 0.2)
         value = 60 - (rate - best) ** 2 - 10 * (margin - 0.2) ** 2
         proposals.record_value(trial.key, math.inf if rate > -2.5 else value)
-    return float(np.mean([float(cell.knobs[LR]) > 10**-2.5 for cell in cells[12:]]))
+    rates = np.array([cell.knobs[LR] for cell in cells[12:]], dtype=float)
+    return float((rates > 10**-2.5).mean())
 
 
 def proposal_time(searches: int) -> Iterable[str]:
     """Print processor time of a proposal after 1,000 cells: the median, and the first, which fits the model."""
     for method in ("gp", "tpe", "qmc", "random"):
-        plan = plan_of(RANGES, Search(method, num_samples=1016, seed=0, window=1))  # type: ignore[arg-type]
+        plan = plan_of(RANGES, Search(method, num_samples=1016, seed=0, window=1))
         draws, arm = np.random.default_rng(0), plan.arms[0].name
         points = 10 ** draws.uniform((-5, math.log10(0.05), -2), (-1, math.log10(0.45), 0), (1000, 3))
         proposed = [plan.cell(n, dict(zip(GRID, point, strict=True)), arm) for n, point in enumerate(points.tolist())]
         proposals = Proposals(plan, trial_values={}, proposed=proposed)
         spent = []
         while True:
-            for trial in proposals.waiting:
-                proposals.record_value(trial.key, truth(trial.cell.knobs) + draws.normal())
+            for asked in proposals.waiting:
+                proposals.record_value(asked.key, truth(asked.cell.knobs) + draws.normal())
             proposals.waiting.clear()
             start = time.process_time()
             if (trial := proposals.next_trial()) is None:
@@ -243,24 +245,17 @@ def planning_time(searches: int) -> Iterable[str]:
     yield f"and, half done, resumed in {spent:.1f} s (goal 10), {len(proposals.waiting) + 1:,} trials left"
 
 
-def main() -> None:
-    """Print the sections."""
+def main(quick: bool = False, atlas: Path | None = None) -> None:
+    """Print the sections, or only searches that are replayed on the table of an atlas."""
     import optuna
 
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="5 searches a row instead of 20")
-    parser.add_argument("--atlas", type=Path, help="only replay searches on the table of an atlas")
-    options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    searches = 5 if options.quick else 20
-    if options.atlas:
-        for line in atlas_regret(searches, options.atlas):
-            print(line, flush=True)
-        return
-    for section in (planning_time, proposal_time, divergence_share, search_efficiency):
-        for line in section(searches):
+    sections = (planning_time, proposal_time, divergence_share, search_efficiency)
+    searches = 5 if quick else 20
+    for lines in [atlas_regret(searches, atlas)] if atlas else (section(searches) for section in sections):
+        for line in lines:
             print(line, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 Array = NDArray[np.float64]
@@ -59,9 +59,9 @@ def _reaction(cells: int) -> float:
     return float(brentq(excess, 0.1, 50)) if cells > 3 else 3.0
 
 
-def rate(hits: Array | NDArray[np.bool_], goal: float = 0.05) -> str:
+def rate(hits: ArrayLike, goal: float = 0.05) -> str:
     """Format a share of sweeps; `!` marks a share significantly above the goal."""
-    share, error = float(np.mean(hits)), math.sqrt(goal * (1 - goal) / np.size(hits))
+    share, error = float(np.asarray(hits).mean()), math.sqrt(goal * (1 - goal) / np.size(hits))
     return f"{share:.3f}{'!' if share > goal + 2 * error else ' '}"
 
 

@@ -8,7 +8,6 @@ ends by itself. A round is passed if the other job's trials all finish, none is 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import numpy as np
 from helpers.slurm import Slurm, jobs
 from helpers.sweeps import table
+from program import run_program
 
 from tune_dml.record.ledger import read_events
 from tune_dml.record.state import read_state
@@ -65,11 +65,8 @@ def run_round(slurm: Slurm, place: Path, number: int) -> tuple[bool, float]:
     return passed, seconds
 
 
-def main() -> None:
+def main(rounds: int = 20) -> None:
     """Print the outcome of every round, and the summary."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20)
-    rounds = parser.parse_args().rounds
     outcomes = []
     with tempfile.TemporaryDirectory() as folder, Slurm(Path(folder) / "s", nodes=2) as slurm:
         slurm.profile("warn_seconds = 30\nrequeue = false\ntime = '20'\n")
@@ -82,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

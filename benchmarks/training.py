@@ -11,7 +11,6 @@ Times on the CPU are processor times of this process, which other load hardly af
 
 from __future__ import annotations
 
-import argparse
 import io
 import tempfile
 import time
@@ -21,9 +20,10 @@ from statistics import median
 
 import numpy as np
 import torch
-import torch.multiprocessing as mp
 from gpu import medians, seconds, start_run
 from PIL import Image
+from program import run_program
+from torch.multiprocessing.spawn import start_processes
 
 from trainables import distributed, training
 from trainables.config import TrialConfig
@@ -35,6 +35,7 @@ from trainables.evidence import directions
 from trainables.models.views import Views
 from trainables.optimizers import build_optimizer
 from trainables.resolve import Layer, resolve
+from trainables.run import Run, update
 from trainables.tasks import build_learner
 from trainables.tasks.evaluation import evidence_of, neighbour_sheet
 from tune_dml.catalogue import protocols
@@ -48,15 +49,15 @@ def configuration(**more: object) -> TrialConfig:
     return resolve(protocol, Layer("benchmark", {**SEC, **more})).config  # type: ignore[dict-item]
 
 
-def take_steps(run: training.Run, count: int) -> None:
+def take_steps(run: Run, count: int) -> None:
     for _ in range(count):
-        run.recent.append(training.update(run))
+        run.recent.append(update(run))
         run.state.step += 1
         if run.state.step % training.LOG_EVERY == 0:
             training.training_figures(run)
 
 
-def bare_loop(config: TrialConfig, run: training.Run, device: torch.device) -> Callable[[int], None]:
+def bare_loop(config: TrialConfig, run: Run, device: torch.device) -> Callable[[int], None]:
     """Return a plain PyTorch loop with the same steps; batches are drawn before, pictures are in memory."""
     learner = build_learner(config, run.context)
     network, loss, regularizer = learner.network, learner.loss, learner.regularizer
@@ -220,15 +221,12 @@ def parallel_gain(rounds: int) -> None:
     for _ in range(rounds):
         for world_size, found in times.items():
             with tempfile.TemporaryDirectory() as folder:
-                mp.spawn(worker, (world_size, folder, 60), nprocs=world_size)
+                start_processes(worker, (world_size, folder, 60), nprocs=world_size)  # type: ignore[no-untyped-call]
                 found.append(float((Path(folder) / f"seconds-{world_size}").read_text()))
     print(f"two workers over one with two threads: {median(times[1]) / median(times[2]):.2f}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    rounds = parser.parse_args().rounds
+def main(rounds: int = 9) -> None:
     torch.set_num_threads(1)
     build_dataset("glyphs").prepare()
     loop_overhead(torch.device("cpu"), rounds)
@@ -241,4 +239,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from unittest.mock import patch
 
 import numpy as np
-from earlier_verdicts import earlier_advice
 from simulated_sweeps import Array, simulate
 
 from tune_dml.stats import forecast
-from tune_dml.stats.forecast import Forecast, Verdict, best_is_known, forecast_seeds, sensitivity_is_decided
+from tune_dml.stats.forecast import Verdict, best_is_known, forecast_seeds, sensitivity_is_decided
 from tune_dml.stats.sequential.looks import level_left
 
 NOISE = ("iid", "one cell 5x", "t3", "slope", "measured-like", "discrete")
@@ -20,7 +20,6 @@ _LOWEST = 0.2
 """Smallest forecast chance that a sweep follows here. The platform's limit is higher; this checks small chances too."""
 _MAX_SEEDS = 60
 """Largest number of seeds."""
-AdviceRule = Callable[[Array, Callable[[int], float], "Truth", float], Forecast | None]
 
 
 @dataclass(frozen=True)
@@ -63,32 +62,23 @@ TRUTHS = (
 
 
 def advice(sweeps: int) -> Iterable[str]:
-    """Compare forecasts with outcomes by noise, question and size of the forecast, for earlier and current advice."""
+    """Compare forecasts with outcomes by noise, question and size of the forecast."""
     draws = max(20, sweeps // 20)
     yield f"Mean forecast chance / share of steps that decided (steps), {draws} sweeps of each of {len(TRUTHS)} cases"
     columns = "".join(f"{100 * low:.0f} to {min(100, 100 * high):.0f} %".rjust(20) for low, high in BINS)
-    yield f"{'':>36}{'all':>20}{columns}"
-    by_method: dict[str, list[tuple[float, bool]]] = {"earlier": [], "current": []}
+    yield f"{'':>27}{'all':>20}{columns}"
     by_question: dict[str, list[tuple[float, bool]]] = {truth.name: [] for truth in TRUTHS}
     for kind in NOISE:
-        for name, choice in (("earlier", _earlier), ("current", _current)):
-            steps: list[tuple[float, bool]] = []
-            for truth in TRUTHS:
-                if name == "earlier" and (truth.rows or truth.best):
-                    continue  # the earlier formula is for one pair of one knob
-                found = list(follow(truth, kind, draws, choice))
-                steps += found
-                if name == "current":
-                    by_question[truth.name] += found
-            by_method[name] += steps
-            yield f"{kind:>27} {name:>8}{_row_text(steps)}"
-    for name, steps in by_method.items():
-        yield f"{'all noise':>27} {name:>8}{_row_text(steps)}"
+        found = {truth.name: list(follow(truth, kind, draws)) for truth in TRUTHS}
+        yield f"{kind:>27}{_row_text([*chain(*found.values())])}"
+        for question, steps in found.items():
+            by_question[question] += steps
+    yield f"{'all noise':>27}{_row_text([*chain(*by_question.values())])}"
     for question, steps in by_question.items():
-        yield f"{question:>27} {'current':>8}{_row_text(steps)}"
+        yield f"{question:>27}{_row_text(steps)}"
 
 
-def follow(truth: Truth, kind: str, sweeps: int, choice: AdviceRule) -> Iterator[tuple[float, bool]]:
+def follow(truth: Truth, kind: str, sweeps: int) -> Iterator[tuple[float, bool]]:
     """Yield each step's forecast chance and whether it decided. A sweep ends when it is decided or has no advice."""
     rng, resolution = np.random.default_rng(1), 1.0 if kind == "discrete" else 0.0
     with patch.object(forecast, "EVEN", _LOWEST):
@@ -96,10 +86,10 @@ def follow(truth: Truth, kind: str, sweeps: int, choice: AdviceRule) -> Iterator
             drawn = simulate(kind, len(truth.means), _MAX_SEEDS, 1, rng)[0]
             values = drawn + truth.means[:, None]
             values = np.round(values) if resolution else values
-            yield from _follow_sweep(values, truth, resolution, choice)
+            yield from _follow_sweep(values, truth, resolution)
 
 
-def _follow_sweep(values: Array, truth: Truth, resolution: float, choice: AdviceRule) -> Iterator[tuple[float, bool]]:
+def _follow_sweep(values: Array, truth: Truth, resolution: float) -> Iterator[tuple[float, bool]]:
     looks, chance, is_decided = [truth.first], None, truth.question(resolution)
     while True:
         observed = values[:, : looks[-1]]
@@ -113,21 +103,11 @@ def _follow_sweep(values: Array, truth: Truth, resolution: float, choice: Advice
         def level(seeds: int, past: Sequence[int] = past) -> float:
             return level_left([*past, seeds], planned=truth.first)
 
-        ahead = choice(observed, level, truth, resolution)
+        ahead = forecast_seeds(observed, looks[-1], level, is_decided, scale=truth.margin, resolution=resolution)
         if ahead is None or ahead.chance < _LOWEST or ahead.seeds > _MAX_SEEDS:
             return
         chance = ahead.chance
         looks.append(ahead.seeds)
-
-
-def _current(observed: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
-    is_decided = truth.question(resolution)
-    return forecast_seeds(observed, observed.shape[1], level, is_decided, scale=truth.margin, resolution=resolution)
-
-
-def _earlier(observed: Array, level: Callable[[int], float], truth: Truth, resolution: float) -> Forecast | None:
-    found = earlier_advice(observed, truth.margin, level, resolution)
-    return None if found is None else Forecast(*found)
 
 
 def _row_text(steps: Sequence[tuple[float, bool]]) -> str:

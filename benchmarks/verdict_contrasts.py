@@ -72,7 +72,7 @@ def _judge_grid(noise: Array, rng: np.random.Generator) -> tuple[bool, bool]:
     if verdict.bounds is None or verdict.verdict != "sensitive":
         return False, False
     found = judge_best(table.values, [0, 1, 2], 1.0, pairs=verdict.bounds, crossed=crossed).candidates
-    worse = (verdict.bounds.low > 0).any(0)
+    worse = np.asarray((verdict.bounds.low > 0).any(0))
     best = int(np.flatnonzero(truth == 0)[0])
     return best not in found, bool(worse[list(found)].any())
 
@@ -101,8 +101,8 @@ def contrasts(sweeps: int) -> Iterable[str]:
             values[:, 2:] += 5 * math.sqrt(0.5)  # the two baselines differ
             raised = values.copy()
             raised[:, 3] += 3
-            false, found = (_claims(table, [(1, 0)], [(1, 0), (3, 2)]) for table in (values, raised))
-            row.append(f"{kind} {rate(false.any(1))} / {np.mean(found[:, 2]):.2f}")
+            equal, unequal = (_claims(table, [(1, 0)], [(1, 0), (3, 2)]) for table in (values, raised))
+            row.append(f"{kind} {rate(equal.any(1))} / {np.mean(unequal[:, 2]):.2f}")
         yield f"{seeds:3d} seeds:  " + "   ".join(row)
 
 

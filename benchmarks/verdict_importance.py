@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from simulated_sweeps import KINDS, Array, rate, simulate
@@ -18,7 +19,7 @@ GRIDS: tuple[tuple[str, Array, tuple[float, float] | None], ...] = (
     ("both, 2", 2 * FIRST + 2 * SECOND, None),
     ("together, 2", 2 * FIRST * (1 + SECOND), None),
 )
-Surface = Callable[[Array], Array]
+Surface = Callable[[Array], Any]
 SEARCHES: tuple[tuple[str, Surface, tuple[float, ...] | None], ...] = (
     ("nothing acts", lambda x: 0 * x[:, 0], None),
     ("one of three", lambda x: -6 * (x[:, 0] - 0.6) ** 2, (1.0, 0.0, 0.0)),
@@ -62,7 +63,7 @@ def _shares_of(surface: Array) -> Array:
     if surface.var() == 0:
         return np.full(2, math.nan)
     interaction = surface.var() - rows - columns
-    return np.array([rows + interaction / 2, columns + interaction / 2]) / surface.var()
+    return np.asarray(np.array([rows + interaction / 2, columns + interaction / 2]) / surface.var())
 
 
 def _error_rates(found: list[Importance], truth: Array) -> str:

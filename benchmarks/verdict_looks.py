@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from tune_dml.stats.intervals.simultaneous import all_pairs, half_widths
 from tune_dml.stats.sequential.looks import level_left
 from tune_dml.stats.verdicts.selection import score_of_best
 
-Rule = Callable[[Sequence[float]], float]
 _KINDS = ("iid", "t3", "one cell 5x", "slope", "measured-like")
 _STEPS = 2.5
 """Step h of R@1 with 40 queries, for the kind "discrete R@1" (noise of 2 points)."""
@@ -28,97 +27,77 @@ def _simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Gen
     return _STEPS * np.round(2 * simulate("iid", cells, seeds, sweeps, rng) / _STEPS), _STEPS
 
 
-def _earlier(planned: float) -> Rule:
-    """Return the earlier rule: each look spends its increment of error, as if looks were independent."""
-
-    def spent(seeds: float) -> float:
-        return 0.05 * (0.8 * seeds / planned if seeds <= planned else 1 - 0.2 * planned / seeds)
-
-    return lambda looks: spent(looks[-1]) - (spent(looks[-2]) if len(looks) > 1 else 0.0)
-
-
 def looks(sweeps: int) -> Iterable[str]:
     """Print levels, false claims and power of sweeps that are extended until a difference is claimed."""
-    yield "Levels of the first three looks [%], earlier / current"
+    yield "Levels of the first three looks [%]"
     for at in ([2, 3, 4], [3, 4, 5], [3, 5, 8], [5, 6, 8], [5, 8, 12], [10, 12, 15]):
-        rules = (_earlier(at[0]), _current(at[0]))
-        levels = (" ".join(f"{100 * rule(at[: k + 1]):.2f}" for k in range(3)) for rule in rules)
-        yield f"{at!s:>14}:  " + "  /  ".join(levels)
-    yield "Equal cells, seeds added until a difference is claimed: false claims, earlier / current"
+        levels = (100 * level_left(at[: number + 1], planned=at[0]) for number in range(3))
+        yield f"{at!s:>14}:  " + " ".join(f"{level:.2f}" for level in levels)
+    yield "Equal cells, seeds added until a difference is claimed: false claims"
     for at in ([2, 3, 4, 6], [3, 4, 5, 6, 8, 10, 12], [3, 5, 8, 12], [5, 8, 12]):
         for cells in (2, 3, 6, 10):
             row = []
             for kind in (*_KINDS, "discrete R@1"):
                 values, step = _simulate(kind, cells, max(at), sweeps, np.random.default_rng([cells, *at]))
-                claims = [_first_claims(values, at, rule, step) for rule in (_earlier(at[0]), _current(at[0]))]
-                row.append(f"{kind} {rate(np.isfinite(claims[0]))}/ {rate(np.isfinite(claims[1]))}")
+                row.append(f"{kind} {rate(np.isfinite(_first_claims(values, at, step)))}")
             yield f"{at!s:>26} {cells:3d} cells:  " + "  ".join(row)
-    yield "One of 6 cells is better: share found by the last look, mean seeds until then, earlier / current"
+    yield "One of 6 cells is better: share found by the last look, mean seeds until then"
     for at in ([2, 3, 4, 6], [3, 5, 8, 12], [5, 8, 12]):
         for shift in (1.5, 2.0, 3.0):
             values = simulate("iid", 6, max(at), sweeps, np.random.default_rng(at))
             values[:, 0] += shift
-            parts = []
-            for rule in (_earlier(at[0]), _current(at[0])):
-                first = _first_claims(values, at, rule)
-                parts.append(f"{np.isfinite(first).mean():.2f}, {np.minimum(first, max(at)).mean():.1f}")
-            yield f"{at!s:>14} shift {shift:.1f}:  " + "  /  ".join(parts)
+            first = _first_claims(values, at)
+            found, seeds = np.isfinite(first).mean(), np.minimum(first, max(at)).mean()
+            yield f"{at!s:>14} shift {shift:.1f}:  {found:.2f}, {seeds:.1f}"
     yield from _coverage_at_stop(sweeps)
 
 
-def _current(planned: float) -> Rule:
-    return lambda looks: level_left(looks, planned=planned)
-
-
-def _first_claims(values: Array, at: Sequence[int], rule: Rule, step: float = 0.0) -> Array:
+def _first_claims(values: Array, at: Sequence[int], step: float = 0.0) -> Array:
     """Return the seeds at which each sweep first claims a difference; infinite without a claim."""
     cells, first = values.shape[1], np.full(len(values), np.inf)
     for number, seeds in enumerate(at):
         pairs = fit_pairs(values[..., :seeds], step)
-        reach = half_widths(pairs, rule(at[: number + 1]), cells * (cells - 1) // 2)
+        reach = half_widths(pairs, level_left(at[: number + 1], planned=at[0]), cells * (cells - 1) // 2)
         first = np.where((pairs.estimate > reach).any((1, 2)), np.minimum(first, seeds), first)
     return first
 
 
 def confirmations(sweeps: int) -> Iterable[str]:
     """Print false claims of `confirm`, extended by fresh seeds until it claims a difference."""
-    yield "Confirmation of an equal cell, extended by single seeds: false claims, every look at 5 % / current"
+    yield "Confirmation of an equal cell, extended by single seeds: false claims"
     for first, last in ((2, 12), (3, 12), (5, 12), (5, 20)):
         row = []
-        at = list(range(first, last + 1))
         for kind in (*_KINDS, "discrete R@1"):
             values, step = _simulate(kind, 2, last, sweeps, np.random.default_rng([first, last]))
-            gaps = values[:, 1] - values[:, 0]
-            found = [_paired_claims(gaps, at, rule, step) for rule in (lambda _: 0.05, _current(first))]
-            row.append(f"{kind} {rate(found[0])}/ {rate(found[1])}")
+            row.append(f"{kind} {rate(_paired_claims(values[:, 1] - values[:, 0], range(first, last + 1), step))}")
         yield f"{first} to {last} fresh seeds:  " + "  ".join(row)
 
 
-def _paired_claims(gaps: Array, at: Sequence[int], rule: Rule, step: float) -> NDArray[np.bool_]:
+def _paired_claims(gaps: Array, at: Sequence[int], step: float) -> NDArray[np.bool_]:
     claimed = np.zeros(len(gaps), dtype=bool)
     for number, seeds in enumerate(at):
         observed = gaps[:, :seeds]
         error = np.sqrt(np.maximum(observed.var(-1, ddof=1), step**2 / 2) / seeds)
-        claimed |= np.abs(observed.mean(-1)) > student.isf(rule(at[: number + 1]) / 2, seeds - 1) * error
+        level = level_left(at[: number + 1], planned=at[0])
+        claimed |= np.abs(observed.mean(-1)) > student.isf(level / 2, seeds - 1) * error
     return claimed
 
 
 def comparisons(sweeps: int) -> Iterable[str]:
     """Print false claims of `compare` for two equal sweeps, called at every number of seeds."""
-    yield "Two equal sweeps of 5 cells compared at every number of seeds: false claims, every call at 5 % / current"
+    yield "Two equal sweeps of 5 cells compared at every number of seeds: false claims"
     weights = np.hstack([-np.eye(5), np.eye(5)])
-    for first, last in ((3, 12), (5, 12)):
+    for at in (range(3, 13), range(5, 13)):
         row = []
-        at = list(range(first, last + 1))
         for kind in (*_KINDS, "discrete R@1"):
-            values, step = _simulate(kind, 10, last, sweeps, np.random.default_rng([first, last]))
-            claimed = np.zeros((2, sweeps), dtype=bool)
+            values, step = _simulate(kind, 10, at[-1], sweeps, np.random.default_rng([at[0], at[-1]]))
+            claimed = np.zeros(sweeps, dtype=bool)
             for number, seeds in enumerate(at):
-                for method, rule in enumerate((lambda _: 0.05, _current(first))):
-                    found = estimate_contrasts(values[..., :seeds], weights, rule(at[: number + 1]), resolution=step)
-                    claimed[method] |= excludes_zero(found).any(-1)
-            row.append(f"{kind} {rate(claimed[0])}/ {rate(claimed[1])}")
-        yield f"{first} to {last} seeds:  " + "  ".join(row)
+                level = level_left(at[: number + 1], planned=at[0])
+                found = estimate_contrasts(values[..., :seeds], weights, level, resolution=step)
+                claimed |= excludes_zero(found).any(-1)
+            row.append(f"{kind} {rate(claimed)}")
+        yield f"{at[0]} to {at[-1]} seeds:  " + "  ".join(row)
 
 
 def _coverage_at_stop(sweeps: int) -> Iterable[str]:

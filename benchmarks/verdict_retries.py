@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from simulated_sweeps import KINDS, Array, rate, simulate
 
 from tune_dml.stats.intervals.simultaneous import all_pairs
@@ -30,11 +30,11 @@ def retries(sweeps: int) -> Iterable[str]:
             yield f"{cells:3d} cells {seeds:3d} seeds:  " + "   ".join(row)
 
 
-def _claims(whole: Array, rank: Array) -> NDArray[np.bool_]:
+def _claims(whole: Array, rank: Array) -> Any:
     """Return which sweeps claim a difference if the trials with the lowest ranks of each seed fail at first."""
     seeds = whole.shape[-1]
     partial = np.where(np.argsort(np.argsort(rank, 1), 1) < round(_FAILED * whole.shape[1]), np.nan, whole)
     first = seeds * float(np.isfinite(partial).mean())
     levels = [level_left(looks, planned=seeds) for looks in ([first], [first, seeds])]
     looks = zip((partial, whole), levels, strict=True)
-    return np.any([(all_pairs(values, level).low > 0).any((1, 2)) for values, level in looks], 0)
+    return np.asarray([(all_pairs(values, level).low > 0).any((1, 2)) for values, level in looks]).any(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import optuna
@@ -15,7 +16,7 @@ from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch
 from tune_dml.running.search.samplers import sampler_for
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 
-Surface = Callable[[Array], Array]
+Surface = Callable[[Array], Any]
 SIZE = 8.0
 """Size of every effect, in standard deviations of a trial."""
 IDLE: dict[str, Surface] = {

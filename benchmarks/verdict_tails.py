@@ -17,7 +17,7 @@ from tune_dml.stats.verdicts.equivalence import judge_equivalence
 from tune_dml.stats.verdicts.selection import score_of_best
 
 _MARGIN = 3.0
-_WrongRule = Callable[[Array], NDArray[np.bool_]]
+_WrongRule = Callable[[Array], Any]
 """Function of sweeps of equal cells (sweeps, cells, seeds): it may shift cells, and returns the wrong verdicts."""
 
 
@@ -62,7 +62,7 @@ def _misses_zero(bounds: Any) -> NDArray[np.bool_]:
 def _main_effect(values: Array) -> NDArray[np.bool_]:
     """Return false claims of a main effect: the second half of the cells against the first."""
     half = values.shape[1] // 2
-    return _misses_zero(estimate_contrasts(values, main_effect([0] * half + [1] * half))).any(1)
+    return np.asarray(_misses_zero(estimate_contrasts(values, main_effect([0] * half + [1] * half))).any(1))
 
 
 def _paper(gap: float, verdicts: set[str]) -> _WrongRule:

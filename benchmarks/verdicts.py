@@ -1,4 +1,4 @@
-"""Print error rates, coverage and cost of verdicts, of current and earlier methods on the same simulated sweeps.
+"""Print error rates, coverage and cost of verdicts on simulated sweeps.
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
@@ -12,14 +12,15 @@ marks a rate that exceeds its goal by more than two Monte Carlo standard errors.
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Iterable
+from typing import Annotated
 
 import numpy as np
-from earlier_verdicts import earlier_claims, earlier_interior, earlier_matches, earlier_tau
+import typer
 from numpy.typing import NDArray
+from program import run_program
 from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, excludes_zero, rate, simulate
@@ -64,15 +65,15 @@ def coverage(hits: NDArray[np.bool_]) -> str:
     return f"{share:.3f}{'!' if not 0.93 - 2 * error <= share <= 0.97 + 2 * error else ' '}"
 
 
-def current_claims(values: Array, alpha: float = 0.05) -> NDArray[np.bool_]:
-    """Return whether the current intervals claim any difference between cells."""
-    return np.asarray((all_pairs(values, alpha).low > 0).any((-2, -1)))
+def any_claim(values: Array) -> NDArray[np.bool_]:
+    """Return whether the intervals claim any difference between cells."""
+    return np.asarray((all_pairs(values).low > 0).any((-2, -1)))
 
 
 def noise(sweeps: int) -> Iterable[str]:
     """Print false claims and power by noise, cells and seeds."""
-    yield "Any false claim (all pairs), earlier / current; P(found) for one cell 6/sqrt(n) s.d. off, earlier / current"
-    yield f"{'k':>3} {'n':>3}  " + "  ".join(f"{kind:>29}" for kind in KINDS)
+    yield "Any false claim (all pairs); P(found) for one cell 6/sqrt(n) s.d. off"
+    yield f"{'k':>3} {'n':>3}  " + "  ".join(f"{kind:>14}" for kind in KINDS)
     for cells in (2, 5, 10, 20, 40):
         for seeds in (3, 5, 10):
             row = []
@@ -80,20 +81,13 @@ def noise(sweeps: int) -> Iterable[str]:
                 values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, index]))
                 shifted = values.copy()
                 shifted[:, 0] += 6 / math.sqrt(seeds)
-                holes = kind == "15 % holes"
-                earlier = "  -   " if holes else rate(earlier_claims(values))
-                power = "  - " if holes else f"{np.mean(earlier_claims(shifted)):.2f}"
-                row.append(
-                    f"{earlier} / {rate(current_claims(values))} {power} / {np.mean(current_claims(shifted)):.2f}"
-                )
-            yield f"{cells:3d} {seeds:3d}  " + "  ".join(f"{text:>29}" for text in row)
-    yield "Slope, 10 cells, seeds 2/3/5/10: all pairs earlier, current; against the baseline earlier, current"
+                row.append(f"{rate(any_claim(values))} {np.mean(any_claim(shifted)):.2f}")
+            yield f"{cells:3d} {seeds:3d}  " + "  ".join(f"{text:>14}" for text in row)
+    yield "Slope, 10 cells, seeds 2/3/5/10: all pairs; against the baseline"
     for seeds in (2, 3, 5, 10):
         values = simulate("slope", 10, seeds, sweeps, np.random.default_rng(seeds))
-        current = excludes_zero(against(values, 0)).any(1)
-        pairs = f"{rate(earlier_claims(values))} {rate(current_claims(values))}"
-        yield f"{seeds:6d}   {pairs}   {rate(earlier_claims(values, baseline=0))} {rate(current)}"
-    yield "Against the baseline, 10 cells, current: baseline: first cell / last (noisiest ramp) / noisy cell"
+        yield f"{seeds:6d}   {rate(any_claim(values))}   {rate(excludes_zero(against(values, 0)).any(1))}"
+    yield "Against the baseline, 10 cells; baseline: first cell / last (noisiest ramp) / noisy cell"
     for seeds in (3, 5, 10):
         row = []
         for kind in KINDS:
@@ -127,15 +121,11 @@ def equivalence(sweeps: int) -> Iterable[str]:
 
 def optimum(sweeps: int) -> Iterable[str]:
     """Print false and true claims of an interior optimum, and coverage of the set of candidates."""
-    yield "Equal cells, 5 seeds: 'interior optimum', earlier / current; the true best left out of the candidates"
+    yield "Equal cells, 5 seeds: 'interior optimum'; the true best left out of the candidates"
     repeats = max(30, sweeps // 10)
     for cells in (5, 10, 20, 40, 60):
-        values = simulate("iid", cells, 5, sweeps, np.random.default_rng(cells))
-        verdicts = [earlier_interior(table) for table in values[:repeats]]
-        found = compare_with_best(values)
-        interior = ~found.candidates[:, 0] & ~found.candidates[:, -1]
-        lost = rate(~found.candidates[:, cells // 2])
-        yield f"{cells:6d}   {rate(np.array(verdicts))} ({repeats} sweeps) / {rate(interior)}   {lost}"
+        found = compare_with_best(simulate("iid", cells, 5, sweeps, np.random.default_rng(cells))).candidates
+        yield f"{cells:6d}   {rate(~found[:, 0] & ~found[:, -1])}   {rate(~found[:, cells // 2])}"
     yield "P('interior') by comparisons / by a parabola, 9 values, noise 1, 3, 5, 10 seeds (false for the last two)"
     x = np.linspace(0, 1, 9)
     for name, curve in (
@@ -158,44 +148,36 @@ def paper(sweeps: int) -> Iterable[str]:
     for name, knob, scores, runs in PRINTED:
         yield f"{name:>20}: {judge_published(knob, scores, runs=runs).sentence}"
     repeats = max(100, sweeps // 5)
-    yield "Paper 5 points above, noise 1, seed effect 3, margin 1: 'matches', earlier / current; equal, margin 4"
+    yield "Paper 5 points above, noise 1, seed effect 3, margin 1: 'matches'; equal, margin 4"
     means = np.array([60.0, 62, 64, 63, 61])
     for seeds in (3, 10):
         rng = np.random.default_rng(seeds)
-        same, apart, earlier = [], [], []
+        same, apart = [], []
         for _ in range(repeats):
             ours = means[:, None] + rng.standard_normal((5, seeds)) + 3 * rng.standard_normal(seeds)
             printed = means + rng.standard_normal(5) + 3 * rng.standard_normal(5)
-            earlier.append(earlier_matches(ours, printed + 5))
-            apart.append(judge_equivalence(ours, printed + 5, 1.0).verdict == "matches")
+            apart.append(judge_equivalence(ours, (printed + 5).tolist(), 1.0).verdict == "matches")
             quiet = means[:, None] + rng.standard_normal((5, seeds))
-            same.append(
-                judge_equivalence(quiet, means + 0.5 * rng.standard_normal(5), 4.0, run_sd=0.5).verdict == "matches"
-            )
-        yield f"{seeds:6d}   {rate(np.array(earlier))} {rate(np.array(apart))}   {np.mean(same):.2f}"
-    yield "Kendall's tau with a published order, 6 values 1 s.d. apart: coverage (95 %), width, earlier / current"
+            nearby = means + 0.5 * rng.standard_normal(5)
+            same.append(judge_equivalence(quiet, nearby.tolist(), 4.0, run_sd=0.5).verdict == "matches")
+        yield f"{seeds:6d}   {rate(np.array(apart))}   {np.mean(same):.2f}"
+    yield "Kendall's tau with a published order, 6 values 1 s.d. apart: coverage (95 %), width"
     for seeds in (3, 10):
         rng = np.random.default_rng(seeds)
-        earlier_hits, hits, earlier_widths, widths = [], [], [], []
+        hits, widths = [], []
         for _ in range(repeats):
             truth = rng.standard_normal(6)
             printed = truth + 0.5 * rng.standard_normal(6)
-            values = truth[:, None] + rng.standard_normal((6, seeds)) + rng.standard_normal(seeds)
-            tau = kendalltau(truth, printed).statistic
-            low, high = earlier_tau(values, printed)
-            bounds = all_pairs(values)
-            judged = judge_order(bounds.estimate, bounds.low, bounds.high, printed, run_sd=0.5)
-            earlier_hits.append(low - 1e-9 <= tau <= high + 1e-9)
-            hits.append(judged.low - 1e-9 <= tau <= judged.high + 1e-9)
-            earlier_widths.append(high - low)
+            bounds = all_pairs(truth[:, None] + rng.standard_normal((6, seeds)) + rng.standard_normal(seeds))
+            judged = judge_order(bounds.estimate, bounds.low, bounds.high, printed.tolist(), run_sd=0.5)
+            hits.append(judged.low - 1e-9 <= kendalltau(truth, printed).statistic <= judged.high + 1e-9)
             widths.append(judged.high - judged.low)
-        shares = f"{coverage(np.array(earlier_hits))} / {np.mean(hits):.3f}"
-        yield f"{seeds:6d}   {shares}   {np.mean(earlier_widths):.2f} / {np.mean(widths):.2f}"
+        yield f"{seeds:6d}   {np.mean(hits):.3f}   {np.mean(widths):.2f}"
 
 
 def selection(sweeps: int) -> Iterable[str]:
     """Print coverage for the selected best cell, and bias of its gain over the default."""
-    yield "Selected best of k cells: coverage earlier / current; gain over a default: bias naive / current, coverage"
+    yield "Selected best of k cells: coverage naive / current; gain over a default: bias naive / current, coverage"
     for cells in (2, 5, 20, 50):
         for seeds in (3, 5, 10):
             for spread in (0.0, 0.5, 1.0, 2.0):
@@ -206,12 +188,12 @@ def selection(sweeps: int) -> Iterable[str]:
                 row = np.arange(sweeps)
                 target, draws = truth[row, found.best], values[row, found.best]
                 reach = student.isf(0.025, seeds - 1) * draws.std(-1, ddof=1) / math.sqrt(seeds)
-                earlier = np.abs(draws.mean(-1) - target) <= reach
+                naive = np.abs(draws.mean(-1) - target) <= reach
                 current = (found.low <= target) & (target <= found.high)
                 true_gain = target - truth[:, 0]
                 yield (
                     f"{cells:4d} cells {seeds:3d} seeds, cells' spread {spread:.1f}:  "
-                    f"{coverage(earlier)} / {coverage(current)}"
+                    f"{coverage(naive)} / {coverage(current)}"
                     f"   {np.mean(gain.naive - true_gain):+.2f} / {np.mean(gain.mean - true_gain):+.2f}"
                     f"   {coverage((gain.low <= true_gain) & (true_gain <= gain.high))}"
                 )
@@ -259,49 +241,38 @@ def _table(values: Array) -> SeedTable:
 SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
     section.__name__: section
     for section in (
-        noise,
-        steps,
-        estimated_step,
-        tails,
-        equivalence,
-        looks,
-        confirmations,
-        comparisons,
-        tuned,
-        tuned_baseline,
-        optimum,
-        paper,
-        order,
-        selection,
-        effects,
-        importance,
-        ranks,
-        advice,
-        race,
-        failing_trials,
-        stopping,
-        retries,
-        candidates,
-        search_effects,
-        contrasts,
-        speed,
+        *(noise, steps, estimated_step, tails, equivalence, looks, confirmations, comparisons, tuned, tuned_baseline),
+        *(
+            optimum,
+            paper,
+            order,
+            selection,
+            effects,
+            importance,
+            ranks,
+            advice,
+            race,
+            failing_trials,
+            stopping,
+            retries,
+        ),
+        *(candidates, search_effects, contrasts, speed),
     )
 }
 
 
-def main() -> None:
+def main(
+    quick: Annotated[bool, typer.Option(help="simulate 300 sweeps per row instead of 2,000")] = False,
+    only: Annotated[list[str] | None, typer.Option(help=f"section; repeatable: {', '.join(SECTIONS)}")] = None,
+) -> None:
     """Print the sections."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="simulate 300 sweeps per row instead of 2,000")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="section to print; may be repeated")
-    options = parser.parse_args()
-    for name in options.only or SECTIONS:
+    for name in only or SECTIONS:
         start = time.perf_counter()
         print(f"\n== {name}")
-        for line in SECTIONS[name](300 if options.quick else 2000):
+        for line in SECTIONS[name](300 if quick else 2000):
             print(line, flush=True)
         print(f"({time.perf_counter() - start:.0f} s)")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, __doc__)

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,14 +108,6 @@ def test_a_failed_trial_keeps_no_pictures(tmp_path, cache_dir):
     assert found.pictures == ()
     assert not list(tmp_path.rglob("*.jpg"))
     assert not any("Pictures" in part for part in found.text() if isinstance(part, str))
-
-
-def test_the_folder_may_be_left_out(cache_dir):
-    single = train._single_trial(None, settings=SETTINGS, storage=Path("unused"), cache_dir=cache_dir)
-    body = train.run(train.SingleTrial(single.config, single.origins, cache_dir=cache_dir), Console(file=io.StringIO()))
-    assert body.pictures == ()
-    with pytest.raises(FileNotFoundError):
-        Path("unused").stat()
 
 
 def test_the_data_set_is_named_as_for_a_sweep(command_line):

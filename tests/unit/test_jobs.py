@@ -8,7 +8,7 @@ import pytest
 
 from trainables.errors import ConfigError
 from tune_dml.cli.cancel import cancel
-from tune_dml.cli.submit import _SubmittedJob, read_command
+from tune_dml.cli.submit import _commands_for, read_command
 from tune_dml.running.cluster import jobs, upload
 from tune_dml.running.cluster.upload import Upload, collect_upload
 
@@ -307,17 +307,14 @@ def test_a_submitted_command_is_parsed_and_named():
 
 def test_the_resume_command_has_the_flags_of_the_submitted_command():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
-    job = _SubmittedJob(
-        "c.yaml", "c.yaml", read_command(words), jobs.RayJob("a@1", "a", "PENDING"), True, Upload({}), ""
-    )
+    lines = _commands_for(read_command(words), "c.yaml", "c.yaml")
     again = "  resume: tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
-    assert [line for line in job.text() if "resume:" in line] == [again]
+    assert [line for line in lines if "resume:" in line] == [again]
 
 
 def test_suggested_commands_repeat_working_dir():
     command = read_command(["sweep", "sec_rho", "--storage", "/s"])
-    job = jobs.RayJob("sec_rho@1", "sec_rho", "PENDING")
-    lines = [*_SubmittedJob("c.yaml", "c.yaml --working-dir own", command, job, True, Upload({}), "").text()]
+    lines = _commands_for(command, "c.yaml", "c.yaml --working-dir own")
     assert "  report: tune-dml submit c.yaml --working-dir own -- report sec_rho --storage /s" in lines
     assert "  stop:   tune-dml cancel c.yaml sec_rho" in lines
 

@@ -23,14 +23,12 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from trainables.errors import ConfigError, Problem
 from tune_dml.cli._command import Command, Group, epilog
-
-if TYPE_CHECKING:
-    from trainables.errors import ConfigError
 
 __all__ = ["main", "print_problems"]
 
@@ -41,8 +39,6 @@ _SUMMARY_LENGTH = 62  # length of a command's summary in the help
 
 def main() -> None:
     """Run the command line; print known errors as one message on standard error, with exit code 1."""
-    from trainables.errors import ConfigError, Problem
-
     if not sys.warnoptions:  # warnings of libraries do not help users
         warnings.simplefilter("ignore")
         logging.getLogger("optuna").setLevel(logging.ERROR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,8 @@ def spaces(incomplete: str) -> list[str]:
     """Return the search spaces, and the sweep files of the working directory."""
     from tune_dml import catalogue
 
-    return _with_prefix(incomplete, [*catalogue.spaces(), *_sweep_files(incomplete)])
+    files = map(str, sorted(Path(incomplete).parent.glob("*.y*ml")))
+    return _with_prefix(incomplete, [*catalogue.spaces(), *files])
 
 
 def sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -56,9 +57,8 @@ def knobs_of_sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
     storage = Path(ctx.params.get("storage") or Session.storage)
     names = [name] if (name := ctx.params.get("sweep_name")) else sweep_names(storage)
     paths = [path for name in names if (path := storage / name / "plan.json").exists()]
-    return _with_prefix(
-        incomplete, dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs)
-    )
+    knobs = dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs)
+    return _with_prefix(incomplete, knobs)
 
 
 def datasets(incomplete: str) -> list[str]:
@@ -82,11 +82,6 @@ def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
     methods = [*methods_of("loss"), *methods_of("regularizer")]
     names = [*methods, *protocols(incomplete), *datasets(incomplete)]
     return [*spaces(incomplete), *_with_prefix(incomplete, names), *sweeps(ctx, incomplete)]
-
-
-def _sweep_files(incomplete: str) -> Iterator[str]:
-    folder = Path(incomplete).parent
-    return (str(path) for path in sorted(folder.glob("*.y*ml")))
 
 
 def _with_prefix(incomplete: str, names: Iterable[str]) -> list[str]:

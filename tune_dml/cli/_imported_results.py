@@ -47,10 +47,10 @@ class ImportSource:
         """Return the problems of the given flags: a report reads one source, or sweeps."""
         given = [*self.sources, *(["SWEEP"] if sweeps else [])]
         if not given:
-            flags = "--from-csv, --from-optuna, --from-ray or --from-mlflow"
-            return [
-                Problem("SWEEP", "a report needs results", None, f"Name a sweep, or read another program's by {flags}.")
-            ]
+            remedy = (
+                "Name a sweep, or read another program's by --from-csv, --from-optuna, --from-ray or --from-mlflow."
+            )
+            return [Problem("SWEEP", "a report needs results", None, remedy)]
         if len(given) > 1:
             return [Problem(given[0], "a report reads one source", f"{', '.join(given)}", "Leave the others out.")]
         return options.unused_problems({"--study": self.study}) if sweeps else []
@@ -66,9 +66,9 @@ class ImportSource:
                  "--from-mlflow": experiment}  # fmt: skip
         request = options.request(names[next(iter(self.sources))], margin)
         if self.from_csv is not None:
-            data = imported.read_csv(absolute(self.from_csv) or self.from_csv, request)
+            data = imported.read_csv(absolute(self.from_csv), request)
         elif self.from_ray is not None:
-            data = imported.read_ray(absolute(self.from_ray) or self.from_ray, request)
+            data = imported.read_ray(absolute(self.from_ray), request)
         elif self.from_optuna is not None:
             data = imported.read_optuna(self.from_optuna, self.study, request)
         else:

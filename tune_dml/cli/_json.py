@@ -75,15 +75,10 @@ def _replace_word(word: str, given: str, suggestion: str) -> str:
 
 
 def _with_flag(words: Sequence[str], flag: str, value: str | None) -> list[str]:
-    kept, skip = [], False
-    for word in words:
-        if skip:
-            skip = False
-        elif word == flag:
-            skip = value is not None
-        elif not word.startswith(f"{flag}="):
-            kept.append(word)
-    return [*kept, flag, *([] if value is None else [value])]
+    replaced = {index for index, word in enumerate(words) if word == flag or word.startswith(f"{flag}=")}
+    if value is not None:
+        replaced |= {index + 1 for index in replaced if words[index] == flag}
+    return [*(word for index, word in enumerate(words) if index not in replaced), flag, *([value] if value else [])]
 
 
 def _command_line(words: Sequence[str]) -> str:

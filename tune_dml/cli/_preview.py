@@ -221,18 +221,9 @@ class Preview:
             f"intervals are +/- {self.power.half_width:.2f} wide ({self.power.source})."
         )
 
-
-@dataclass(frozen=True)
-class FullPreview:
-    """A preview with every cell and setting."""
-
-    preview: Preview
-
-    def data(self) -> dict[str, object]:
-        return self.preview.data()
-
-    def text(self) -> Lines:
-        preview, plan = self.preview, self.preview.plan
+    def full_text(self) -> Lines:
+        """Yield the text with every cell and setting."""
+        plan, columns = self.plan, ("one level differs by", "matters", "does not matter", "undecided")
         if plan.space.arms:
             arms = (
                 (arm.name, arm.protocol.name if arm.protocol else "", ", ".join(knob.path for knob in arm.knobs))
@@ -242,18 +233,17 @@ class FullPreview:
         yield table("Cells", ("cell", "digest"), ((cell.label, cell.digest) for cell in plan.cells))
         rows = ((key, value, plan.origins.get(key, "")) for key, value in plan.base_settings.items())
         yield table("Shared settings", ("setting", "value", "origin"), rows)
-        if preview.power.chances:
+        if self.power.chances:
             title = (
                 f"Verdicts to expect with {len(plan.seeds)} seeds, if differences below {plan.margin:g} do not matter"
             )
-            columns = ("one level differs by", "matters", "does not matter", "undecided")
             chances = (
                 (f"{c.difference:g}", f"{c.matters:.0%}", f"{c.does_not_matter:.0%}", f"{c.undecided:.0%}")
-                for c in preview.power.chances
+                for c in self.power.chances
             )
             yield table(title, columns, chances, right=columns)
-        yield from (f"Note:   {note}" for note in filter(None, (*preview.notes, preview.in_use)))
-        yield from list(replace(preview, notes=()).text())[:-1]
+        yield from (f"Note:   {note}" for note in filter(None, (*self.notes, self.in_use)))
+        yield from list(replace(self, notes=()).text())[:-1]
 
 
 def _fit_line(text: str, title: str = "") -> str:

@@ -17,11 +17,11 @@ import typer
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._supervisor import flags_of
-from tune_dml.cli.screen import Lines, show
+from tune_dml.cli.screen import print_result
 from tune_dml.text import duration
 
 if TYPE_CHECKING:
-    from tune_dml.running.slurm.jobs import SlurmJob, Submission
+    from tune_dml.running.slurm.jobs import Submission
     from tune_dml.running.slurm.profile import Profile
 
 SLURM = "slurm"
@@ -106,10 +106,27 @@ def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_j
     if not as_json:
         typer.echo("\n".join(scripts.values()))  # without line breaks at the terminal's width
     if options.print_only or not as_json:
-        show(_ScriptsView(scripts, ceiling), as_json)
+        print_result({"scripts": scripts, "ceiling": ceiling}, [ceiling], as_json)
     if not options.print_only:
         stored, job, new = submit(submission, scripts)
-        show(_SubmissionView(stored, job, new, ceiling), as_json)
+        state = {"sweep": stored.name, "job": job.id, "state": job.state.lower(), "new": new}
+        data = {**state, "folder": stored.folder, "ceiling": ceiling}
+        submitted = f"submitted as job {job.id}" if new else f"{job.text()}: nothing was submitted"
+        storage = shlex.join(["--storage", str(folder.parent)])
+        resume = f"tune-dml submit {stored.there} -- resume {stored.name} {storage}"
+        commands = next_commands(SLURM, stored.name, "tune-dml", storage, resume=resume)
+        print_result(data, [f"{stored.name}: {submitted}", *commands], as_json)
+
+
+def next_commands(target: str, sweep: str, program: str, storage: str, *, resume: str) -> list[str]:
+    """Return the commands for a submitted sweep; `program` starts those that read it."""
+    return [
+        f"  follow: tune-dml logs {target} {sweep} --follow",
+        f"  status: {program} status {sweep} {storage}",
+        f"  stop:   tune-dml cancel {target} {sweep}",
+        f"  resume: {resume}",
+        f"  report: {program} report {sweep} {storage}",
+    ]
 
 
 def _scripts(profile: Profile, submission: Submission) -> dict[str, str]:
@@ -182,7 +199,6 @@ def _check_array_flags(command: Any, options: SlurmOptions) -> None:
 
 
 def _ceiling(profile: Profile, command: Any, group: int) -> str:
-    """Return a sentence with the largest possible cost."""
     gpus = profile.gpus
     unit, count = ("GPU", gpus) if gpus else ("CPU", profile.cpus_per_task)
     size = f"{profile.nodes} node{'s' if profile.nodes != 1 else ''} x {count} {unit}{'s' if count != 1 else ''}"
@@ -220,28 +236,19 @@ def jobs_line(folder: Path) -> list[str]:
     return [f"SLURM: {'; '.join(job.text() for job in shown)}"] if (shown := open_jobs(folder)) else []
 
 
-class PendingSweep:
-    """A sweep that was submitted to SLURM and has no started job."""
+def show_pending(folder: Path, as_json: bool) -> None:
+    """Print the state of a sweep that was submitted to SLURM and has no started job, as `status` does."""
+    from tune_dml.running.slurm.jobs import open_jobs
 
-    def __init__(self, folder: Path) -> None:
-        from tune_dml.running.slurm.jobs import open_jobs
-
-        self.folder = folder
-        self.jobs = [job.text() for job in open_jobs(folder)]
-
-    def data(self) -> dict[str, Any]:
-        """Return the data of `status` for a sweep without any trial."""
-        empty = dict.fromkeys(("answer", "next", "notes", "trials"), ())
-        state = {"sweep": self.folder.name, "dataset": "", "state": "submitted", "waits_for": "; ".join(self.jobs)}
-        return {**state, **empty, "counts": {}, "unjudged": "", "race": None, "trial_files": None, "unfetched": 0}
-
-    def text(self) -> Lines:
-        """Yield the jobs with SLURM's reasons; without jobs, the command that shows their logs."""
-        name = self.folder.name
-        if self.jobs:
-            yield f"{name} waits for SLURM: {'; '.join(self.jobs)}. No trial has begun."
-        else:
-            yield f"{name}: no job waits or runs, and no trial has begun. See: tune-dml logs slurm {name}"
+    name, jobs = folder.name, "; ".join(job.text() for job in open_jobs(folder))
+    data: dict[str, object] = {
+        **{"sweep": name, "dataset": "", "state": "submitted", "waits_for": jobs},
+        **dict.fromkeys(("answer", "next", "notes", "trials"), ()),
+        **{"counts": {}, "unjudged": "", "race": None, "trial_files": None, "unfetched": 0},
+    }
+    waiting = f"{name} waits for SLURM: {jobs}. No trial has begun."
+    ended = f"{name}: no job waits or runs, and no trial has begun. See: tune-dml logs slurm {name}"
+    print_result(data, [waiting if jobs else ended], as_json)
 
 
 def slurm_logs(name: str, follow: bool, as_json: bool) -> None:
@@ -276,42 +283,3 @@ def slurm_cancel(name: str, as_json: bool) -> None:
     for line in cancelled or [f"{name}: no job waits or runs"]:
         typer.echo(line)
     typer.echo(f"  resume: tune-dml submit {submission.there} -- resume {name} --storage {storage}")
-
-
-@dataclass(frozen=True)
-class _ScriptsView:
-    """The scripts to submit, and their largest cost."""
-
-    scripts: dict[str, str]
-    ceiling: str
-
-    def data(self) -> dict[str, Any]:
-        return {"scripts": self.scripts, "ceiling": self.ceiling}
-
-    def text(self) -> Lines:
-        yield self.ceiling
-
-
-@dataclass(frozen=True)
-class _SubmissionView:
-    """A sweep that was submitted to SLURM."""
-
-    submission: Submission
-    job: SlurmJob
-    new: bool
-    ceiling: str
-
-    def data(self) -> dict[str, Any]:
-        state = {"sweep": self.submission.name, "job": self.job.id, "state": self.job.state.lower(), "new": self.new}
-        return {**state, "folder": self.submission.folder, "ceiling": self.ceiling}
-
-    def text(self) -> Lines:
-        name = self.submission.name
-        storage = shlex.join(["--storage", str(Path(self.submission.folder).parent)])
-        state = f"submitted as job {self.job.id}" if self.new else f"{self.job.text()}: nothing was submitted"
-        yield f"{name}: {state}"
-        yield f"  follow: tune-dml logs slurm {name} --follow"
-        yield f"  status: tune-dml status {name} {storage}"
-        yield f"  stop:   tune-dml cancel slurm {name}"
-        yield f"  resume: tune-dml submit {self.submission.there} -- resume {name} {storage}"
-        yield f"  report: tune-dml report {name} {storage}"

@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from trainables.errors import ConfigError, Problem
+from trainables.option_names import Flags, naming
 from tune_dml.planning.request import Session
 from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
 
@@ -126,7 +127,6 @@ def _has_started_trials(folder: Path) -> bool:
 
 
 def _raise_lost_node(argv: Sequence[str]) -> NoReturn:
-    from trainables.option_names import Flags, naming
     from tune_dml.running.cluster.cluster import lost_node_problem
 
     with naming(Flags()):

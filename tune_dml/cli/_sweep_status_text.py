@@ -1,12 +1,10 @@
-"""Return the state of a sweep in a few words, and its answer in a sentence."""
+"""Return the state of a sweep in a few words, and the age of its last entry."""
 
 from __future__ import annotations
 
-import math
 import time
 from typing import TYPE_CHECKING
 
-from tune_dml.cli._stored_answers import SweepAnswer, stored_answer, stored_headline
 from tune_dml.record.ledger import LEDGER, is_running
 from tune_dml.text import age
 
@@ -40,47 +38,3 @@ def last_update_time(results: Results) -> float:
 def age_of(results: Results) -> str:
     """Return the time since the last ledger entry, in words."""
     return age(time.time() - last_update_time(results))
-
-
-def answer_of(results: Results) -> SweepAnswer | None:
-    """Return the answer of the last look; None without results or before the first look (see `why_no_answer`)."""
-
-    def compute() -> SweepAnswer:
-        from tune_dml import report
-
-        return SweepAnswer.of(report.summary(results))
-
-    return stored_answer(results, compute) if _is_judged(results) else None
-
-
-def headline_of(results: Results) -> str:
-    """Return the first sentence of the answer; empty if there is none."""
-
-    def compute() -> str:
-        from tune_dml import report
-
-        return report.headline(results)
-
-    return stored_headline(results, compute) if _is_judged(results) else ""
-
-
-def why_no_answer(results: Results) -> str:
-    """Return why a sweep with results has no answer yet; empty if it has one.
-
-    Without a recorded look, up to 14 % of sweeps with equal cells would get a wrong verdict.
-    """
-    from tune_dml.record.origin.commands import command
-
-    if results.has_current_look or not _has_numbers(results):
-        return ""
-    when = "comes when the sweep ends" if is_running(results.folder) else "comes when a session ends"
-    now = f"{command(results, 'report')} judges the present trials now: a look, which spends part of the 5 % error"
-    return f"Not judged yet. The answer {when}; {now}."
-
-
-def _is_judged(results: Results) -> bool:
-    return _has_numbers(results) and bool(results.has_current_look)
-
-
-def _has_numbers(results: Results) -> bool:
-    return any(math.isfinite(trial.metrics.get(results.plan.metric, math.nan)) for trial in results.trials)

@@ -26,8 +26,6 @@ class _TorchNeeded(BaseException):
 
 
 class _Base:
-    """The base of classes that derive from a class of torch."""
-
     def __init__(self, *args: object, **kwargs: object) -> None:
         raise _TorchNeeded(type(self).__name__)
 
@@ -56,8 +54,6 @@ class _Placeholder:
 
 
 class _Module(ModuleType):
-    """Stands for torch or one of its modules."""
-
     def __getattr__(self, name: str) -> Any:
         return getattr(_Placeholder(), name)
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from trainables.errors import Problem, raise_if_any
 from tune_dml.cli.options import ReportOptions, absolute, verb
-from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
+from tune_dml.cli.screen import console_for, print_result, progress_bar, table
 from tune_dml.planning.request import Resources, Session
 from tune_dml.space import Value
-
-if TYPE_CHECKING:
-    from tune_dml.record.atlas import JudgedKnob
 
 ORDER = 68
 EXAMPLES = """
@@ -43,7 +40,6 @@ def atlas(
     options: ReportOptions,
 ) -> None:
     """Vary every numeric knob of every loss around its default; judge all of them at one error level."""
-    from trainables.errors import Problem, raise_if_any
     from tune_dml.planning.request import margin_problems
 
     problems = [*margin_problems(margin), *options.problems()]
@@ -54,7 +50,7 @@ def atlas(
     if stored is not None:
         from tune_dml.replay import read_table
 
-        show(_judge(read_table(absolute(stored)), margin, folder, None), options.as_json)
+        _show_judged(read_table(absolute(stored)), margin, folder, None, options.as_json)
         return
     from tune_dml.campaigns.atlas import AtlasRequest, run_atlas
 
@@ -62,56 +58,31 @@ def atlas(
     console = console_for(options.as_json)
     with progress_bar(console, "decoding") as progress:
         sweeps = run_atlas(request, session, resources, console=console, data_progress=progress)
-    show(_judge(sweeps.table(), margin, folder, folder / "atlas.parquet"), options.as_json)
+    _show_judged(sweeps.table(), margin, folder, folder / "atlas.parquet", options.as_json)
     raise typer.Exit(sweeps.exit_code)
 
 
-@dataclass(frozen=True)
-class _AtlasView:
-    """A judged atlas on disk."""
-
-    knobs: Sequence[JudgedKnob]
-    margin: float
-    page: Path
-    table: Path | None
-
-    def data(self) -> dict[str, object]:
-        from tune_dml.report.several.atlas_page import atlas_data
-
-        return {
-            **atlas_data(self.knobs, self.margin),
-            "report": str(self.page),
-            "table": str(self.table) if self.table else None,
-        }
-
-    def text(self) -> Lines:
-        from tune_dml.report.several.atlas_page import atlas_sentences
-
-        rows = [
-            (
-                knob.dataset,
-                knob.loss,
-                knob.knob,
-                knob.verdict.word,
-                f"{knob.verdict.tunability.value:.2f}",
-                f"{knob.verdict.mistunability.value:.2f}",
-            )
-            for knob in self.knobs
-        ]
-        columns = ("data", "loss", "knob", "verdict", "gain of best", "loss of worst")
-        yield table("", columns, rows, right=columns[4:])
-        yield from atlas_sentences(self.knobs, self.margin)
-        yield f"Page:    {self.page}"
-        if self.table is not None:
-            yield f"Table:   {self.table}"
-
-
-def _judge(rows: Any, margin: float, folder: Path, table_path: Path | None) -> _AtlasView:
-    """Judge a table, write its page, and store the table if a path is given."""
+def _show_judged(rows: Any, margin: float, folder: Path, table_path: Path | None, as_json: bool) -> None:
+    """Judge a table, write its page, store the table if a path is given, and print the verdicts."""
     from tune_dml.record.atlas import judge_knobs, write_table
-    from tune_dml.report.several.atlas_page import write_atlas
+    from tune_dml.report.several.atlas_page import atlas_data, atlas_sentences, write_atlas
 
     knobs = judge_knobs(rows, margin)
     if table_path is not None:
         write_table(rows, table_path)
-    return _AtlasView(knobs, margin, write_atlas(knobs, margin, folder)[0], table_path)
+    page = write_atlas(knobs, margin, folder)[0]
+    columns = ("data", "loss", "knob", "verdict", "gain of best", "loss of worst")
+    cells = (
+        (knob.dataset, knob.loss, knob.knob, verdict.word, f"{verdict.tunability.value:.2f}",
+         f"{verdict.mistunability.value:.2f}")
+        for knob in knobs
+        for verdict in [knob.verdict]
+    )  # fmt: skip
+    lines = [
+        table("", columns, cells, right=columns[4:]),
+        *atlas_sentences(knobs, margin),
+        f"Page:    {page}",
+        *([f"Table:   {table_path}"] if table_path else []),
+    ]
+    stored = {"report": str(page), "table": str(table_path) if table_path else None}
+    print_result({**atlas_data(knobs, margin), **stored}, lines, as_json)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tune_dml.cli.options import ReportOptions, absolute, verb
-from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
+from tune_dml.cli.screen import console_for, print_result, progress_bar, table
 from tune_dml.planning.request import Resources, Session
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
     from tune_dml.campaigns.audit import AuditResult
     from tune_dml.planning.audit import Audit
-    from tune_dml.report.several.audit_page import AuditReport
 
 ORDER = 67
 EXAMPLES = """
@@ -55,94 +53,60 @@ def audit(
 
     request = AuditRequest(run, against, dataset, absolute(data_root), settings, cell, name, margin)
     if plan:
-        show(_AuditPlanView(plan_audit(request, session.sweeps, session.cache)), options.as_json)
+        _show_plan(plan_audit(request, session.sweeps, session.cache), options.as_json)
         return
     console = console_for(options.as_json)
     with progress_bar(console, "decoding") as progress:
         result = run_audit(
             request, session, resources, console=console, data_progress=progress, other_checks=[options.problems]
         )
-    show(_view_of(result, absolute(options.output)), options.as_json)
+    _show_verdict(result, absolute(options.output), options.as_json)
     raise typer.Exit(result.exit_code)
 
 
-@dataclass(frozen=True)
-class _AuditPlanView:
-    """The settings that an audit would screen."""
-
-    audit: Audit
-
-    def data(self) -> dict[str, object]:
-        return {
-            "run": self.audit.run,
-            "protocol": self.audit.protocol.name,
-            "settings": [dict(zip(("name", "yours", "protocol"), row, strict=True)) for row in self._rows()],
-            "ineffective": list(self.audit.differences.ineffective),
-            "unscreened": list(self.audit.differences.unscreened),
-            "data": list(self.audit.data),
-            "trials": self.audit.trials,
-        }
-
-    def _rows(self) -> list[tuple[str, str, str]]:
-        return [self.audit.describe(index) for index in range(len(self.audit.factors))]
-
-    def text(self) -> Lines:
-        title = f"{self.audit.run} differs from {self.audit.protocol.name}"
-        yield table(title, ("setting", "yours", "protocol"), self._rows())
-        yield from (f"Without effect: {path}" for path in self.audit.differences.ineffective)
-        yield from (f"Not screened (other pictures): {path}" for path in self.audit.differences.unscreened)
-        yield from (f"Data: {finding}." for finding in self.audit.data)
-        yield f"An audit takes {self.audit.trials} trials."
+def _show_plan(audit: Audit, as_json: bool) -> None:
+    columns, rows = ("setting", "yours", "protocol"), [audit.describe(index) for index in range(len(audit.factors))]
+    differences = audit.differences
+    data = {
+        "run": audit.run,
+        "protocol": audit.protocol.name,
+        "settings": [dict(zip(("name", *columns[1:]), row, strict=True)) for row in rows],
+        "ineffective": list(differences.ineffective),
+        "unscreened": list(differences.unscreened),
+        "data": list(audit.data),
+        "trials": audit.trials,
+    }
+    lines = [
+        table(f"{audit.run} differs from {audit.protocol.name}", columns, rows),
+        *(f"Without effect: {path}" for path in differences.ineffective),
+        *(f"Not screened (other pictures): {path}" for path in differences.unscreened),
+        *(f"Data: {finding}." for finding in audit.data),
+        f"An audit takes {audit.trials} trials.",
+    ]
+    print_result(data, lines, as_json)
 
 
-def _view_of(result: AuditResult, folder: Path | None) -> _IncompleteAudit | _AuditView:
-    from tune_dml.report.several.audit_page import AuditReport, write_audit
+def _show_verdict(result: AuditResult, folder: Path | None, as_json: bool) -> None:
+    """Write the page of a complete audit, and print its verdict."""
+    from tune_dml.report.several.audit_page import AuditReport, audit_data, audit_sentences, write_audit
 
     if result.verdict is None or result.second is None or result.suspects is None:
-        return _IncompleteAudit((result.second or result.first).name)
-    report = AuditReport(
-        result.audit, result.verdict, result.suspects, result.first.results, result.second.results, result.notes
-    )
-    return _AuditView(report, write_audit(report, folder or result.first.folder / "audit"))
-
-
-@dataclass(frozen=True)
-class _IncompleteAudit:
-    """An audit that was interrupted."""
-
-    sweep: str
-
-    def data(self) -> dict[str, object]:
-        return {"incomplete": self.sweep}
-
-    def text(self) -> Lines:
-        yield f"The sweep {self.sweep} is not complete. Run the same command again to continue."
-
-
-@dataclass(frozen=True)
-class _AuditView:
-    """An audit on disk."""
-
-    report: AuditReport
-    files: tuple[Path, Path]
-
-    def data(self) -> dict[str, object]:
-        from tune_dml.report.several.audit_page import audit_data
-
-        return {**audit_data(self.report), "report": str(self.files[0])}
-
-    def text(self) -> Lines:
-        from tune_dml.report.several.audit_page import audit_sentences
-
-        metric, effects = self.report.metric, self.report.verdict.effects
-        rows = [
-            (*self.report.audit.describe(index), metric.signed(row.effect), metric.interval(row.low, row.high))
-            for index, row in sorted(enumerate(effects), key=lambda item: -abs(item[1].effect))
-        ]
-        columns = ("setting", "yours", "protocol", f"effect on {metric.name}", "simultaneous interval")
-        yield table(
-            f"{self.report.audit.run} against {self.report.audit.protocol.name}", columns, rows, right=columns[3:]
-        )
-        yield from audit_sentences(self.report)
-        yield from (f"Note:    {note}" for note in self.report.notes)
-        yield f"Page:    {self.files[0]}"
+        sweep = (result.second or result.first).name
+        line = f"The sweep {sweep} is not complete. Run the same command again to continue."
+        print_result({"incomplete": sweep}, [line], as_json)
+        return
+    audit, first = result.audit, result.first
+    report = AuditReport(audit, result.verdict, result.suspects, first.results, result.second.results, result.notes)
+    page = write_audit(report, folder or first.folder / "audit")[0]
+    rows = [
+        (*audit.describe(index), report.metric.signed(row.effect), report.metric.interval(row.low, row.high))
+        for index, row in sorted(enumerate(result.verdict.effects), key=lambda item: -abs(item[1].effect))
+    ]
+    columns = ("setting", "yours", "protocol", f"effect on {report.metric.name}", "simultaneous interval")
+    lines = [
+        table(f"{audit.run} against {audit.protocol.name}", columns, rows, right=columns[3:]),
+        *audit_sentences(report),
+        *(f"Note:    {note}" for note in report.notes),
+        f"Page:    {page}",
+    ]
+    print_result({**audit_data(report), "report": str(page)}, lines, as_json)

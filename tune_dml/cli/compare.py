@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ from trainables.errors import Problem, raise_if_any
 from trainables.files import expand_home
 from tune_dml.cli._imported_results import ImportOptions
 from tune_dml.cli.options import Json, Margin, absolute, verb
-from tune_dml.cli.screen import Lines, Listing, show, table
+from tune_dml.cli.screen import Lines, print_result, table
 from tune_dml.planning.request import folder_problems, margin_problems
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare sweeps: list the settings that differ, then paired differences to the first one."""
-    from tune_dml.report.several import assume_same_data, compare_sweeps, write_comparison
+    from tune_dml.report.several import assume_same_data, compare_sweeps, comparison_data, write_comparison
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
@@ -68,19 +68,22 @@ def compare(
     comparison = compare_sweeps(assume_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
     if rank:
-        show(_rank_listing(comparison), as_json)
+        rows = _rank_rows(comparison)
+        title = f"Order of values: {comparison.names[0]} against others, Kendall's tau and its bounds"
+        print_result(rows, [table(title, list(rows[0]), (row.values() for row in rows))], as_json)
         return
-    show(_ComparisonView(comparison, page), as_json)
+    data = {**comparison_data(comparison), "page": str(page) if page else None}
+    print_result(data, _text(comparison, page), as_json)
     raise typer.Exit(1 if comparison.refusals else 0)
 
 
-def _rank_listing(comparison: SweepComparison) -> Listing:
+def _rank_rows(comparison: SweepComparison) -> list[dict[str, object]]:
     """Return a row for each knob that the first sweep shares with another sweep."""
     from tune_dml.report.several import rank_agreements
 
     first, *others = comparison.sweeps
     named = zip(comparison.names[1:], others, strict=True)
-    rows = tuple(
+    rows: list[dict[str, object]] = [
         {
             "knob": path,
             "against": name,
@@ -91,11 +94,11 @@ def _rank_listing(comparison: SweepComparison) -> Listing:
         }
         for name, sweep in named
         for path, agreement in rank_agreements(first, sweep).items()
-    )
+    ]
     if not rows:
         rule = "needs a knob with three values that have a result on every seed in both sweeps"
         raise_if_any([Problem("--rank", rule, None, "Finish the sweeps, or compare them without --rank.")])
-    return Listing(f"Order of values: {comparison.names[0]} against others, Kendall's tau and its bounds", rows)
+    return rows
 
 
 def _split_experiment(word: str) -> tuple[str, str] | None:
@@ -140,50 +143,38 @@ def _full_name(results: Results, word: str, storage: Path) -> str:
     return results.name if folder == storage.absolute() else f"{folder.name}/{results.name}"
 
 
-@dataclass(frozen=True)
-class _ComparisonView:
-    """A comparison on the screen."""
+def _text(comparison: SweepComparison, page: Path | None) -> Lines:
+    from tune_dml.report.several import comparison_sentences
 
-    comparison: SweepComparison
-    page: Path | None
+    names = comparison.names
+    rows = [(path, *values) for path, values in comparison.differences.items()]
+    if len(names) > 1:
+        yield table("What differs", ("setting", *names), rows) if rows else "The sweeps share every setting."
+    budgets = [(n, b.cells, b.trials, f"{b.seconds:.0f} s") for n, b in zip(names, comparison.budgets, strict=True)]
+    columns: tuple[str, ...] = ("sweep", "cells", "finished trials", "training time")
+    yield table("Budget", columns, budgets, right=columns[1:])
+    if not comparison.equal_budgets:
+        yield "The budgets differ: with a larger one the best cell is better by chance alone."
+    metric = comparison.sweeps[0].metric
+    if comparison.paired:
+        paired = [
+            (row.sweep, row.point, row.seeds, metric.signed(row.difference), metric.interval(row.low, row.high), row.verdict)
+            for row in comparison.paired
+        ]  # fmt: skip
+        columns = ("sweep", "at", "seeds", f"minus {names[0]}", "simultaneous interval", "verdict")
+        yield table(f"Paired differences, {metric.axis}", columns, paired, right=columns[2:4])
+    else:
+        yield from _cell_tables(comparison)
+    yield from comparison_sentences(comparison)
+    if page is not None:
+        yield f"Page:    {page}"
 
-    def data(self) -> dict[str, object]:
-        from tune_dml.report.several import comparison_data
 
-        return {**comparison_data(self.comparison), "page": str(self.page) if self.page else None}
-
-    def text(self) -> Lines:
-        from tune_dml.report.several import comparison_sentences
-
-        comparison, names = self.comparison, self.comparison.names
-        rows = [(path, *values) for path, values in comparison.differences.items()]
-        if len(names) > 1:
-            yield table("What differs", ("setting", *names), rows) if rows else "The sweeps share every setting."
-        budgets = [(n, b.cells, b.trials, f"{b.seconds:.0f} s") for n, b in zip(names, comparison.budgets, strict=True)]
-        columns: tuple[str, ...] = ("sweep", "cells", "finished trials", "training time")
-        yield table("Budget", columns, budgets, right=columns[1:])
-        if not comparison.equal_budgets:
-            yield "The budgets differ: with a larger one the best cell is better by chance alone."
-        metric = comparison.sweeps[0].metric
-        if comparison.paired:
-            paired = [
-                (row.sweep, row.point, row.seeds, metric.signed(row.difference), metric.interval(row.low, row.high), row.verdict)
-                for row in comparison.paired
-            ]  # fmt: skip
-            columns = ("sweep", "at", "seeds", f"minus {names[0]}", "simultaneous interval", "verdict")
-            yield table(f"Paired differences, {metric.axis}", columns, paired, right=columns[2:4])
-        else:
-            yield from self._cells()
-        yield from comparison_sentences(comparison)
-        if self.page is not None:
-            yield f"Page:    {self.page}"
-
-    def _cells(self) -> Lines:
-        """Yield a table of cells for each sweep."""
-        for name, sweep in zip(self.comparison.names, self.comparison.sweeps, strict=True):
-            cells = [
-                (cell.label, len(cell.values), sweep.metric.number(cell.mean), sweep.metric.interval(*sweep.bar(cell)))
-                for cell in sweep.cells
-            ]
-            columns = ("cell", "seeds", sweep.metric.axis, "comparison bar")
-            yield table(f"Cells of {name} on {sweep.results.plan.dataset}", columns, cells, right=columns[1:3])
+def _cell_tables(comparison: SweepComparison) -> Lines:
+    for name, sweep in zip(comparison.names, comparison.sweeps, strict=True):
+        cells = [
+            (cell.label, len(cell.values), sweep.metric.number(cell.mean), sweep.metric.interval(*sweep.bar(cell)))
+            for cell in sweep.cells
+        ]
+        columns = ("cell", "seeds", sweep.metric.axis, "comparison bar")
+        yield table(f"Cells of {name} on {sweep.results.plan.dataset}", columns, cells, right=columns[1:3])

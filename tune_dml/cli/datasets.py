@@ -5,23 +5,24 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import Lines, Listing, console_for, progress_bar, show, table
+from tune_dml.cli.screen import Lines, console_for, print_result, progress_bar, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from trainables.data.base import DataSet, Pictures
-    from trainables.errors import Problem
+    from trainables.data.base import DataSet
 
 ORDER = 37
 Progress = Callable[[int, int], None]
+_ALLOWED = ", which data.strict=false allows"
 
 datasets = typer.Typer(
     invoke_without_command=True,
@@ -36,7 +37,9 @@ def listing(context: typer.Context, as_json: Json = False) -> None:
     from trainables.data import DATASETS
 
     if context.invoked_subcommand is None:
-        show(_DataSetList("Data sets", tuple(row_of(name, cls) for name, cls in DATASETS.items())), as_json)
+        rows = [row_of(name, cls) for name, cls in DATASETS.items()]
+        text = [*(f"{paragraph(row)}\n" for row in rows), copy_commands("NAME")]
+        print_result(rows, text, as_json)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,6 @@ class DataSetCopy:
     def open(self) -> DataSet:
         """Return the data set as a sweep would open it, without reading files. Raise ConfigError with all problems."""
         from trainables.data import DATASETS, build_dataset
-        from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
         name, root = self.name, absolute(self.root)
         if name not in DATASETS:
@@ -84,15 +86,14 @@ class DataSetCopy:
 @verb
 def verify(copy: DataSetCopy, *, as_json: Json = False) -> None:
     """Check your copy of a data set: published counts and checksums, and that every picture decodes."""
-    from trainables.errors import raise_if_any
-
-    dataset = copy.open()
+    dataset, root = copy.open(), absolute(copy.root)
     with progress_bar(console_for(as_json), "reading") as progress:
-        result = _verify_data(dataset, absolute(copy.root), progress)
+        problems = dataset.verify(progress)
+        findings = _findings(dataset, root, problems)
     if not as_json:
-        raise_if_any(result.problems)
-    show(result, as_json)
-    raise typer.Exit(1 if result.problems else 0)
+        raise_if_any(problems)
+    print_result(findings, _findings_text(findings, dataset, root), as_json)
+    raise typer.Exit(1 if problems else 0)
 
 
 @datasets.command("prepare", short_help="Decode the pictures into the cache")
@@ -102,17 +103,7 @@ def prepare(copy: DataSetCopy, *, as_json: Json = False) -> None:
     dataset = copy.open()
     with progress_bar(console_for(as_json), "decoding") as progress:
         prepared = _prepare_data(dataset, progress)
-    show(prepared, as_json)
-
-
-@dataclass(frozen=True)
-class _DataSetList(Listing):
-    """A list of data sets, with each address on one line so that it can be copied."""
-
-    def text(self) -> Lines:
-        for row in self.rows:
-            yield paragraph(row) + "\n"
-        yield copy_commands("NAME")
+    print_result(prepared, _prepared_text(prepared), as_json)
 
 
 def copy_commands(name: str) -> str:
@@ -148,139 +139,64 @@ def row_of(name: str, cls: type[DataSet]) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class _VerifiedDataSet:
-    """The findings about a local copy of a data set."""
-
-    name: str
-    root: Path | None
-    expected: Mapping[str, int]
-    problems: tuple[Problem, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Counts of this copy; empty if there are problems."""
-    checksums: Mapping[str, str] = field(default_factory=dict)
-    unreadable: int = 0
-    """Number of pictures that do not decode and will be left out (--skip-corrupt)."""
-    disjoint: bool = False
-    """Whether there is a test half whose classes are not in the training half."""
-    notes: tuple[str, ...] = ()
-    """Oddities of the data that were found without decoding."""
-    prepared: bool = False
-    prepare_command: str = ""
-
-    def data(self) -> dict[str, object]:
-        return {
-            "dataset": self.name,
-            "root": None if self.root is None else str(self.root),
-            "ok": not self.problems,
-            "expected": dict(self.expected),
-            "counts": dict(self.counts),
-            "differs": self._differing,
-            "checksums": dict(self.checksums),
-            "unreadable": self.unreadable,
-            "prepared": self.prepared,
-            "notes": list(self.notes),
-            "problems": [asdict(problem) for problem in self.problems],
-        }
-
-    @property
-    def _differing(self) -> list[str]:
-        if self.problems:
-            return []
-        return [key for key, count in self.expected.items() if self.counts.get(key) != count]
-
-    def text(self) -> Lines:
-        keys = dict.fromkeys([*self.expected, *self.counts])
-        if keys:
-            rows = ((key.replace("_", " "), self.counts.get(key), self.expected.get(key)) for key in keys)
-            yield table("", (self.name, "found", "published"), rows, right=("found", "published"))
-        if self._differing:
-            yield "NOT the published data: counts differ, which data.strict=false allows."
-        elif self.expected:
-            yield "The counts are the published ones."
-        for name, state in self.checksums.items():
-            yield f"{name}: " + (
-                "the published MD5."
-                if state == "published"
-                else "NOT the published MD5, which data.strict=false allows."
-            )
-        if self.disjoint:
-            yield "No class is in both the training and the test half."
-        yield (
-            f"{self.unreadable} pictures do NOT decode and will be left out; the others decode to their end."
-            if self.unreadable
-            else "Every picture decodes to its end."
-        )
-        yield from (f"Note: {note}" for note in self.notes)
-        yield "Decoded already." if self.prepared else f"Not decoded yet: {self.prepare_command}"
+def _findings(dataset: DataSet, root: Path | None, problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return the findings about a copy; `unreadable` pictures do not decode and will be left out (--skip-corrupt)."""
+    is_ok = not problems
+    counts, expected = dict(dataset.counts()) if is_ok else {}, dict(dataset.expected)
+    return {
+        "dataset": dataset.name,
+        "root": None if root is None else str(root),
+        "ok": is_ok,
+        "expected": expected,
+        "counts": counts,
+        "differs": [key for key, count in expected.items() if is_ok and counts.get(key) != count],
+        "checksums": dict(dataset.checksums()) if is_ok else {},
+        "unreadable": len(dataset.unreadable) if is_ok else 0,
+        "prepared": is_ok and dataset.is_prepared(),
+        "notes": _notes(dataset, counts) if is_ok else [],
+        "problems": [asdict(problem) for problem in problems],
+    }
 
 
-@dataclass(frozen=True)
-class _PreparedDataSet:
-    """A data set in the cache."""
-
-    pictures: Pictures
-    seconds: float
-    """Seconds of decoding; 0 if it was decoded before."""
-    shorter_side: int | None = None
-    """Shorter side of pictures that are stored whole."""
-
-    def data(self) -> dict[str, Any]:
-        pictures = self.pictures
-        folder = pictures.directory
-        return {
-            "dataset": pictures.name,
-            "images": len(pictures),
-            "classes": len(pictures.class_names),
-            "test_classes": len(pictures.test_classes),
-            "channels": pictures.in_channels,
-            "size": pictures.image_size,
-            "shorter_side": self.shorter_side,
-            "digest": pictures.digest,
-            "cache": str(folder),
-            "bytes": sum(file.stat().st_size for file in folder.iterdir()) if folder else 0,
-            "seconds": round(self.seconds, 3),
-            "notes": list(pictures.notes),
-        }
-
-    def text(self) -> Lines:
-        rows = self.data()
-        notes = rows.pop("notes")
-        shorter = rows.pop("shorter_side")
-        stored_size = f"whole, shorter side {shorter}" if shorter else "whole, as they are"
-        rows["size"] = rows["size"] or stored_size
-        rows["bytes"] = f"{rows['bytes'] / 2**20:.1f} MiB"
-        rows["seconds"] = rows["seconds"] or "decoded before"
-        yield table("", ("", "value"), rows.items())
-        yield from (f"Note: {note}" for note in notes)
+def _findings_text(findings: Mapping[str, Any], dataset: DataSet, root: Path | None) -> Lines:
+    counts, expected, unreadable = findings["counts"], findings["expected"], findings["unreadable"]
+    if keys := dict.fromkeys([*expected, *counts]):
+        rows = ((key.replace("_", " "), counts.get(key), expected.get(key)) for key in keys)
+        yield table("", (dataset.name, "found", "published"), rows, right=("found", "published"))
+    if findings["differs"]:
+        yield f"NOT the published data: counts differ{_ALLOWED}."
+    elif expected:
+        yield "The counts are the published ones."
+    for name, state in findings["checksums"].items():
+        is_published = state == "published"
+        yield f"{name}: {'' if is_published else 'NOT '}the published MD5{'' if is_published else _ALLOWED}."
+    if 0 < counts.get("test_classes", 0) < counts.get("classes", 0):
+        yield "No class is in both the training and the test half."
+    if unreadable:
+        yield f"{unreadable} pictures do NOT decode and will be left out; the others decode to their end."
+    else:
+        yield "Every picture decodes to its end."
+    yield from (f"Note: {note}" for note in findings["notes"])
+    yield "Decoded already." if findings["prepared"] else f"Not decoded yet: {_prepare_command(dataset, root)}"
 
 
-def _verify_data(dataset: DataSet, root: Path | None, progress: Progress) -> _VerifiedDataSet:
-    """Check checksums and counts, and decode every picture; collect every problem."""
-    if problems := dataset.verify(progress):
-        return _VerifiedDataSet(dataset.name, root, dataset.expected, tuple(problems))
-    counts = dataset.counts()
-    return _VerifiedDataSet(
-        dataset.name,
-        root,
-        dataset.expected,
-        counts=counts,
-        checksums=dataset.checksums(),
-        unreadable=len(dataset.unreadable),
-        disjoint=0 < counts.get("test_classes", 0) < counts.get("classes", 0),
-        notes=_notes(dataset, counts),
-        prepared=dataset.is_prepared(),
-        prepare_command=_prepare_command(dataset, root),
-    )
+def _prepared_text(prepared: Mapping[str, Any]) -> Lines:
+    rows = dict(prepared)
+    notes, side = rows.pop("notes"), rows.pop("shorter_side")
+    rows["size"] = rows["size"] or (f"whole, shorter side {side}" if side else "whole, as they are")
+    rows["bytes"] = f"{rows['bytes'] / 2**20:.1f} MiB"
+    rows["seconds"] = rows["seconds"] or "decoded before"
+    yield table("", ("", "value"), rows.items())
+    yield from (f"Note: {note}" for note in notes)
 
 
-def _notes(dataset: DataSet, counts: Mapping[str, int]) -> tuple[str, ...]:
+def _notes(dataset: DataSet, counts: Mapping[str, int]) -> list[str]:
     """Return the notes that a sweep on these data would print, except counts, which the table shows."""
     from trainables.data.formats.picture_files import differences
 
     listed = dataset.listed()
     notes = dataset.passed_over() if listed is None else listed.notes
-    return tuple(note for note in notes if note not in differences(dataset, counts))
+    return [note for note in notes if note not in differences(dataset, counts)]
 
 
 def _prepare_command(dataset: DataSet, root: Path | None) -> str:
@@ -294,20 +210,31 @@ def _prepare_command(dataset: DataSet, root: Path | None) -> str:
     for knob in parameters_of(type(dataset)):
         value = getattr(dataset, knob.name, knob.default)
         if value != knob.default:
-            words += ["--set", f"data.{knob.name}={_setting_text(value)}"]
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
+            words += ["--set", f"data.{knob.name}={text}"]
     return shlex.join(words)
 
 
-def _setting_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+def _prepare_data(dataset: DataSet, progress: Progress) -> dict[str, Any]:
+    """Decode into the cache, or continue an interrupted call; return what is there. Raise ConfigError with all problems.
 
-
-def _prepare_data(dataset: DataSet, progress: Progress) -> _PreparedDataSet:
-    """Decode into the cache, or continue an interrupted call. Raise ConfigError with every problem."""
-    from trainables.errors import raise_if_any
-
+    `seconds` are those of decoding, 0 if it was decoded before; `shorter_side` is that of pictures stored whole.
+    """
     raise_if_any(dataset.check())
     was_prepared, start = dataset.is_prepared(), time.perf_counter()
     pictures = dataset.prepare(progress, fall_back=False)
-    seconds = 0.0 if was_prepared else time.perf_counter() - start
-    return _PreparedDataSet(pictures, seconds, getattr(dataset, "shorter_side", None))
+    seconds, folder = time.perf_counter() - start, pictures.directory
+    return {
+        "dataset": pictures.name,
+        "images": len(pictures),
+        "classes": len(pictures.class_names),
+        "test_classes": len(pictures.test_classes),
+        "channels": pictures.in_channels,
+        "size": pictures.image_size,
+        "shorter_side": getattr(dataset, "shorter_side", None),
+        "digest": pictures.digest,
+        "cache": str(folder),
+        "bytes": sum(file.stat().st_size for file in folder.iterdir()) if folder else 0,
+        "seconds": 0.0 if was_prepared else round(seconds, 3),
+        "notes": list(pictures.notes),
+    }

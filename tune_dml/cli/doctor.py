@@ -7,20 +7,17 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from trainables.errors import ConfigError, Problem
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import Lines, show, table
+from tune_dml.cli.screen import print_result, table
 from tune_dml.planning.checks.gpus import visibility_problems
 from tune_dml.planning.request import Session
-
-if TYPE_CHECKING:
-    from trainables.errors import Problem
 
 ORDER = 110
 Level = Literal["ok", "note", "problem"]
@@ -47,54 +44,35 @@ def doctor(
 ) -> None:
     """Check versions, GPUs, Ray and its nodes, MLflow and data sets; print how to fix each problem."""
     if place is not None:
-        diagnosis = _slurm(place, partition, storage)
+        findings, ready = _slurm(place, partition, storage)
     elif cluster is not None:
-        findings = tuple(_cluster_file(cluster))
+        findings = _cluster_file(cluster)
         start_command = "kubectl apply -f" if any("kubectl" in finding.found for finding in findings) else "ray up"
-        ready = "After the steps above: " if any(finding.remedy for finding in findings) else "Ready for "
-        diagnosis = _Diagnosis(findings, f"{ready}`{start_command} {cluster}`.")
+        start = "After the steps above: " if any(finding.remedy for finding in findings) else "Ready for "
+        ready = f"{start}`{start_command} {cluster}`."
     else:
         session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
-        diagnosis = _check_all(session, absolute(data_root))
-    show(diagnosis, as_json)
-    raise typer.Exit(0 if diagnosis.healthy else 1)
+        findings, ready = _check_all(session, absolute(data_root))
+    healthy = all(finding.level != "problem" for finding in findings)
+    rows = ((f.level, f.subject, f.found, f.remedy) for f in findings)
+    lines = [
+        table("", ("", "what", "found", "what to do"), rows),
+        ready if healthy else "Fix the problems above first.",
+    ]
+    print_result({"healthy": healthy, "findings": [vars(finding) for finding in findings]}, lines, as_json)
+    raise typer.Exit(0 if healthy else 1)
 
 
 @dataclass(frozen=True)
 class _Finding:
-    """The result of one check."""
-
     subject: str
     level: Level
     found: str
     remedy: str = ""
 
 
-@dataclass(frozen=True)
-class _Diagnosis:
-    """The results of all checks."""
-
-    findings: tuple[_Finding, ...]
-    ready: str
-    """Summary shown if nothing is wrong."""
-
-    @property
-    def healthy(self) -> bool:
-        """Whether a sweep on the embedded data can run."""
-        return all(finding.level != "problem" for finding in self.findings)
-
-    def data(self) -> dict[str, object]:
-        return {"healthy": self.healthy, "findings": [vars(finding) for finding in self.findings]}
-
-    def text(self) -> Lines:
-        rows = ((f.level, f.subject, f.found, f.remedy) for f in self.findings)
-        yield table("", ("", "what", "found", "what to do"), rows)
-        yield self.ready if self.healthy else "Fix the problems above first."
-
-
-def _slurm(place: str, partition: str | None, storage: Path) -> _Diagnosis:
-    """Check SLURM, and one of its nodes with a job of one minute."""
-    from trainables.errors import ConfigError, Problem
+def _slurm(place: str, partition: str | None, storage: Path) -> tuple[list[_Finding], str]:
+    """Check SLURM, and one of its nodes with a job of one minute. Return a summary too, for the case that all is well."""
     from tune_dml.cli._slurm import SLURM
     from tune_dml.running.slurm.node_check import check_site
     from tune_dml.running.slurm.profile import profile_file, read_profile
@@ -103,34 +81,30 @@ def _slurm(place: str, partition: str | None, storage: Path) -> _Diagnosis:
         raise ConfigError(Problem("doctor", "checks this machine, or slurm", place, "Leave it out."))
     profile = read_profile(profile_file()).with_flags({"partition": partition})
     checks = check_site(profile, storage.absolute())
-    return _Diagnosis(
-        tuple(_Finding(item.subject, "ok" if item.is_fine else "problem", item.found, item.remedy) for item in checks),
-        "Ready for `tune-dml submit slurm -- sweep sec_rho`.",
-    )
+    findings = [_Finding(c.subject, "ok" if c.is_fine else "problem", c.found, c.remedy) for c in checks]
+    return findings, "Ready for `tune-dml submit slurm -- sweep sec_rho`."
 
 
-def _check_all(session: Session, data_root: Path | None) -> _Diagnosis:
+def _check_all(session: Session, data_root: Path | None) -> tuple[list[_Finding], str]:
     """Check everything that a sweep needs, without starting a cluster. Write only a probe of the MLflow store.
 
-    Each node of a remote cluster is checked.
+    Each node of a remote cluster is checked. Return a summary too, for the case that all is well.
     """
-    checks: list[Callable[[], list[_Finding]]] = [
-        _python,
-        _packages,
-        _torch,
-        lambda: _ray(session, data_root),
-        lambda: _bucket(session.trial_files),
-        lambda: _mlflow(session),
-        lambda: _datasets(session.cache),
-        _disk,
+    findings = [
+        _Finding("python", "ok", sys.version.split()[0]),
+        *_packages(),
+        *_torch(),
+        *_ray(session, data_root),
+        *_bucket(session.trial_files),
+        *_mlflow(session),
+        *_datasets(session.cache),
+        _disk(),
     ]
-    findings = tuple(finding for check in checks for finding in check())
     has_glyphs = any(finding.subject == f"{_DATA}glyphs" and finding.level == "ok" for finding in findings)
-    return _Diagnosis(findings, f"Ready for `{_next_command(session, None if has_glyphs else 'digits')}`.")
+    return findings, f"Ready for `{_next_command(session, None if has_glyphs else 'digits')}`."
 
 
 def _next_command(session: Session, dataset: str | None) -> str:
-    """Return the command of a first sweep with this session's options."""
     from tune_dml.record.origin.commands import program
 
     storage = str(session.storage)
@@ -138,10 +112,6 @@ def _next_command(session: Session, dataset: str | None) -> str:
     locations["--storage"] = storage if storage != str(Session.storage) else None
     flags = [word for flag, value in locations.items() if value for word in (flag, shlex.quote(value))]
     return " ".join([program(), "sweep sec_rho", *flags])
-
-
-def _python() -> list[_Finding]:
-    return [_Finding("python", "ok", sys.version.split()[0])]
 
 
 def _packages() -> list[_Finding]:
@@ -154,13 +124,10 @@ def _packages() -> list[_Finding]:
             findings.append(_Finding(name, "ok", version_of(name)))
         except PackageNotFoundError:
             findings.append(_Finding(name, "problem", "not installed", "pip install tune-dml"))
-    if importlib.util.find_spec("faiss") is None:
-        findings.append(
-            _Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'")
-        )
-    else:
-        findings.append(_Finding("faiss", "ok", "installed"))
-    return findings
+    if importlib.util.find_spec("faiss") is not None:
+        return [*findings, _Finding("faiss", "ok", "installed")]
+    found = "not installed: exact search in torch is used"
+    return [*findings, _Finding("faiss", "note", found, "pip install 'tune-dml[cpu]'")]
 
 
 def _torch() -> list[_Finding]:
@@ -197,18 +164,15 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
     resources = f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
     findings = [_Finding("Ray", "ok", resources), *_problems("Ray", start_problems(int(capacity.total("CPU"))))]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
-        findings.append(
-            _Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
-        )
+        rule = "missing: engine train needs it"
+        findings.append(_Finding("Ray dashboard", "problem", rule, "pip install 'ray[default]'"))
     if data_root is not None and not data_root.is_dir():
         findings.append(_Finding("pictures", "problem", f"{data_root} is not here", "Name the folder that has them."))
     return findings
 
 
 def _nodes(location: str, origin: str, session: Session, data_root: Path | None) -> list[_Finding]:
-    """Check each node of a remote cluster."""
     from trainables.data import default_cache_dir
-    from trainables.errors import ConfigError
     from tune_dml.running.cluster import cluster, nodes
 
     try:
@@ -244,7 +208,6 @@ def _mlflow(session: Session) -> list[_Finding]:
 
 def _datasets(cache_dir: Path | None) -> list[_Finding]:
     from trainables.data import DATASETS, build_dataset, default_cache_dir
-    from trainables.errors import ConfigError
 
     try:
         cache = cache_dir or default_cache_dir()
@@ -260,11 +223,11 @@ def _datasets(cache_dir: Path | None) -> list[_Finding]:
     return findings
 
 
-def _disk() -> list[_Finding]:
+def _disk() -> _Finding:
     free = shutil.disk_usage(os.getcwd()).free / 2**30
     if free < 1:
-        return [_Finding("disk", "problem", f"{free:.1f} GiB free here", "Free some, or use --storage.")]
-    return [_Finding("disk", "ok", f"{free:.0f} GiB free here")]
+        return _Finding("disk", "problem", f"{free:.1f} GiB free here", "Free some, or use --storage.")
+    return _Finding("disk", "ok", f"{free:.0f} GiB free here")
 
 
 def _problems(subject: str, problems: list[Problem], level: Level = "problem") -> list[_Finding]:

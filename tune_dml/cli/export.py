@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from trainables.errors import Problem, raise_if_any
 from tune_dml.cli.options import Json, SweepArgument, absolute, verb
-from tune_dml.cli.screen import Lines, show
+from tune_dml.cli.screen import print_result
 from tune_dml.planning.request import folder_problems
+
+if TYPE_CHECKING:
+    from tune_dml.record.results import Results
 
 ORDER = 95
 EXAMPLES = """
@@ -37,10 +39,16 @@ def export(
     if form == "optuna":
         from tune_dml.record.study import study_of
 
-        number = len(study_of(results, to).trials)
-        show(_ExportView(sweep_name, form, to, number), as_json)
-        return
-    path = absolute(Path(to)) or Path(to)
+        trials, following = len(study_of(results, to).trials), [f"  next: optuna-dashboard {to}"]
+    else:
+        path, following = absolute(Path(to)), []
+        trials, to = _write_table(results, form, path), str(path)
+    lines = [f"{sweep_name}: {trials} trials written to {to}", *following]
+    print_result({"sweep": sweep_name, "form": form, "to": to, "trials": trials}, lines, as_json)
+
+
+def _write_table(results: Results, form: str, path: Path) -> int:
+    """Write a new file, and return its number of rows."""
     existing_file = [Problem("TO", "the file exists already", str(path), "Name another one.")] if path.exists() else []
     raise_if_any([*folder_problems("TO", path.parent), *existing_file])
     table = results.table()
@@ -49,22 +57,4 @@ def export(
         table.to_csv(path, index=False)
     else:
         table.to_parquet(path, index=False)
-    show(_ExportView(sweep_name, form, str(path), len(table)), as_json)
-
-
-@dataclass(frozen=True)
-class _ExportView:
-    """The written study or table."""
-
-    sweep: str
-    form: str
-    to: str
-    trials: int
-
-    def data(self) -> dict[str, object]:
-        return asdict(self)
-
-    def text(self) -> Lines:
-        yield f"{self.sweep}: {self.trials} trials written to {self.to}"
-        if self.form == "optuna":
-            yield f"  next: optuna-dashboard {self.to}"
+    return len(table)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainables.errors import Problem, nearest, raise_if_any
+from trainables.option_names import unused_options
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
+from tune_dml.cli.screen import console_for, print_result, progress_bar, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from trainables.data.formats.feature_store import StoreDigest
     from trainables.models.extraction import FeaturePass
 
 ORDER = 38
@@ -26,7 +26,6 @@ tune-dml features ilias.hdf5 --labels classes.csv -o ilias.features   # publishe
 tune-dml sweep npair_scale --dataset features --data-root glyphs.features
 """
 BARE_SHOWS_HELP = True
-_CONVERTED = "published features are converted unchanged"
 
 
 @verb
@@ -45,102 +44,67 @@ def features(
     as_json: Json = False,
 ) -> None:
     """Store a frozen backbone's features once; heads then train on them in a fraction of a second."""
-    from trainables.errors import raise_if_any
+    from tune_dml.record.origin.commands import program
 
-    folder, start = Path(absolute(output) or output), time.perf_counter()
-    raise_if_any(_problems(source, backbone, weights, labels, views) or _unused(source, settings, data_root, workers))
-    console = console_for(as_json)
+    folder, start = absolute(output), time.perf_counter()
+    flags: dict[str, object] = {"backbone": backbone, "weights": weights, "views": None if views == 1 else views}
+    flags |= {"settings": dict(settings), "data_root": data_root and str(data_root), "workers": workers}
+    raise_if_any(_problems(source, backbone, labels, flags))
     if backbone is None:
         from trainables.data.formats.feature_files import import_features
 
-        digest = import_features(Path(absolute(Path(source)) or source), folder, labels=absolute(labels))
+        digest = import_features(absolute(Path(source)), folder, labels=absolute(labels))
     else:
         from trainables.models.extraction import write_features
 
-        all_settings = {**settings, **({} if data_root is None else {"data.root": str(absolute(data_root))})}
-        feature_pass = _feature_pass(source, backbone, weights, all_settings, folder, views, absolute(cache_dir))
-        with progress_bar(console, "features") as progress:
+        given = {"data.name": source, "model.backbone": backbone, **settings}
+        given |= {} if data_root is None else {"data.root": str(absolute(data_root))}
+        given |= {} if weights is None else {"model.weights": weights}
+        feature_pass = _feature_pass(given, folder, views, absolute(cache_dir))
+        with progress_bar(console_for(as_json), "features") as progress:
             digest = write_features(feature_pass, workers=workers, progress=progress)
-    show(_StoredFeatures(folder, digest, time.perf_counter() - start), as_json)
+    seconds = time.perf_counter() - start
+    rows = {
+        "pictures": digest.pictures,
+        "views": digest.views,
+        "dimension": digest.dimension,
+        "backbone": digest.network,
+        "data set": digest.origin.get("dataset"),
+        "seconds": round(seconds, 1),
+    }
+    lines = [
+        table("", ("features", str(folder)), rows.items()),
+        f"Train heads on them: {program()} sweep SPACE --dataset features --data-root {folder}",
+    ]
+    print_result({"folder": str(folder), "seconds": round(seconds, 3), **digest.to_json()}, lines, as_json)
 
 
-def _problems(source: str, backbone: str | None, weights: str | None, labels: Path | None, views: int) -> list[Any]:
-    """Return problems of the flags: a data set needs a backbone, published features take none."""
+def _problems(source: str, backbone: str | None, labels: Path | None, flags: Mapping[str, object]) -> list[Problem]:
+    """Return problems of the flags: a data set needs a backbone; `flags` have no effect on published features."""
     from trainables.data import DATASETS
-    from trainables.errors import Problem, nearest
     from trainables.models import BACKBONES
-    from trainables.option_names import unused_options
 
-    is_dataset, is_file = source in DATASETS, Path(source).exists()
-    if not is_dataset and not is_file:
+    if source not in DATASETS and Path(source).exists():
+        return unused_options(flags, "published features are converted unchanged")
+    if source not in DATASETS:
         remedy = nearest(source, list(DATASETS), what="data set")
         return [Problem("DATASET|FILE", "must be a data set, or a file or folder that exists", source, remedy)]
-    if is_dataset and backbone is None:
-        return [
-            Problem("--backbone", "a data set needs the backbone whose features are stored", None, "Example: resnet18.")
-        ]
-    if is_dataset and backbone not in BACKBONES:
-        return [Problem("--backbone", "unknown backbone", backbone, nearest(str(backbone), list(BACKBONES)))]
-    flags = {"backbone": backbone, "weights": weights, "views": None if views == 1 else views}
-    wrong = [] if is_dataset else unused_options(flags, _CONVERTED)
-    if is_dataset and labels is not None:
-        wrong.append(Problem("--labels", "a data set has its own labels", str(labels), "Leave it out."))
-    return wrong
+    if backbone is None:
+        rule = "a data set needs the backbone whose features are stored"
+        return [Problem("--backbone", rule, None, "Example: resnet18.")]
+    if backbone not in BACKBONES:
+        return [Problem("--backbone", "unknown backbone", backbone, nearest(backbone, list(BACKBONES)))]
+    if labels is not None:
+        return [Problem("--labels", "a data set has its own labels", str(labels), "Leave it out.")]
+    return []
 
 
-def _unused(source: str, settings: Mapping[str, Value], data_root: Path | None, workers: int) -> list[Any]:
-    """Return a problem for each flag of an extraction that was given with published features."""
-    from trainables.data import DATASETS
-    from trainables.option_names import unused_options
-
-    flags = {"settings": dict(settings), "data_root": data_root and str(data_root), "workers": workers}
-    return [] if source in DATASETS else unused_options(flags, _CONVERTED)
-
-
-def _feature_pass(
-    dataset: str,
-    backbone: str,
-    weights: str | None,
-    settings: Mapping[str, Value],
-    folder: Path,
-    views: int,
-    cache_dir: Path | None,
-) -> FeaturePass:
+def _feature_pass(settings: Mapping[str, Value], folder: Path, views: int, cache_dir: Path | None) -> FeaturePass:
     """Resolve the settings of an extraction. Raise ConfigError with every problem."""
     from trainables.models.extraction import FeaturePass
     from trainables.resolve import Layer, resolve
     from tune_dml.planning.checks.data import training_data
 
-    all_settings = {"data.name": dataset, "model.backbone": backbone, **settings}
-    if weights is not None:
-        all_settings["model.weights"] = weights
-    config = resolve(Layer("--set", all_settings)).config
+    config = resolve(Layer("--set", settings)).config
     training_data(config.settings(), cache_dir)  # refuses a missing --data-root
     return FeaturePass(config, folder, views, cache_dir)
-
-
-@dataclass(frozen=True)
-class _StoredFeatures:
-    """A folder of features."""
-
-    folder: Path
-    digest: StoreDigest
-    seconds: float
-
-    def data(self) -> dict[str, object]:
-        return {"folder": str(self.folder), "seconds": round(self.seconds, 3), **self.digest.to_json()}
-
-    def text(self) -> Lines:
-        from tune_dml.record.origin.commands import program
-
-        origin, digest = self.digest.origin, self.digest
-        rows = {
-            "pictures": digest.pictures,
-            "views": digest.views,
-            "dimension": digest.dimension,
-            "backbone": digest.network,
-            "data set": origin.get("dataset"),
-            "seconds": round(self.seconds, 1),
-        }
-        yield table("", ("features", str(self.folder)), rows.items())
-        yield f"Train heads on them: {program()} sweep SPACE --dataset features --data-root {self.folder}"

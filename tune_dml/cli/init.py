@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainables.errors import Problem, raise_if_any
 from trainables.files import expand_home
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._slurm import SLURM, write_profile
@@ -97,8 +98,6 @@ def init(
 ) -> None:
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before importing torch, whose waiting threads would spin
-    from trainables.errors import Problem, raise_if_any
-
     if str(folder) == SLURM and not folder.is_dir():
         write_profile(absolute(output), as_json)
         return
@@ -129,7 +128,6 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
 
     from trainables.data import default_cache_dir
     from trainables.data.image_folder import ImageFolder
-    from trainables.errors import raise_if_any
 
     pictures = ImageFolder(root=root, cache_dir=default_cache_dir(), skip_corrupt=skip_corrupt)
     with progress_bar(console, "reading pictures") as progress:
@@ -186,7 +184,6 @@ def _batch_of(labels: Labels, test_classes: Sequence[int]) -> tuple[int, int]:
 
 
 def _has_pretrained() -> bool:
-    """Return whether a pretrained network is installed."""
     from trainables.models import BACKBONES
 
     return not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import WIDTH, Lines, Listing, show
+from tune_dml.cli.screen import WIDTH, Lines, print_result
 from tune_dml.text import one_line, shortened
 
 ORDER = 20
@@ -21,23 +22,19 @@ def methods(as_json: Json = False) -> None:
     from trainables.losses import LOSSES
     from trainables.regularizers import REGULARIZERS
 
-    losses = [_row("loss", name, cls) for name, cls in LOSSES.items()]
-    regularizers = [_row("regularizer", name, cls) for name, cls in REGULARIZERS.items()]
-    show(_Methods("Methods", (*losses, *regularizers)), as_json)
+    registries: dict[str, Mapping[str, type]] = {"loss": LOSSES, "regularizer": REGULARIZERS}
+    rows = [_row(kind, name, cls) for kind, registry in registries.items() for name, cls in registry.items()]
+    print_result(rows, _text(rows), as_json)
 
 
-@dataclass(frozen=True)
-class _Methods(Listing):
-    """Losses and regularizers."""
+def _text(rows: Sequence[Mapping[str, Any]]) -> Lines:
+    from rich.text import Text
 
-    def text(self) -> Lines:
-        from rich.text import Text
-
-        name_width = max(len(row["name"]) for row in self.rows) + 2
-        for row in self.rows:
-            start = f"{row['kind']:<12} {row['name']:<{name_width}}"
-            yield Text(start + shortened(one_line(row["formula"]), WIDTH - len(start)))
-        yield "Details: tune-dml show NAME"
+    name_width = max(len(row["name"]) for row in rows) + 2
+    for row in rows:
+        start = f"{row['kind']:<12} {row['name']:<{name_width}}"
+        yield Text(start + shortened(one_line(row["formula"]), WIDTH - len(start)))
+    yield "Details: tune-dml show NAME"
 
 
 def _row(kind: str, name: str, cls: type) -> dict[str, object]:

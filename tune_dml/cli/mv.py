@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli.options import Json, SweepArgument, raise_if_link, verb
 
@@ -26,7 +27,6 @@ def mv(
     as_json: Json = False,
 ) -> None:
     """Give a sweep another name; every trial keeps its identity. Refused while it runs, or if the name is in use."""
-    from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.ledger import Ledger
     from tune_dml.record.origin.commands import command

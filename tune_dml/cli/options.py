@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -24,6 +24,7 @@ from tune_dml.text import is_number
 if TYPE_CHECKING:
     from tune_dml.space import Value
 
+_PathOrNone = TypeVar("_PathOrNone", Path, Path | None)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SweepArgument = Annotated[
     str,
@@ -78,7 +79,6 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
 @cache
 def _options_of(group: Any) -> list[inspect.Parameter]:
-    """Return the fields of a dataclass as parameters."""
     hints = get_type_hints(group, include_extras=True)
     declared = inspect.signature(group).parameters.values()
     return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in declared]
@@ -119,9 +119,9 @@ def raise_if_link(folder: Path, verb: str) -> None:
         raise ConfigError(Problem(str(folder), rule, None, remedy))
 
 
-def absolute(path: Path | None) -> Path | None:
+def absolute(path: _PathOrNone) -> _PathOrNone:
     """Return the absolute path, with ~ expanded (a shell does not expand --root=~/x)."""
-    return Path(os.path.abspath(expand_home(path))) if path else None
+    return Path(os.path.abspath(expand_home(path))) if path else path
 
 
 def location_flags(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:
@@ -187,7 +187,7 @@ def _tune_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
     if not pairs:
         return None
     given = values_of([pair for pair in pairs if "=" in pair], "--tune")
-    return {pair.partition("=")[0].strip(): given.get(pair.partition("=")[0].strip(), []) for pair in pairs}
+    return {key: given.get(key, []) for key in (pair.partition("=")[0].strip() for pair in pairs)}
 
 
 def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
@@ -210,7 +210,19 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tune": _tune_of,
     "params": lambda pairs: values_of(pairs, "--param") if pairs else None,
 }
-_COMPLETIONS: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
+_REPEATED = {
+    "settings": ("--set", "KEY=VALUE"),
+    "arms": ("--arm", "NAME"),
+    "tune": ("--tune", "KEY[=V,V,...]"),
+    "params": ("--param", "NAME=V,V,..."),
+}
+"""Option that may be given several times -> its flag and the form of a value."""
+_COMPLETIONS: dict[str, Callable[..., list[str]]] = {
+    "dataset": _complete.datasets,
+    "protocol": _complete.protocols,
+    "settings": _complete.settings,
+    "tune": _complete.setting_names,
+}
 _DECLARATIONS = {
     option.name: option for group in (Request, OwnCommand, Resources, Racing, Session) for option in _options_of(group)
 }
@@ -224,7 +236,7 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
         return flag
     kind, sentence = get_args(declared.annotation)
     default = declared.default if option.default is inspect.Parameter.empty else option.default
-    shown: Any = typer.Option(help=sentence)
+    shown: Any = typer.Option(help=sentence, autocompletion=_COMPLETIONS.get(option.name))
     if option.name == "space":
         default = ""  # `final_request` requires it, unless there is a command
         kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence, autocompletion=_complete.spaces)
@@ -232,20 +244,10 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
         kind = str | None
     elif kind is bool:
         shown = typer.Option(f"--{option.name.replace('_', '-')}", help=sentence)
-    elif option.name == "settings":
-        kind, shown = (
-            list[str] | None,
-            typer.Option("--set", metavar="KEY=VALUE", help=sentence, autocompletion=_complete.settings),
-        )
-    elif option.name == "arms":
-        kind, shown = list[str] | None, typer.Option("--arm", metavar="NAME", help=sentence)
-    elif option.name == "tune":
-        shown = typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.setting_names)
-        kind = list[str] | None
-    elif option.name == "params":
-        kind, shown = list[str] | None, typer.Option("--param", metavar="NAME=V,V,...", help=sentence)
-    elif option.name in _COMPLETIONS:
-        shown = typer.Option(help=sentence, autocompletion=_COMPLETIONS[option.name])
+    elif option.name in _REPEATED:
+        name, metavar = _REPEATED[option.name]
+        kind, completion = list[str] | None, _COMPLETIONS.get(option.name)
+        shown = typer.Option(name, metavar=metavar, help=sentence, autocompletion=completion)
     elif option.name == "engine":  # by default the number of workers decides
         kind, default = kind | None, None
     elif Path in get_args(kind):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.cli._preview import Cost, FullPreview, Power, Preview
+from tune_dml.cli._preview import Cost, Power, Preview
 from tune_dml.cli.options import Json, engine_of, final_request, verb
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import print_result
 from tune_dml.planning.request import OwnCommand, Request, Resources, Session, file_problems
 from tune_dml.programs.command import SETTING
 from tune_dml.space import Arm, Grid, Knob
@@ -62,7 +62,7 @@ def plan(
 
     resources = resolve_gpus(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
     preview = _preview(final_request(request, own), resources, Session(storage, cache_dir=cache_dir), probe=probe)
-    show(FullPreview(preview) if whole else preview, as_json)
+    print_result(preview.data(), preview.full_text() if whole else preview.text(), as_json)
 
 
 def _preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> Preview:

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 from trainables.errors import Problem, raise_if_any
+from tune_dml.cli._answers import SweepAnswer
 from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._stored_answers import SweepAnswer
 from tune_dml.cli.options import Json, Margin, Output, ReportOptions, absolute, verb
-from tune_dml.cli.screen import COMPARISON_BARS, Lines, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
 if TYPE_CHECKING:
     from tune_dml.operations import Attachment
     from tune_dml.record.results import Results
-    from tune_dml.report import ReportFiles, SweepSummary
-    from tune_dml.report.several import StudyAnalysis
+    from tune_dml.report import ReportFiles
     from tune_dml.sweep import Sweep
 
 ORDER = 90
@@ -92,7 +91,7 @@ def report(
         written = _report_imported(results, absolute(output), paper_sd, _FIGURE_FORMS[figures])
         _show_and_exit(written, conditions, as_json)
     if len(names) > 1:
-        show(_report_study(names, storage, absolute(output), margin), as_json)
+        _report_study(names, storage, absolute(output), margin, as_json)
         return
     (sweep_name,) = names
     if unseal_test:
@@ -111,7 +110,6 @@ def _study_problems(flags: Mapping[str, bool]) -> list[Problem]:
 def _report_imported(
     results: Results, folder: Path | None, paper_sd: float | None, forms: Sequence[Literal["pdf", "png"]]
 ) -> _ReportView:
-    """Write the report of another program's results."""
     from tune_dml.report import write_report
     from tune_dml.report.naming import slug
     from tune_dml.sweep import Sweep
@@ -120,13 +118,17 @@ def _report_imported(
     return _ReportView(Sweep(results), write_report(results, folder, paper_sd=paper_sd, forms=forms), None, "")
 
 
-def _report_study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _StudyReportView:
-    """Write the report of several sweeps of one space; record a look at each."""
+def _report_study(
+    names: Sequence[str], storage: Path, folder: Path | None, margin: float | None, as_json: bool
+) -> None:
+    """Write and print the report of several sweeps of one space; record a look at each."""
     from tune_dml.record.results import load_results_and_look
-    from tune_dml.report.several import analyse_study, write_study
+    from tune_dml.report.several import analyse_study, study_data, study_sentences, write_study
 
     study = analyse_study([load_results_and_look(storage.absolute(), name, "report") for name in names], margin)
-    return _StudyReportView(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
+    page = write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}")[0]
+    lines = [*(f"- {sentence}" for sentence in study_sentences(study)), f"Report:  {page}"]
+    print_result({**study_data(study), "report": str(page)}, lines, as_json)
 
 
 def _show_and_exit(written: _ReportView, conditions: Sequence[str], as_json: bool) -> NoReturn:
@@ -136,7 +138,8 @@ def _show_and_exit(written: _ReportView, conditions: Sequence[str], as_json: boo
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
     raise_if_any(checks.argument_problems(conditions, verdicts))
     unmet = tuple(checks.unmet(conditions, verdicts))
-    show(replace(written, unmet=unmet), as_json)
+    judged = replace(written, unmet=unmet)
+    print_result(judged.data(), judged.text(), as_json)
     raise typer.Exit(3 if unmet else 0)
 
 
@@ -152,7 +155,8 @@ def close(
     if sweep.interrupted and continues_in_next_job():  # a report would count as a look
         raise typer.Exit(sweep.exit_code)
     try:
-        show(_publish(sweep, session, options.output, margin=margin, again=again), options.as_json)
+        written = _publish(sweep, session, options.output, margin=margin, again=again)
+        print_result(written.data(), written.text(), options.as_json)
     except KeyboardInterrupt:
         from tune_dml.record.origin.commands import command, interruption_message
 
@@ -182,8 +186,6 @@ def _publish(
 
 @dataclass(frozen=True)
 class _ReportView:
-    """A report on disk, and its content."""
-
     sweep: Sweep
     files: ReportFiles
     attachment: Attachment | None
@@ -193,34 +195,28 @@ class _ReportView:
     unmet: tuple[str, ...] = ()
     """Conditions of --check that do not hold."""
 
-    @property
-    def summary(self) -> SweepSummary:
-        """The summary of the report."""
-        return self.files.summary
-
     def data(self) -> dict[str, object]:
-        tracking = self.sweep.tracking
+        summary, attachment, tracking = self.files.summary, self.attachment, self.sweep.tracking
         return {
             "sweep": self.sweep.name,
             "exit_code": self.sweep.exit_code,
-            "cells": [vars(row) for row in self.summary.rows],
-            "verdicts": list(self.summary.verdicts),
-            "counts": dict(self.summary.counts),
+            "cells": [vars(row) for row in summary.rows],
+            "verdicts": list(summary.verdicts),
+            "counts": dict(summary.counts),
             "race": race_data(self.sweep.results),
             "report": str(self.files.html),
             "files": [str(path) for path in self.files.paths],
-            "mlflow": {
-                "command": self.attachment.ui_command,
-                "link": self.attachment.link,
+            "mlflow": attachment
+            and {
+                "command": attachment.ui_command,
+                "link": attachment.link,
                 "waiting": tracking.waiting if tracking else 0,
-                "error": (tracking.error if tracking else None) or self.attachment.refusal,
-            }
-            if self.attachment
-            else None,
-            "answer": list(self.summary.answer.sentences),
-            "findings": list(self.summary.findings),
+                "error": (tracking.error if tracking else None) or attachment.refusal,
+            },
+            "answer": list(summary.answer.sentences),
+            "findings": list(summary.findings),
             "unmet": list(self.unmet),
-            "next": list(self.summary.commands),
+            "next": list(summary.commands),
         }
 
     def text(self) -> Lines:
@@ -228,7 +224,7 @@ class _ReportView:
         from tune_dml.record.origin.commands import CONTINUE_WITH, command
         from tune_dml.report.naming import metric_name
 
-        summary, metric = self.summary, metric_name(self.sweep.results.plan.metric)
+        summary, metric = self.files.summary, metric_name(self.sweep.results.plan.metric)
         rows = (
             (
                 row.label,
@@ -270,22 +266,3 @@ class _ReportView:
         yield f"MLflow:  {self.attachment.ui_command}"
         if self.attachment.link:
             yield f"         {self.attachment.link}"
-
-
-@dataclass(frozen=True)
-class _StudyReportView:
-    """A report of several sweeps on disk, and its content."""
-
-    study: StudyAnalysis
-    files: tuple[Path, Path]
-
-    def data(self) -> dict[str, object]:
-        from tune_dml.report.several import study_data
-
-        return {**study_data(self.study), "report": str(self.files[0])}
-
-    def text(self) -> Lines:
-        from tune_dml.report.several import study_sentences
-
-        yield from (f"- {sentence}" for sentence in study_sentences(self.study))
-        yield f"Report:  {self.files[0]}"

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainables.errors import Problem
 from tune_dml.cli.options import ReportOptions, absolute, verb
-from tune_dml.cli.screen import Lines, show
+from tune_dml.cli.screen import print_result
 from tune_dml.cli.sweep import run_with_progress
 from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from trainables.errors import Problem
     from tune_dml.planning.reproduction import PrintedTable
     from tune_dml.report.published.reproduction import ReproducedNumber
-    from tune_dml.sweep import Sweep
 
 ORDER = 45
 
@@ -42,6 +40,7 @@ def reproduce(
 ) -> None:
     """Run the sweep behind a published table; write that table with our results beside it."""
     from tune_dml.planning.reproduction import printed_table
+    from tune_dml.record.origin.commands import command
     from tune_dml.report.published.reproduction import reproduce as compare
     from tune_dml.report.published.reproduction import write_reproduction
 
@@ -61,40 +60,26 @@ def reproduce(
     )
     rows = compare(sweep.results, printed)
     files = write_reproduction(rows, printed, absolute(options.output) or sweep.folder / "reproduction")
-    show(_Reproduction(sweep, printed, rows, files), options.as_json)
+    data = {
+        "table": printed.name,
+        "sweep": sweep.name,
+        "exit_code": sweep.exit_code,
+        "rows": [vars(row) for row in rows],
+        "files": [str(path) for path in files],
+    }
+    lines = [*_summary(printed, rows), *(f"Table:   {path}" for path in files)]
+    print_result(data, [*lines, f"Report:  {command(sweep.results, 'report')}"], options.as_json)
     raise typer.Exit(sweep.exit_code)
 
 
-@dataclass(frozen=True)
-class _Reproduction:
-    """A stored page of a printed table beside our numbers."""
-
-    sweep: Sweep
-    printed: PrintedTable
-    rows: tuple[ReproducedNumber, ...]
-    files: tuple[Path, Path]
-
-    def data(self) -> dict[str, object]:
-        return {
-            "table": self.printed.name,
-            "sweep": self.sweep.name,
-            "exit_code": self.sweep.exit_code,
-            "rows": [vars(row) for row in self.rows],
-            "files": [str(path) for path in self.files],
-        }
-
-    def text(self) -> Lines:
-        from tune_dml.record.origin.commands import command
-
-        measured = [row for row in self.rows if row.seeds]
-        comparable = sum(not row.why_not for row in measured)
-        yield f"{self.printed.name}: {len(self.rows)} printed numbers, {len(measured)} measured, {comparable} comparable."
-        reasons = list(dict.fromkeys(reason for row in measured for reason in row.why_not))
-        yield from (f"- {reason}" for reason in reasons[:8])
-        if len(reasons) > 8:
-            yield f"- and {len(reasons) - 8} more reasons, in the table"
-        yield from (f"Table:   {path}" for path in self.files)
-        yield f"Report:  {command(self.sweep.results, 'report')}"
+def _summary(printed: PrintedTable, rows: Sequence[ReproducedNumber]) -> Iterator[str]:
+    measured = [row for row in rows if row.seeds]
+    comparable = sum(not row.why_not for row in measured)
+    yield f"{printed.name}: {len(rows)} printed numbers, {len(measured)} measured, {comparable} comparable."
+    reasons = list(dict.fromkeys(reason for row in measured for reason in row.why_not))
+    yield from (f"- {reason}" for reason in reasons[:8])
+    if len(reasons) > 8:
+        yield f"- and {len(reasons) - 8} more reasons, in the table"
 
 
 def _name(printed: PrintedTable) -> str:
@@ -106,7 +91,6 @@ def _name(printed: PrintedTable) -> str:
 def _data_problems(printed: PrintedTable, root: Path | None) -> list[Problem]:
     """Return how to get the table's data if they are not on disk."""
     from trainables.data import DATASETS
-    from trainables.errors import Problem
 
     if root is not None or not DATASETS[printed.trained_on].needs_root:
         return []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tune_dml.cli.options import Json, SweepArgument, location_flags, verb
-from tune_dml.cli.screen import Lines, show, table
+from tune_dml.cli.screen import Lines, print_result, table
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
@@ -38,42 +37,24 @@ def rescore(
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     rescored, refusal = compute(sweep_name, session, metrics=metric)
-    locations = location_flags(storage, tracking_uri, experiment)
-    show(_RescoringView(load_results(storage, sweep_name), rescored, refusal, locations), as_json)
+    results = load_results(storage, sweep_name)
+    trials, without = [vars(trial) for trial in rescored.trials], rescored.without_embeddings
+    data = {"sweep": results.name, "trials": trials, "without": without, "mlflow_error": refusal}
+    print_result(data, _text(results, rescored, refusal, location_flags(storage, tracking_uri, experiment)), as_json)
 
 
-@dataclass(frozen=True)
-class _RescoringView:
-    """The new metrics of a sweep."""
+def _text(results: Results, rescored: RescoredSweep, refusal: str | None, locations: dict[str, str | None]) -> Lines:
+    from tune_dml.record.origin.commands import command
 
-    results: Results
-    rescored: RescoredSweep
-    refusal: str | None
-    """Reason why MLflow lacks the metrics; None if it has them."""
-    locations: dict[str, str | None]
-    """Location flags of this command, for the commands that the output suggests."""
-
-    def data(self) -> dict[str, object]:
-        trials = [vars(trial) for trial in self.rescored.trials]
-        return {
-            "sweep": self.results.name,
-            "trials": trials,
-            "without": self.rescored.without_embeddings,
-            "mlflow_error": self.refusal,
-        }
-
-    def text(self) -> Lines:
-        from tune_dml.record.origin.commands import command
-
-        names = list(self.rescored.trials[0].metrics)
-        rows = ((t.label, t.seed, *(f"{t.metrics[name]:.2f}" for name in names)) for t in self.rescored.trials)
-        yield table("", ("cell", "seed", *names), rows, right=("seed", *names))
-        if self.rescored.without_embeddings:
-            yield f"{self.rescored.without_embeddings} finished trials stored no embeddings and are left out."
-        difference = max(trial.rounding for trial in self.rescored.trials)
-        yield f"Computed from half-precision embeddings: MAP@R differs by at most {difference:.2g} points."
-        yield "The test metrics are sealed with the others; they are shown if the sweep has been opened."
-        if self.refusal:
-            sync_command = command(self.results, "sync", options=self.locations)
-            yield f"MLflow:  not up to date ({self.refusal}). Write them later: `{sync_command}`"
-        yield f"  next: {command(self.results, 'report', options=self.locations)}"
+    names = list(rescored.trials[0].metrics)
+    rows = ((t.label, t.seed, *(f"{t.metrics[name]:.2f}" for name in names)) for t in rescored.trials)
+    yield table("", ("cell", "seed", *names), rows, right=("seed", *names))
+    if rescored.without_embeddings:
+        yield f"{rescored.without_embeddings} finished trials stored no embeddings and are left out."
+    difference = max(trial.rounding for trial in rescored.trials)
+    yield f"Computed from half-precision embeddings: MAP@R differs by at most {difference:.2g} points."
+    yield "The test metrics are sealed with the others; they are shown if the sweep has been opened."
+    if refusal:
+        sync_command = command(results, "sync", options=locations)
+        yield f"MLflow:  not up to date ({refusal}). Write them later: `{sync_command}`"
+    yield f"  next: {command(results, 'report', options=locations)}"

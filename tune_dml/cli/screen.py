@@ -1,4 +1,4 @@
-"""Output of commands: views as text or JSON, tables, numbers and a progress bar. Imports no heavy package."""
+"""Output of commands: text or JSON, tables, numbers and a progress bar. Imports no heavy package."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
 from tune_dml.cli._json import as_json as strict_json
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.table import Table
 
 
-Lines: TypeAlias = "Iterable[RenderableType]"
+Lines: TypeAlias = Iterable[object]
 """Content for a terminal."""
 WIDTH = 80
 """Width that fits every terminal."""
@@ -27,38 +26,13 @@ _UNWRAPPED = ("tune-dml ", "://", "Report:  ")
 COMPARISON_BARS = "Two cells differ if their comparison bars do not overlap (within seeds, for all cells at once)."
 
 
-class View(Protocol):
-    """Content that a command prints."""
-
-    def data(self) -> Any:
-        """Return the content as data for JSON."""
-
-    def text(self) -> Lines:
-        """Yield the content for a terminal."""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """A table of dictionaries."""
-
-    title: str
-    rows: tuple[dict[str, Any], ...]
-
-    def data(self) -> list[dict[str, object]]:
-        return list(self.rows)
-
-    def text(self) -> Lines:
-        columns = list(self.rows[0]) if self.rows else []
-        yield table(self.title, columns, ([_lines(row[name]) for name in columns] for row in self.rows))
-
-
-def show(view: View, as_json: bool) -> None:
-    """Print a view as text or JSON. Lines with a command, path or address are not wrapped."""
+def print_result(data: object, text: Lines, as_json: bool) -> None:
+    """Print data as JSON, or else the text. Lines with a command, path or address are not wrapped."""
     if as_json:
-        typer.echo(strict_json(view.data()))
+        typer.echo(strict_json(data))
         return
     console = console_for(False)
-    for part in view.text():
+    for part in text:
         console.print(part, markup=False, soft_wrap=isinstance(part, str) and any(sign in part for sign in _UNWRAPPED))
 
 
@@ -70,7 +44,7 @@ def console_for(as_json: bool) -> Console:
     return Console(stderr=as_json, highlight=False, width=width)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
+def table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]], *, right: Sequence[str] = ()) -> Table:
     """Return a table; the columns in `right` are right-aligned. Markup in cells is not interpreted."""
     from rich import box
     from rich.table import Table
@@ -117,11 +91,3 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], 
         yield advance
     finally:
         stop()
-
-
-def _lines(value: object) -> str:
-    if isinstance(value, dict):
-        return "\n".join(f"{key} = {item}" for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return "\n".join(map(str, value))
-    return str(value)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.cli import _complete
-from tune_dml.cli._sweep_status_text import age_of, answer_of, state_of, why_no_answer
+from tune_dml.cli._answers import answer_of, why_no_answer
+from tune_dml.cli._sweep_status_text import age_of, state_of
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import Lines, View, table
-from tune_dml.cli.screen import show as show_view
+from tune_dml.cli.screen import Lines, print_result, table
 from tune_dml.space import Knob, Protocol, Space
+from tune_dml.text import value_text
 
 if TYPE_CHECKING:
     from trainables.data.base import DataSet
+    from tune_dml.cli._answers import SweepAnswer
     from tune_dml.record.results import Results
 
 ORDER = 25
@@ -28,6 +32,8 @@ tune-dml show glyphs/triplet                          # a protocol: its settings
 tune-dml show cub200                                  # a data set: where to get it
 tune-dml show rho1                                    # a sweep: its answer, and what to do next
 """
+_Described = tuple[Any, Lines]
+"""Data and text of an item."""
 _KINDS = ("task", "loss", "regularizer", "backbone", "pooling", "head", "sampler", "optimizer", "lr_schedule")
 _CHOSEN_BY = {
     **{kind: f"model.{kind}" for kind in ("backbone", "pooling", "head")},
@@ -51,17 +57,16 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Describe a space, method, protocol, data set or sweep; the name selects it."""
-    from trainables.errors import ConfigError, Problem, nearest
-
-    views = list(_views_named(name, storage.absolute()))
-    if not views:
+    described = list(_describe(name, storage.absolute()))
+    if not described:
         remedy = nearest(name, _all_names(storage.absolute()))
         raise ConfigError(Problem("NAME", "unknown space, method, protocol, data set or sweep", name, remedy))
-    show_view(views[0] if len(views) == 1 else _ViewGroup(tuple(views)), as_json)
+    data = [data for data, _ in described]
+    lines = (line for _, text in described for line in ("", *text))
+    print_result(data[0] if len(data) == 1 else data, islice(lines, 1, None), as_json)
 
 
-def _views_named(name: str, storage: Path) -> Iterator[View]:
-    """Yield a view of each item with this name."""
+def _describe(name: str, storage: Path) -> Iterator[_Described]:
     from trainables.data import DATASETS
     from trainables.registries import methods_of
     from tune_dml import catalogue
@@ -69,14 +74,15 @@ def _views_named(name: str, storage: Path) -> Iterator[View]:
     from tune_dml.record.state import sweep_names
 
     if name in sweep_names(storage):
-        yield _SweepView(load_results(storage, name))
+        results = load_results(storage, name)
+        yield _sweep(results, answer_of(results))
     if name in catalogue.spaces():
-        yield _SpaceView(catalogue.spaces()[name])
-    yield from (_MethodView(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
+        yield _space(catalogue.spaces()[name])
+    yield from (_method(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
     if name in catalogue.protocols():
-        yield _ProtocolView(catalogue.protocols()[name])
+        yield _protocol(catalogue.protocols()[name])
     if name in DATASETS:
-        yield _DataSetView(name, DATASETS[name])
+        yield _dataset(name, DATASETS[name])
 
 
 def _all_names(storage: Path) -> list[str]:
@@ -89,157 +95,95 @@ def _all_names(storage: Path) -> list[str]:
     return [*sweep_names(storage), *catalogue.spaces(), *methods, *catalogue.protocols(), *DATASETS]
 
 
-@dataclass(frozen=True)
-class _ViewGroup:
-    """All items with the same name."""
-
-    views: tuple[View, ...]
-
-    def data(self) -> Any:
-        return [view.data() for view in self.views]
-
-    def text(self) -> Lines:
-        for index, view in enumerate(self.views):
-            if index:
-                yield ""
-            yield from view.text()
-
-
-@dataclass(frozen=True)
-class _SpaceView:
-    """A search space."""
-
-    space: Space
-
-    def data(self) -> dict[str, object]:
-        space = self.space
-        return {
-            "space": space.name,
-            "title": space.title,
-            "question": space.question,
-            "citation": str(space.citation or ""),
-            "knobs": {knob.path: _domain_text(knob) for knob in space.knobs},
-            "arms": [arm.name for arm in space.every_arm if arm.name],
-            "baseline": space.baseline_name,
-            "fixed": dict(space.fixed),
-            "protocols": {protocol.dataset: protocol.name for protocol in space.protocols},
-            "published": [f"{item.paper}, table {item.table}, {item.dataset}" for item in space.published],
-            "notes": [*space.notes, *space.identities],
-        }
-
-    def text(self) -> Lines:
-        space = self.space
-        yield f"{space.name}: {space.title}"
-        yield from filter(None, (space.question, str(space.citation or "")))
-        rows = [
-            (knob.path, _domain_text(knob), "tuned away" if space.is_nuisance(knob.path) else "")
-            for knob in space.knobs
-        ]
-        if rows:
-            yield table("", ("knob", "values", ""), rows)
-        arms = [arm.name for arm in space.every_arm if arm.name]
-        lines = {
-            "Arms": ", ".join(arms),
-            "Baseline": space.baseline_name or "",
-            "Fixed": ", ".join(f"{path}={value}" for path, value in space.fixed.items()),
-            "Printed": "; ".join(dict.fromkeys(f"{p.paper}, table {p.table} ({p.dataset})" for p in space.published)),
-            "Protocols": ", ".join(protocol.name for protocol in space.protocols),
-        }
-        yield from (f"{title + ':':<11}{text}" for title, text in lines.items() if text)
-        yield from (f"{'Note:':<11}{note}" for note in space.notes)
-        yield f"{'Run it:':<11}tune-dml plan {space.name}; then tune-dml sweep {space.name}"
+def _space(space: Space) -> _Described:
+    knobs = {knob.path: _domain_text(knob) for knob in space.knobs}
+    arms = [arm.name for arm in space.every_arm if arm.name]
+    data = {
+        "space": space.name,
+        "title": space.title,
+        "question": space.question,
+        "citation": str(space.citation or ""),
+        "knobs": knobs,
+        "arms": arms,
+        "baseline": space.baseline_name,
+        "fixed": dict(space.fixed),
+        "protocols": {protocol.dataset: protocol.name for protocol in space.protocols},
+        "published": [f"{item.paper}, table {item.table}, {item.dataset}" for item in space.published],
+        "notes": [*space.notes, *space.identities],
+    }
+    rows = [(path, domain, "tuned away" if space.is_nuisance(path) else "") for path, domain in knobs.items()]
+    facts = {
+        "Arms": ", ".join(arms),
+        "Baseline": space.baseline_name or "",
+        "Fixed": ", ".join(f"{path}={value}" for path, value in space.fixed.items()),
+        "Printed": "; ".join(dict.fromkeys(f"{p.paper}, table {p.table} ({p.dataset})" for p in space.published)),
+        "Protocols": ", ".join(protocol.name for protocol in space.protocols),
+    }
+    return data, [
+        f"{space.name}: {space.title}",
+        *filter(None, (space.question, str(space.citation or ""))),
+        *([table("", ("knob", "values", ""), rows)] if rows else []),
+        *(f"{title + ':':<11}{text}" for title, text in facts.items() if text),
+        *(f"{'Note:':<11}{note}" for note in space.notes),
+        f"{'Run it:':<11}tune-dml plan {space.name}; then tune-dml sweep {space.name}",
+    ]
 
 
 def _domain_text(knob: Knob) -> str:
     """Return `0.1, 0.5, 1`, or `0.001 to 0.1, log`."""
     from tune_dml.space import Grid
-    from tune_dml.text import value_text
 
     if isinstance(knob.domain, Grid):
         return ", ".join(map(value_text, knob.domain.values))
     return f"{knob.domain.low:g} to {knob.domain.high:g}, {knob.domain.scale}"
 
 
-@dataclass(frozen=True)
-class _MethodView:
-    """A method, such as a loss, a backbone or a schedule."""
-
-    kind: str
-    name: str
-    method: type
-
-    def data(self) -> dict[str, object]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "formula": (self.method.__doc__ or "").strip(),
-            "citation": getattr(self.method, "citation", ""),
-            "knobs": [] if self.kind == "sampler" else _knobs_of(self.method),  # its knobs are settings of the batch
-        }
-
-    def text(self) -> Lines:
-        import inspect
-
-        setting = _CHOSEN_BY.get(self.kind, f"{self.kind}.name")
-        yield f"{self.kind} {self.name}: {inspect.getdoc(self.method) or ''}"
-        yield from filter(None, [str(getattr(self.method, "citation", ""))])
-        if self.kind != "sampler":
-            yield from _knob_table(setting.partition(".")[0], self.method)
-        yield f"Choose it: --set {setting}={self.name}"
+def _method(kind: str, name: str, method: type) -> _Described:
+    """Return data and text of a method; the knobs of a sampler are settings of the batch."""
+    citation, setting = str(getattr(method, "citation", "")), _CHOSEN_BY.get(kind, f"{kind}.name")
+    has_knobs = kind != "sampler"
+    data = {
+        "kind": kind,
+        "name": name,
+        "formula": (method.__doc__ or "").strip(),
+        "citation": citation,
+        "knobs": _knobs_of(method) if has_knobs else [],
+    }
+    return data, [
+        f"{kind} {name}: {inspect.getdoc(method) or ''}",
+        *filter(None, [citation]),
+        *(_knob_table(setting.partition(".")[0], method) if has_knobs else []),
+        f"Choose it: --set {setting}={name}",
+    ]
 
 
-@dataclass(frozen=True)
-class _ProtocolView:
-    """A protocol: its settings, and where each comes from."""
-
-    protocol: Protocol
-
-    def data(self) -> dict[str, object]:
-        protocol = self.protocol
-        return {
-            "protocol": protocol.name,
-            "dataset": protocol.dataset,
-            "note": protocol.note,
-            "losses": [*protocol.methods],
-            "settings": dict(protocol.settings),
-            "sources": {path: self._source(path) for path in protocol.settings},
-        }
-
-    def _source(self, path: str) -> str:
-        return self.protocol.sources.get(path, self.protocol.origin)
-
-    def text(self) -> Lines:
-        from tune_dml.text import value_text
-
-        protocol = self.protocol
-        yield f"protocol {protocol.name}, of the data set {protocol.dataset}"
-        yield from filter(None, (protocol.note,))
-        rows = [(path, value_text(value), self._source(path)) for path, value in protocol.settings.items()]
-        yield table("", ("setting", "value", "source"), rows)
-        if protocol.methods:
-            yield f"{'Losses:':<11}{', '.join(protocol.methods)}"
-        yield f"{'Use it:':<11}tune-dml plan SPACE --dataset {protocol.dataset} --protocol {protocol.name}"
+def _protocol(protocol: Protocol) -> _Described:
+    """Return data and text of a protocol: its settings, and where each comes from."""
+    sources = {path: protocol.sources.get(path, protocol.origin) for path in protocol.settings}
+    data = {
+        "protocol": protocol.name,
+        "dataset": protocol.dataset,
+        "note": protocol.note,
+        "losses": [*protocol.methods],
+        "settings": dict(protocol.settings),
+        "sources": sources,
+    }
+    rows = [(path, value_text(value), sources[path]) for path, value in protocol.settings.items()]
+    return data, [
+        f"protocol {protocol.name}, of the data set {protocol.dataset}",
+        *filter(None, [protocol.note]),
+        table("", ("setting", "value", "source"), rows),
+        *([f"{'Losses:':<11}{', '.join(protocol.methods)}"] if protocol.methods else []),
+        f"{'Use it:':<11}tune-dml plan SPACE --dataset {protocol.dataset} --protocol {protocol.name}",
+    ]
 
 
-@dataclass(frozen=True)
-class _DataSetView:
-    """A data set; it may need files on the user's disk."""
+def _dataset(name: str, dataset: type[DataSet]) -> _Described:
+    from tune_dml.cli.datasets import copy_commands, paragraph, row_of
 
-    name: str
-    dataset: type[DataSet]
-
-    def data(self) -> list[dict[str, object]]:
-        from tune_dml.cli.datasets import row_of
-
-        return [{**row_of(self.name, self.dataset), "knobs": _knobs_of(self.dataset)}]
-
-    def text(self) -> Lines:
-        from tune_dml.cli.datasets import copy_commands, paragraph, row_of
-
-        yield paragraph(row_of(self.name, self.dataset))
-        yield from _knob_table("data", self.dataset)
-        if self.dataset.needs_root:
-            yield copy_commands(self.name)
+    row = row_of(name, dataset)
+    copying = [copy_commands(name)] if dataset.needs_root else []
+    return [{**row, "knobs": _knobs_of(dataset)}], [paragraph(row), *_knob_table("data", dataset), *copying]
 
 
 def _knobs_of(method: type) -> list[dict[str, object]]:
@@ -254,7 +198,6 @@ def _knobs_of(method: type) -> list[dict[str, object]]:
 def _knob_table(section: str, method: type) -> Lines:
     """Yield the table of a method's knobs; `section` is their section of the configuration."""
     from trainables.methods import parameters_of
-    from tune_dml.text import value_text
 
     rows = [
         (
@@ -269,41 +212,32 @@ def _knob_table(section: str, method: type) -> Lines:
         yield table("", ("knob", "default", "rule", "meaning"), rows)
 
 
-@dataclass(frozen=True)
-class _SweepView:
-    """A sweep: its state and its answer."""
+def _sweep(results: Results, answer: SweepAnswer | None) -> _Described:
+    report = results.folder / "report" / "report.html"
+    data = {
+        "sweep": results.name,
+        "space": results.plan.space.name,
+        "dataset": results.plan.dataset,
+        "state": state_of(results),
+        "answer": answer.sentences if answer else [],
+        "facts": answer.facts if answer else {},
+        "next": answer.step[0] if answer and answer.step else None,
+        "folder": str(results.folder),
+        "report": str(report) if report.exists() else None,
+    }
+    return data, _sweep_text(results, answer, report)
 
-    results: Results
 
-    def data(self) -> dict[str, object]:
-        results, answer = self.results, answer_of(self.results)
-        return {
-            "sweep": results.name,
-            "space": results.plan.space.name,
-            "dataset": results.plan.dataset,
-            "state": state_of(results),
-            "answer": answer.sentences if answer else [],
-            "facts": answer.facts if answer else {},
-            "next": answer.step[0] if answer and answer.step else None,
-            "folder": str(results.folder),
-            "report": str(self._report) if self._report.exists() else None,
-        }
+def _sweep_text(results: Results, answer: SweepAnswer | None, report: Path) -> Lines:
+    from tune_dml.record.ledger import is_running
+    from tune_dml.record.origin.commands import command
 
-    @property
-    def _report(self) -> Path:
-        return self.results.folder / "report" / "report.html"
-
-    def text(self) -> Lines:
-        from tune_dml.record.ledger import is_running
-        from tune_dml.record.origin.commands import command
-
-        results, answer = self.results, answer_of(self.results)
-        yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
-        yield f"State:   {state_of(results)}; last change: {age_of(results)}"
-        if answer is None:
-            yield why_no_answer(results) or f"No trial has a number yet. Follow it: {command(results, 'status')}"
-            return
-        yield from answer.lines(running=is_running(results.folder))
-        yield from (f"{name + ':':<20} {text}" for name, text in answer.facts.items())
-        yield f"Report:  {self._report if self._report.exists() else command(results, 'report')}"
-        yield f"Folder:  {results.folder}"
+    yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
+    yield f"State:   {state_of(results)}; last change: {age_of(results)}"
+    if answer is None:
+        yield why_no_answer(results) or f"No trial has a number yet. Follow it: {command(results, 'status')}"
+        return
+    yield from answer.lines(running=is_running(results.folder))
+    yield from (f"{name + ':':<20} {text}" for name, text in answer.facts.items())
+    yield f"Report:  {report if report.exists() else command(results, 'report')}"
+    yield f"Folder:  {results.folder}"

@@ -100,7 +100,6 @@ def skill(
 
 
 def _skill_text() -> str:
-    """Return the whole SKILL.md."""
     rows = [f"| `{name}` | {first} | {keys} |" for name, first, keys in _verbs()]
     table = "\n".join(["| verb | what it does | keys of its JSON |", "|---|---|---|", *rows])
     closing = "`tune-dml VERB --help` has all options; `tune-dml schema VERB` prints the schema of a verb's JSON."

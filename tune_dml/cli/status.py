@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainables.errors import ConfigError, Problem
+from tune_dml.cli._answers import answer_of, why_no_answer
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._sweep_status_text import answer_of, state_of, why_no_answer
+from tune_dml.cli._sweep_status_text import state_of
 from tune_dml.cli.options import Json, SweepArgument, verb
-from tune_dml.cli.screen import Lines, number, show, table
+from tune_dml.cli.screen import Lines, number, print_result, table
 from tune_dml.record.ledger import is_running
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from tune_dml.planning.plan import Plan
     from tune_dml.record.results import Results, TrialResult
-    from tune_dml.record.state import TrialStatus
+    from tune_dml.record.state import SweepState, TrialStatus
 
 ORDER = 70
 EXAMPLES = """
@@ -53,7 +54,6 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the trials of a sweep by cell and seed: finished, running, failed with the reason, missing."""
-    from trainables.errors import ConfigError, Problem
     from tune_dml.record.results import Results
     from tune_dml.record.state import load_state
 
@@ -62,13 +62,13 @@ def status(
         raise ConfigError(Problem("--timeout", rule, timeout, remedy))
     folder = storage.absolute() / sweep_name
     if _waits_for_slurm(folder):
-        from tune_dml.cli._slurm import PendingSweep
+        from tune_dml.cli._slurm import show_pending
 
         until = time.monotonic() + (math.inf if timeout is None else timeout)
-        while wait and _waits_for_slurm(folder) and PendingSweep(folder).jobs and time.monotonic() < until:
+        while wait and _waits_for_slurm(folder) and _has_jobs(folder) and time.monotonic() < until:
             time.sleep(_SLURM_POLL)
         if _waits_for_slurm(folder):
-            show(PendingSweep(folder), as_json)
+            show_pending(folder, as_json)
             raise typer.Exit(130 if wait else 0)
     if wait:
         _wait_for_plan(folder, timeout)
@@ -77,7 +77,7 @@ def status(
         _wait_for_end(state.folder, timeout)
         state.update()
     results = Results.of(state)
-    show(_SweepStatus(results, trials, state.trial_files, len(state.unfetched_keys)), as_json)
+    print_result(_data(results, state) if as_json else None, _text(results, state, trials), as_json)
     if wait:
         from tune_dml.sweep import Sweep
 
@@ -92,7 +92,6 @@ def _waits_for_slurm(folder: Path) -> bool:
 
 
 def _has_jobs(folder: Path) -> bool:
-    """Return whether SLURM jobs of a sweep wait or run."""
     from tune_dml.running.slurm.jobs import open_jobs
 
     return (folder / "slurm").is_dir() and bool(open_jobs(folder))
@@ -125,115 +124,101 @@ def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
         time.sleep(min(_POLL, max(until - time.monotonic(), 0.0)))
 
 
-@dataclass(frozen=True)
-class _SweepStatus:
-    """The state of a sweep."""
+def _data(results: Results, state: SweepState) -> dict[str, object]:
+    from tune_dml.record.origin.commands import with_program
 
-    results: Results
-    list_trials: bool = False
-    trial_files: str | None = None
-    """Address of the trials' files in object storage."""
-    unfetched: int = 0
-    """Number of ended trials whose files are still in object storage."""
-
-    def data(self) -> dict[str, object]:
-        from tune_dml.record.origin.commands import with_program
-
-        answer, folder = answer_of(self.results), self.results.folder
-        running = is_running(folder)
-        shown_status = {} if running else {"running": "interrupted"}  # a trial of a driver that has ended
-        counts = {shown_status.get(status, status): self.results.count(status) for status in _STATUSES}
-        return {
-            "sweep": self.results.name,
-            "dataset": self.results.plan.dataset,
-            "state": state_of(self.results),
-            "waits_for": self._waits_for,
-            "counts": counts,
-            "answer": answer.sentences if answer else [],
-            "next": [] if running or _has_jobs(folder) else (answer and answer.commands) or [self._next_action()[1]],
-            "unjudged": with_program(why_no_answer(self.results)),
-            "notes": list(self.results.notes),
-            "race": race_data(self.results),
-            "trial_files": self.trial_files,
-            "unfetched": self.unfetched,
-            "trials": [
-                {
-                    "trial": trial.key,
-                    "cell": trial.cell.label,
-                    "seed": trial.seed,
-                    "status": shown_status.get(trial.status, trial.status),
-                    "reason": trial.reason,
-                    "attempts": trial.attempts,
-                    "seconds": trial.seconds,
-                    "metric": trial.metrics.get(self.results.plan.metric),
-                    "run_id": trial.run_id,
-                }
-                for trial in self.results.trials
-            ],
+    answer, folder = answer_of(results), results.folder
+    running = is_running(folder)
+    shown_status = {} if running else {"running": "interrupted"}  # a trial of a driver that has ended
+    trials = [
+        {
+            "trial": trial.key,
+            "cell": trial.cell.label,
+            "seed": trial.seed,
+            "status": shown_status.get(trial.status, trial.status),
+            "reason": trial.reason,
+            "attempts": trial.attempts,
+            "seconds": trial.seconds,
+            "metric": trial.metrics.get(results.plan.metric),
+            "run_id": trial.run_id,
         }
+        for trial in results.trials
+    ]
+    return {
+        "sweep": results.name,
+        "dataset": results.plan.dataset,
+        "state": state_of(results),
+        "waits_for": _waits_for(results),
+        "counts": {shown_status.get(status, status): results.count(status) for status in _STATUSES},
+        "answer": answer.sentences if answer else [],
+        "next": [] if running or _has_jobs(folder) else (answer and answer.commands) or [_next_action(results)[1]],
+        "unjudged": with_program(why_no_answer(results)),
+        "notes": list(results.notes),
+        "race": race_data(results),
+        "trial_files": state.trial_files,
+        "unfetched": len(state.unfetched_keys),
+        "trials": trials,
+    }
 
-    def text(self) -> Lines:
-        from tune_dml.cli._status_table import status_table
-        from tune_dml.record.origin.commands import command, stop_instruction
 
-        yield status_table(self.results)
-        if self.list_trials:
-            metric = self.results.plan.metric
-            columns = ("trial", "cell", "seed", "status", metric, "seconds", "MLflow run", "reason")
-            yield table("", columns, (_row(trial, self.results.plan) for trial in self.results.trials))
-        yield from self.results.notes
-        yield from race_lines(self.results)
-        jobs: list[str] = []
-        if (self.results.folder / "slurm").is_dir():
-            from tune_dml.cli._slurm import jobs_line
+def _text(results: Results, state: SweepState, list_trials: bool) -> Lines:
+    from tune_dml.cli._status_table import status_table
+    from tune_dml.record.origin.commands import command, stop_instruction
 
-            jobs = jobs_line(self.results.folder)
-        yield from jobs
-        answer = self._answer()
-        yield from answer
-        if self.unfetched and not is_running(self.results.folder):
-            resume_command = command(self.results, "resume")
-            yield f"{self.unfetched} ended trials still have files at {self.trial_files}. Fetch them: {resume_command}"
-        summary, next_command = self._next_action()
-        if is_running(self.results.folder):
-            if self._waits_for:
-                yield f"It waits for {self._waits_for}."
-            yield f"{summary}; it is running. Ask again, or stop it with {stop_instruction(self.results)}: it can be resumed."
-        elif jobs:
-            yield f"{summary}; SLURM runs it. Ask again, or stop it with tune-dml cancel slurm {self.results.name}."
-        elif f"Next:    {next_command}" not in answer:
-            yield f"{summary}: {next_command}"
+    running = is_running(results.folder)
+    yield status_table(results)
+    if list_trials:
+        columns = ("trial", "cell", "seed", "status", results.plan.metric, "seconds", "MLflow run", "reason")
+        yield table("", columns, (_row(trial, results.plan) for trial in results.trials))
+    yield from results.notes
+    yield from race_lines(results)
+    jobs: list[str] = []
+    if (results.folder / "slurm").is_dir():
+        from tune_dml.cli._slurm import jobs_line
 
-    def _next_action(self) -> tuple[str, str]:
-        """Return a summary of the remaining work, and the command that does it."""
-        from tune_dml.record.origin.commands import command, retry_arguments
+        jobs = jobs_line(results.folder)
+    yield from jobs
+    answer = answer_of(results)
+    answer_lines = [*answer.lines(running=running)] if answer else [*filter(None, [why_no_answer(results)])]
+    yield from ["", *answer_lines] if answer_lines else []
+    if state.unfetched_keys and not running:
+        fetch = f"Fetch them: {command(results, 'resume')}"
+        yield f"{len(state.unfetched_keys)} ended trials still have files at {state.trial_files}. {fetch}"
+    summary, next_command = _next_action(results)
+    if running:
+        if waits_for := _waits_for(results):
+            yield f"It waits for {waits_for}."
+        yield f"{summary}; it is running. Ask again, or stop it with {stop_instruction(results)}: it can be resumed."
+    elif jobs:
+        yield f"{summary}; SLURM runs it. Ask again, or stop it with tune-dml cancel slurm {results.name}."
+    elif f"Next:    {next_command}" not in answer_lines:
+        yield f"{summary}: {next_command}"
 
-        results, resume = self.results, command(self.results, "resume")
-        remaining, confirming = results.count("running") + results.count("missing"), results.confirmation_left
-        failed = sum(trial.status in {"failed", "diverged"} for trial in (*results.trials, *results.confirmed))
-        if is_running(results.folder):
-            return f"{counted(remaining + confirming, 'trial')} to go", ""
-        if remaining:
-            return f"{counted(remaining, 'trial')} to go", resume
-        if results.is_incomplete:
-            return "The race continues", resume
-        if confirming:
-            return f"{counted(confirming, 'trial')} of the confirmation to go", resume
-        if failed:
-            retry = command(results, "resume", retry_arguments(results))
-            return f"{counted(failed, 'trial')} failed or diverged; to try again", retry
-        return "Complete; to write its report", command(results, "report")
 
-    @property
-    def _waits_for(self) -> str:
-        """Reason why the running driver waits, such as earlier sweeps on its cluster; empty if it does not wait."""
-        return self.results.waits_for if is_running(self.results.folder) else ""
+def _next_action(results: Results) -> tuple[str, str]:
+    """Return a summary of the remaining work, and the command that does it."""
+    from tune_dml.record.origin.commands import command, retry_arguments
 
-    def _answer(self) -> list[str]:
-        """Return the answer of the last look and the next step, or how to get an answer."""
-        if answer := answer_of(self.results):
-            return ["", *answer.lines(running=is_running(self.results.folder))]
-        return ["", text] if (text := why_no_answer(self.results)) else []
+    resume = command(results, "resume")
+    remaining, confirming = results.count("running") + results.count("missing"), results.confirmation_left
+    failed = sum(trial.status in {"failed", "diverged"} for trial in (*results.trials, *results.confirmed))
+    if is_running(results.folder):
+        return f"{counted(remaining + confirming, 'trial')} to go", ""
+    if remaining:
+        return f"{counted(remaining, 'trial')} to go", resume
+    if results.is_incomplete:
+        return "The race continues", resume
+    if confirming:
+        return f"{counted(confirming, 'trial')} of the confirmation to go", resume
+    if failed:
+        retry = command(results, "resume", retry_arguments(results))
+        return f"{counted(failed, 'trial')} failed or diverged; to try again", retry
+    return "Complete; to write its report", command(results, "report")
+
+
+def _waits_for(results: Results) -> str:
+    """Return why the running driver waits, such as earlier sweeps on its cluster; empty if it does not wait."""
+    return results.waits_for if is_running(results.folder) else ""
 
 
 def _row(trial: TrialResult, plan: Plan) -> tuple[object, ...]:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.cli._slurm import JOB_VERBS, SLURM, SlurmOptions
+from tune_dml.cli._slurm import JOB_VERBS, SLURM, SlurmOptions, next_commands
 from tune_dml.cli._supervisor import ParsedFlags, flags_of
 from tune_dml.cli.options import Json, read_values, request_of, verb
-from tune_dml.cli.screen import Lines, show
+from tune_dml.cli.screen import Lines, print_result
 from tune_dml.text import duration
 
 if TYPE_CHECKING:
-    from tune_dml.running.cluster.jobs import RayJob
     from tune_dml.running.cluster.upload import Upload
 
 ORDER = 45
@@ -77,9 +76,18 @@ def submit(
             raise typer.Exit(code)
         ceiling = command.ceiling(jobs.cluster_capacity(client))
         if not as_json:
-            show(_Announcement(upload, ceiling), as_json=False)
+            print_result(None, _announcement(upload, ceiling), as_json=False)
         job, new = jobs.submit(client, target_words, command.sweep, command.words, upload)
-    show(_SubmittedJob(target, target_words, command, job, new, upload, ceiling), as_json)
+    uploaded = {
+        "bytes": upload.size,
+        "files": len(upload.files),
+        "kept_back": list(upload.secrets),
+        "left_out": list(upload.skipped_links),
+        "ceiling": ceiling,
+    }
+    data = {"job": job.id, "sweep": command.sweep, "new": new, "upload": uploaded}
+    state = "submitted" if new else f"runs already ({job.status.lower()}): nothing was started"
+    print_result(data, [f"{job.id} {state}", *_commands_for(command, target, target_words)], as_json)
 
 
 @dataclass(frozen=True)
@@ -244,59 +252,19 @@ def _relative_problems(given: ParsedFlags) -> Iterator[Problem]:
         yield Problem(flag, f"a job's own folder is deleted with it: {why}", str(folder), f"Example: {flag} {example}.")
 
 
-@dataclass(frozen=True)
-class _Announcement:
-    """The upload and the ceiling of the cost."""
-
-    upload: Upload
-    ceiling: str
-
-    def data(self) -> dict[str, object]:
-        kept_back = list(self.upload.secrets)
-        size, number = self.upload.size, len(self.upload.files)
-        left_out = list(self.upload.skipped_links)
-        return {"bytes": size, "files": number, "kept_back": kept_back, "left_out": left_out, "ceiling": self.ceiling}
-
-    def text(self) -> Lines:
-        yield f"Uploads {self.upload}"
-        if self.upload.secrets:
-            yield f"Not uploaded, because they look like secrets: {', '.join(self.upload.secrets)}"
-        if self.upload.skipped_links:
-            links = ", ".join(self.upload.skipped_links)
-            yield f"Not uploaded, because these links lead outside, to a folder or nowhere: {links}"
-        yield self.ceiling
+def _announcement(upload: Upload, ceiling: str) -> Lines:
+    yield f"Uploads {upload}"
+    if upload.secrets:
+        yield f"Not uploaded, because they look like secrets: {', '.join(upload.secrets)}"
+    if upload.skipped_links:
+        links = ", ".join(upload.skipped_links)
+        yield f"Not uploaded, because these links lead outside, to a folder or nowhere: {links}"
+    yield ceiling
 
 
-@dataclass(frozen=True)
-class _SubmittedJob:
-    """A job on the cluster."""
-
-    target: str
-    target_words: str
-    """The target and the flags of `submit`, as typed."""
-    command: SubmittedCommand
-    job: RayJob
-    new: bool
-    upload: Upload
-    ceiling: str
-
-    def data(self) -> dict[str, object]:
-        return {
-            "job": self.job.id,
-            "sweep": self.command.sweep,
-            "new": self.new,
-            "upload": _Announcement(self.upload, self.ceiling).data(),
-        }
-
-    def text(self) -> Lines:
-        sweep, target = self.command.sweep, shlex.quote(self.target)
-        submit_words = f"tune-dml submit {self.target_words} --"
-        storage = shlex.join(["--storage", str(self.command.given["storage"])])
-        flags = shlex.join(flags_of("resume", self.command.given))
-        state = "submitted" if self.new else f"runs already ({self.job.status.lower()}): nothing was started"
-        yield f"{self.job.id} {state}"
-        yield f"  follow: tune-dml logs {target} {sweep} --follow"
-        yield f"  status: {submit_words} status {sweep} {storage}"
-        yield f"  stop:   tune-dml cancel {target} {sweep}"
-        yield f"  resume: {submit_words} resume {sweep} {flags}"
-        yield f"  report: {submit_words} report {sweep} {storage}"
+def _commands_for(command: SubmittedCommand, target: str, target_words: str) -> list[str]:
+    """Return the next commands; `target_words` are the target and the flags of `submit`, as typed."""
+    program = f"tune-dml submit {target_words} --"
+    storage = shlex.join(["--storage", str(command.given["storage"])])
+    resume = f"{program} resume {command.sweep} {shlex.join(flags_of('resume', command.given))}"
+    return next_commands(shlex.quote(target), command.sweep, program, storage, resume=resume)

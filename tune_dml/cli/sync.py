@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from tune_dml.cli.options import Json, SweepArgument, location_flags, verb
-from tune_dml.cli.screen import Lines, show
+from tune_dml.cli.screen import Lines, print_result
 from tune_dml.planning.request import Session
 from tune_dml.text import counted
 
@@ -35,41 +35,28 @@ def sync(
     from tune_dml.record.results import load_results
 
     reconciliation = operations.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
-    locations = location_flags(storage, tracking_uri, experiment)
-    show(_SyncView(load_results(storage, sweep_name), reconciliation, locations), as_json)
+    results = load_results(storage, sweep_name)
+    data = {"sweep": results.name, "equal": reconciliation.is_equal, **asdict(reconciliation)}
+    text = _text(results, reconciliation, location_flags(storage, tracking_uri, experiment))
+    print_result(data, text, as_json)
     raise typer.Exit(0 if reconciliation.is_equal else 3)
 
 
-@dataclass(frozen=True)
-class _SyncView:
-    """A sweep compared with MLflow."""
+def _text(results: Results, reconciliation: Reconciliation, locations: dict[str, str | None]) -> Lines:
+    from tune_dml.record.origin.commands import command
 
-    results: Results
-    reconciliation: Reconciliation
-    locations: dict[str, str | None]
-    """Location flags of this command, for the commands that the output suggests."""
-
-    def data(self) -> dict[str, object]:
-        return {"sweep": self.results.name, "equal": self.reconciliation.is_equal, **asdict(self.reconciliation)}
-
-    def text(self) -> Lines:
-        from tune_dml.record.origin.commands import command
-
-        reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name
-        if reconciliation.error:
-            yield f"{name}: MLflow is not up to date ({reconciliation.error}); the ledger keeps everything."
-            yield f"  next: {command(self.results, 'sync', options=self.locations)}"
-            return
-        yield from (f"differed: {line}" for line in reconciliation.before[:_MAX_LINES])
-        if len(reconciliation.before) > _MAX_LINES:
-            yield f"... and {len(reconciliation.before) - _MAX_LINES} more (--json prints all)"
-        yield from (f"still differs: {line}" for line in reconciliation.after[:_MAX_LINES])
-        compared = f"{counts.runs} runs, {counts.metrics} metrics and {counts.points} points compared"
-        repaired = (
-            f"; {counted(len(reconciliation.before), 'run')} brought up to date"
-            if reconciliation.before and reconciliation.is_equal
-            else ""
-        )
-        yield f"{name}: MLflow {'agrees with the ledger' if reconciliation.is_equal else 'differs'}: {compared}{repaired}."
-        if reconciliation.after:
-            yield "MLflow cannot change logged values: delete the run there; then sync logs it again."
+    name, counts, before, after = results.name, reconciliation.counts, reconciliation.before, reconciliation.after
+    if reconciliation.error:
+        yield f"{name}: MLflow is not up to date ({reconciliation.error}); the ledger keeps everything."
+        yield f"  next: {command(results, 'sync', options=locations)}"
+        return
+    yield from (f"differed: {line}" for line in before[:_MAX_LINES])
+    if len(before) > _MAX_LINES:
+        yield f"... and {len(before) - _MAX_LINES} more (--json prints all)"
+    yield from (f"still differs: {line}" for line in after[:_MAX_LINES])
+    compared = f"{counts.runs} runs, {counts.metrics} metrics and {counts.points} points compared"
+    is_equal = reconciliation.is_equal
+    repaired = f"; {counted(len(before), 'run')} brought up to date" if before and is_equal else ""
+    yield f"{name}: MLflow {'agrees with the ledger' if is_equal else 'differs'}: {compared}{repaired}."
+    if after:
+        yield "MLflow cannot change logged values: delete the run there; then sync logs it again."

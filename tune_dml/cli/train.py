@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import Lines, console_for, progress_bar, show, table
+from tune_dml.cli.screen import Lines, console_for, print_result, progress_bar, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
@@ -63,10 +64,13 @@ def train(
         cache_dir=cache_dir,
     )
     if preview:
-        show(single, as_json)
+        settings, origins = single.config.settings(), single.origins
+        rows = [(name, value, origins.get(name, "default")) for name, value in settings.items()]
+        data = {name: {"value": value, "origin": origin} for name, value, origin in rows}
+        print_result(data, [table("Resolved settings", ("setting", "value", "origin"), rows)], as_json)
         return
     trained = run(single, console_for(as_json))
-    show(trained, as_json)
+    print_result(trained.data(), trained.text(), as_json)
     raise typer.Exit(0 if trained.end.status == "finished" else 3)
 
 
@@ -76,21 +80,12 @@ class SingleTrial:
 
     config: TrialConfig
     origins: Mapping[str, str]
-    threads: int = 1
-    cache_dir: Path | None = None
-    recorded: Mapping[str, float] = field(default_factory=dict)
+    threads: int
+    cache_dir: Path | None
+    recorded: Mapping[str, float]
     """Metrics that the sweep recorded, if this repeats a stored trial."""
-    trial: str = ""
-    pictures: Path | None = None
-    """Folder of the trial's pictures; None stores none."""
-
-    def data(self) -> dict[str, dict[str, Value]]:
-        settings = self.config.settings()
-        return {name: {"value": value, "origin": self.origins.get(name, "default")} for name, value in settings.items()}
-
-    def text(self) -> Lines:
-        rows = ((name, item["value"], item["origin"]) for name, item in self.data().items())
-        yield table("Resolved settings", ("setting", "value", "origin"), rows)
+    pictures: Path
+    """Folder for the trial's pictures; each configuration and seed has its own."""
 
 
 @dataclass(frozen=True)
@@ -158,15 +153,13 @@ def _single_trial(
 
     flagged = {path: value for path, value in (flags or {}).items() if value is not None}
     own, sources = {**settings, **flagged}, {path: _FLAGS[path] for path in flagged}
-    if trial is None:
-        resolved = resolve(*_protocol_layers(protocol, own), Layer("--set", own, sources))
-        folder = _folder_of(resolved.config, storage)
-        return SingleTrial(resolved.config, resolved.origins, threads or 1, cache_dir, pictures=folder)
-    stored, stored_threads, metrics = _load_trial(trial, storage)
-    resolved = resolve(Layer(f"trial {trial}", stored), Layer("--set", own, sources))
-    recorded = metrics if resolved.config == read_settings(stored) else {}
-    folder = _folder_of(resolved.config, storage)
-    return SingleTrial(resolved.config, resolved.origins, threads or stored_threads, cache_dir, recorded, trial, folder)
+    stored, stored_threads, metrics = ({}, 1, {}) if trial is None else _load_trial(trial, storage)
+    layers = _protocol_layers(protocol, own) if trial is None else [Layer(f"trial {trial}", stored)]
+    resolved = resolve(*layers, Layer("--set", own, sources))
+    config = resolved.config
+    recorded = metrics if metrics and config == read_settings(stored) else {}
+    folder = storage.absolute() / "trained" / f"{config.digest()}-seed{config.seed}"
+    return SingleTrial(config, resolved.origins, threads or stored_threads, cache_dir, recorded, folder)
 
 
 def run(single: SingleTrial, console: Console) -> TrainedTrial:
@@ -176,7 +169,6 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
     import torch
 
     from trainables.context import EVIDENCE, FolderContext
-    from trainables.errors import raise_if_any
     from trainables.tasks import task_of
     from tune_dml.planning.checks.data import training_data
     from tune_dml.planning.checks.dry_run import start_notes
@@ -210,16 +202,11 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
             return TrainedTrial(end, single.recorded, not_kept=reason)
 
 
-def _folder_of(config: TrialConfig, storage: Path) -> Path:
-    """Return the folder for a single trial's pictures; each configuration and seed has its own."""
-    return storage.absolute() / "trained" / f"{config.digest()}-seed{config.seed}"
-
-
-def _copy_pictures(source: Path, folder: Path | None) -> tuple[Path, ...]:
+def _copy_pictures(source: Path, folder: Path) -> tuple[Path, ...]:
     """Copy a trial's pictures to a folder; replace those of an earlier run."""
     import shutil
 
-    if folder is None or not source.is_dir():
+    if not source.is_dir():
         return ()
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
@@ -244,7 +231,6 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
 
 def _load_trial(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
     """Return settings, threads and metrics of a stored trial, by its id or a unique prefix."""
-    from trainables.errors import ConfigError, Problem
     from tune_dml.record.results import load_results
     from tune_dml.record.state import sweep_names
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import Array, run_around
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.resolution import resolution_shown
 from tune_dml.stats.intervals.simultaneous import half_widths
@@ -97,11 +97,11 @@ def judge_knob(values: Sequence[float], default: float, effects: Sequence[Estima
     ascending, gains = [values[index] for index in order], [effects[index] for index in order]
     losses = [Estimate(-gain.value, -gain.high, -gain.low) for gain in gains]
     position = ascending.index(default)
+    tolerated = run_around(position, [gain.low > -margin for gain in gains])
+    perhaps = run_around(position, [not gain.high < -margin for gain in gains])
     return KnobVerdict(
         tuple(ascending), default, tuple(gains), _largest(gains), _largest(losses),
-        _range(ascending, position, [gain.low > -margin for gain in gains]),
-        _range(ascending, position, [not gain.high < -margin for gain in gains]),
-        margin,
+        (ascending[tolerated[0]], ascending[tolerated[1]]), (ascending[perhaps[0]], ascending[perhaps[1]]), margin,
     )  # fmt: skip
 
 
@@ -109,13 +109,3 @@ def _largest(effects: Sequence[Estimate]) -> Estimate:
     """Return the largest effect, with the largest of all lower and of all upper bounds."""
     value = max(effect.value for effect in effects if not np.isnan(effect.value))
     return Estimate(value, max(effect.low for effect in effects), max(effect.high for effect in effects))
-
-
-def _range(values: Sequence[float], position: int, allowed: Sequence[bool]) -> tuple[float, float]:
-    """Return the ends of the unbroken run of allowed values around a position."""
-    low = high = position
-    while low > 0 and allowed[low - 1]:
-        low -= 1
-    while high < len(values) - 1 and allowed[high + 1]:
-        high += 1
-    return values[low], values[high]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
+from tune_dml.stats.intervals import Array, Mask
 
 _PER_TERM = 2.5
 """Penalty of each coefficient of an explanation, in log-likelihood."""
@@ -31,11 +31,11 @@ _MIN_NOISE = 0.02
 class Explanations:
     """Short explanations of results by settings."""
 
-    members: NDArray[np.bool_]
+    members: Mask
     """(explanations, settings): whether an explanation names a setting."""
-    maps: tuple[Matrix, ...]
+    maps: tuple[Array, ...]
     """For each explanation, a matrix (terms, coefficients) from its coefficients to those of all terms."""
-    penalty: Matrix
+    penalty: Array
     """(explanations,): penalty in log-likelihood; it grows with the number of explanations of the same kind."""
     pair_effect: NDArray[np.int64]
     """(explanations,): 1 if two settings act only together, -1 if each of them suffices, else 0."""
@@ -45,14 +45,11 @@ class Explanations:
 def list_explanations(settings: int, factors: int, max_added: int) -> Explanations:
     """Return all explanations: no setting, up to `max_added` settings with added effects, and pairs with one effect.
 
-    Args:
-        settings: Number of settings that an explanation can name.
-        factors: Number of settings from which these were chosen.
-        max_added: Maximum number of settings that add their effects.
+    `settings` is the number of settings that an explanation can name; they were chosen from `factors` ones.
     """
     pairs = list(itertools.combinations(range(settings), 2))
     terms = np.eye(settings + len(pairs))
-    rows: list[tuple[tuple[int, ...], Matrix, int]] = [
+    rows: list[tuple[tuple[int, ...], Array, int]] = [
         (named, terms[:, list(named)], 0)
         for size in range(max_added + 1)
         for named in itertools.combinations(range(settings), size)
@@ -65,7 +62,7 @@ def list_explanations(settings: int, factors: int, max_added: int) -> Explanatio
     return Explanations(members, tuple(matrix for _, matrix, _ in rows), penalty, np.array([row[2] for row in rows]))
 
 
-def log_likelihoods(levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix, explanations: Explanations) -> Matrix:
+def log_likelihoods(levels: Array, blocks: NDArray[np.int64], outcomes: Array, explanations: Explanations) -> Array:
     """Return the penalised log-likelihood of each explanation: (outcomes, explanations).
 
     Args:
@@ -78,8 +75,8 @@ def log_likelihoods(levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix,
 
 
 def evidence(
-    levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix, explanations: Explanations
-) -> tuple[Matrix, Matrix]:
+    levels: Array, blocks: NDArray[np.int64], outcomes: Array, explanations: Explanations
+) -> tuple[Array, Array]:
     """Return the evidence for each setting (outcomes, settings), and for each pair of settings (outcomes, pairs).
 
     The evidence for a setting is the log-likelihood of the best explanation that names it, minus that of the best
@@ -104,15 +101,15 @@ def evidence(
 class _Runs:
     """Runs of many simulated audits; the mean of each seed is subtracted."""
 
-    terms: Matrix
+    terms: Array
     """Levels of the settings, and the products of two of them."""
-    values: Matrix
-    member: Matrix
+    values: Array
+    member: Array
     """(runs, blocks): 1 where a run is in a block."""
     freedom: int
 
     @classmethod
-    def of(cls, levels: Matrix, blocks: NDArray[np.int64], outcomes: Matrix) -> _Runs:
+    def of(cls, levels: Array, blocks: NDArray[np.int64], outcomes: Array) -> _Runs:
         pairs = list(itertools.combinations(range(levels.shape[-1]), 2))
         products = [levels[..., [first]] * levels[..., [second]] for first, second in pairs]
         terms = np.concatenate([levels, *products], axis=-1)
@@ -120,12 +117,12 @@ class _Runs:
         mean = (member / member.sum(axis=0)) @ member.T
         return cls(terms - mean @ terms, outcomes - outcomes @ mean, member, len(blocks) - member.shape[1])
 
-    def with_equal_noise(self, explanations: Explanations) -> Matrix:
+    def with_equal_noise(self, explanations: Explanations) -> Array:
         """Return the penalised log-likelihoods if all runs have the same noise."""
         residuals = _Sums.of(self.terms, self.values).residuals(explanations)
         return np.asarray(-self.freedom / 2 * np.log(residuals / self.freedom) - explanations.penalty)
 
-    def with_random_effect(self, explanations: Explanations, setting: int) -> Matrix:
+    def with_random_effect(self, explanations: Explanations, setting: int) -> Array:
         """Return the penalised log-likelihoods if the effect of one setting is random, so that it differs by seed.
 
         The noise then has two variances: along this setting within each seed, and in all other directions.
@@ -154,30 +151,30 @@ class _Runs:
 class _Sums:
     """Sums of squares and products of terms and outcomes."""
 
-    terms: Matrix
-    cross: Matrix
-    total: Matrix
+    terms: Array
+    cross: Array
+    total: Array
 
     @classmethod
-    def of(cls, terms: Matrix, values: Matrix) -> _Sums:
+    def of(cls, terms: Array, values: Array) -> _Sums:
         squares = np.swapaxes(terms, -1, -2) @ terms
         return cls(squares, (values[..., None, :] @ terms)[..., 0, :], (values**2).sum(axis=-1))
 
     def minus(self, part: _Sums, share: float) -> _Sums:
         return _Sums(self.terms - share * part.terms, self.cross - share * part.cross, self.total - share * part.total)
 
-    def coefficients(self, matrix: Matrix) -> Matrix:
+    def coefficients(self, matrix: Array) -> Array:
         """Return the least-squares coefficients of all terms, (outcomes, terms), under the explanation of a matrix."""
         squares = matrix.T @ self.terms @ matrix + 1e-9 * np.eye(matrix.shape[1])
         solution = (self.cross @ matrix)[..., None, :] @ np.linalg.inv(squares)
         return np.asarray(solution[..., 0, :] @ matrix.T)
 
-    def residual(self, coefficients: Matrix) -> Any:
+    def residual(self, coefficients: Array) -> Any:
         """Return the residual sum of squares."""
         fitted = ((coefficients[..., None, :] @ self.terms)[..., 0, :] * coefficients).sum(axis=-1)
         return np.maximum(self.total - 2 * (coefficients * self.cross).sum(axis=-1) + fitted, 1e-12 * self.total)
 
-    def residuals(self, explanations: Explanations) -> Matrix:
+    def residuals(self, explanations: Explanations) -> Array:
         """Return the residual sums of squares of all explanations: (outcomes, explanations)."""
         columns = []
         for matrix in explanations.maps:

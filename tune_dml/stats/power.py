@@ -25,50 +25,35 @@ from tune_dml.stats.intervals.simultaneous import GUARD_SHARE
 from tune_dml.stats.intervals.tuned import TunedLevels
 
 MAX_SEEDS = 1000
+_POWER = 0.8
 
 
-def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, comparisons: int | None = None) -> float:
+def half_width(
+    *, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, comparisons: int | None = None, settings: int = 1
+) -> float:
     """Return half the simultaneous interval of a difference, for equal noise; infinite with one seed.
 
     `sd` is the noise of one trial after removing the seed effect. `comparisons` is the number of comparisons that share
-    the error; the default is that of all pairs.
+    the error; the default is that of all pairs. With several `settings`, each cell is a level that is tuned over them
+    (`tuned`). The width is then the largest possible one: a setting that is significantly beaten does not share the
+    error.
     """
-    return _critical(seeds, cells, alpha, comparisons)[0] * sd * math.sqrt(2 / max(seeds, 1))
-
-
-def _tuned_half_width(*, seeds: int, sd: float, levels: int, settings: int, alpha: float = 0.05) -> float:
-    """Return `half_width` for levels that are each tuned over `settings` (`tuned`), if every setting may be the best.
-
-    This is the largest possible width: a setting that is significantly beaten does not share the error.
-    """
-    if settings < 2 or levels < 2 or seeds < 2:
-        return half_width(seeds=seeds, sd=sd, cells=levels, alpha=alpha)
-    own = seeds - 1
-    df = own + max(levels * settings - 2, 0) * (own - 1)
-    tail = alpha / (levels * (levels - 1) * settings)
-    multiple = max(float(student_isf(tail, df)), float(student_isf(GUARD_SHARE * alpha / 2, own)))
-    return multiple * sd * math.sqrt(2 / seeds)
+    return _critical(seeds, cells, alpha, comparisons, settings)[0] * sd * math.sqrt(2 / max(seeds, 1))
 
 
 def detectable_difference(
-    *,
-    seeds: int,
-    sd: float,
-    cells: int = 2,
-    power: float = 0.8,
-    alpha: float = 0.05,
-    comparisons: int | None = None,
+    *, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05, comparisons: int | None = None
 ) -> float:
-    """Return the smallest true difference whose interval excludes 0 with probability `power`, for equal noise.
+    """Return the smallest true difference whose interval excludes 0 with probability 0.8, for equal noise.
 
-    Solves P(|t'| > critical value) = power for d, where t' is non-central t with centre d / (sd sqrt(2 / seeds)).
+    Solves P(|t'| > critical value) = 0.8 for d, where t' is non-central t with centre d / (sd sqrt(2 / seeds)).
     """
     if seeds < 2 or cells < 2:
         return math.inf
     bound, df = _critical(seeds, cells, alpha, comparisons)
 
     def shortfall(centre: float) -> float:
-        return 1 - noncentral_t_cdf(bound, df, centre) + noncentral_t_cdf(-bound, df, centre) - power
+        return 1 - noncentral_t_cdf(bound, df, centre) + noncentral_t_cdf(-bound, df, centre) - _POWER
 
     top = 2 * bound + 10
     while shortfall(top) < 0:
@@ -82,13 +67,15 @@ def fewest_seeds(*, resolution: float, margin: float, alpha: float = 0.05) -> in
     return next((n for n in range(2, MAX_SEEDS + 1) if student_isf(alpha, n - 1) * sd < margin * math.sqrt(n)), None)
 
 
-def _critical(seeds: int, cells: int, alpha: float, comparisons: int | None = None) -> tuple[float, float]:
+def _critical(
+    seeds: int, cells: int, alpha: float, comparisons: int | None = None, settings: int = 1
+) -> tuple[float, float]:
     """Return the critical value of a difference, and its degrees of freedom."""
     if seeds < 2 or cells < 2:
         return math.inf, 0.0
     own = seeds - 1
-    comparisons = comparisons or cells * (cells - 1) // 2
-    borrowed = (cells - 2) * max(own - 1, 0)
+    comparisons = (comparisons or cells * (cells - 1) // 2) * settings
+    borrowed = (cells * settings - 2) * max(own - 1, 0)
     share = GUARD_SHARE if comparisons > 1 else 1.0
     family = (float(student_isf(alpha / (2 * comparisons), borrowed + own)), borrowed + own)
     return max(family, (float(student_isf(share * alpha / 2, own)), float(own)))
@@ -166,8 +153,7 @@ def seeds_range(
 
     def needed(noise: float) -> int | None:
         def enough(seeds: int) -> bool:
-            reach = _tuned_half_width(seeds=seeds, sd=noise, levels=max(levels, 2), settings=settings, alpha=alpha)
-            return reach <= margin
+            return half_width(seeds=seeds, sd=noise, cells=max(levels, 2), alpha=alpha, settings=settings) <= margin
 
         count = 2 + bisect_left(range(2, MAX_SEEDS + 1), True, key=enough)
         return count if count <= MAX_SEEDS else None

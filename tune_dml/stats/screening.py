@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, stats
 
-from tune_dml.stats.explanations import Matrix, evidence, list_explanations, log_likelihoods
+from tune_dml.stats.explanations import evidence, list_explanations, log_likelihoods
+from tune_dml.stats.intervals import Array, Mask
 
 _LEVEL = 0.045
 """Share of simulated audits that may name a setting wrongly; below 5 %, because real audits may differ."""
@@ -46,17 +47,17 @@ _DRAW_SHARES = (0.0, 0.5, 1.0)
 class Design:
     """Runs of an experiment on two-level settings."""
 
-    levels: Matrix
+    levels: Array
     """(runs, factors): 1 where a run has the user's setting, -1 where it has the protocol's."""
     blocks: NDArray[np.int64]
     """(runs,): the block of each run. Runs of one block share a seed."""
 
-    def rows(self, kept: NDArray[np.bool_]) -> Design:
+    def rows(self, kept: Mask) -> Design:
         """Return the design with the kept runs only."""
         return Design(self.levels[kept], self.blocks[kept])
 
     @property
-    def indicators(self) -> Matrix:
+    def indicators(self) -> Array:
         """(runs, blocks): 1 where a run is in a block, else 0."""
         return np.asarray(self.blocks[:, None] == np.unique(self.blocks), dtype=float)
 
@@ -96,7 +97,7 @@ class ScreeningVerdict:
         return tuple(index for index, effect in enumerate(self.effects) if effect.named)
 
 
-def _hadamard(order: int) -> Matrix:
+def _hadamard(order: int) -> Array:
     """Return a Hadamard matrix whose first row is all ones: powers of two, 12, 20 and 24 (Paley's construction)."""
     if order not in _PALEY:
         return np.asarray(linalg.hadamard(order), dtype=float)
@@ -152,12 +153,10 @@ def confirmation_design(factors: int, chosen: Suspects) -> Design:
     return Design(np.tile(levels, (seeds, 1)), np.repeat(np.arange(seeds), len(levels)))
 
 
-def choose_suspects(design: Design, values: Matrix) -> Suspects:
+def choose_suspects(design: Design, values: Array) -> Suspects:
     """Choose the factors to confirm: the three most probable, and up to two more with a probability above 0.5.
 
-    Args:
-        design: The first stage.
-        values: (runs,); NaN for a run without a value, which is skipped.
+    `values`, (runs,), are the results of the first stage; NaN for a run without a value, which is skipped.
     """
     kept = np.isfinite(values)
     probable, undo = _probabilities(design.rows(kept), values[None, kept])
@@ -167,17 +166,9 @@ def choose_suspects(design: Design, values: Matrix) -> Suspects:
 
 
 def judge_screening(
-    first: Design, values: Matrix, second: Design, second_values: Matrix, chosen: Suspects
+    first: Design, values: Array, second: Design, second_values: Array, chosen: Suspects
 ) -> ScreeningVerdict:
-    """Judge both stages together.
-
-    Args:
-        first: The first stage.
-        values: The results of the first stage; NaN for a run without a value.
-        second: The second stage.
-        second_values: The results of the second stage; NaN for a run without a value.
-        chosen: The suspects of the first stage.
-    """
+    """Judge both stages together; the results of each have NaN for a run without a value."""
     outcome = np.concatenate([values, second_values])
     kept = np.isfinite(outcome)
     both = Design(np.vstack([first.levels, second.levels]), _all_blocks(first, second)).rows(kept)
@@ -201,7 +192,7 @@ def judge_screening(
 
 def _effects(
     both: Design,
-    outcome: Matrix,
+    outcome: Array,
     fit: _Fit,
     suspects: Sequence[int],
     *,
@@ -229,7 +220,7 @@ def _effects(
 
 
 def _interacting_pair(
-    both: Design, suspects: Sequence[int], named: Sequence[int], outcome: Matrix
+    both: Design, suspects: Sequence[int], named: Sequence[int], outcome: Array
 ) -> tuple[int, int] | None:
     """Return the two named factors whose interaction has the smallest p-value, if it is significant at 5 %."""
     pairs = list(itertools.combinations(named, 2))
@@ -237,7 +228,7 @@ def _interacting_pair(
     return pairs[int(np.argmin(p))] if pairs and min(p) * len(pairs) <= 0.05 else None
 
 
-def _probabilities(design: Design, outcomes: Matrix) -> tuple[Matrix, NDArray[np.bool_]]:
+def _probabilities(design: Design, outcomes: Array) -> tuple[Array, Mask]:
     """Return each factor's probability after the first stage, and whether to undo suspects rather than add them.
 
     Undoing is chosen if "two act only together" is at least as probable as "either of two has the whole effect".
@@ -255,7 +246,7 @@ def _all_blocks(first: Design, second: Design) -> NDArray[np.int64]:
     return np.concatenate([first.blocks, second.blocks + first.blocks.max() + 1])
 
 
-def _model(design: Design, chosen: Sequence[int], pair: tuple[int, int] | None = None) -> Matrix:
+def _model(design: Design, chosen: Sequence[int], pair: tuple[int, int] | None = None) -> Array:
     """Return the columns of a model: blocks, the chosen factors and the interaction of a pair, which comes last."""
     columns = [design.indicators, design.levels[:, list(chosen)]]
     if pair is not None:
@@ -263,7 +254,7 @@ def _model(design: Design, chosen: Sequence[int], pair: tuple[int, int] | None =
     return np.column_stack(columns)
 
 
-def _p_value(small: Matrix, large: Matrix, outcome: Matrix) -> float:
+def _p_value(small: Array, large: Array, outcome: Array) -> float:
     """Return the p-value of the F test of two models; the large one has one more column."""
     small_fit, large_fit = _Fit.of(small, outcome), _Fit.of(large, outcome)
     if large_fit.freedom < 1 or small_fit.freedom == large_fit.freedom:
@@ -276,21 +267,21 @@ def _p_value(small: Matrix, large: Matrix, outcome: Matrix) -> float:
 class _Fit:
     """A least-squares fit."""
 
-    coefficients: Matrix
-    covariance: Matrix
+    coefficients: Array
+    covariance: Array
     """Covariance of the coefficients, for unit noise."""
     noise: float
     freedom: int
 
     @classmethod
-    def of(cls, model: Matrix, outcome: Matrix) -> _Fit:
+    def of(cls, model: Array, outcome: Array) -> _Fit:
         inverse = np.linalg.pinv(model)
         coefficients = inverse @ outcome
         freedom = len(outcome) - int(np.linalg.matrix_rank(model))
         residual = float(((outcome - model @ coefficients) ** 2).sum())
         return cls(coefficients, inverse @ inverse.T, float(np.sqrt(residual / max(freedom, 1))), freedom)
 
-    def effect(self, weights: Matrix, quantile: float, suspect: bool, named: bool) -> FactorEffect:
+    def effect(self, weights: Array, quantile: float, suspect: bool, named: bool) -> FactorEffect:
         estimate = float(weights @ self.coefficients)
         half = quantile * self.noise * float(np.sqrt(weights @ self.covariance @ weights))
         return FactorEffect(estimate, estimate - half, estimate + half, suspect, bool(named))
@@ -310,13 +301,13 @@ def _critical(factors: int) -> tuple[float, float]:
     return threshold, max(threshold, *(_upper_quantile(pair) for _, pair in evidences))
 
 
-def _upper_quantile(evidence: Matrix) -> float:
+def _upper_quantile(evidence: Array) -> float:
     return float(np.quantile(evidence, 1 - _LEVEL, method="higher"))
 
 
 def _simulate_evidence(
     factors: int, effect: float, share: float, simulations: int, *, seed: int = 0
-) -> tuple[Matrix, Matrix]:
+) -> tuple[Array, Array]:
     """Simulate audits with unit noise, and return the largest evidence of each for a wrong setting and a wrong pair.
 
     Args:
@@ -329,7 +320,7 @@ def _simulate_evidence(
     generator = np.random.default_rng(seed)
     count = min(USUAL_SUSPECTS, factors)
 
-    def outcomes(design: Design, levels: Matrix) -> Matrix:
+    def outcomes(design: Design, levels: Array) -> Array:
         draws = generator.standard_normal((simulations, int(design.blocks.max()) + 1, 2))
         shared = draws[np.arange(simulations)[:, None], design.blocks, (levels[..., -1] > 0).astype(int)]
         independent = generator.standard_normal(shared.shape)

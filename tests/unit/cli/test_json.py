@@ -14,9 +14,8 @@ import pytest
 from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
 
 from trainables.errors import Problem
+from tune_dml.cli._answers import _FILE, answer_of, headline_of
 from tune_dml.cli._json import _fix_of, as_json
-from tune_dml.cli._stored_answers import _FILE
-from tune_dml.cli._sweep_status_text import answer_of, headline_of
 from tune_dml.cli.status import _wait_for_end
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results

@@ -18,8 +18,8 @@ from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
 from tune_dml.cli.options import ReportOptions
-from tune_dml.cli.screen import show
-from tune_dml.cli.sync import _SyncView
+from tune_dml.cli.screen import print_result
+from tune_dml.cli.sync import _text
 from tune_dml.planning.files.sweep_file import sweep_file_schema
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
@@ -313,13 +313,12 @@ def test_a_notebook_shows_answer_curve_and_best_cell(stored):
         empty.plot()
 
 
-def test_a_sync_explains_how_to_repair_remaining_differences(stored, capsys):
+def test_a_sync_explains_how_to_repair_remaining_differences(stored):
     """A parameter was changed in the store, and MLflow refuses to change it back."""
     line = "trial 57030e9540246254 (rho=1, seed 2): other values of optim.lr"
-    show(_SyncView(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
-    out = capsys.readouterr().out
-    assert f"differed: {line}" in out
-    assert "delete the run there; then sync logs it again" in " ".join(out.split())
+    lines = list(_text(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}))
+    assert f"differed: {line}" in lines
+    assert "delete the run there; then sync logs it again" in lines[-1]
 
 
 def test_a_sync_with_an_unreachable_server_prints_the_retry_command(stored, command_line):
@@ -374,12 +373,7 @@ def test_long_commands_and_paths_are_not_wrapped(capsys):
         f"http://127.0.0.1/#/{long}",
     ]
 
-    class Advice:
-        def text(self):
-            yield from pasted
-            yield "prose " * 40
-
-    show(Advice(), as_json=False)
+    print_result(None, [*pasted, "prose " * 40], as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == pasted
     assert len(lines) > 4

@@ -25,7 +25,7 @@ from tune_dml.stats.forecast import (
 from tune_dml.stats.intervals.noise import fit_pairs, typical_noise
 from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.intervals.tuned import TunedLevels
-from tune_dml.stats.power import _noise_range, _tuned_half_width, half_width, seeds_range, verdict_chances
+from tune_dml.stats.power import _noise_range, half_width, seeds_range, verdict_chances
 from tune_dml.stats.verdicts.best import judge_best
 from tune_dml.stats.verdicts.sensitivity import FullGrid
 
@@ -288,10 +288,9 @@ def test_tuned_levels_take_more_seeds_than_the_same_levels_and_less_than_as_many
 def test_the_seeds_of_tuned_levels_suffice_as_those_of_other_levels_do():
     chances = []
     for settings in (1, 4):
-        few = next(n for n in range(2, 60) if _tuned_half_width(seeds=n, sd=0.8, levels=4, settings=settings) <= 1.0)
+        few = next(n for n in range(2, 60) if half_width(seeds=n, sd=0.8, cells=4, settings=settings) <= 1.0)
         at = {"levels": 4, "seeds": few, "margin": 1.0, "sd": 0.8, "settings": settings}
         chances.append(
             (verdict_chances(**at, difference=0.0).does_not_matter, verdict_chances(**at, difference=2.0).matters)
         )
     assert chances[1] == pytest.approx(chances[0], abs=0.15)
-    assert _tuned_half_width(seeds=5, sd=2.0, levels=4, settings=1) == half_width(seeds=5, sd=2.0, cells=4)

@@ -30,7 +30,6 @@ from tune_dml.stats.intervals.resolution import resolution_shown
 from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most, comparison_bars, own_half_widths
 from tune_dml.stats.intervals.tuned import TunedLevels
 from tune_dml.stats.power import (
-    _tuned_half_width,
     detectable_difference,
     fewest_seeds,
     half_width,
@@ -114,7 +113,6 @@ def _of_table(values, step):
         "tuned at most": tuned.at_most(0.04),
         "tuned against": tuned.against(0, 0.04),
         "tuned gains": tuned.gains([(1, 0), (0, 1)], [(0, 1)], 0.04),
-        "choices": tuned.choices(0.04),
         "score": score_of_best(values, alpha=0.04, resolution=step),
         "gain": score_of_best(values, 0, 0.04, resolution=step),
         "agreement": judge_equivalence(values, [61.0] * m, 1.5, runs=3, resolution=step),
@@ -149,7 +147,7 @@ def _of_plans():
         "looks": [level_left(range(3, k), planned=5, grown=grown) for k in (4, 6, 9) for grown in ((), (1,))],
         "spent": [error_spent(looks, planned=4) for looks in ((), (3,), (3, 8))],
         "half width": [half_width(seeds=s, sd=0.7, cells=c) for s, c in ((1, 3), (2, 2), (2, 5), (6, 5))],
-        "tuned half width": [_tuned_half_width(seeds=s, sd=0.7, levels=3, settings=k) for s, k in ((2, 2), (6, 4))],
+        "tuned half width": [half_width(seeds=s, sd=0.7, cells=3, settings=k) for s, k in ((2, 2), (6, 4))],
         "detectable": [detectable_difference(seeds=s, sd=0.7, cells=c) for s, c in ((2, 2), (3, 5), (9, 2))],
         "least seeds": [fewest_seeds(resolution=step, margin=1.0) for step in (0.1, 1.0, 5.0)],
         "seeds": [seeds_range(margin=1.0, sd=0.8, df=9, levels=k, settings=s) for k, s in ((1, 1), (4, 1), (4, 3))],

@@ -13,7 +13,6 @@ weight that was measured. A contrast with fewer than two measured seeds has no i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -22,16 +21,7 @@ from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.noise import box_epsilon, cell_variances, fit_pairs, max_prior_df
 from tune_dml.stats.intervals.resolution import variance_floor
-from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, half_widths
-
-
-@dataclass(frozen=True, eq=False)
-class Effects:
-    """Estimates of contrasts with simultaneous intervals; shape (..., contrasts)."""
-
-    estimate: Array
-    low: Array
-    high: Array
+from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, Bounds, half_widths
 
 
 def main_effect(levels: Sequence[int]) -> Array:
@@ -67,7 +57,7 @@ def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
 
 def estimate_contrasts(
     values: Array, weights: Array, alpha: float = 0.05, *, comparisons: int | None = None, resolution: float = 0.0
-) -> Effects:
+) -> Bounds:
     """Estimate contrasts of tables (..., m, n); each row of `weights` sums to 0.
 
     `comparisons` is the number of contrasts that share the error (default: all); 1 judges each contrast by itself.
@@ -94,7 +84,7 @@ def estimate_contrasts(
     single = student_isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
     testable = nu > 1 - 1e-9  # below two measured seeds, filled holes leave hardly any spread
     reach = np.where(testable, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
-    return Effects(estimate, estimate - reach, estimate + reach)
+    return Bounds(estimate, estimate - reach, estimate + reach)
 
 
 def estimate_gains(
@@ -104,7 +94,7 @@ def estimate_gains(
     alpha: float = 0.05,
     *,
     resolution: float = 0.0,
-) -> Effects:
+) -> Bounds:
     """Estimate gains of rows of a table over other rows, and differences of gains, with simultaneous intervals.
 
     A gain is the difference of two rows, judged with the noise of that pair. Its interval lies inside the interval of
@@ -125,7 +115,7 @@ def estimate_gains(
     rows, others = (np.array(side) for side in zip(*gains, strict=True))
     middle = noise.estimate[..., rows, others]
     reach = half_widths(noise, alpha, count)[..., rows, others]
-    estimates = Effects(middle, middle - reach, middle + reach)
+    estimates = Bounds(middle, middle - reach, middle + reach)
     if not differences:
         return estimates
     weights = np.zeros((len(gains), values.shape[-2]))
@@ -134,7 +124,7 @@ def estimate_gains(
     both = np.concatenate([weights, weights[firsts] - weights[seconds]])
     contrasts = estimate_contrasts(values, both, alpha, comparisons=count, resolution=resolution)
     parts = zip(vars(estimates).values(), vars(contrasts).values(), strict=True)
-    return Effects(*(np.concatenate([gain, contrast[..., len(gains) :]], -1) for gain, contrast in parts))
+    return Bounds(*(np.concatenate([gain, contrast[..., len(gains) :]], -1) for gain, contrast in parts))
 
 
 def _max_prior_df(filled: Array, weights: Array, nu: Array) -> Array:

@@ -35,7 +35,7 @@ GUARD_SHARE = 2 / 3
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Simultaneous intervals for y_i - y_k, shape (..., m, m); infinite if not testable."""
+    """Simultaneous intervals for y_i - y_k, shape (..., m, m), or of contrasts (..., contrasts); infinite if unknown."""
 
     estimate: Array
     low: Array

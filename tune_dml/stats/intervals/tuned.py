@@ -16,7 +16,7 @@ only.
 A setting that another setting of its level significantly beats, at alpha for all of them, does not count in K_a. This
 selects on the same numbers, but simulation shows no added error: a setting that is dropped by mistake was better than
 the remaining ones. The noise of a pair is that of its noisier cell's typical pair, because few of a noisy cell's many
-pairs are compared. Both rules were chosen by simulation (benchmarks/verdict_tuned.py). With one setting per level, the
+pairs are compared. Both rules were chosen by simulation (docs/verdicts.md). With one setting per level, the
 bounds are those of `simultaneous`.
 """
 
@@ -29,7 +29,6 @@ from functools import cached_property
 import numpy as np
 
 from tune_dml.stats.intervals import Array, Mask
-from tune_dml.stats.intervals.contrasts import Effects
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, against, all_pairs, at_most, complete_bounds, half_widths
 
@@ -88,22 +87,19 @@ class TunedLevels:
 
     def gains(
         self, gains: Sequence[tuple[int, int]], differences: Sequence[tuple[int, int]] = (), alpha: float = 0.05
-    ) -> Effects:
+    ) -> Bounds:
         """Return what `contrasts.estimate_gains` returns for levels: gains of pairs of levels, then their differences.
 
         The gains share `alpha`. The interval of a difference follows from the intervals of its two gains.
         """
         low = self.low(alpha, len(gains), sides=2)
         rows, others = (np.array(side) for side in zip(*gains, strict=True))
-        effects = Effects(*(m[..., rows, others] for m in (self._estimate, low, -np.swapaxes(low, -1, -2))))
+        estimate, low, high = (m[..., rows, others] for m in (self._estimate, low, -np.swapaxes(low, -1, -2)))
         if not differences:
-            return effects
+            return Bounds(estimate, low, high)
         firsts, seconds = (np.array(side) for side in zip(*differences, strict=True))
-        return Effects(
-            np.concatenate([effects.estimate, effects.estimate[..., firsts] - effects.estimate[..., seconds]], -1),
-            np.concatenate([effects.low, effects.low[..., firsts] - effects.high[..., seconds]], -1),
-            np.concatenate([effects.high, effects.high[..., firsts] - effects.low[..., seconds]], -1),
-        )
+        parts = ((estimate, estimate), (low, high), (high, low))
+        return Bounds(*(np.concatenate([own, own[..., firsts] - other[..., seconds]], -1) for own, other in parts))
 
     def low(self, alpha: float, comparisons: int, *, sides: int) -> Array:
         """Return L of every ordered pair of levels; -infinite if not testable, 0 on the diagonal."""
@@ -119,10 +115,6 @@ class TunedLevels:
         rivals = (level[:, None] == level) & ~np.eye(len(level), dtype=bool)
         reach = half_widths(self._larger_noise, alpha, max(1, int(rivals.sum())), sides=1)
         return np.asarray(~((np.nan_to_num(self.noise.estimate) + reach < 0) & rivals).any(-1))
-
-    def choices(self, alpha: float = 0.05) -> int:
-        """Return the largest number of settings of one level that may be its best."""
-        return int(np.bincount(np.array(self.rows), self.may_be_best(alpha)).max())
 
     @cached_property
     def _larger_noise(self) -> PairNoise:

@@ -76,6 +76,9 @@ def error_spent(looks: Sequence[float], *, planned: float, alpha: float = 0.05) 
     return _spent(max([0.0, *looks]), planned, alpha)
 
 
+_gauss_legendre = cache(np.polynomial.legendre.leggauss)
+
+
 @dataclass(frozen=True, eq=False)
 class _Look:
     """A look: its level, and the density of its test statistic given that no look has made a claim."""
@@ -89,7 +92,7 @@ class _Look:
     @cached_property
     def density(self) -> tuple[Array, Array]:
         """Return nodes on (-limit, limit) and the probability at each."""
-        unit, weights = _gauss()
+        unit, weights = _gauss_legendre(_NODES)
         nodes = self.limit * unit
         if self.before is None:
             return nodes, self.limit * weights * normal_pdf(nodes)
@@ -118,13 +121,6 @@ def _look(looks: tuple[tuple[float, bool], ...], planned: float, alpha: float) -
 
     limit = root(excess, 0.0, 40.0, 1e-9)
     return _Look(float(2 * normal_sf(limit)), limit, before, known)
-
-
-@cache
-def _gauss() -> tuple[Array, Array]:
-    """Return Gauss-Legendre nodes and weights on (-1, 1)."""
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    return nodes, weights
 
 
 def _spent(seeds: float, planned: float, alpha: float) -> float:

@@ -263,17 +263,9 @@ def replay(
     compared: Mask,
     resolution: float = 0.0,
 ) -> RaceState:
-    """Judge every look of a single race again, in order, up to the end of the race.
+    """Judge every look of a single race again, in order, up to the end of the race; see `judge_race`.
 
-    Args:
-        outcomes: results of its trials.
-        margin: see `judge_race`.
-        judged: (seeds, level) of every look.
-        compared: see `judge_race`.
-        resolution: see `judge_race`.
-
-    Raises:
-        ValueError: without a look.
+    `judged` has (seeds, level) of every look. Raises ValueError without a look.
     """
     if not judged:
         raise ValueError("`judged` must contain at least one look")

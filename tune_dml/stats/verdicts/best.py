@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.methods import KnobDomain
-from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals import Array, Mask, run_around
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths, own_half_widths
@@ -169,7 +169,9 @@ def judge_best(
     order = trained[ordered]
     lead = np.nan_to_num(pairs.estimate).mean(-1)[ordered]
     best = int(np.argmax(np.where(bounds.candidates, lead, -np.inf)))
-    within = tuple(order[_run_around(best, bounds.behind < margin)].tolist()) if bounds.candidates.any() else ()
+    first, last = run_around(best, bounds.behind < margin)
+    is_known = bounds.candidates.any() and bounds.behind[best] < margin
+    within = tuple(order[first : last + 1].tolist()) if is_known else ()
     place, reason = _place(bounds, matters, len(order))
     behind = np.full(len(values), np.inf)
     behind[order] = bounds.behind
@@ -191,18 +193,6 @@ def _consistent(behind: Array, candidates: Mask, pairs: Bounds) -> Array:
     only = candidates & (candidates.sum(-1, keepdims=True) == 1)
     lower = np.where(np.eye(behind.shape[-1], dtype=bool), 0.0, pairs.low).max(-2)
     return np.where(only, 0.0, np.maximum(behind, lower))
-
-
-def _run_around(best: int, within: Mask) -> NDArray[np.intp]:
-    """Return the unbroken run of cells of `within` around the cell `best`; empty if `best` is not in it."""
-    if not within[best]:
-        return np.array([], dtype=np.intp)
-    low = high = best
-    while low > 0 and within[low - 1]:
-        low -= 1
-    while high + 1 < len(within) and within[high + 1]:
-        high += 1
-    return np.arange(low, high + 1)
 
 
 def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:

@@ -9,8 +9,7 @@ freedom. The derivative b + 2 c x is linear in the coefficients, hence
 
 A parabola may be the wrong curve, so its fit is checked: every cell is predicted from the other cells. No statement is
 made below R^2 = 0.5, if a cubic predicts better, or if the parabola misses a cell significantly. That is not enough for
-a
-verdict: on a curve that rises and saturates, with small differences, the result is still "interior" in up to one sweep
+a verdict: on a curve that rises and saturates, with small differences, the result is still "interior" in up to one sweep
 of six. Report it as a suggestion in addition to `best`, never instead.
 """
 

@@ -236,16 +236,13 @@ class PublishedOptimum:
     @property
     def sentence(self) -> str:
         """The verdict in words, with the run-to-run standard deviation for which it holds."""
-        positions = {
-            "low edge": "best at the lowest tested",
-            "high edge": "best at the highest tested",
-            "interior": "best inside",
-        }
+        limit, ends = (
+            f"{self.holds_up_to:.2g}",
+            {"low edge": "at the lowest tested", "high edge": "at the highest tested"},
+        )
         if self.verdict == "undecided":
-            return (
-                f"undecided (it would take a run s.d. of at most {self.holds_up_to:.2g}; assumed {self.assumed_sd:.2g})"
-            )
-        return f"{positions[self.verdict]}, if the run s.d. is at most {self.holds_up_to:.2g}"
+            return f"undecided (it would take a run s.d. of at most {limit}; assumed {self.assumed_sd:.2g})"
+        return f"best {ends.get(self.verdict, 'inside')}, if the run s.d. is at most {limit}"
 
 
 def judge_published(
@@ -266,14 +263,10 @@ def judge_published(
     y = np.asarray(scores, dtype=float)[order] * (1 if goal == "maximize" else -1)
     best = int(y.argmax())
     unit = np.sqrt(2 / runs)
-    at_edge = best in (0, len(y) - 1)
-    if at_edge:
+    position: Literal["low edge", "high edge", "interior"] = "interior"
+    limit = (y[best] - max(y[0], y[-1])) / (normal_isf(alpha / (len(y) - 1)) * unit)
+    if best in (0, len(y) - 1):
+        position = "high edge" if best else "low edge"
         limit = (y[best] - np.delete(y, best).max()) / (normal_isf(alpha) * unit)
-    else:
-        limit = (y[best] - max(y[0], y[-1])) / (normal_isf(alpha / (len(y) - 1)) * unit)
-    position: Literal["low edge", "high edge", "interior"] = (
-        "interior" if not at_edge else "low edge" if best == 0 else "high edge"
-    )
-    return PublishedOptimum(
-        position if run_sd < limit else "undecided", float(np.asarray(knob)[order[best]]), run_sd, float(limit)
-    )
+    verdict = position if run_sd < limit else "undecided"
+    return PublishedOptimum(verdict, float(np.asarray(knob)[order[best]]), run_sd, float(limit))

@@ -105,8 +105,7 @@ def importance_of_search(
 
     Args:
         positions: for each knob i, its position in each cell, (cells, c_i): one column from 0 to 1 for numbers, one
-        column
-            per name for names.
+            column per name for names.
         levels: for each knob i, the equally likely positions over which its effect is taken, (q_i, c_i).
         values: (cells, seeds), NaN for lost seeds.
         alpha: the error of all intervals together.

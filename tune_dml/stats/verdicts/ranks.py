@@ -30,10 +30,7 @@ class RankAgreement:
 def agree_in_rank(first: Table, second: Table, *, resolutions: tuple[float, float] = (0.0, 0.0)) -> RankAgreement:
     """Compare two tables (values of a knob x seeds) of the same values; the seeds may differ.
 
-    Args:
-        first: one sweep's numbers.
-        second: the other sweep's numbers.
-        resolutions: the step of each sweep's numbers.
+    `resolutions` are the steps of the two sweeps' numbers.
 
     Example:
         >>> import numpy as np
