@@ -1,9 +1,7 @@
 """The papers: their authors, data sets and citable parts, and the content of their tables in `published.csv`."""
 
-from __future__ import annotations
-
 from search_spaces.printed_methods import CONTRASTIVE, FACE, LINEAR_HEAD, PAIRWISE, PROXY, SPHERICAL, TUPLET, WITH_HEADS
-from tune_dml.space import Paper, PaperTable, Part
+from tune_dml.space import CurveReference, Paper, PaperTable, Part
 
 BIRDS_CARS = ("CUB200-2011", "Cars196")
 RETRIEVAL = (*BIRDS_CARS, "SOP", "In-Shop")
@@ -110,6 +108,14 @@ SEC = Paper(
         ),
     ),
 )
+
+
+def chosen_values(methods: tuple[str, ...], knob: str, baseline: str, note: str) -> tuple[CurveReference, ...]:
+    """Return the curves of Table 5, which has only the values chosen for CUB, SOP and In-Shop."""
+    table = SEC.table("5", "supplement")
+    datasets = ("CUB200-2011", "SOP", "In-Shop")
+    return tuple(table.curve(dataset, methods, knob, baseline=baseline, note=note) for dataset in datasets)
+
 
 DRO = Paper(
     key="DRO",
@@ -220,13 +226,7 @@ MPA = Paper(
         PaperTable("MPA", "5", "as Table 4", ("Cars196",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
         PaperTable("MPA", "6", "as Table 4", ("SOP",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
         PaperTable(
-            "MPA",
-            "7",
-            "MPA for several numbers of proxies",
-            ("CUB200-2011",),
-            runs=3,
-            methods=PROXY,
-            remarks=("runs",),
+            "MPA", "7", "MPA for several numbers of proxies", ("CUB200-2011",), runs=3, methods=PROXY, remarks=("runs",)
         ),
         PaperTable("MPA", "8", "as Table 7", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)),
     ),

@@ -1,7 +1,5 @@
 """DRO: the released code (qiqi-helloworld, commit e12a417) and the paper."""
 
-from __future__ import annotations
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import DRO
 from search_spaces.protocols import dro

@@ -1,7 +1,5 @@
 """MPA: the paper; its authors released no code."""
 
-from __future__ import annotations
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_AP, MPA_DW, MPA_PROXY_ANCHOR, MPA_PROXY_NCA, MPA_SOFT_TRIPLE

@@ -1,7 +1,5 @@
 """Multi-similarity: the released code (research-ms-loss, commit 8db6c9c), whose configuration is for CUB."""
 
-from __future__ import annotations
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import MULTI_SIMILARITY
 from search_spaces.protocols.multi_similarity import MS_CUB200
@@ -63,10 +61,7 @@ MS_SHEET = FidelitySheet(
             ours="classes and pictures are drawn independently at every step",
         ),
         Decision(
-            "steps",
-            "3000",
-            "configs/example.yaml, line 13; data/build.py, lines 20 to 24",
-            {"training.steps": 3000},
+            "steps", "3000", "configs/example.yaml, line 13; data/build.py, lines 20 to 24", {"training.steps": 3000}
         ),
         shared.selected_on_test(
             "the best of the evaluations on test classes every 200 steps",

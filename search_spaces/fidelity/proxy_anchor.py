@@ -1,7 +1,5 @@
 """Proxy-Anchor: the released code (tjddus9597/Proxy-Anchor-CVPR2020, commit 51db570) and the commands of its README."""
 
-from __future__ import annotations
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import PROXY_ANCHOR
 from search_spaces.protocols import proxy_anchor

@@ -1,7 +1,5 @@
 """SEC: the released code for retrieval (Dyfine/SphericalEmbedding), the supplement and the rebuttal."""
 
-from __future__ import annotations
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import SEC
 from search_spaces.protocols.sec import SEC_MS, SEC_MS_PLAIN, SEC_NPAIR, SEC_SEMIHARD, SEC_TML, SEC_TRIPLET

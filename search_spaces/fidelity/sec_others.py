@@ -1,7 +1,5 @@
 """SEC beyond retrieval: faces and contrastive learning, of which no code was released."""
 
-from __future__ import annotations
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import SEC
 from search_spaces.protocols.faces import FACES
@@ -133,12 +131,7 @@ SIMCLR_SHEET = FidelitySheet(
         ),
         shared.unknown("test pictures", "the picture as stored", "Pictures have one size.", source=_NOT_RELEASED),
         shared.unknown("channels", "RGB in [-1, 1]", "Our ResNet takes pictures in this form.", source=_NOT_RELEASED),
-        Decision(
-            "batches",
-            "256 pictures",
-            "rebuttal, Table 1",
-            {"batch.batch_size": 256, "batch.sampler": "random"},
-        ),
+        Decision("batches", "256 pictures", "rebuttal, Table 1", {"batch.batch_size": 256, "batch.sampler": "random"}),
         Decision(
             "steps",
             "100 epochs",

@@ -1,7 +1,5 @@
 """Decisions, settings and sentences that several fidelity sheets share."""
 
-from __future__ import annotations
-
 from tune_dml.papers.fidelity import DecidedPart
 from tune_dml.space import Decision, Protocol, Setting
 

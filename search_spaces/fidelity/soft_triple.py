@@ -1,7 +1,5 @@
 """SoftTriple: the released code (idstcv/SoftTriple, commit cc1c32d)."""
 
-from __future__ import annotations
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import SOFT_TRIPLE
 from search_spaces.protocols import soft_triple
@@ -27,10 +25,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             {"model.head_init": "torch"},
         ),
         Decision(
-            "start of proxies",
-            "uniform within 1 / sqrt(C K)",
-            "loss/SoftTriple.py, lines 19 and 24",
-            ours="the same",
+            "start of proxies", "uniform within 1 / sqrt(C K)", "loss/SoftTriple.py, lines 19 and 24", ours="the same"
         ),
         Decision(
             "weight decay",

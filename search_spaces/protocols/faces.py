@@ -3,8 +3,6 @@
 Backbone, batch size, scale, weight decay and the smaller margins of SphereFace and ArcFace are not in our sources.
 """
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from tune_dml.space import Protocol, SourcedSettings
 

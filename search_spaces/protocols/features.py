@@ -1,7 +1,5 @@
 """Our protocols for stored features: a linear head on a frozen backbone, half a second a trial."""
 
-from __future__ import annotations
-
 from search_spaces.protocols import ours  # as a module: discovery would find imported protocols in this file first
 from tune_dml.space import Protocol, Value
 

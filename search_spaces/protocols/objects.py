@@ -1,7 +1,5 @@
 """Our protocols for the rendered objects: network, batch size, steps and learning rate; `recipes` sets the rest."""
 
-from __future__ import annotations
-
 from search_spaces.protocols import ours  # as a module: discovery would find imported protocols in this file first
 from tune_dml.space import Protocol, Value
 
@@ -48,14 +46,7 @@ _SLOW = (
 def _protocol(
     name: str, settings: dict[str, Value], note: str, methods: tuple[str, ...] = (), *, default: bool = False
 ) -> Protocol:
-    return Protocol(
-        f"objects/{name}",
-        "objects",
-        settings,
-        methods=methods,
-        default=default,
-        note=f"Ours: {note}",
-    )
+    return Protocol(f"objects/{name}", "objects", settings, methods=methods, default=default, note=f"Ours: {note}")
 
 
 OBJECTS_TRIPLET = _protocol(

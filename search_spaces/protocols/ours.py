@@ -4,8 +4,6 @@ Each protocol sets network, batch size, steps and learning rate for a data set. 
 sampler and the learning rate of proxies; a study and its arms set the rest.
 """
 
-from __future__ import annotations
-
 from search_spaces.protocols import faces, simclr
 from search_spaces.protocols.recipes import PAIRS, PROXIES
 from tune_dml.space import Protocol, Value

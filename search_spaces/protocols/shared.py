@@ -1,14 +1,11 @@
 """Settings that the protocols of several papers share."""
 
-from __future__ import annotations
-
 from tune_dml.space import Protocol, SourcedSettings
 
 BN_INCEPTION = (
     SourcedSettings("paper: BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
     SourcedSettings(
-        "code: the published file that every released code loads",
-        {"model.weights": "bn_inception-52deb4733.pth"},
+        "code: the published file that every released code loads", {"model.weights": "bn_inception-52deb4733.pth"}
     ),
 )
 

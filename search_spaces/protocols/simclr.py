@@ -1,7 +1,5 @@
 """SimCLR in the SEC paper (supplement, Table 7): CIFAR-10 and CIFAR-100, judged by linear evaluation."""
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from tune_dml.space import Protocol, SourcedSettings
 
