@@ -25,15 +25,8 @@ PROTOCOL_VERSION = 3
 
 # Settings outside a cell's identity: paths, replicate and display.
 _NOT_IDENTITY = frozenset(
-    {
-        "seed",
-        "data.root",
-        "task.evaluation_root",
-        "evaluation.sheet_queries",
-        "evaluation.clustering",
-        "evaluation.feature_maps",
-        "evaluation.keep",
-    }
+    ["seed", "data.root", "task.evaluation_root"]
+    + [f"evaluation.{name}" for name in ("sheet_queries", "clustering", "feature_maps", "keep")]
 )
 
 # Sources of randomness that can have their own seed; null means the trial's seed.

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, TypeVar
 
 from trainables.errors import DataError, Problem
 from trainables.files import retry_storage
-from trainables.trial_files import TrialFiles, files_at
+from trainables.trial_files import FolderFiles, files_at
 
 if TYPE_CHECKING:
     import torch
 
+    from trainables.bucket import BucketFiles
     from trainables.generators import GeneratorStates
-
 
 _Result = TypeVar("_Result")
 
@@ -146,7 +146,7 @@ class FolderContext:
     at_work: Callable[[], None] = lambda: None
     """Called at every step and at every retry of failing storage."""
     defers_test: bool = False
-    _files: TrialFiles = field(init=False)
+    _files: FolderFiles | BucketFiles = field(init=False)
     _next_checkpoint: str = _CHECKPOINTS[0]
     """The checkpoint to overwrite next."""
 

@@ -106,10 +106,11 @@ def training(config: TrialConfig, context: TrialContext, *, cache_dir: Path | No
             state.cosines.append(_watched_cosine(run))
         if state.step % config.training.eval_every == 0 or state.step == total:
             _evaluate(run, clock)
-            clock = time.perf_counter()
         elif state.step % LOG_EVERY == 0:
-            _log_row(run, clock)
-            clock = time.perf_counter()
+            _report_row(run, training_figures(run), clock)
+        else:
+            continue
+        clock = time.perf_counter()
     best = state.best if state.step == total else {"step": state.step}
     metrics = {name: v for name, v in best.items() if name != "step" and not name.startswith("time/")}
     return Outcome(metrics, int(best["step"]), state.seconds)
@@ -168,13 +169,6 @@ def _restore(run: Run, saved: Checkpoint) -> None:
         run.context.report(row)
 
 
-def _log_row(run: Run, since: float) -> None:
-    row = training_figures(run)
-    _add_time(run, since)
-    _append_row(run, row)
-    run.context.report(row)
-
-
 def _evaluate(run: Run, since: float) -> None:
     """Evaluate on validation, store the selected evaluation, save a checkpoint and report."""
     state = run.state
@@ -205,14 +199,16 @@ def _evaluate(run: Run, since: float) -> None:
             run.context.seal(tested.figures)
             _store_artifacts(run, {"val": validated, "test": tested})
         state.best = dict(row)
-    _add_time(run, since)
-    _append_row(run, row)
-    run.context.report(row, checkpoint_state(run))
+    _report_row(run, row, since, save=True)
 
 
-def _add_time(run: Run, since: float) -> None:
+def _report_row(run: Run, row: Row, since: float, *, save: bool = False) -> None:
+    """Add a row, with the training time so far, to the history; report it, and `save` a checkpoint."""
     run.state.seconds += time.perf_counter() - since - run.waited
     run.waited = 0.0
+    row["time/seconds"] = run.state.seconds
+    run.state.rows.append(row)
+    run.context.report(row, checkpoint_state(run) if save else None)
 
 
 def write_evidence(run: Run, evidence: Evidence | None) -> None:
@@ -294,12 +290,6 @@ def _direction_figures(run: Run) -> Row:
     if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):
         return {}
     return {f"train/{name}": v for name, v in directions.turn_statistics(before, _take_snapshot(run)).items()}
-
-
-def _append_row(run: Run, row: Row) -> None:
-    """Add a row, with the training time so far, to the history in the checkpoint."""
-    row["time/seconds"] = run.state.seconds
-    run.state.rows.append(row)
 
 
 def _is_selected(row: Row, run: Run) -> bool:

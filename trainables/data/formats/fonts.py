@@ -13,31 +13,10 @@ from fontTools.ttLib import TTFont
 from trainables.files import sha256_of
 
 FAMILIES = (
-    "alegreya-sans",
-    "caveat",
-    "comfortaa",
-    "cormorant-garamond",
-    "fira-code",
-    "ibm-plex-serif",
-    "inter",
-    "jetbrains-mono",
-    "literata",
-    "lobster",
-    "lora",
-    "merriweather",
-    "montserrat",
-    "noto-sans",
-    "oswald",
-    "pacifico",
-    "playfair-display",
-    "press-start-2p",
-    "pt-serif",
-    "roboto-slab",
-    "rubik",
-    "source-code-pro",
-    "spectral",
-    "vollkorn",
-    "yanone-kaffeesatz",
+    *("alegreya-sans", "caveat", "comfortaa", "cormorant-garamond", "fira-code", "ibm-plex-serif", "inter"),
+    *("jetbrains-mono", "literata", "lobster", "lora", "merriweather", "montserrat", "noto-sans", "oswald"),
+    *("pacifico", "playfair-display", "press-start-2p", "pt-serif", "roboto-slab", "rubik", "source-code-pro"),
+    *("spectral", "vollkorn", "yanone-kaffeesatz"),
 )
 """Unrelated families, because near-duplicates would make retrieval easy."""
 
