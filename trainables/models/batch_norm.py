@@ -30,8 +30,7 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
 
     def forward(self, images: Tensor) -> Tensor:
         if not (self.training and distributed.is_distributed()):
-            normalised: Tensor = super().forward(images)
-            return normalised
+            return super().forward(images)
         return normalise_over_workers(self, images)
 
 

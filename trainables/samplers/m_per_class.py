@@ -102,5 +102,4 @@ def _without_replacement(generator: np.random.Generator, counts: Batch, m: int) 
     for j in range(1, m):
         repeated = (chosen[:, :j] == chosen[:, j, None]).any(axis=1)
         chosen[repeated, j] = last[repeated, j]
-    shuffled: Batch = generator.permuted(chosen, axis=1)
-    return shuffled
+    return generator.permuted(chosen, axis=1)
