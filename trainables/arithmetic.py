@@ -1,7 +1,5 @@
 """Configure torch's arithmetic: determinism, precision, and optimizers that do not load its compiler (a second)."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

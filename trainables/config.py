@@ -8,8 +8,6 @@ imports only pydantic. `trainables.resolve` turns layers of settings into a chec
     config.digest()          the identity of a cell (without the seed)
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Set

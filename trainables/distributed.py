@@ -17,8 +17,6 @@ A training step:
 Without a process group of several processes, every function is the identity. gloo (CPU) and nccl work.
 """
 
-from __future__ import annotations
-
 import datetime
 import inspect
 import socket

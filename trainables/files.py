@@ -1,7 +1,5 @@
 """Write files atomically, and retry while storage fails temporarily."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Detect losses that are not finite, and their cause."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Evaluate the test half for a trial that stored its head instead of evaluating it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainables.config import TrialConfig

@@ -1,7 +1,5 @@
 """Check the results of losses and regularizers, which may be third-party code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch

@@ -9,8 +9,6 @@ A class is found in the right folder or through another package's entry point. I
 validation, defaults, the knobs' domains, and the tables of command line and docs. The module imports no torch.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import math

@@ -4,8 +4,6 @@ Groups are backbone, head and loss (proxies, centres, class weights); network pa
 decay (docs/specification.md, section 9.6).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Look up methods by the field that names them, and the domains of their knobs. Loads torch at first use."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping

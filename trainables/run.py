@@ -1,7 +1,5 @@
 """Hold the state of a trial in memory, and take an optimizer step on the global batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

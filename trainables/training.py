@@ -12,8 +12,6 @@ Every random choice is a function of (seed, step), so a resumed trial, a rerun a
 batches. The numbers of a trial depend only on its TrialConfig and its data.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

@@ -1,7 +1,5 @@
 """Choose a learning rate and a number of steps for new data from a short probe."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Data sets by name: the registry `DATASETS` and `build_dataset`. Imports no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainables.data.base import DataSet, Pictures, open_pictures

@@ -3,8 +3,6 @@
 Imports no torch, so that a machine that only plans can check and prepare data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Cars196, in any of three published layouts."""
 
-from __future__ import annotations
-
 import csv
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100, as the Python archives hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rendered objects: retrieval of instances across viewpoints, from meshes of a pip package."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import platform

@@ -1,7 +1,5 @@
 """Stanford Online Products."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar
 

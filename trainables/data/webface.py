@@ -1,7 +1,5 @@
 """Face training sets: CASIA-WebFace and others with the same layout."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from functools import cached_property, partial

@@ -9,8 +9,6 @@ train/direction_mean and the biased train/direction_variance of v over a fixed s
 chooses the sample, so it is the same for every cell of a sweep.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -5,8 +5,6 @@ Learning with Spherical Embedding, NeurIPS 2020, rebuttal, Figure 1), and the hi
 snapshot (supplement C.2; train/direction_mean and train/direction_variance are its moments).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 

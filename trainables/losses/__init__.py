@@ -1,7 +1,5 @@
 """Losses by name: `LOSSES` maps each configuration name to its class; `build_loss` builds one from checked knobs."""
 
-from __future__ import annotations
-
 from trainables.losses.base import Loss
 from trainables.methods import Registry, build
 

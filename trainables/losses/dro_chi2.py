@@ -1,7 +1,5 @@
 """The loss `dro_chi2`."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Annotated
 

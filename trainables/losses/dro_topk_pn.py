@@ -1,7 +1,5 @@
 """The loss `dro_topk_pn`."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The loss `softmax`."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Linear evaluation: accuracy of a linear classifier on frozen features."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

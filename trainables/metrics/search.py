@@ -1,7 +1,5 @@
 """Locate positives class by class, and count negatives tile by tile of the similarity matrix."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

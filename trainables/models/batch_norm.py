@@ -1,7 +1,5 @@
 """Batch normalisation over the global batch, and freezing of batch normalisation."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch

@@ -1,7 +1,5 @@
 """The embedding network: backbone, pooling and head."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Literal, Self
 

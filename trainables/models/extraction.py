@@ -4,8 +4,6 @@ Each chunk of pictures is written and then noted in `progress.txt`, so that the 
 do not depend on the number of workers, because each worker computes with one thread.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Architectures of PyTorch Image Models (timm) with a feature map; needs the extra `vision`."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 from functools import cache

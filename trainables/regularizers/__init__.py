@@ -1,7 +1,5 @@
 """Regularizers by name: `REGULARIZERS` maps each configuration name to its class; `build_regularizer` builds one."""
 
-from __future__ import annotations
-
 from trainables.errors import ConfigError, Problem
 from trainables.methods import Registry, build
 from trainables.regularizers.base import Regularizer, add_penalty

@@ -1,7 +1,5 @@
 """Base class of regularizers, which map the raw embeddings of the global batch to one scalar, without its weight."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

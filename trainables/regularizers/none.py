@@ -1,7 +1,5 @@
 """The regularizer `none`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -3,8 +3,6 @@
 t is the step from 0, T the total number of steps, E the number of epochs (docs/specification.md, section 1.6).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from trainables.errors import Problem

@@ -1,7 +1,5 @@
 """The regularizer `sec_fixed`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

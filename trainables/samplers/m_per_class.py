@@ -1,7 +1,5 @@
 """M pictures of each of B/M classes: the sampler of pair losses."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Measure retrieval without training: of raw pixels or stored features, and of the untrained network."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

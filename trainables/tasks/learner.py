@@ -1,7 +1,5 @@
 """Base class of learners: data, network, loss and regularizer of one trial. `training.train` runs any learner."""
 
-from __future__ import annotations
-
 import io
 import pickle  # for the error that torch raises
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Compare downloaded archives with the published checksum, and unpack them once."""
 
-from __future__ import annotations
-
 import hashlib
 import lzma
 import shutil

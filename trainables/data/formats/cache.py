@@ -6,8 +6,6 @@
 A build writes to a temporary sibling under a file lock and then renames it, so a directory is complete or absent.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -9,8 +9,6 @@
 Labels are an array of the file, a column of the metadata, or a table `id,class` (--labels).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

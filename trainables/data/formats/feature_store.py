@@ -7,13 +7,11 @@
 Evaluation sees view 0 of a picture. The digest is written last, so a folder without it is incomplete.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +58,7 @@ class StoreDigest:
         return {"format": _FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}}
 
     @classmethod
-    def read(cls, folder: Path) -> StoreDigest:
+    def read(cls, folder: Path) -> Self:
         """Read `digest.json`. Raise DataError if it is missing or invalid."""
         file = folder / DIGEST
         if not folder.is_dir():
@@ -103,7 +101,7 @@ class RowTable:
     views: NDArray[np.int64]
 
     @classmethod
-    def of_pictures(cls, classes: Sequence[str], splits: Sequence[str], views: int) -> RowTable:
+    def of_pictures(cls, classes: Sequence[str], splits: Sequence[str], views: int) -> Self:
         """Describe `views` rows for each picture."""
         numbers = np.arange(len(classes))
         return cls(

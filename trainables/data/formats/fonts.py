@@ -1,7 +1,5 @@
 """Font faces of the fontpkg-* packages and the characters they can draw."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from functools import cache, cached_property

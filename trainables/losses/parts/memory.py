@@ -3,8 +3,6 @@
 Wang et al., Cross-Batch Memory for Embedding Learning, CVPR 2020; docs/specification.md, section 5.10.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ z = +1 for a positive and -1 for a negative pair (never 1/0: with 0 negatives wo
 returns l(S) and its derivative for the whole matrix at once. docs/specification.md, section 5.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple

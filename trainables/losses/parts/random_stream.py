@@ -1,7 +1,5 @@
 """Draw random numbers for a loss: seeded, saved with the loss, and equal on every rank and device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 
