@@ -108,7 +108,6 @@ def is_cut_off(context: TrialContext) -> bool:
 
 
 def _is_checkpoint(name: str) -> bool:
-    """Return whether a file is a checkpoint, of older versions too."""
     return name.startswith("checkpoint") and name.endswith(".pt")
 
 
@@ -174,7 +173,6 @@ class FolderContext:
         self.sink(row)
 
     def _require_group(self) -> None:
-        """Raise ConnectionError if the process group is gone."""
         if is_cut_off(self):
             raise ConnectionError("the process group of this trial's ranks is gone")
 

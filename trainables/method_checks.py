@@ -25,17 +25,8 @@ def check_path(place: str, value: Tensor, embeddings: Tensor, loss: nn.Module, r
     """Check that a value's gradient reaches `embeddings`, and no parameter that is not registered.
 
     Parameters that the module does not register (kept in a list, or created at the first batch) are neither trained nor
-    saved. A trial checks only its first batch, because the check takes longer than a small loss.
-
-    Args:
-        place: name of the method, for messages.
-        value: the value that the method returned.
-        embeddings: the embeddings that the value was computed from.
-        loss: the module that computed it.
-        registered: the loss's parameters before the batch.
-
-    Raises:
-        ConfigError: the value has no gradient for `embeddings`, or one for a parameter that is not registered.
+    saved. `registered` are the loss's parameters before the batch. A trial checks only its first batch, because the
+    check takes longer than a small loss. Raises ConfigError.
     """
     is_connected, leaves = _trace(value, embeddings)
     if not is_connected:

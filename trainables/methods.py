@@ -244,7 +244,6 @@ _SIGNS |= {"multiple_of": "a multiple of {:g}", "min_length": "at least {:g} lon
 
 
 def _rule_text(rule: object) -> str:
-    """Format one rule of a field (`Ge(ge=0)`) as mathematics, or as its class prints it."""
     return next((text.format(getattr(rule, kind)) for kind, text in _SIGNS.items() if hasattr(rule, kind)), str(rule))
 
 

@@ -113,7 +113,6 @@ def source_digest(file: str) -> str:
 
 
 def _section_settings(section: str, settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a section's settings by name."""
     return {path.partition(".")[2]: value for path, value in settings.items() if path.startswith(section + ".")}
 
 

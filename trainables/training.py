@@ -29,17 +29,16 @@ from trainables.arithmetic import fix_arithmetic
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, NETWORK, UNTESTED, Checkpoint, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
-from trainables.evidence import directions, watched
+from trainables.evidence import watched
 from trainables.evidence.feature_maps import draw_feature_maps
 from trainables.evidence.record import Evidence
 from trainables.evidence.sheet import draw_sheet
 from trainables.evidence.stored import embeddings_file, hits_file
-from trainables.finite import FiniteWatch
 from trainables.losses.base import normalise
 from trainables.models.export import export_network
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES
-from trainables.run import Run, TrainingState, update
+from trainables.run import FiniteWatch, Run, TrainingState, update
 from trainables.tasks import Evaluation, Learner, build_learner
 from trainables.tasks.evaluation import mean_cosine
 
@@ -67,11 +66,6 @@ Training = Generator[Run, None, Outcome]
 
 def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Outcome:
     """Train and evaluate one trial.
-
-    Args:
-        config: everything that decides the numbers.
-        context: rank, device, reporting and the checkpoint to resume from.
-        cache_dir: folder of decoded data sets; the user's cache by default.
 
     Raises:
         ConfigError: the configuration does not fit the data.
@@ -143,7 +137,7 @@ def start_or_resume(config: TrialConfig, context: TrialContext, learner: Learner
     saved = context.latest_checkpoint()
     if saved is None:
         learner.set_mean_norm()
-        if directions.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
+        if watched.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
             _take_snapshot(run)
     else:
         _restore(run, saved)
@@ -285,9 +279,9 @@ def training_figures(run: Run) -> Row:
 def _direction_figures(run: Run) -> Row:
     """Return how far the watched pictures turned since the last snapshot, every 1000 steps."""
     state, before = run.state, run.state.directions
-    if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):
+    if before is None or state.step % watched.interval(run.learner.total_steps, LOG_EVERY):
         return {}
-    return {f"train/{name}": v for name, v in directions.turn_statistics(before, _take_snapshot(run)).items()}
+    return {f"train/{name}": v for name, v in watched.turn_statistics(before, _take_snapshot(run)).items()}
 
 
 def _is_selected(row: Row, run: Run) -> bool:

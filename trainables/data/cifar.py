@@ -40,7 +40,6 @@ class _Cifar(DataSet):
 
     @cached_property
     def folder(self) -> Path:
-        """Return the folder of the batches. Raise DataError if it is not there."""
         root = archives.unpacked_folder(self.root, self.cache_dir)
         return find_folder(
             root,

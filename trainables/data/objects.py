@@ -123,7 +123,6 @@ def _mesh_folder() -> Path | None:
 
 
 def _pixels_digest(images: cache.Images) -> str:
-    """Return the SHA-256 of the pixels."""
     digest = hashlib.sha256()
     for number in range(len(images)):
         digest.update(images[number].tobytes())

@@ -103,7 +103,6 @@ class AroundMean(Regularizer):
         self.initialized.fill_(True)
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Add mu to the norm statistics of the last batch."""
         norms = super().diagnostics()
         return {**norms, "mu": self.mu.detach().clone()} if norms else norms
 

@@ -274,7 +274,6 @@ class FaceRecognitionLearner(Learner[Evaluation]):
 
 
 def _benchmark_figures(half: BenchmarkHalf, results: list[Figures]) -> Figures:
-    """Return the means of the benchmarks' figures, and each named benchmark's figures."""
     means = {name: float(np.mean([figures[name] for figures in results])) for name in results[0]}
     own = {
         f"{name}_{benchmark.name}": value

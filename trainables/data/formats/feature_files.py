@@ -52,15 +52,10 @@ _MAX_EXPANDED, _MAX_RATIO = 2**30, 100
 
 
 def import_features(source: Path, folder: Path, *, labels: Path | None = None) -> StoreDigest:
-    """Convert published features to a folder of float16 features.
+    """Convert published features, a file or a folder of .npy parts with .parquet metadata, to a new folder of float16.
 
-    Args:
-        source: a file, or a folder of .npy parts with .parquet metadata.
-        folder: where to write; must not exist or be empty.
-        labels: a table `id,class` (CSV or Parquet, optional column split), joined by the ids of the source or by order.
-
-    Raises:
-        DataError: the files cannot be read, do not fit each other, or hold numbers that are not finite.
+    `labels` is a table `id,class` (CSV or Parquet, optional column split), joined by the ids of the source or by order.
+    Raises DataError if the files cannot be read, do not fit each other, or hold numbers that are not finite.
     """
     if folder.exists() and any(folder.iterdir()):
         raise DataError(Problem(str(folder), "the folder must be empty", None, "Choose another one with -o."))
@@ -292,7 +287,6 @@ def _join_labels(columns: Columns, table: Columns, labels: Path) -> Columns:
 
 
 def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) -> None:
-    """Write float16 rows block by block."""
     shape = (sum(len(part) for part in features), features[0].shape[1])
     if not all(shape):
         raise DataError(Problem(str(source), "must hold at least one row and one column", shape))

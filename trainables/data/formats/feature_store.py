@@ -50,11 +50,9 @@ class StoreDigest:
 
     @property
     def pictures(self) -> int:
-        """Number of pictures."""
         return self.rows // self.views
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of `digest.json`."""
         return {"format": _FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}}
 
     @classmethod

@@ -34,7 +34,6 @@ class Face:
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of the face's file."""
         return sha256_of(self.path)
 
 
