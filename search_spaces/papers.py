@@ -188,6 +188,11 @@ DRO = Paper(
     ),
 )
 
+
+def _mpa(number: str, content: str, dataset: str, *remarks: str) -> PaperTable:
+    return PaperTable("MPA", number, content, (dataset,), runs=3, methods=PROXY, remarks=(*remarks, "runs"))
+
+
 MPA = Paper(
     key="MPA",
     authors="Saeki et al.",
@@ -214,21 +219,13 @@ MPA = Paper(
             ("worked example",),
             remarks=("R",),
         ),
-        PaperTable(
-            "MPA",
-            "4",
-            "the three losses, reruns of SoftTriple and Proxy-Anchor, other losses",
-            ("CUB200-2011",),
-            runs=3,
-            methods=PROXY,
-            remarks=("source_note", "runs"),
+        _mpa(
+            "4", "the three losses, reruns of SoftTriple and Proxy-Anchor, other losses", "CUB200-2011", "source_note"
         ),
-        PaperTable("MPA", "5", "as Table 4", ("Cars196",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
-        PaperTable("MPA", "6", "as Table 4", ("SOP",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
-        PaperTable(
-            "MPA", "7", "MPA for several numbers of proxies", ("CUB200-2011",), runs=3, methods=PROXY, remarks=("runs",)
-        ),
-        PaperTable("MPA", "8", "as Table 7", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)),
+        _mpa("5", "as Table 4", "Cars196", "source_note"),
+        _mpa("6", "as Table 4", "SOP", "source_note"),
+        _mpa("7", "MPA for several numbers of proxies", "CUB200-2011"),
+        _mpa("8", "as Table 7", "Cars196"),
     ),
 )
 PROXY_ANCHOR = Paper(

@@ -1,6 +1,5 @@
 """Decisions, settings and sentences that several fidelity sheets share."""
 
-from tune_dml.papers.fidelity import DecidedPart
 from tune_dml.space import Decision, Protocol, Setting
 
 WEIGHTS: dict[str, Setting] = {"model.backbone": "bn_inception", "model.weights": "bn_inception-52deb4733.pth"}
@@ -18,11 +17,10 @@ def names_of(*protocols: Protocol) -> tuple[str, ...]:
     return tuple(protocol.name for protocol in protocols)
 
 
-def unknown(
-    part: DecidedPart, ours: str, why: str, *protocols: str, source: str, theirs: str = "not stated"
-) -> Decision:
+def unknown(part: str, ours: str, why: str, *protocols: str, source: str, theirs: str = "not stated") -> Decision:
     """Return a decision that code and text leave open, with our choice and its reason; by default of all protocols."""
-    return Decision(part, theirs, source, ours=ours, verdict="unknown", why=why, protocols=protocols or ("*",))
+    about = protocols or ("*",)
+    return Decision(part, theirs, source, ours=ours, verdict="unknown", why=why, protocols=about)  # type: ignore[arg-type]
 
 
 def published_weights(source: str) -> Decision:
