@@ -77,11 +77,7 @@ class _Clock:
 
 
 def probe_length(
-    config: TrialConfig,
-    rates: Sequence[float],
-    *,
-    seconds: float,
-    progress: Progress | None = None,
+    config: TrialConfig, rates: Sequence[float], *, seconds: float, progress: Progress | None = None
 ) -> TrialLength:
     """Train a few steps at each rate, then double the steps at the best rate until R@1 settles.
 

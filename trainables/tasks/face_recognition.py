@@ -70,8 +70,7 @@ class FaceRecognitionTask(Task):
         Names, Field(description="benchmarks for the sealed test; empty uses the data set's test classes")
     ] = ()
     evaluation_root: Annotated[
-        str | None,
-        Field(description="folder of the benchmarks, and of `distractors`; data.root by default"),
+        str | None, Field(description="folder of the benchmarks, and of `distractors`; data.root by default")
     ] = None
     strict: Annotated[bool, Field(description="benchmarks must have their published size")] = True
     mirror: Annotated[bool, Field(description="add the mirror image's embedding")] = True

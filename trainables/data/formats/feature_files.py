@@ -24,13 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.data.formats.cache import require_space
-from trainables.data.formats.feature_store import (
-    FEATURES,
-    RowTable,
-    StoreDigest,
-    finish_store,
-    non_finite_problems,
-)
+from trainables.data.formats.feature_store import FEATURES, RowTable, StoreDigest, finish_store, non_finite_problems
 from trainables.errors import DataError, Problem, raise_if_any
 from trainables.files import sha256_of
 
