@@ -107,10 +107,6 @@ def is_cut_off(context: TrialContext) -> bool:
     return not is_distributed()
 
 
-def _is_checkpoint(name: str) -> bool:
-    return name.startswith("checkpoint") and name.endswith(".pt")
-
-
 def read_sealed(folder: Path) -> Row:
     """Return the sealed test figures in a trial's folder, empty without any. Raise DataError if they are damaged."""
     file = folder / SEALED
@@ -212,7 +208,9 @@ class FolderContext:
         import torch
 
         found: dict[int, tuple[str, bytes]] = {}
-        for name in filter(_is_checkpoint, self._retry_storage(self._files.names)):
+        for name in self._retry_storage(self._files.names):
+            if not (name.startswith("checkpoint") and name.endswith(".pt")):  # of older versions, too
+                continue
             content = self._retry_storage(lambda name=name: self._files.get(name)) or b""  # type: ignore[misc]
             why = "damaged"
             try:

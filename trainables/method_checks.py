@@ -1,6 +1,6 @@
 """Check the results of losses and regularizers, which may be third-party code."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,8 @@ def check_path(place: str, value: Tensor, embeddings: Tensor, loss: nn.Module, r
     if not is_connected:
         rule = "must have a gradient for the embeddings, not for parameters of the loss alone"
         raise ConfigError(Problem(place, rule, None, "Compute it from them without detach() and torch.no_grad()."))
-    trained, plain = {id(parameter) for parameter in registered}, {id(tensor) for tensor in _plain_tensors(loss)}
+    trained = {id(parameter) for parameter in registered}
+    plain = {id(value) for module in loss.modules() for value in vars(module).values() if isinstance(value, Tensor)}
     unregistered = [leaf for leaf in leaves if id(leaf) not in trained]
     if hidden := [leaf for leaf in unregistered if isinstance(leaf, nn.Parameter) or id(leaf) in plain]:
         rule = "a loss's parameters must be registered before its first batch, others are neither trained nor saved"
@@ -57,11 +58,6 @@ def _trace(value: Tensor, embeddings: Tensor) -> tuple[bool, list[Tensor]]:
         else:
             waiting += [next_node for next_node, _ in node.next_functions]
     return is_connected, leaves
-
-
-def _plain_tensors(loss: nn.Module) -> Iterator[Tensor]:
-    for module in loss.modules():
-        yield from (value for value in vars(module).values() if isinstance(value, Tensor))
 
 
 def versions(*tensors: Tensor) -> tuple[int, ...]:

@@ -342,9 +342,9 @@ def digest_of(*parts: object) -> str:
 
 
 def problems_raised(read: Callable[[], object]) -> list[Problem]:
-    """Return the problems of the DataError that `read` raises; none if it succeeds."""
+    """Return the problems of the ConfigError that `read` raises; none if it succeeds."""
     try:
         read()
-    except DataError as error:
+    except ConfigError as error:
         return list(error.problems)
     return []
