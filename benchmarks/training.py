@@ -31,7 +31,7 @@ from trainables.context import FolderContext
 from trainables.data import build_dataset
 from trainables.data.augment import build_augmentation
 from trainables.data.formats.cache import create_ragged
-from trainables.evidence import directions
+from trainables.evidence import watched
 from trainables.models.views import Views
 from trainables.optimizers import build_optimizer
 from trainables.resolve import Layer, resolve
@@ -177,7 +177,7 @@ def evidence_share(rounds: int) -> None:
         part, count = learner.split.validation, config.evaluation.sheet_queries
         embeddings, _ = learner.embed(part)
         evidence = learner.validate().evidence
-        interval = directions.interval(total, training.LOG_EVERY)
+        interval = watched.interval(total, training.LOG_EVERY)
         times = medians(
             {
                 "ten steps": lambda: take_steps(run, 10),

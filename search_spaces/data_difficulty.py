@@ -1,7 +1,5 @@
 """Studies with harder training data: wrong labels, few pictures per class, long-tailed class sizes."""
 
-from __future__ import annotations
-
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO
 from search_spaces.protocols.recipes import PAIRS

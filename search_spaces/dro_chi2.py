@@ -1,7 +1,5 @@
 """DRO over a chi-squared ball: the paper's third uncertainty set, which has theory but no experiment."""
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200
 from search_spaces.protocols.ours import GLYPHS_DRO_LONG

@@ -1,7 +1,5 @@
 """DRO-KL: the temperature of the pair weights."""
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO_LONG

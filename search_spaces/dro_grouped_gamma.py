@@ -1,7 +1,5 @@
 """DRO-KL-G: one temperature for the pair weights within each anchor's positives and negatives, beside DRO-KL."""
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_CARS196_64, DRO_CUB200_64, DRO_INSHOP_64
 from search_spaces.protocols.ours import GLYPHS_DRO
@@ -18,11 +16,7 @@ SPACE = Space(
     fixed={},
     arms=(
         Arm("LS", {"loss.name": "lifted_structure", "loss.threshold": 0.5, "loss.reduction": "mean"}, knobs=()),
-        Arm(
-            "MS",
-            {"loss.name": "multi_similarity", "loss.alpha": 2.0, "loss.beta": 50.0, "loss.base": 0.5},
-            knobs=(),
-        ),
+        Arm("MS", {"loss.name": "multi_similarity", "loss.alpha": 2.0, "loss.beta": 50.0, "loss.base": 0.5}, knobs=()),
         Arm(
             "DRO-KL-G",
             {
@@ -40,11 +34,7 @@ SPACE = Space(
     published=(
         *(
             DRO.table(table).curve(
-                dataset,
-                ("DRO-KL-G",),
-                "gamma",
-                baseline="LS",
-                note="One run per value; selected on the test classes.",
+                dataset, ("DRO-KL-G",), "gamma", baseline="LS", note="One run per value; selected on the test classes."
             )
             for table, dataset in _TABLES
         ),

@@ -1,7 +1,5 @@
 """Imbalance of positive and negative pairs: by batch size, as in the DRO paper, and separately in two designs."""
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_INSHOP, DRO_INSHOP_64
 from search_spaces.protocols.ours import GLYPHS_DRO
@@ -97,18 +95,11 @@ UPDATES = Space(
     citation=None,
     scientific=(
         Knob(
-            "batch.batch_size",
-            Grid((80, 160, 320, 480, 640), scale="log"),
-            symbol="B",
-            unit="pictures",
-            origin="ours",
+            "batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures", origin="ours"
         ),
     ),
     fixed={"batch.instances_per_class": 5, "training.eval_every": 66},
-    ties=(
-        Tie("optim.lr", "batch.batch_size", 2.5e-5),
-        Tie("training.steps", "batch.batch_size", 63_360, divided=True),
-    ),
+    ties=(Tie("optim.lr", "batch.batch_size", 2.5e-5), Tie("training.steps", "batch.batch_size", 63_360, divided=True)),
     arms=_arms(_DOUBLED, {}),
     baseline="SH",
     protocols=(GLYPHS_DRO,),

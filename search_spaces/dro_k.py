@@ -1,7 +1,5 @@
 """DRO-TopK and DRO-TopK-PN: number of hardest pairs of a batch that count."""
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO_LARGE, GLYPHS_DRO_LONG

@@ -1,7 +1,5 @@
 """Variance of DRO over runs: the five variants at one value each, with five seeds."""
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200
 from search_spaces.protocols.multi_similarity import MS_CUB200

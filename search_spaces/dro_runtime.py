@@ -1,7 +1,5 @@
 """Time per iteration: three variants of DRO beside the losses and minings they replace."""
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO

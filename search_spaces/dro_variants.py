@@ -1,7 +1,5 @@
 """The five variants of DRO: hardest pairs, half of them positive, and KL weights; with margin and binomial losses."""
 
-from __future__ import annotations
-
 from search_spaces.papers import BIRDS_CARS, DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO_LARGE, GLYPHS_DRO_LONG

@@ -1,7 +1,5 @@
 """Later losses beside those of the three papers, and cross-batch memory beside a larger batch."""
 
-from __future__ import annotations
-
 from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY
 from search_spaces.protocols.proxy_anchor import (
     PROXY_ANCHOR_CARS196,
@@ -53,10 +51,7 @@ MEMORY = Space(
     citation=None,
     scientific=(Knob("memory.size", Grid((160, 640, 1600)), symbol="memory", unit="pictures", origin="ours"),),
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160},
-    arms=(
-        Arm("no memory", {"memory.size": 0}, knobs=()),
-        Arm("memory", {"memory.start": 50}, against=("no memory",)),
-    ),
+    arms=(Arm("no memory", {"memory.size": 0}, knobs=()), Arm("memory", {"memory.start": 50}, against=("no memory",))),
     baseline="no memory",
     positive_pairs=160,
     protocols=(GLYPHS_DRO,),

@@ -1,7 +1,5 @@
 """MPA: margin and scale of the similarities to proxies."""
 
-from __future__ import annotations
-
 from search_spaces.mpa_proxies import MPA_SETTINGS
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR

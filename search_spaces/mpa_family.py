@@ -1,7 +1,5 @@
 """The MPA family beside the losses it combines: SoftTriple, Proxy-Anchor, Proxy-NCA."""
 
-from __future__ import annotations
-
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_AP, MPA_DW, MPA_PROXY_ANCHOR, MPA_PROXY_NCA, MPA_SOFT_TRIPLE
 from search_spaces.protocols.ours import GLYPHS_PROXY

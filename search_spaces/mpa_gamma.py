@@ -1,7 +1,5 @@
 """MPA: how strongly a picture prefers its nearest proxy of a class."""
 
-from __future__ import annotations
-
 from search_spaces.mpa_proxies import ALPHA, MPA_SETTINGS
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR

@@ -1,7 +1,5 @@
 """MPA: number of proxies per class."""
 
-from __future__ import annotations
-
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_PROXY_ANCHOR
 from search_spaces.protocols.ours import GLYPHS_PROXY

@@ -1,7 +1,5 @@
 """MPA: number of proxies and the weight of the term that pulls them together."""
 
-from __future__ import annotations
-
 from search_spaces.mpa_proxies import ALPHA, MPA_SETTINGS, PROXIES
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR

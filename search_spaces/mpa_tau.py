@@ -1,7 +1,5 @@
 """MPA: weight of the term that pulls a class's proxies together."""
 
-from __future__ import annotations
-
 from search_spaces.mpa_proxies import ALPHA, MPA_SETTINGS
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR

@@ -1,7 +1,5 @@
 """Normalised N-pair: the scale of its logits."""
 
-from __future__ import annotations
-
 from search_spaces.papers import RETRIEVAL, SEC
 from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_NPAIR, SEC_SEMIHARD
@@ -27,11 +25,7 @@ SPACE = Space(
     protocols=(GLYPHS_TRIPLET_LONG, DIGITS_QUICK, *SEC_NPAIR),
     published=tuple(
         SEC.table("5", "supplement").curve(
-            dataset,
-            ("NormalizedNPair",),
-            "s",
-            baseline="SemihardTriplet",
-            note="Only the chosen scale is printed.",
+            dataset, ("NormalizedNPair",), "s", baseline="SemihardTriplet", note="Only the chosen scale is printed."
         )
         for dataset in RETRIEVAL
     ),

@@ -1,9 +1,7 @@
 """The papers: their authors, data sets and citable parts, and the content of their tables in `published.csv`."""
 
-from __future__ import annotations
-
 from search_spaces.printed_methods import CONTRASTIVE, FACE, LINEAR_HEAD, PAIRWISE, PROXY, SPHERICAL, TUPLET, WITH_HEADS
-from tune_dml.space import Paper, PaperTable, Part
+from tune_dml.space import CurveReference, Paper, PaperTable, Part
 
 BIRDS_CARS = ("CUB200-2011", "Cars196")
 RETRIEVAL = (*BIRDS_CARS, "SOP", "In-Shop")
@@ -111,6 +109,14 @@ SEC = Paper(
     ),
 )
 
+
+def chosen_values(methods: tuple[str, ...], knob: str, baseline: str, note: str) -> tuple[CurveReference, ...]:
+    """Return the curves of Table 5, which has only the values chosen for CUB, SOP and In-Shop."""
+    table = SEC.table("5", "supplement")
+    datasets = ("CUB200-2011", "SOP", "In-Shop")
+    return tuple(table.curve(dataset, methods, knob, baseline=baseline, note=note) for dataset in datasets)
+
+
 DRO = Paper(
     key="DRO",
     authors="Qi, Yan, Wu, Wang, Yang",
@@ -182,6 +188,11 @@ DRO = Paper(
     ),
 )
 
+
+def _mpa(number: str, content: str, dataset: str, *remarks: str) -> PaperTable:
+    return PaperTable("MPA", number, content, (dataset,), runs=3, methods=PROXY, remarks=(*remarks, "runs"))
+
+
 MPA = Paper(
     key="MPA",
     authors="Saeki et al.",
@@ -208,27 +219,13 @@ MPA = Paper(
             ("worked example",),
             remarks=("R",),
         ),
-        PaperTable(
-            "MPA",
-            "4",
-            "the three losses, reruns of SoftTriple and Proxy-Anchor, other losses",
-            ("CUB200-2011",),
-            runs=3,
-            methods=PROXY,
-            remarks=("source_note", "runs"),
+        _mpa(
+            "4", "the three losses, reruns of SoftTriple and Proxy-Anchor, other losses", "CUB200-2011", "source_note"
         ),
-        PaperTable("MPA", "5", "as Table 4", ("Cars196",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
-        PaperTable("MPA", "6", "as Table 4", ("SOP",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
-        PaperTable(
-            "MPA",
-            "7",
-            "MPA for several numbers of proxies",
-            ("CUB200-2011",),
-            runs=3,
-            methods=PROXY,
-            remarks=("runs",),
-        ),
-        PaperTable("MPA", "8", "as Table 7", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)),
+        _mpa("5", "as Table 4", "Cars196", "source_note"),
+        _mpa("6", "as Table 4", "SOP", "source_note"),
+        _mpa("7", "MPA for several numbers of proxies", "CUB200-2011"),
+        _mpa("8", "as Table 7", "Cars196"),
     ),
 )
 PROXY_ANCHOR = Paper(

@@ -4,8 +4,6 @@ Together with the authors' protocol and the hyperparameters of a row, they give 
 `papers.py` assigns them to tables.
 """
 
-from __future__ import annotations
-
 from tune_dml.space import PrintedMethod, Value
 
 _SIZES = {

@@ -1,8 +1,6 @@
 """SEC: the weight of the spherical embedding constraint."""
 
-from __future__ import annotations
-
-from search_spaces.papers import SEC
+from search_spaces.papers import SEC, chosen_values
 from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET_LONG, IMAGE_FOLDER_SMALL
 from search_spaces.protocols.sec import SEC_SEMIHARD
 from tune_dml.space import Baseline, Grid, Knob, Space
@@ -24,16 +22,7 @@ SPACE = Space(
             baseline="SemihardTriplet",
             note="Only the chosen eta is in the sources we have; the full curve is in the main paper.",
         ),
-        *(
-            SEC.table("5", "supplement").curve(
-                dataset,
-                ("SemihardTriplet+SEC",),
-                "eta",
-                baseline="SemihardTriplet",
-                note="Only the chosen eta is printed.",
-            )
-            for dataset in ("CUB200-2011", "SOP", "In-Shop")
-        ),
+        *chosen_values(("SemihardTriplet+SEC",), "eta", "SemihardTriplet", "Only the chosen eta is printed."),
     ),
     margin=1.0,
     identities=("2: eta = 0 is the base loss, bit for bit",),

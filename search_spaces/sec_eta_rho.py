@@ -1,7 +1,5 @@
 """SEC-EMA: weight and momentum together, since a slow mean acts longer in one direction."""
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from search_spaces.protocols.sec import SEC_TRIPLET

@@ -1,7 +1,5 @@
 """SEC in face recognition: three heads, each plain, with L2-reg, SEC and SEC-EMA."""
 
-from __future__ import annotations
-
 from search_spaces.papers import FACES, SEC
 from search_spaces.protocols import faces
 from search_spaces.protocols.faces import DIGITS_FACE, GLYPHS_FACE

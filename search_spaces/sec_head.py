@@ -1,7 +1,5 @@
 """SEC beside normalisation of the last layer: batch norm of the embedding, weight norm."""
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from search_spaces.protocols.ours import GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_SEMIHARD
@@ -27,9 +25,7 @@ SPACE = Space(
                 against=("SemihardTriplet",) if letters else (),
             ),
             Arm(
-                f"SemihardTriplet{letters}+SEC",
-                {"model.head": head, **_SEC_ON},
-                against=(f"SemihardTriplet{letters}",),
+                f"SemihardTriplet{letters}+SEC", {"model.head": head, **_SEC_ON}, against=(f"SemihardTriplet{letters}",)
             ),
         )
     ),

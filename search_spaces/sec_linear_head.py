@@ -1,7 +1,5 @@
 """SEC in contrastive learning with a linear head, as the rebuttal first tried it."""
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from search_spaces.protocols.ours import IMAGE_FOLDER_SIMCLR_LINEAR_HEAD
 from search_spaces.protocols.simclr import GLYPHS_SIMCLR_LINEAR_HEAD, SIMCLR_LINEAR_HEAD

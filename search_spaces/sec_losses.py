@@ -1,7 +1,5 @@
 """Every loss of the SEC paper by its printed protocol: plain, with L2-reg, with SEC and with SEC-EMA."""
 
-from __future__ import annotations
-
 from search_spaces.papers import RETRIEVAL, SEC
 from search_spaces.protocols.ours import GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_MS, SEC_MS_PLAIN, SEC_NPAIR, SEC_SEMIHARD, SEC_TML, SEC_TRIPLET

@@ -1,7 +1,5 @@
 """SEC: the target of the norms. The batch's mean, a running mean, the mean before training, or zero."""
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from search_spaces.protocols.ours import GLYPHS_TRIPLET, GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_SEMIHARD, SEC_TRIPLET

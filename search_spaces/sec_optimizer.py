@@ -1,7 +1,5 @@
 """SEC with another optimizer: does Adam already balance what SEC balances?"""
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from search_spaces.protocols.ours import GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_SEMIHARD

@@ -1,7 +1,5 @@
 """SEC in contrastive learning: NT-Xent plain, with L2-reg, SEC and SEC-EMA, after 100 and 200 epochs."""
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from search_spaces.protocols.ours import IMAGE_FOLDER_SIMCLR, IMAGE_FOLDER_SIMCLR_LONGER
 from search_spaces.protocols.simclr import DIGITS_SIMCLR, GLYPHS_SIMCLR, GLYPHS_SIMCLR_LONGER, SIMCLR, SIMCLR_LONGER
@@ -44,21 +42,10 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         },
         arms=(
             Arm("NT-Xent", {"regularizer.name": "none"}, knobs=()),
+            Arm("NT-Xent+L2-reg", {"regularizer.name": "l2", **_LINEAR}, own_knobs=(_L2_ETA,), against=("NT-Xent",)),
+            Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, **_LINEAR}, against=("NT-Xent",)),
             Arm(
-                "NT-Xent+L2-reg",
-                {"regularizer.name": "l2", **_LINEAR},
-                own_knobs=(_L2_ETA,),
-                against=("NT-Xent",),
-            ),
-            Arm(
-                "NT-Xent+SEC",
-                {"regularizer.name": "sec", "regularizer.rho": 1.0, **_LINEAR},
-                against=("NT-Xent",),
-            ),
-            Arm(
-                "NT-Xent+SEC-EMA",
-                {"regularizer.name": "sec", "regularizer.rho": 0.2, **_LINEAR},
-                against=("NT-Xent",),
+                "NT-Xent+SEC-EMA", {"regularizer.name": "sec", "regularizer.rho": 0.2, **_LINEAR}, against=("NT-Xent",)
             ),
         ),
         baseline="NT-Xent",

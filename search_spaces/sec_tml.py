@@ -1,7 +1,5 @@
 """SEC beside the tuplet margin loss, as the rebuttal adds it."""
 
-from __future__ import annotations
-
 from search_spaces.papers import RETRIEVAL, SEC
 from search_spaces.protocols.ours import GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_TML

@@ -1,11 +1,9 @@
 """Configure torch's arithmetic: determinism, precision, and optimizers that do not load its compiler (a second)."""
 
-from __future__ import annotations
-
 import inspect
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -13,7 +11,7 @@ _DECORATED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
 @cache
-def without_compiler(kind: type[torch.optim.Optimizer]) -> type[Any]:
+def without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """Return the optimizer class without the decorators that load torch's compiler.
 
     `training.compile` compiles only the network.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 _EXAMPLE = "Example: s3://my-bucket/sweeps."
+_ELSEWHERE = "Put them into the environment or a profile."
 _QUERY = ("endpoint_override", "region", "scheme")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REFUSALS = {  # pyarrow's names of S3's errors; any other error counts as an outage
@@ -65,27 +66,20 @@ class Address:
         """Parse an address and add the environment's endpoint. Raise ConfigError for an invalid one."""
         parts = urlsplit(text)
         if parts.scheme != "s3":
-            raise ConfigError(
-                option_problem("trial_files", "must be an address that begins with s3://", _mask(text), _EXAMPLE)
-            )
+            raise _refusal("must be an address that begins with s3://", _mask(text))
         if "@" in parts.netloc:
-            rule, remedy = "no credentials may stand in an address", "Put them into the environment or a profile."
-            raise ConfigError(option_problem("trial_files", rule, _mask(text), remedy))
+            raise _refusal("no credentials may stand in an address", _mask(text), _ELSEWHERE)
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc):
-            rule = "a bucket's name has 3 to 63 small letters, digits, dots and hyphens"
-            raise ConfigError(option_problem("trial_files", rule, parts.netloc, _EXAMPLE))
+            raise _refusal("a bucket's name has 3 to 63 small letters, digits, dots and hyphens", parts.netloc)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := sorted(query.keys() - set(_QUERY)):
-            raise ConfigError(
-                option_problem("trial_files", f"the query may have {', '.join(_QUERY)}", ", ".join(unknown), _EXAMPLE)
-            )
+            raise _refusal(f"the query may have {', '.join(_QUERY)}", ", ".join(unknown))
         endpoint = query.get("endpoint_override") or next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
         if endpoint:
             scheme, _, host = endpoint.rpartition("://")
             query |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or query.get("scheme", "https")}
         if "@" in endpoint:
-            rule, remedy = "no credentials may stand in an endpoint", "Put them into the environment or a profile."
-            raise ConfigError(option_problem("trial_files", rule, _mask(endpoint), remedy))
+            raise _refusal("no credentials may stand in an endpoint", _mask(endpoint), _ELSEWHERE)
         return cls(parts.netloc, parts.path.strip("/"), urlencode(sorted(query.items()), safe=":/"))
 
     def __truediv__(self, name: str) -> Address:
@@ -98,6 +92,10 @@ class Address:
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.path}" + (f"?{self.query}" if self.query else "")
+
+
+def _refusal(rule: str, value: str, remedy: str = _EXAMPLE) -> ConfigError:
+    return ConfigError(option_problem("trial_files", rule, value, remedy))
 
 
 def _mask(text: str) -> str:
@@ -178,7 +176,7 @@ def _translate_error(text: str, address: str) -> Exception:
     code, status = match.groups(default="") if match else ("", "")
     if refusal := _REFUSALS.get(code) or _REFUSALS.get(status):
         rule, remedy = refusal
-        return ConfigError(option_problem("trial_files", rule, address, remedy))
+        return _refusal(rule, address, remedy)
     message = text.partition("AWS Error ")[2] or text
     message = re.split(r"; Details|\(Request ID", message)[0].strip()
     return ConnectionError(errno.EHOSTDOWN, f"object storage fails ({message})")

@@ -8,8 +8,6 @@ imports only pydantic. `trainables.resolve` turns layers of settings into a chec
     config.digest()          the identity of a cell (without the seed)
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -25,15 +23,8 @@ PROTOCOL_VERSION = 3
 
 # Settings outside a cell's identity: paths, replicate and display.
 _NOT_IDENTITY = frozenset(
-    {
-        "seed",
-        "data.root",
-        "task.evaluation_root",
-        "evaluation.sheet_queries",
-        "evaluation.clustering",
-        "evaluation.feature_maps",
-        "evaluation.keep",
-    }
+    ["seed", "data.root", "task.evaluation_root"]
+    + [f"evaluation.{name}" for name in ("sheet_queries", "clustering", "feature_maps", "keep")]
 )
 
 # Sources of randomness that can have their own seed; null means the trial's seed.
@@ -165,8 +156,7 @@ class DataConfig(MethodSection):
     root: Annotated[str | None, Field(description="folder of the pictures; not part of the identity")] = None
     validation_fraction: Annotated[float, Field(gt=0, lt=1, description="share of training classes")] = 0.25
     folds: Annotated[
-        int | None,
-        Field(ge=2, description="deal the training classes into so many folds and validate on one"),
+        int | None, Field(ge=2, description="deal the training classes into so many folds and validate on one")
     ] = None
     fold: Annotated[int, Field(ge=0, description="the fold to validate on, from 0")] = 0
     split: Annotated[
@@ -259,8 +249,7 @@ class TrainingConfig(ConfigSection):
         Field(description="precision of the network; loss and metrics stay float32 with bf16 and fp16"),
     ] = "float32"
     micro_batch: Annotated[
-        int | None,
-        Field(ge=1, description="pictures a worker holds at a time; the loss still sees the whole batch"),
+        int | None, Field(ge=1, description="pictures a worker holds at a time; the loss still sees the whole batch")
     ] = None
     channels_last: Annotated[bool, Field(description="memory layout that tensor cores prefer")] = False
     compile: Annotated[bool, Field(description="run the network through torch.compile")] = False
@@ -394,7 +383,6 @@ def parse_value(text: str) -> Value:
         (0.5, 'triplet', [1, 2])
     """
     try:
-        value: Value = json.loads(text)
+        return json.loads(text)  # type: ignore[no-any-return]
     except json.JSONDecodeError:
-        value = text
-    return value
+        return text

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, TypeVar
 
 from trainables.errors import DataError, Problem
 from trainables.files import retry_storage
-from trainables.trial_files import TrialFiles, files_at
+from trainables.trial_files import FolderFiles, files_at
 
 if TYPE_CHECKING:
     import torch
 
+    from trainables.bucket import BucketFiles
     from trainables.generators import GeneratorStates
-
 
 _Result = TypeVar("_Result")
 
@@ -107,11 +107,6 @@ def is_cut_off(context: TrialContext) -> bool:
     return not is_distributed()
 
 
-def _is_checkpoint(name: str) -> bool:
-    """Return whether a file is a checkpoint, of older versions too."""
-    return name.startswith("checkpoint") and name.endswith(".pt")
-
-
 def read_sealed(folder: Path) -> Row:
     """Return the sealed test figures in a trial's folder, empty without any. Raise DataError if they are damaged."""
     file = folder / SEALED
@@ -146,7 +141,7 @@ class FolderContext:
     at_work: Callable[[], None] = lambda: None
     """Called at every step and at every retry of failing storage."""
     defers_test: bool = False
-    _files: TrialFiles = field(init=False)
+    _files: FolderFiles | BucketFiles = field(init=False)
     _next_checkpoint: str = _CHECKPOINTS[0]
     """The checkpoint to overwrite next."""
 
@@ -174,7 +169,6 @@ class FolderContext:
         self.sink(row)
 
     def _require_group(self) -> None:
-        """Raise ConnectionError if the process group is gone."""
         if is_cut_off(self):
             raise ConnectionError("the process group of this trial's ranks is gone")
 
@@ -214,7 +208,9 @@ class FolderContext:
         import torch
 
         found: dict[int, tuple[str, bytes]] = {}
-        for name in filter(_is_checkpoint, self._retry_storage(self._files.names)):
+        for name in self._retry_storage(self._files.names):
+            if not (name.startswith("checkpoint") and name.endswith(".pt")):  # of older versions, too
+                continue
             content = self._retry_storage(lambda name=name: self._files.get(name)) or b""  # type: ignore[misc]
             why = "damaged"
             try:

@@ -17,8 +17,6 @@ A training step:
 Without a process group of several processes, every function is the identity. gloo (CPU) and nccl work.
 """
 
-from __future__ import annotations
-
 import datetime
 import inspect
 import socket
@@ -159,8 +157,7 @@ def _gather_sizes(rows: Tensor) -> list[int]:
     local = torch.tensor([len(rows)], device=rows.device)
     everyone = local.new_empty(world_size())
     _all_gather_equal(everyone, local)
-    sizes: list[int] = everyone.tolist()
-    return sizes
+    return everyone.tolist()
 
 
 def gather_batch(embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:

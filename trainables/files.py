@@ -1,7 +1,5 @@
 """Write files atomically, and retry while storage fails temporarily."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
@@ -112,15 +110,8 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object],
     """Replace a file atomically by bytes, text (UTF-8), or the output of a function.
 
     Create the folder if needed. The content is on disk before the file gets its name. Undecodable bytes of paths are
-    escaped.
-
-    Args:
-        path: file to replace.
-        content: bytes, text, or a function that writes to the open file.
-        private: make the file readable by its owner only.
-
-    Raises:
-        OSError: The write failed; the error names the file, and no partial file stays.
+    escaped. A `private` file is readable by its owner only. If an OSError is raised, it names the file, and no partial
+    file stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")

@@ -4,8 +4,6 @@ This project's methods draw from torch's generator or from their own. Methods of
 three. All must draw the same numbers in every trial of a seed, independently of earlier trials, and after resumptions.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any, TypedDict
 

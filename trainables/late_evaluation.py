@@ -1,7 +1,5 @@
 """Evaluate the test half for a trial that stored its head instead of evaluating it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainables.config import TrialConfig
@@ -14,14 +12,8 @@ from trainables.training import prepare_process
 def evaluate_test(config: TrialConfig, context: TrialContext, head: bytes, *, cache_dir: Path | None = None) -> None:
     """Evaluate the test half and seal the figures, equal to those that the trial itself would have sealed.
 
-    Args:
-        config: configuration of the trial.
-        context: files of the trial, and its number of threads.
-        head: content of the trial's file `trainables.context.UNTESTED`.
-        cache_dir: folder of decoded data sets.
-
-    Raises:
-        ConfigError: the data are missing or have changed, or the head does not fit this configuration.
+    `head` is the content of the trial's file `trainables.context.UNTESTED`. Raises ConfigError if the data are missing or
+    have changed, or the head does not fit this configuration.
     """
     prepare_process(config, context)
     learner = build_learner(config, context, cache_dir=cache_dir)

@@ -1,8 +1,6 @@
 """Check the results of losses and regularizers, which may be third-party code."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -27,23 +25,15 @@ def check_path(place: str, value: Tensor, embeddings: Tensor, loss: nn.Module, r
     """Check that a value's gradient reaches `embeddings`, and no parameter that is not registered.
 
     Parameters that the module does not register (kept in a list, or created at the first batch) are neither trained nor
-    saved. A trial checks only its first batch, because the check takes longer than a small loss.
-
-    Args:
-        place: name of the method, for messages.
-        value: the value that the method returned.
-        embeddings: the embeddings that the value was computed from.
-        loss: the module that computed it.
-        registered: the loss's parameters before the batch.
-
-    Raises:
-        ConfigError: the value has no gradient for `embeddings`, or one for a parameter that is not registered.
+    saved. `registered` are the loss's parameters before the batch. A trial checks only its first batch, because the
+    check takes longer than a small loss. Raises ConfigError.
     """
     is_connected, leaves = _trace(value, embeddings)
     if not is_connected:
         rule = "must have a gradient for the embeddings, not for parameters of the loss alone"
         raise ConfigError(Problem(place, rule, None, "Compute it from them without detach() and torch.no_grad()."))
-    trained, plain = {id(parameter) for parameter in registered}, {id(tensor) for tensor in _plain_tensors(loss)}
+    trained = {id(parameter) for parameter in registered}
+    plain = {id(value) for module in loss.modules() for value in vars(module).values() if isinstance(value, Tensor)}
     unregistered = [leaf for leaf in leaves if id(leaf) not in trained]
     if hidden := [leaf for leaf in unregistered if isinstance(leaf, nn.Parameter) or id(leaf) in plain]:
         rule = "a loss's parameters must be registered before its first batch, others are neither trained nor saved"
@@ -68,11 +58,6 @@ def _trace(value: Tensor, embeddings: Tensor) -> tuple[bool, list[Tensor]]:
         else:
             waiting += [next_node for next_node, _ in node.next_functions]
     return is_connected, leaves
-
-
-def _plain_tensors(loss: nn.Module) -> Iterator[Tensor]:
-    for module in loss.modules():
-        yield from (value for value in vars(module).values() if isinstance(value, Tensor))
 
 
 def versions(*tensors: Tensor) -> tuple[int, ...]:

@@ -9,8 +9,6 @@ A class is found in the right folder or through another package's entry point. I
 validation, defaults, the knobs' domains, and the tables of command line and docs. The module imports no torch.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import math
@@ -246,7 +244,6 @@ _SIGNS |= {"multiple_of": "a multiple of {:g}", "min_length": "at least {:g} lon
 
 
 def _rule_text(rule: object) -> str:
-    """Format one rule of a field (`Ge(ge=0)`) as mathematics, or as its class prints it."""
     return next((text.format(getattr(rule, kind)) for kind, text in _SIGNS.items() if hasattr(rule, kind)), str(rule))
 
 
@@ -281,20 +278,12 @@ def problems_of(error: ValidationError, place: str, known: Sequence[str]) -> lis
 
 
 _RULES = {
-    "int_parsing": "must be a whole number",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
     "string_type": "must be text",
-    "list_type": "must be a list",
-    "sequence_str": "must be a list",
-    "tuple_type": "must be a list",
-    "dict_type": "must be a mapping",
-    "model_type": "must be a mapping",
-    "model_attributes_type": "must be a mapping",
+    **dict.fromkeys(("list_type", "sequence_str", "tuple_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be a mapping"),
     "too_short": "must have at least one entry",
 }
 

@@ -6,8 +6,6 @@
 The command line chooses `Flags` when it starts, and a sweep file `FileKeys` while it is checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar

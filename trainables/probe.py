@@ -1,7 +1,5 @@
 """Estimate a trial's time and memory from its first steps. Reports no rows and reads no test data."""
 
-from __future__ import annotations
-
 import io
 import math
 import resource

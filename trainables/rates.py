@@ -1,7 +1,5 @@
 """Define learning-rate schedules: functions of only the step, so that resuming needs no state. Imports no torch."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

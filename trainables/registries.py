@@ -1,7 +1,5 @@
 """Look up methods by the field that names them, and the domains of their knobs. Loads torch at first use."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -115,7 +113,6 @@ def source_digest(file: str) -> str:
 
 
 def _section_settings(section: str, settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a section's settings by name."""
     return {path.partition(".")[2]: value for path, value in settings.items() if path.startswith(section + ".")}
 
 

@@ -11,8 +11,6 @@ Each check raises AssertionError with the broken rule, and needs no pytest. Rule
 `depends_on_order`, `surrogate_gradient`) are left out.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

@@ -4,8 +4,6 @@ A step of a head on stored features is a few small operations, and torch's calls
 trials share no tensor, so each has exactly the numbers that it would have alone.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

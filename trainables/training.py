@@ -12,8 +12,6 @@ Every random choice is a function of (seed, step), so a resumed trial, a rerun a
 batches. The numbers of a trial depend only on its TrialConfig and its data.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time
@@ -31,17 +29,16 @@ from trainables.arithmetic import fix_arithmetic
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, NETWORK, UNTESTED, Checkpoint, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
-from trainables.evidence import directions, watched
+from trainables.evidence import watched
 from trainables.evidence.feature_maps import draw_feature_maps
 from trainables.evidence.record import Evidence
 from trainables.evidence.sheet import draw_sheet
 from trainables.evidence.stored import embeddings_file, hits_file
-from trainables.finite import FiniteWatch
 from trainables.losses.base import normalise
 from trainables.models.export import export_network
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES
-from trainables.run import Run, TrainingState, update
+from trainables.run import FiniteWatch, Run, TrainingState, update
 from trainables.tasks import Evaluation, Learner, build_learner
 from trainables.tasks.evaluation import mean_cosine
 
@@ -69,11 +66,6 @@ Training = Generator[Run, None, Outcome]
 
 def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Outcome:
     """Train and evaluate one trial.
-
-    Args:
-        config: everything that decides the numbers.
-        context: rank, device, reporting and the checkpoint to resume from.
-        cache_dir: folder of decoded data sets; the user's cache by default.
 
     Raises:
         ConfigError: the configuration does not fit the data.
@@ -106,10 +98,11 @@ def training(config: TrialConfig, context: TrialContext, *, cache_dir: Path | No
             state.cosines.append(_watched_cosine(run))
         if state.step % config.training.eval_every == 0 or state.step == total:
             _evaluate(run, clock)
-            clock = time.perf_counter()
         elif state.step % LOG_EVERY == 0:
-            _log_row(run, clock)
-            clock = time.perf_counter()
+            _report_row(run, training_figures(run), clock)
+        else:
+            continue
+        clock = time.perf_counter()
     best = state.best if state.step == total else {"step": state.step}
     metrics = {name: v for name, v in best.items() if name != "step" and not name.startswith("time/")}
     return Outcome(metrics, int(best["step"]), state.seconds)
@@ -144,7 +137,7 @@ def start_or_resume(config: TrialConfig, context: TrialContext, learner: Learner
     saved = context.latest_checkpoint()
     if saved is None:
         learner.set_mean_norm()
-        if directions.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
+        if watched.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
             _take_snapshot(run)
     else:
         _restore(run, saved)
@@ -166,13 +159,6 @@ def _restore(run: Run, saved: Checkpoint) -> None:
     )
     for row in run.state.rows:
         run.context.report(row)
-
-
-def _log_row(run: Run, since: float) -> None:
-    row = training_figures(run)
-    _add_time(run, since)
-    _append_row(run, row)
-    run.context.report(row)
 
 
 def _evaluate(run: Run, since: float) -> None:
@@ -205,14 +191,16 @@ def _evaluate(run: Run, since: float) -> None:
             run.context.seal(tested.figures)
             _store_artifacts(run, {"val": validated, "test": tested})
         state.best = dict(row)
-    _add_time(run, since)
-    _append_row(run, row)
-    run.context.report(row, checkpoint_state(run))
+    _report_row(run, row, since, save=True)
 
 
-def _add_time(run: Run, since: float) -> None:
+def _report_row(run: Run, row: Row, since: float, *, save: bool = False) -> None:
+    """Add a row, with the training time so far, to the history; report it, and `save` a checkpoint."""
     run.state.seconds += time.perf_counter() - since - run.waited
     run.waited = 0.0
+    row["time/seconds"] = run.state.seconds
+    run.state.rows.append(row)
+    run.context.report(row, checkpoint_state(run) if save else None)
 
 
 def write_evidence(run: Run, evidence: Evidence | None) -> None:
@@ -291,15 +279,9 @@ def training_figures(run: Run) -> Row:
 def _direction_figures(run: Run) -> Row:
     """Return how far the watched pictures turned since the last snapshot, every 1000 steps."""
     state, before = run.state, run.state.directions
-    if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):
+    if before is None or state.step % watched.interval(run.learner.total_steps, LOG_EVERY):
         return {}
-    return {f"train/{name}": v for name, v in directions.turn_statistics(before, _take_snapshot(run)).items()}
-
-
-def _append_row(run: Run, row: Row) -> None:
-    """Add a row, with the training time so far, to the history in the checkpoint."""
-    row["time/seconds"] = run.state.seconds
-    run.state.rows.append(row)
+    return {f"train/{name}": v for name, v in watched.turn_statistics(before, _take_snapshot(run)).items()}
 
 
 def _is_selected(row: Row, run: Run) -> bool:

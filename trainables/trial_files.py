@@ -10,32 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from trainables.files import missing_folder_error, require_folder, write_whole
 
-
-class TrialFiles(Protocol):
-    """Files of one trial, by names such as `sealed.json` and `evidence/sheet.jpg`."""
-
-    @property
-    def storage(self) -> str:
-        """Folder or address, for messages."""
-
-    def put(self, name: str, content: bytes, *, private: bool = False) -> None:
-        """Write or replace a file; a private one is readable by its owner only, on a file system."""
-
-    def get(self, name: str) -> bytes | None:
-        """Return the content of a file, or None if there is none."""
-
-    def names(self) -> list[str]:
-        """Return the names of all files."""
-
-    def delete(self, name: str) -> None:
-        """Delete a file if it exists."""
+if TYPE_CHECKING:
+    from trainables.bucket import BucketFiles
 
 
-def files_at(storage: Path | str) -> TrialFiles:
+def files_at(storage: Path | str) -> FolderFiles | BucketFiles:
     """Return the files in a folder or at an address in object storage (`s3://...`)."""
     if "://" not in str(storage):
         return FolderFiles(Path(storage))
@@ -56,7 +39,7 @@ class FolderFiles:
         return str(self.folder)
 
     def put(self, name: str, content: bytes, *, private: bool = False) -> None:
-        """Write or replace a file atomically."""
+        """Write or replace a file atomically; a private one is readable by its owner only."""
         require_folder(self.folder.parent)
         try:
             write_whole(self.folder / name, content, private=private)

@@ -1,7 +1,5 @@
 """Choose a learning rate and a number of steps for new data from a short probe."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -79,11 +77,7 @@ class _Clock:
 
 
 def probe_length(
-    config: TrialConfig,
-    rates: Sequence[float],
-    *,
-    seconds: float,
-    progress: Progress | None = None,
+    config: TrialConfig, rates: Sequence[float], *, seconds: float, progress: Progress | None = None
 ) -> TrialLength:
     """Train a few steps at each rate, then double the steps at the best rate until R@1 settles.
 
@@ -135,7 +129,7 @@ def _measure_curve(config: TrialConfig, lr: float, marks: Sequence[int], clock: 
             take_step(run)
             is_out_of_time = not clock.allows()
             if step == marks[len(recalls)] or (is_out_of_time and not recalls):
-                recalls[step] = _validation_recall(run)
+                recalls[step] = float(run.learner.validate().figures[_METRIC])
                 # reaching the next mark takes as long again
                 if _is_close(list(recalls.values())) or not clock.allows(clock.elapsed() - start):
                     break
@@ -148,10 +142,6 @@ def _start_run(config: TrialConfig, steps: int) -> AbstractContextManager[Run]:
     length = {"training.steps": steps, "training.eval_every": steps}
     trial = resolve(Layer("trial", config.settings()), Layer("probe", length)).config
     return started_run(trial, torch.device("cpu"), torch.get_num_threads(), None)
-
-
-def _validation_recall(run: Run) -> float:
-    return float(run.learner.validate().figures[_METRIC])
 
 
 def _is_close(values: Sequence[float]) -> bool:

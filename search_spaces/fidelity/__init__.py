@@ -1,7 +1,5 @@
 """Fidelity sheets: every training decision of a paper's code or text beside ours; the source of docs/fidelity.md."""
 
-from __future__ import annotations
-
 from search_spaces.fidelity.dro import DRO_SHEET
 from search_spaces.fidelity.mpa import MPA_SHEET
 from search_spaces.fidelity.multi_similarity import MS_SHEET

@@ -1,8 +1,6 @@
 """DRO: the released code (qiqi-helloworld, commit e12a417) and the paper."""
 
-from __future__ import annotations
-
-from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, names_of
+from search_spaces.fidelity import shared
 from search_spaces.papers import DRO
 from search_spaces.protocols import dro
 from tune_dml.space import Decision, FidelitySheet
@@ -15,14 +13,11 @@ DRO_SHEET = FidelitySheet(
     "DRO",
     DRO,
     "Released code at commit e12a417, paper. The code's scripts are for CUB with 512 dimensions.",
-    names_of(dro.DRO_CUB200, dro.DRO_CUB200_64, dro.DRO_CARS196, dro.DRO_CARS196_64, dro.DRO_INSHOP, dro.DRO_INSHOP_64),
+    shared.names_of(
+        dro.DRO_CUB200, dro.DRO_CUB200_64, dro.DRO_CARS196, dro.DRO_CARS196_64, dro.DRO_INSHOP, dro.DRO_INSHOP_64
+    ),
     (
-        Decision(
-            "start of the backbone",
-            "BN-Inception with the published ImageNet weights",
-            "models/BN_Inception.py, lines 516 to 526",
-            WEIGHTS,
-        ),
+        shared.published_weights("models/BN_Inception.py, lines 516 to 526"),
         Decision(
             "head",
             "maximum pooling and one linear layer; 512 dimensions in the scripts",
@@ -63,37 +58,16 @@ DRO_SHEET = FidelitySheet(
             "train.py, lines 106 and 107",
             {"optim.lr_schedule": "constant"},
         ),
-        Decision(
-            "gradients",
-            "no limit",
-            "trainer.py, lines 41 and 42",
-            {"optim.clip_value": None, "optim.clip_norm": None},
-        ),
+        shared.no_clipping("trainer.py, lines 41 and 42"),
         Decision(
             "batch normalisation",
             "the backbone's stays in evaluation mode; its gamma and beta train and decay",
             "train.py, lines 27 to 30 and 71 to 79; trainer.py never calls train()",
             {"model.freeze_bn": True, "model.freeze_bn_affine": False},
         ),
-        Decision(
-            "training pictures",
-            "shorter side 256, a window of .16 to 1 of the area and ratio 3/4 to 4/3 resized to 227, mirrored half the time",
-            "DataSet/CUB200.py, lines 28 to 36; run_train_00.sh, lines 34 and 57",
-            CROP_227,
-        ),
-        Decision(
-            "test pictures",
-            "shorter side 256, centre crop of 227",
-            "DataSet/CUB200.py, lines 54 to 61",
-            {"augment.resize": 256, "augment.crop": 227},
-        ),
-        Decision(
-            "channels",
-            "BGR from 0 to 255, less (104, 117, 128)",
-            "DataSet/CUB200.py, lines 20 to 22 and 30",
-            {"model.red_mean": 128.0},
-            ours="BGR; blue and green are less 104 and 117",
-        ),
+        shared.random_crop_227("DataSet/CUB200.py, lines 28 to 36; run_train_00.sh, lines 34 and 57"),
+        shared.centre_crop(227, "DataSet/CUB200.py, lines 54 to 61"),
+        shared.bgr("DataSet/CUB200.py, lines 20 to 22 and 30"),
         Decision(
             "batches",
             "80 pictures, five of a class; an epoch passes once over the classes in random order",
@@ -125,15 +99,10 @@ DRO_SHEET = FidelitySheet(
             why="12,000, as long as SEC trains on In-Shop.",
             protocols=("dro/inshop*",),
         ),
-        Decision(
-            "published number",
-            "the weights of every fiftieth epoch are evaluated on test classes; there are no validation classes, and which "
-            "evaluation is printed is not stated",
+        shared.selected_on_test(
+            "the weights of every fiftieth epoch are evaluated on test classes; there are no validation classes, "
+            "and which evaluation is printed is not stated",
             "train.py, lines 109 to 118; run_train_00.sh, lines 66 to 77",
-            {"data.split": "paper_test_selection"},
-            ours=ON_VALIDATION,
-            verdict="differs",
-            why=SELECTION,
         ),
     ),
 )

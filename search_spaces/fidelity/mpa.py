@@ -1,8 +1,6 @@
 """MPA: the paper; its authors released no code."""
 
-from __future__ import annotations
-
-from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, WEIGHTS, names_of
+from search_spaces.fidelity import shared
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_AP, MPA_DW, MPA_PROXY_ANCHOR, MPA_PROXY_NCA, MPA_SOFT_TRIPLE
 from tune_dml.space import Decision, FidelitySheet
@@ -15,13 +13,13 @@ MPA_SHEET = FidelitySheet(
     "MPA",
     MPA,
     "Paper, sections 4.1 to 4.4; no code was released, and none was found under the paper's name.",
-    names_of(*MPA_ANCHOR, *MPA_DW, *MPA_AP, *MPA_SOFT_TRIPLE, *MPA_PROXY_ANCHOR, *MPA_PROXY_NCA),
+    shared.names_of(*MPA_ANCHOR, *MPA_DW, *MPA_AP, *MPA_SOFT_TRIPLE, *MPA_PROXY_ANCHOR, *MPA_PROXY_NCA),
     (
         Decision(
             "start of the backbone",
             "BN-Inception with ImageNet weights; which file is not stated",
             _SECTION,
-            WEIGHTS,
+            shared.WEIGHTS,
             ours="the file that every released code loads",
         ),
         Decision(
@@ -30,39 +28,35 @@ MPA_SHEET = FidelitySheet(
             _SECTION,
             {"model.pooling": "gem", "model.p": 3.0, "model.head": "fc", "model.embedding_dim": 512},
         ),
-        Decision(
-            "start of the head",
-            "not stated",
-            _NOT_STATED,
-            ours="He normal over the outputs, zero biases",
-            verdict="unknown",
-            why=_AS_PROXY_ANCHOR,
+        shared.unknown(
+            "start of the head", "He normal over the outputs, zero biases", _AS_PROXY_ANCHOR, source=_NOT_STATED
         ),
-        Decision(
+        shared.unknown(
             "start of proxies",
-            "not stated",
-            _NOT_STATED,
-            ours="normal of variance 2 / (C K)",
-            verdict="unknown",
-            why=_AS_PROXY_ANCHOR,
-            protocols=("mpa/cub200", "mpa/cars196", "mpa/sop", "*-dw", "*-ap", "*-proxy-anchor", "*-proxy-nca"),
+            "normal of variance 2 / (C K)",
+            _AS_PROXY_ANCHOR,
+            "mpa/cub200",
+            "mpa/cars196",
+            "mpa/sop",
+            "*-dw",
+            "*-ap",
+            "*-proxy-anchor",
+            "*-proxy-nca",
+            source=_NOT_STATED,
         ),
-        Decision(
+        shared.unknown(
             "start of proxies",
-            "not stated",
-            _NOT_STATED,
-            ours="uniform within 1 / sqrt(C K)",
-            verdict="unknown",
-            why="As in the released code of SoftTriple.",
-            protocols=("*-soft-triple",),
+            "uniform within 1 / sqrt(C K)",
+            "As in the released code of SoftTriple.",
+            "*-soft-triple",
+            source=_NOT_STATED,
         ),
-        Decision(
+        shared.unknown(
             "weight decay",
-            "AdamW; how much is not stated",
-            _SECTION,
-            ours="1e-4 on every parameter, proxies among them",
-            verdict="unknown",
-            why=_AS_PROXY_ANCHOR,
+            "1e-4 on every parameter, proxies among them",
+            _AS_PROXY_ANCHOR,
+            source=_SECTION,
+            theirs="AdamW; how much is not stated",
         ),
         Decision(
             "learning rates",
@@ -82,44 +76,39 @@ MPA_SHEET = FidelitySheet(
             _SECTION,
             {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.5},
         ),
-        Decision(
+        shared.unknown(
             "schedule",
-            "no warm-up is stated",
-            _NOT_STATED,
-            ours="the first epoch trains only head and proxies",
-            verdict="unknown",
-            why=_AS_PROXY_ANCHOR,
+            "the first epoch trains only head and proxies",
+            _AS_PROXY_ANCHOR,
+            source=_NOT_STATED,
+            theirs="no warm-up is stated",
         ),
-        Decision(
+        shared.unknown(
             "gradients",
-            "no limit is stated",
-            _NOT_STATED,
-            ours="each entry is clipped to 10",
-            verdict="unknown",
-            why=_AS_PROXY_ANCHOR,
+            "each entry is clipped to 10",
+            _AS_PROXY_ANCHOR,
+            source=_NOT_STATED,
+            theirs="no limit is stated",
         ),
-        Decision(
+        shared.unknown(
             "batch normalisation",
-            "not stated",
-            _NOT_STATED,
-            ours="frozen on CUB and Cars, trains on SOP; gamma and beta train",
-            verdict="unknown",
-            why=_AS_PROXY_ANCHOR,
+            "frozen on CUB and Cars, trains on SOP; gamma and beta train",
+            _AS_PROXY_ANCHOR,
+            source=_NOT_STATED,
         ),
         Decision(
             "training pictures",
             "resized and cropped at random to 224, mirrored at random; scale and ratio are not stated",
             _SECTION,
-            CROP_224,
+            shared.CROP_224,
             ours="scale and ratio are torchvision's defaults",
         ),
-        Decision(
+        shared.unknown(
             "training pictures",
-            "whether windows are cut from the original picture is not stated",
-            _NOT_STATED,
-            ours="from the picture with a shorter side of 256 pixels",
-            verdict="unknown",
-            why=CUT_AT_256,
+            shared.AT_256,
+            shared.CUT_AT_256,
+            source=_NOT_STATED,
+            theirs="whether windows are cut from the original picture is not stated",
         ),
         Decision(
             "test pictures",
@@ -129,13 +118,11 @@ MPA_SHEET = FidelitySheet(
             verdict="differs",
             why="Pictures keep their shape, as in the released codes of the other papers.",
         ),
-        Decision(
+        shared.unknown(
             "channels",
-            "not stated",
-            _NOT_STATED,
-            ours="BGR from 0 to 255, less (104, 117, 128)",
-            verdict="unknown",
-            why="As every released code that loads these weights, except SEC's.",
+            "BGR from 0 to 255, less (104, 117, 128)",
+            "As every released code that loads these weights, except SEC's.",
+            source=_NOT_STATED,
         ),
         Decision(
             "batches",
@@ -166,7 +153,7 @@ MPA_SHEET = FidelitySheet(
             "stated",
             "paper, sections 4.1 and 4.2",
             {"data.split": "paper_test_selection"},
-            ours=ON_VALIDATION,
+            ours=shared.ON_VALIDATION,
             verdict="differs",
             why="Test classes stay sealed. Selection on test is a labelled mode here, not the default.",
         ),

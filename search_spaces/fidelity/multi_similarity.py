@@ -1,8 +1,6 @@
 """Multi-similarity: the released code (research-ms-loss, commit 8db6c9c), whose configuration is for CUB."""
 
-from __future__ import annotations
-
-from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, names_of
+from search_spaces.fidelity import shared
 from search_spaces.papers import MULTI_SIMILARITY
 from search_spaces.protocols.multi_similarity import MS_CUB200
 from tune_dml.space import Decision, FidelitySheet
@@ -11,14 +9,9 @@ MS_SHEET = FidelitySheet(
     "Multi-similarity",
     MULTI_SIMILARITY,
     "Released code at commit 8db6c9c. Paths are relative to ret_benchmark/; configs/ lies beside it.",
-    names_of(MS_CUB200),
+    shared.names_of(MS_CUB200),
     (
-        Decision(
-            "start of the backbone",
-            "BN-Inception with the published ImageNet weights",
-            "modeling/build.py, lines 28 to 31",
-            WEIGHTS,
-        ),
+        shared.published_weights("modeling/build.py, lines 28 to 31"),
         Decision(
             "head",
             "maximum pooling and one linear layer to 512 dimensions",
@@ -49,37 +42,16 @@ MS_SHEET = FidelitySheet(
             "engine/trainer.py, line 71; solver/lr_scheduler.py, lines 43 to 47; configs/example.yaml, lines 14 and 17",
             {"optim.lr_schedule": "milestones", "optim.lr_milestones": [1199, 2399], "optim.lr_decay": 0.1},
         ),
-        Decision(
-            "gradients",
-            "no limit",
-            "engine/trainer.py, lines 78 to 80",
-            {"optim.clip_value": None, "optim.clip_norm": None},
-        ),
+        shared.no_clipping("engine/trainer.py, lines 78 to 80"),
         Decision(
             "batch normalisation",
             "the backbone's stays in evaluation mode; its gamma and beta train and decay",
             "engine/trainer.py, lines 64 and 65; utils/freeze_bn.py; solver/build.py, lines 8 to 14",
             {"model.freeze_bn": True, "model.freeze_bn_affine": False},
         ),
-        Decision(
-            "training pictures",
-            "shorter side 256, a window of .16 to 1 of the area and ratio 3/4 to 4/3 resized to 227, mirrored half the time",
-            "data/transforms/build.py, lines 15 to 24; config/defaults.py, lines 70 to 73",
-            CROP_227,
-        ),
-        Decision(
-            "test pictures",
-            "shorter side 256, centre crop of 227",
-            "data/transforms/build.py, lines 26 to 31",
-            {"augment.resize": 256, "augment.crop": 227},
-        ),
-        Decision(
-            "channels",
-            "BGR from 0 to 255, less (104, 117, 128)",
-            "config/defaults.py, lines 66 to 68",
-            {"model.red_mean": 128.0},
-            ours="BGR; blue and green are less 104 and 117",
-        ),
+        shared.random_crop_227("data/transforms/build.py, lines 15 to 24; config/defaults.py, lines 70 to 73"),
+        shared.centre_crop(227, "data/transforms/build.py, lines 26 to 31"),
+        shared.bgr("config/defaults.py, lines 66 to 68"),
         Decision(
             "batches",
             "80 pictures, five of a class; no picture repeats before its class has shown all of its pictures, and a class "
@@ -89,19 +61,12 @@ MS_SHEET = FidelitySheet(
             ours="classes and pictures are drawn independently at every step",
         ),
         Decision(
-            "steps",
-            "3000",
-            "configs/example.yaml, line 13; data/build.py, lines 20 to 24",
-            {"training.steps": 3000},
+            "steps", "3000", "configs/example.yaml, line 13; data/build.py, lines 20 to 24", {"training.steps": 3000}
         ),
-        Decision(
-            "published number",
+        shared.selected_on_test(
             "the best of the evaluations on test classes every 200 steps",
             "engine/trainer.py, lines 46 to 62; configs/example.yaml, line 29",
-            {"data.split": "paper_test_selection", "evaluation.epoch": "best_validation"},
-            ours=ON_VALIDATION,
-            verdict="differs",
-            why=SELECTION,
+            epoch="best_validation",
         ),
     ),
 )

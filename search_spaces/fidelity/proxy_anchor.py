@@ -1,8 +1,6 @@
 """Proxy-Anchor: the released code (tjddus9597/Proxy-Anchor-CVPR2020, commit 51db570) and the commands of its README."""
 
-from __future__ import annotations
-
-from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, names_of
+from search_spaces.fidelity import shared
 from search_spaces.papers import PROXY_ANCHOR
 from search_spaces.protocols import proxy_anchor
 from tune_dml.space import Decision, FidelitySheet
@@ -14,19 +12,14 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
     "Proxy-Anchor",
     PROXY_ANCHOR,
     "Released code at commit 51db570, with the options of the commands in its README. Files lie in code/.",
-    names_of(
+    shared.names_of(
         proxy_anchor.PROXY_ANCHOR_CUB200,
         proxy_anchor.PROXY_ANCHOR_CARS196,
         proxy_anchor.PROXY_ANCHOR_SOP,
         proxy_anchor.PROXY_ANCHOR_INSHOP,
     ),
     (
-        Decision(
-            "start of the backbone",
-            "BN-Inception with the published ImageNet weights",
-            "net/bn_inception.py, lines 21 to 25",
-            WEIGHTS,
-        ),
+        shared.published_weights("net/bn_inception.py, lines 21 to 25"),
         Decision(
             "head",
             "average plus maximum pooling, one linear layer to 512 dimensions",
@@ -108,33 +101,10 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
         Decision(
             "batch normalisation", "trains", "README.md (--bn-freeze 0)", {"model.freeze_bn": False}, protocols=_LARGE
         ),
-        Decision(
-            "training pictures",
-            "a window of .08 to 1 of the area and ratio 3/4 to 4/3 resized to 224, mirrored half the time",
-            "dataset/utils.py, lines 88 to 92",
-            CROP_224,
-        ),
-        Decision(
-            "training pictures",
-            "the window is cut from the original picture",
-            "dataset/utils.py, line 91",
-            ours="from the picture with a shorter side of 256 pixels",
-            verdict="differs",
-            why=CUT_AT_256,
-        ),
-        Decision(
-            "test pictures",
-            "shorter side 256, centre crop of 224",
-            "dataset/utils.py, lines 93 and 94",
-            {"augment.resize": 256, "augment.crop": 224},
-        ),
-        Decision(
-            "channels",
-            "BGR from 0 to 255, less (104, 117, 128)",
-            "dataset/utils.py, lines 86 to 97",
-            {"model.red_mean": 128.0},
-            ours="BGR; blue and green are less 104 and 117",
-        ),
+        shared.random_crop_224("dataset/utils.py, lines 88 to 92"),
+        shared.cut_from_original("dataset/utils.py, line 91"),
+        shared.centre_crop(224, "dataset/utils.py, lines 93 and 94"),
+        shared.bgr("dataset/utils.py, lines 86 to 97"),
         Decision(
             "batches",
             "180 pictures of a shuffled pass, the incomplete last batch dropped",
@@ -142,14 +112,10 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
             {"batch.sampler": "random", "batch.batch_size": 180},
         ),
         Decision("steps", "60 epochs", "train.py, line 43", {"training.epochs": 60}),
-        Decision(
-            "published number",
+        shared.selected_on_test(
             "the best of the evaluations on test classes after every epoch",
             "train.py, lines 315 to 353",
-            {"data.split": "paper_test_selection", "evaluation.epoch": "best_validation"},
-            ours=ON_VALIDATION,
-            verdict="differs",
-            why=SELECTION,
+            epoch="best_validation",
         ),
     ),
 )

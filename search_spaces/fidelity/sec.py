@@ -1,21 +1,36 @@
 """SEC: the released code for retrieval (Dyfine/SphericalEmbedding), the supplement and the rebuttal."""
 
-from __future__ import annotations
-
-from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, names_of
+from search_spaces.fidelity import shared
 from search_spaces.papers import SEC
 from search_spaces.protocols.sec import SEC_MS, SEC_MS_PLAIN, SEC_NPAIR, SEC_SEMIHARD, SEC_TML, SEC_TRIPLET
-from tune_dml.space import Decision, FidelitySheet
+from tune_dml.space import Decision, FidelitySheet, Setting
 
 _SMALL = ("sec/cub200*", "sec/cars196*")
 _PRODUCTS = ("sec/sop*", "sec/inshop*")
+
+
+def _rates(theirs: str, source: str, head: float, backbone: float, names: str) -> Decision:
+    """Return learning rates of the head and of the backbone, over the head's; `names` are protocols below sec/."""
+    settings: dict[str, Setting] = {"optim.lr": head, "optim.backbone_lr_multiplier": backbone}
+    return Decision("learning rates", theirs, source, settings, protocols=_below_sec(names))
+
+
+def _milestones(theirs: str, source: str, steps: list[int], decay: float, names: str) -> Decision:
+    """Return a schedule that multiplies the rates by `decay` at some steps."""
+    settings: dict[str, Setting] = {"optim.lr_schedule": "milestones", "optim.lr_milestones": steps}
+    return Decision("schedule", theirs, source, {**settings, "optim.lr_decay": decay}, protocols=_below_sec(names))
+
+
+def _below_sec(names: str) -> tuple[str, ...]:
+    return tuple(f"sec/{name}" for name in names.split())
+
 
 _NETWORK = (
     Decision(
         "start of the backbone",
         "BN-Inception with the published ImageNet weights; other entries keep torch's start",
         "config.py, line 100; learner.py, lines 439 to 448",
-        WEIGHTS,
+        shared.WEIGHTS,
     ),
     Decision(
         "head",
@@ -38,15 +53,14 @@ _NETWORK = (
         "models/bninception.py, lines 242 and 248; no other call draws weights",
         {"model.head_init": "torch"},
     ),
-    Decision(
+    shared.unknown(
         "start of the head",
-        "mean norm 8.70 over the training set of Cars196 before training, with the triplet loss",
-        "supplement, section C.1 and Table 4",
-        ours="a test measures it where pictures and weights are on the machine",
-        verdict="unknown",
-        why="The paper does not state the mode of batch normalisation. 13.1 is the norm in training mode. In evaluation mode "
+        "a test measures it where pictures and weights are on the machine",
+        "The paper does not state the mode of batch normalisation. 13.1 is the norm in training mode. In evaluation mode "
         "untrained statistics leave features as they are, and features of mean square 0.44 would give 8.70.",
-        protocols=("sec/cars196",),
+        "sec/cars196",
+        source="supplement, section C.1 and Table 4",
+        theirs="mean norm 8.70 over the training set of Cars196 before training, with the triplet loss",
     ),
     Decision(
         "batch normalisation",
@@ -71,55 +85,21 @@ _OPTIMIZATION = (
         {"optim.name": "adam", "optim.weight_decay": 1e-5, "optim.weight_decay_on": "all_but_norms"},
         protocols=_PRODUCTS,
     ),
-    Decision(
-        "learning rates",
-        "head 5e-6, backbone 2.5e-6",
-        "README.md, line 58; supplement, Table 1",
-        {"optim.lr": 5e-6, "optim.backbone_lr_multiplier": 0.5},
-        protocols=("sec/cub200", "sec/cub200-semihard"),
+    _rates(
+        "head 5e-6, backbone 2.5e-6", "README.md, line 58; supplement, Table 1", 5e-6, 0.5, "cub200 cub200-semihard"
     ),
-    Decision(
-        "learning rates",
-        "head 1e-5, backbone 5e-6",
-        "config.py, lines 37 and 38; supplement, Table 1",
-        {"optim.lr": 1e-5, "optim.backbone_lr_multiplier": 0.5},
-        protocols=("sec/cub200-npair",),
-    ),
-    Decision(
-        "learning rates",
+    _rates("head 1e-5, backbone 5e-6", "config.py, lines 37 and 38; supplement, Table 1", 1e-5, 0.5, "cub200-npair"),
+    _rates(
         "head 1e-5, backbone 1e-5",
         "config.py, lines 50 and 51; supplement, Table 1",
-        {"optim.lr": 1e-5, "optim.backbone_lr_multiplier": 1.0},
-        protocols=("sec/cars196", "sec/cars196-semihard", "sec/cars196-npair"),
+        1e-5,
+        1.0,
+        "cars196 cars196-semihard cars196-npair",
     ),
-    Decision(
-        "learning rates",
-        "head 5e-5, backbone 2.5e-5",
-        "supplement, Table 1",
-        {"optim.lr": 5e-5, "optim.backbone_lr_multiplier": 0.5},
-        protocols=("sec/cub200-ms",),
-    ),
-    Decision(
-        "learning rates",
-        "head 4e-5, backbone 4e-5",
-        "supplement, Table 1",
-        {"optim.lr": 4e-5, "optim.backbone_lr_multiplier": 1.0},
-        protocols=("sec/cars196-ms",),
-    ),
-    Decision(
-        "learning rates",
-        "without SEC and L2-reg: head 1e-5, backbone 5e-6",
-        "README.md, line 80",
-        {"optim.lr": 1e-5, "optim.backbone_lr_multiplier": 0.5},
-        protocols=("sec/cub200-ms-plain",),
-    ),
-    Decision(
-        "learning rates",
-        "without SEC and L2-reg: head 2e-5, backbone 2e-5",
-        "README.md, line 82",
-        {"optim.lr": 2e-5, "optim.backbone_lr_multiplier": 1.0},
-        protocols=("sec/cars196-ms-plain",),
-    ),
+    _rates("head 5e-5, backbone 2.5e-5", "supplement, Table 1", 5e-5, 0.5, "cub200-ms"),
+    _rates("head 4e-5, backbone 4e-5", "supplement, Table 1", 4e-5, 1.0, "cars196-ms"),
+    _rates("without SEC and L2-reg: head 1e-5, backbone 5e-6", "README.md, line 80", 1e-5, 0.5, "cub200-ms-plain"),
+    _rates("without SEC and L2-reg: head 2e-5, backbone 2e-5", "README.md, line 82", 2e-5, 1.0, "cars196-ms-plain"),
     Decision(
         "learning rates",
         "the code's defaults are 2.5e-4 and 5e-5; the supplement's Table 1 prints 5e-4 and 1e-4",
@@ -129,94 +109,54 @@ _OPTIMIZATION = (
         why="The printed rates; README.md, line 78, says that the paper has the settings.",
         protocols=("sec/sop", "sec/sop-semihard", "sec/sop-npair", "sec/sop-ms", "sec/sop-ms-plain"),
     ),
-    Decision(
-        "learning rates",
+    _rates(
         "head 5e-4, backbone 1e-4",
         "config.py, lines 72 and 73; supplement, Table 1",
-        {"optim.lr": 5e-4, "optim.backbone_lr_multiplier": 0.2},
-        protocols=("sec/inshop", "sec/inshop-semihard", "sec/inshop-npair", "sec/inshop-ms", "sec/inshop-ms-plain"),
+        5e-4,
+        0.2,
+        "inshop inshop-semihard inshop-npair inshop-ms inshop-ms-plain",
     ),
-    Decision(
-        "learning rates",
+    _rates(
         "head 4e-5, backbone 2e-5",
         "rebuttal, Table 4 (its header has the two the wrong way round)",
-        {"optim.lr": 4e-5, "optim.backbone_lr_multiplier": 0.5},
-        protocols=("sec/cub200-tml",),
+        4e-5,
+        0.5,
+        "cub200-tml",
     ),
-    Decision(
-        "learning rates",
-        "head 6e-5, backbone 6e-5",
-        "rebuttal, Table 4",
-        {"optim.lr": 6e-5, "optim.backbone_lr_multiplier": 1.0},
-        protocols=("sec/cars196-tml",),
-    ),
-    Decision(
-        "learning rates",
-        "head 5e-4, backbone 1e-4",
-        "rebuttal, Table 4",
-        {"optim.lr": 5e-4, "optim.backbone_lr_multiplier": 0.2},
-        protocols=("sec/sop-tml",),
-    ),
-    Decision(
-        "learning rates",
-        "head 1e-3, backbone 2e-4",
-        "rebuttal, Table 4",
-        {"optim.lr": 1e-3, "optim.backbone_lr_multiplier": 0.2},
-        protocols=("sec/inshop-tml",),
-    ),
-    Decision(
-        "schedule",
+    _rates("head 6e-5, backbone 6e-5", "rebuttal, Table 4", 6e-5, 1.0, "cars196-tml"),
+    _rates("head 5e-4, backbone 1e-4", "rebuttal, Table 4", 5e-4, 0.2, "sop-tml"),
+    _rates("head 1e-3, backbone 2e-4", "rebuttal, Table 4", 1e-3, 0.2, "inshop-tml"),
+    _milestones(
         "divided by 10 just before step 5000",
         "config.py, line 46; learner.py, lines 132 to 137",
-        {"optim.lr_schedule": "milestones", "optim.lr_milestones": [5000], "optim.lr_decay": 0.1},
-        protocols=("sec/cub200", "sec/cub200-semihard", "sec/cub200-npair", "sec/cub200-tml"),
+        [5000],
+        0.1,
+        "cub200 cub200-semihard cub200-npair cub200-tml",
     ),
-    Decision(
-        "schedule",
-        "divided by 10 at steps 3000 and 6000",
-        "config.py, line 44",
-        {"optim.lr_schedule": "milestones", "optim.lr_milestones": [3000, 6000], "optim.lr_decay": 0.1},
-        protocols=("sec/cub200-ms", "sec/cub200-ms-plain"),
+    _milestones(
+        "divided by 10 at steps 3000 and 6000", "config.py, line 44", [3000, 6000], 0.1, "cub200-ms cub200-ms-plain"
     ),
-    Decision(
-        "schedule",
+    _milestones(
         "halved at steps 4000 and 6000",
         "config.py, line 58",
-        {"optim.lr_schedule": "milestones", "optim.lr_milestones": [4000, 6000], "optim.lr_decay": 0.5},
-        protocols=("sec/cars196", "sec/cars196-semihard", "sec/cars196-npair", "sec/cars196-tml"),
+        [4000, 6000],
+        0.5,
+        "cars196 cars196-semihard cars196-npair cars196-tml",
     ),
-    Decision(
-        "schedule",
-        "divided by 10 at step 2000",
-        "config.py, line 56",
-        {"optim.lr_schedule": "milestones", "optim.lr_milestones": [2000], "optim.lr_decay": 0.1},
-        protocols=("sec/cars196-ms", "sec/cars196-ms-plain"),
-    ),
-    Decision(
-        "schedule",
+    _milestones("divided by 10 at step 2000", "config.py, line 56", [2000], 0.1, "cars196-ms cars196-ms-plain"),
+    _milestones(
         "divided by 10 at step 6000; two later milestones lie beyond the end",
         "config.py, lines 68 and 78",
-        {"optim.lr_schedule": "milestones", "optim.lr_milestones": [6000], "optim.lr_decay": 0.1},
-        protocols=_PRODUCTS,
+        [6000],
+        0.1,
+        "sop* inshop*",
     ),
-    Decision(
-        "gradients", "no limit", "learner.py, lines 178 to 191", {"optim.clip_value": None, "optim.clip_norm": None}
-    ),
+    shared.no_clipping("learner.py, lines 178 to 191"),
 )
 
 _DATA = (
-    Decision(
-        "training pictures",
-        "shorter side 256, a window of .16 to 1 of the area and ratio 3/4 to 4/3 resized to 227, mirrored half the time",
-        "config.py, lines 105 to 112",
-        CROP_227,
-    ),
-    Decision(
-        "test pictures",
-        "shorter side 256, centre crop of 227",
-        "config.py, lines 118 to 121",
-        {"augment.resize": 256, "augment.crop": 227},
-    ),
+    shared.random_crop_227("config.py, lines 105 to 112"),
+    shared.centre_crop(227, "config.py, lines 118 to 121"),
     Decision(
         "channels",
         "RGB from 0 to 255, less (123, 117, 104), then reordered to BGR",
@@ -226,7 +166,8 @@ _DATA = (
     ),
     Decision(
         "batches",
-        "120 pictures: classes drawn without replacement, pictures of each without replacement if it has enough, independently "
+        "120 pictures: classes drawn without replacement, pictures of each without replacement if it has "
+        "enough, independently "
         "at every step",
         "config.py, line 16; data_engine.py, lines 105 to 138",
         {"batch.sampler": "m_per_class", "batch.batch_size": 120},
@@ -278,15 +219,10 @@ _DATA = (
         why="12,000, as printed.",
         protocols=_PRODUCTS,
     ),
-    Decision(
-        "published number",
-        "test classes evaluated every 100 (CUB, Cars), 200 (In-Shop) or 500 steps (SOP); no validation classes; which "
-        "evaluation is printed is not stated",
+    shared.selected_on_test(
+        "test classes evaluated every 100 (CUB, Cars), 200 (In-Shop) or 500 steps (SOP); no validation "
+        "classes; which evaluation is printed is not stated",
         "learner.py, lines 78 to 89 and 193 to 206",
-        {"data.split": "paper_test_selection"},
-        ours=ON_VALIDATION,
-        verdict="differs",
-        why=SELECTION,
     ),
 )
 
@@ -294,6 +230,6 @@ SEC_SHEET = FidelitySheet(
     "SEC: retrieval",
     SEC,
     "Released code at commit f118c0e, supplement, rebuttal. Only the rebuttal has the tuplet margin loss.",
-    names_of(*SEC_TRIPLET, *SEC_SEMIHARD, *SEC_NPAIR, *SEC_MS, *SEC_MS_PLAIN, *SEC_TML),
+    shared.names_of(*SEC_TRIPLET, *SEC_SEMIHARD, *SEC_NPAIR, *SEC_MS, *SEC_MS_PLAIN, *SEC_TML),
     (*_NETWORK, *_OPTIMIZATION, *_DATA),
 )

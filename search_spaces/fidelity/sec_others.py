@@ -1,53 +1,44 @@
 """SEC beyond retrieval: faces and contrastive learning, of which no code was released."""
 
-from __future__ import annotations
-
-from search_spaces.fidelity.shared import names_of
+from search_spaces.fidelity import shared
 from search_spaces.papers import SEC
 from search_spaces.protocols.faces import FACES
 from search_spaces.protocols.simclr import SIMCLR, SIMCLR_LINEAR_HEAD, SIMCLR_LONGER
 from tune_dml.space import Decision, FidelitySheet
 
 _NOT_RELEASED = "no code was released; supplement, section B"
-_HEAD_UNKNOWN = Decision(
+_HEAD_UNKNOWN = shared.unknown(
     "start of the head",
-    "not stated",
-    _NOT_RELEASED,
-    ours="torch's start (model.head_init = torch)",
-    verdict="unknown",
-    why="As in the authors' code for retrieval.",
+    "torch's start (model.head_init = torch)",
+    "As in the authors' code for retrieval.",
+    source=_NOT_RELEASED,
 )
 
 FACES_SHEET = FidelitySheet(
     "SEC: faces",
     SEC,
     "Supplement, sections B.2 and D.2 and Table 6; no code was released.",
-    names_of(*FACES),
+    shared.names_of(*FACES),
     (
-        Decision(
+        shared.unknown(
             "start of the backbone",
-            "neither the start nor the backbone is stated",
-            _NOT_RELEASED,
-            ours="ResNet-50 from random weights",
-            verdict="unknown",
-            why="A usual backbone of this data set.",
+            "ResNet-50 from random weights",
+            "A usual backbone of this data set.",
+            source=_NOT_RELEASED,
+            theirs="neither the start nor the backbone is stated",
         ),
         _HEAD_UNKNOWN,
-        Decision(
+        shared.unknown(
             "start of proxies",
-            "not stated",
-            _NOT_RELEASED,
-            ours="class weights are Xavier normal",
-            verdict="unknown",
-            why="Only their directions enter the loss.",
+            "class weights are Xavier normal",
+            "Only their directions enter the loss.",
+            source=_NOT_RELEASED,
         ),
-        Decision(
+        shared.unknown(
             "weight decay",
-            "not stated",
-            _NOT_RELEASED,
-            ours="5e-4 on weights and class weights",
-            verdict="unknown",
-            why="A usual setting of this data set.",
+            "5e-4 on weights and class weights",
+            "A usual setting of this data set.",
+            source=_NOT_RELEASED,
         ),
         Decision("learning rates", "starts at 0.1", "supplement, section B.2", {"optim.lr": 0.1}),
         Decision(
@@ -56,54 +47,35 @@ FACES_SHEET = FidelitySheet(
             "supplement, section B.2",
             {"optim.lr_schedule": "epoch_milestones", "optim.lr_epochs": [10, 14], "optim.lr_decay": 0.1},
         ),
-        Decision(
+        shared.unknown(
             "batch normalisation",
-            "not stated",
-            _NOT_RELEASED,
-            ours="trains, over the batch of all workers",
-            verdict="unknown",
-            why="The backbone has no pretrained statistics to keep.",
+            "trains, over the batch of all workers",
+            "The backbone has no pretrained statistics to keep.",
+            source=_NOT_RELEASED,
         ),
-        Decision(
+        shared.unknown(
             "training pictures",
-            "not stated",
-            _NOT_RELEASED,
-            ours="aligned faces of 112 pixels, mirrored half the time",
-            verdict="unknown",
-            why="Mirror images are the usual augmentation of aligned faces.",
+            "aligned faces of 112 pixels, mirrored half the time",
+            "Mirror images are the usual augmentation of aligned faces.",
+            source=_NOT_RELEASED,
         ),
-        Decision(
+        shared.unknown(
             "test pictures",
-            "not stated",
-            _NOT_RELEASED,
-            ours="aligned faces of 112 pixels",
-            verdict="unknown",
-            why="The verification files have that size.",
+            "aligned faces of 112 pixels",
+            "The verification files have that size.",
+            source=_NOT_RELEASED,
         ),
-        Decision(
-            "channels",
-            "not stated",
-            _NOT_RELEASED,
-            ours="RGB in [-1, 1]",
-            verdict="unknown",
-            why="Our ResNet takes pictures in this form.",
-        ),
-        Decision(
-            "batches",
-            "not stated",
-            _NOT_RELEASED,
-            ours="512 pictures of a shuffled pass",
-            verdict="unknown",
-            why="A usual batch size of this data set.",
+        shared.unknown("channels", "RGB in [-1, 1]", "Our ResNet takes pictures in this form.", source=_NOT_RELEASED),
+        shared.unknown(
+            "batches", "512 pictures of a shuffled pass", "A usual batch size of this data set.", source=_NOT_RELEASED
         ),
         Decision("steps", "16 epochs", "supplement, section B.2", {"training.epochs": 16}),
-        Decision(
+        shared.unknown(
             "published number",
-            "how an evaluation is selected is not stated; there are no validation people",
-            _NOT_RELEASED,
-            ours="last evaluation, on 5% of the people held out",
-            verdict="unknown",
-            why="Test sets stay sealed.",
+            "last evaluation, on 5% of the people held out",
+            "Test sets stay sealed.",
+            source=_NOT_RELEASED,
+            theirs="how an evaluation is selected is not stated; there are no validation people",
         ),
     ),
 )
@@ -112,7 +84,7 @@ SIMCLR_SHEET = FidelitySheet(
     "SEC: contrastive learning",
     SEC,
     "Supplement, section B.3 and Table 7; rebuttal, Table 1; no code was released.",
-    names_of(*SIMCLR, *SIMCLR_LONGER, *SIMCLR_LINEAR_HEAD),
+    shared.names_of(*SIMCLR, *SIMCLR_LONGER, *SIMCLR_LINEAR_HEAD),
     (
         Decision(
             "start of the backbone",
@@ -122,13 +94,11 @@ SIMCLR_SHEET = FidelitySheet(
             ours="He normal, as torchvision",
         ),
         _HEAD_UNKNOWN,
-        Decision(
+        shared.unknown(
             "weight decay",
-            "not stated",
-            _NOT_RELEASED,
-            ours="1e-4 on weights",
-            verdict="unknown",
-            why="The value is ours; no source of the paper has one.",
+            "1e-4 on weights",
+            "The value is ours; no source of the paper has one.",
+            source=_NOT_RELEASED,
         ),
         Decision(
             "learning rates",
@@ -137,14 +107,13 @@ SIMCLR_SHEET = FidelitySheet(
             {"optim.lr": 0.5},
             protocols=("sec/cifar10", "sec/cifar100", "*-200"),
         ),
-        Decision(
+        shared.unknown(
             "learning rates",
-            "a value from 0.1 to 0.5; which one is not stated",
-            "rebuttal, Table 1",
-            ours="0.3",
-            verdict="unknown",
-            why="The middle of the printed range.",
-            protocols=("*-linear",),
+            "0.3",
+            "The middle of the printed range.",
+            "*-linear",
+            source="rebuttal, Table 1",
+            theirs="a value from 0.1 to 0.5; which one is not stated",
         ),
         Decision("schedule", "cosine", "supplement, section B.3", {"optim.lr_schedule": "cosine"}),
         Decision(
@@ -160,28 +129,9 @@ SIMCLR_SHEET = FidelitySheet(
             "supplement, section B.3",
             {"augment.name": "simclr"},
         ),
-        Decision(
-            "test pictures",
-            "not stated",
-            _NOT_RELEASED,
-            ours="the picture as stored",
-            verdict="unknown",
-            why="Pictures have one size.",
-        ),
-        Decision(
-            "channels",
-            "not stated",
-            _NOT_RELEASED,
-            ours="RGB in [-1, 1]",
-            verdict="unknown",
-            why="Our ResNet takes pictures in this form.",
-        ),
-        Decision(
-            "batches",
-            "256 pictures",
-            "rebuttal, Table 1",
-            {"batch.batch_size": 256, "batch.sampler": "random"},
-        ),
+        shared.unknown("test pictures", "the picture as stored", "Pictures have one size.", source=_NOT_RELEASED),
+        shared.unknown("channels", "RGB in [-1, 1]", "Our ResNet takes pictures in this form.", source=_NOT_RELEASED),
+        Decision("batches", "256 pictures", "rebuttal, Table 1", {"batch.batch_size": 256, "batch.sampler": "random"}),
         Decision(
             "steps",
             "100 epochs",

@@ -1,8 +1,6 @@
 """SoftTriple: the released code (idstcv/SoftTriple, commit cc1c32d)."""
 
-from __future__ import annotations
-
-from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, names_of
+from search_spaces.fidelity import shared
 from search_spaces.papers import SOFT_TRIPLE
 from search_spaces.protocols import soft_triple
 from tune_dml.space import Decision, FidelitySheet
@@ -11,14 +9,9 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
     "SoftTriple",
     SOFT_TRIPLE,
     "Released code at commit cc1c32d, with the options of the command for Cars196 in its README.",
-    names_of(soft_triple.SOFT_TRIPLE_CUB200, soft_triple.SOFT_TRIPLE_CARS196, soft_triple.SOFT_TRIPLE_SOP),
+    shared.names_of(soft_triple.SOFT_TRIPLE_CUB200, soft_triple.SOFT_TRIPLE_CARS196, soft_triple.SOFT_TRIPLE_SOP),
     (
-        Decision(
-            "start of the backbone",
-            "BN-Inception with the published ImageNet weights",
-            "net/bninception.py, lines 497 to 508",
-            WEIGHTS,
-        ),
+        shared.published_weights("net/bninception.py, lines 497 to 508"),
         Decision(
             "head",
             "average pooling, one linear layer to 64 dimensions",
@@ -32,10 +25,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             {"model.head_init": "torch"},
         ),
         Decision(
-            "start of proxies",
-            "uniform within 1 / sqrt(C K)",
-            "loss/SoftTriple.py, lines 19 and 24",
-            ours="the same",
+            "start of proxies", "uniform within 1 / sqrt(C K)", "loss/SoftTriple.py, lines 19 and 24", ours="the same"
         ),
         Decision(
             "weight decay",
@@ -61,12 +51,7 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             "train.py, lines 122 to 124 and 176 to 180",
             {"optim.lr_schedule": "epoch_milestones", "optim.lr_epochs": [19, 39], "optim.lr_decay": 0.1},
         ),
-        Decision(
-            "gradients",
-            "no limit",
-            "train.py, lines 153 to 155",
-            {"optim.clip_value": None, "optim.clip_norm": None},
-        ),
+        shared.no_clipping("train.py, lines 153 to 155"),
         Decision(
             "batch normalisation",
             "stays in evaluation mode; gamma and beta train and decay",
@@ -74,42 +59,19 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             {"model.freeze_bn": True, "model.freeze_bn_affine": False},
             protocols=("soft_triple/cars196",),
         ),
-        Decision(
+        shared.unknown(
             "batch normalisation",
-            "an option of the code; no command is printed for this data set",
-            "train.py, lines 137 to 141",
-            ours="frozen, gamma and beta train",
-            verdict="unknown",
-            why="As on Cars196.",
-            protocols=("soft_triple/cub200", "soft_triple/sop"),
+            "frozen, gamma and beta train",
+            "As on Cars196.",
+            "soft_triple/cub200",
+            "soft_triple/sop",
+            source="train.py, lines 137 to 141",
+            theirs="an option of the code; no command is printed for this data set",
         ),
-        Decision(
-            "training pictures",
-            "a window of .08 to 1 of the area and ratio 3/4 to 4/3 resized to 224, mirrored half the time",
-            "train.py, lines 97 to 104",
-            CROP_224,
-        ),
-        Decision(
-            "training pictures",
-            "the window is cut from the original picture",
-            "train.py, line 99",
-            ours="from the picture with a shorter side of 256 pixels",
-            verdict="differs",
-            why=CUT_AT_256,
-        ),
-        Decision(
-            "test pictures",
-            "shorter side 256, centre crop of 224",
-            "train.py, lines 111 to 118",
-            {"augment.resize": 256, "augment.crop": 224},
-        ),
-        Decision(
-            "channels",
-            "BGR from 0 to 255, less (104, 117, 128)",
-            "train.py, lines 68 to 71 and 92 to 103",
-            {"model.red_mean": 128.0},
-            ours="BGR; blue and green are less 104 and 117",
-        ),
+        shared.random_crop_224("train.py, lines 97 to 104"),
+        shared.cut_from_original("train.py, line 99"),
+        shared.centre_crop(224, "train.py, lines 111 to 118"),
+        shared.bgr("train.py, lines 68 to 71 and 92 to 103"),
         Decision(
             "batches",
             "32 pictures of a shuffled pass",
@@ -125,14 +87,10 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             why="All batches have the same size; later passes show the dropped pictures.",
         ),
         Decision("steps", "50 epochs", "train.py, line 32", {"training.epochs": 50}),
-        Decision(
-            "published number",
+        shared.selected_on_test(
             "one evaluation on test classes after the last epoch; no validation classes",
             "train.py, lines 122 to 132",
-            {"data.split": "paper_test_selection", "evaluation.epoch": "last"},
-            ours=ON_VALIDATION,
-            verdict="differs",
-            why=SELECTION,
+            epoch="last",
         ),
     ),
 )

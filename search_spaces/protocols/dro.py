@@ -3,8 +3,6 @@
 The main tables have dimension 1024, the ablation of DRO-KL-G (`-64`) dimension 64 and batches of 80 on every data set.
 """
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS_TO_32, LAST, SHOP_KS
 from tune_dml.space import Protocol, SourcedSettings

@@ -3,9 +3,8 @@
 Backbone, batch size, scale, weight decay and the smaller margins of SphereFace and ArcFace are not in our sources.
 """
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
+from search_spaces.protocols.shared import our_protocol
 from tune_dml.space import Protocol, SourcedSettings
 
 _COMMON = (
@@ -95,9 +94,8 @@ FACES_SPHEREFACE = _protocol(
 
 FACES = (FACES_ARCFACE, FACES_COSFACE, FACES_SPHEREFACE, FACES_SOFTMAX)
 
-GLYPHS_FACE = Protocol(
-    name="glyphs/face",
-    dataset="glyphs",
+GLYPHS_FACE = our_protocol(
+    "glyphs/face",
     settings={
         "task.name": "face_recognition",
         "task.mirror": False,
@@ -120,13 +118,12 @@ GLYPHS_FACE = Protocol(
         "training.epochs": 16,
         "training.eval_every": 272,
     },
-    note="Ours: same character or not, among characters never trained on; some ten seconds a trial on one CPU core. 16 "
+    note="same character or not, among characters never trained on; some ten seconds a trial on one CPU core. 16 "
     "epochs, as on CASIA-WebFace. The mirror image of a character is another one, so descriptors leave mirror images out.",
 )
 
-DIGITS_FACE = Protocol(
-    name="digits/face",
-    dataset="digits",
+DIGITS_FACE = our_protocol(
+    "digits/face",
     settings={
         "task.name": "face_recognition",
         "task.mirror": False,
@@ -144,5 +141,5 @@ DIGITS_FACE = Protocol(
         "training.eval_every": 30,
         "data.validation_fraction": 0.4,
     },
-    note="Ours: a smoke test with three classes to train on.",
+    note="a smoke test with three classes to train on.",
 )

@@ -1,7 +1,5 @@
 """Saeki et al., Multi-proxy anchor family loss for several types of gradients (MPA): the paper; no code was released."""
 
-from __future__ import annotations
-
 from search_spaces.papers import MPA
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS_TO_100
 from tune_dml.space import Protocol, SourcedSettings

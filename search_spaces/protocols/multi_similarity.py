@@ -1,7 +1,5 @@
 """Wang et al., Multi-Similarity Loss with General Pair Weighting, CVPR 2019: the released code."""
 
-from __future__ import annotations
-
 from search_spaces.papers import MULTI_SIMILARITY
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS_TO_32, LAST
 from tune_dml.space import Protocol, SourcedSettings

@@ -1,11 +1,10 @@
 """Our protocols for the rendered objects: network, batch size, steps and learning rate; `recipes` sets the rest."""
 
-from __future__ import annotations
-
 from search_spaces.protocols import ours  # as a module: discovery would find imported protocols in this file first
-from tune_dml.space import Protocol, Value
+from search_spaces.protocols.shared import our_protocol
+from tune_dml.space import Setting
 
-_COMMON: dict[str, Value] = {
+_COMMON: dict[str, Setting] = {
     "data.size": 64,
     "model.head": "fc",
     "model.embedding_dim": 64,
@@ -16,7 +15,7 @@ _COMMON: dict[str, Value] = {
 }
 """No flips: the mirror image of an object is another object."""
 
-_PRETRAINED: dict[str, Value] = {
+_PRETRAINED: dict[str, Setting] = {
     **_COMMON,
     "data.pictures_per_class": 6,
     "model.backbone": "efficientnet_lite0",
@@ -32,7 +31,7 @@ _PRETRAINED: dict[str, Value] = {
 With six views of each training class, twice the steps add nothing; with all 24 views they add four points (docs/log.md).
 """
 
-_UNTRAINED: dict[str, Value] = {
+_UNTRAINED: dict[str, Setting] = {
     **_COMMON,
     "model.pooling": "avg_max",
     "optim.lr": 1e-3,
@@ -45,29 +44,16 @@ _SLOW = (
 )
 
 
-def _protocol(
-    name: str, settings: dict[str, Value], note: str, methods: tuple[str, ...] = (), *, default: bool = False
-) -> Protocol:
-    return Protocol(
-        f"objects/{name}",
-        "objects",
-        settings,
-        methods=methods,
-        default=default,
-        note=f"Ours: {note}",
-    )
-
-
-OBJECTS_TRIPLET = _protocol(
-    "triplet",
+OBJECTS_TRIPLET = our_protocol(
+    "objects/triplet",
     _PRETRAINED,
     "EfficientNet-Lite0 with its ImageNet weights, six views of each training class; five minutes a trial on one CPU core.",
-    ours.GLYPHS_TRIPLET.methods,
+    methods=ours.GLYPHS_TRIPLET.methods,
     default=True,
 )
 
-OBJECTS_PROXY = _protocol(
-    "proxy",
+OBJECTS_PROXY = our_protocol(
+    "objects/proxy",
     {
         **_PRETRAINED,
         "optim.freeze_backbone_epochs": 1.0,
@@ -77,31 +63,31 @@ OBJECTS_PROXY = _protocol(
     },
     "as objects/triplet, for losses with proxies. As in Proxy-Anchor's code, only head and proxies train in the first epoch, "
     "and gradients are clipped: otherwise MPA's embeddings nearly collapse. 400 steps reach no more.",
-    ours.GLYPHS_PROXY.methods,
+    methods=ours.GLYPHS_PROXY.methods,
 )
 
-OBJECTS_DRO = _protocol(
-    "dro",
+OBJECTS_DRO = our_protocol(
+    "objects/dro",
     {**_PRETRAINED, "batch.batch_size": 80},
     "as objects/triplet, with the batches of the DRO paper's small data sets, 16 classes of 5, so that its K means the same.",
-    ours.GLYPHS_DRO.methods,
+    methods=ours.GLYPHS_DRO.methods,
 )
 
-OBJECTS_DRO_LARGE = _protocol(
-    "dro-large",
+OBJECTS_DRO_LARGE = our_protocol(
+    "objects/dro-large",
     {**_PRETRAINED, "batch.batch_size": 640, "training.steps": 100, "training.eval_every": 50},
     "as objects/triplet, with the batches of the DRO paper's In-Shop, 128 classes of 5; 100 steps are not shown to suffice.",
-    ours.GLYPHS_DRO.methods,
+    methods=ours.GLYPHS_DRO.methods,
 )
 
-OBJECTS_SMALL = _protocol(
-    "small_conv",
+OBJECTS_SMALL = our_protocol(
+    "objects/small_conv",
     {**_UNTRAINED, "model.backbone": "small_conv"},
     f"a small network from random weights, any loss. {_SLOW}",
 )
 
-OBJECTS_RESNET18 = _protocol(
-    "resnet18",
+OBJECTS_RESNET18 = our_protocol(
+    "objects/resnet18",
     {**_UNTRAINED, "model.backbone": "resnet18", "model.stem": "imagenet"},
     "ResNet-18 from random weights, any loss. As objects/small_conv, 4,000 steps are not shown to suffice.",
 )

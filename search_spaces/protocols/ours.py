@@ -4,11 +4,10 @@ Each protocol sets network, batch size, steps and learning rate for a data set. 
 sampler and the learning rate of proxies; a study and its arms set the rest.
 """
 
-from __future__ import annotations
-
 from search_spaces.protocols import faces, simclr
 from search_spaces.protocols.recipes import PAIRS, PROXIES
-from tune_dml.space import Protocol, Value
+from search_spaces.protocols.shared import our_protocol
+from tune_dml.space import Value
 
 _GLYPHS: dict[str, Value] = {
     "model.backbone": "small_conv",
@@ -26,66 +25,59 @@ _GLYPHS: dict[str, Value] = {
 }
 """A trial takes seconds on one CPU core, since few pictures need few steps. docs/log.md has R@1 at twice the steps."""
 
-GLYPHS_TRIPLET = Protocol(
-    name="glyphs/triplet",
-    dataset="glyphs",
+GLYPHS_TRIPLET = our_protocol(
+    "glyphs/triplet",
     default=True,
     settings={**_GLYPHS, "batch.batch_size": 90},
     methods=("triplet", "semihard_triplet", "npair", "multi_similarity", "tuplet_margin"),
     still_gains={"semihard_triplet": 1.3, "tuplet_margin": 1.6},
-    note="Ours: five pictures of each training class and 800 steps; twice as many add less than a point with the triplet, "
+    note="five pictures of each training class and 800 steps; twice as many add less than a point with the triplet, "
     "N-pair and multi-similarity losses.",
 )
 
-GLYPHS_TRIPLET_LONG = Protocol(
-    name="glyphs/triplet-long",
-    dataset="glyphs",
+GLYPHS_TRIPLET_LONG = our_protocol(
+    "glyphs/triplet-long",
     settings={**GLYPHS_TRIPLET.settings, "training.steps": 1600, "training.eval_every": 400},
     methods=GLYPHS_TRIPLET.methods,
-    note="Ours: glyphs/triplet with twice the steps, because the semihard triplet and tuplet margin losses learn longer; "
+    note="glyphs/triplet with twice the steps, because the semihard triplet and tuplet margin losses learn longer; "
     "twice as many add less than a point to them, too.",
 )
 
-GLYPHS_PROXY = Protocol(
-    name="glyphs/proxy",
-    dataset="glyphs",
+GLYPHS_PROXY = our_protocol(
+    "glyphs/proxy",
     settings={**_GLYPHS, "batch.batch_size": 90, "optim.lr": 2e-3},
     methods=PROXIES.methods,
-    note="Ours: five pictures of each training class, and half the learning rate: at 4e-3 proxies learn less.",
+    note="five pictures of each training class, and half the learning rate: at 4e-3 proxies learn less.",
 )
 
-GLYPHS_DRO = Protocol(
-    name="glyphs/dro",
-    dataset="glyphs",
+GLYPHS_DRO = our_protocol(
+    "glyphs/dro",
     settings={**_GLYPHS, "batch.batch_size": 80},
     methods=PAIRS.methods,
     still_gains={"margin_all": 6.5},
-    note="Ours: the batches of the DRO paper's small data sets, 16 classes of 5, so that its K means the same; five pictures "
+    note="the batches of the DRO paper's small data sets, 16 classes of 5, so that its K means the same; five pictures "
     "of each training class.",
 )
 
-GLYPHS_DRO_LONG = Protocol(
-    name="glyphs/dro-long",
-    dataset="glyphs",
+GLYPHS_DRO_LONG = our_protocol(
+    "glyphs/dro-long",
     settings={**GLYPHS_DRO.settings, "training.steps": 3200, "training.eval_every": 800},
     methods=PAIRS.methods,
-    note="Ours: glyphs/dro with four times the steps, because the mean of all pairs learns slowly: most pairs have no loss. "
+    note="glyphs/dro with four times the steps, because the mean of all pairs learns slowly: most pairs have no loss. "
     "Twice as many add less than a point to it, too.",
 )
 
-GLYPHS_DRO_LARGE = Protocol(
-    name="glyphs/dro-large",
-    dataset="glyphs",
+GLYPHS_DRO_LARGE = our_protocol(
+    "glyphs/dro-large",
     settings={**GLYPHS_DRO.settings, "batch.batch_size": 640, "training.steps": 400, "training.eval_every": 100},
     methods=PAIRS.methods,
     still_gains={"margin_all": 2.4},
-    note="Ours: the batches of the DRO paper's In-Shop, 128 classes of 5, and half of glyphs/dro's steps; twice as many add "
+    note="the batches of the DRO paper's In-Shop, 128 classes of 5, and half of glyphs/dro's steps; twice as many add "
     "less than a point, except to the mean of all pairs.",
 )
 
-DIGITS_QUICK = Protocol(
-    name="digits/quick",
-    dataset="digits",
+DIGITS_QUICK = our_protocol(
+    "digits/quick",
     default=True,
     settings={
         "model.embedding_dim": 16,
@@ -96,12 +88,11 @@ DIGITS_QUICK = Protocol(
         "training.eval_every": 20,
         "data.validation_fraction": 0.4,
     },
-    note="Ours: a smoke test. Raw pixels already reach R@1 0.99, so only MAP@R has room.",
+    note="a smoke test. Raw pixels already reach R@1 0.99, so only MAP@R has room.",
 )
 
-IMAGE_FOLDER_SMALL = Protocol(
-    name="image_folder/small",
-    dataset="image_folder",
+IMAGE_FOLDER_SMALL = our_protocol(
+    "image_folder/small",
     default=True,
     settings={
         "model.embedding_dim": 64,
@@ -110,13 +101,12 @@ IMAGE_FOLDER_SMALL = Protocol(
         "training.steps": 1000,
         "training.eval_every": 250,
     },
-    note="Ours: a small network for a user's own pictures; raise the numbers with --set.",
+    note="a small network for a user's own pictures; raise the numbers with --set.",
 )
 
 _METHOD_SETTINGS = {"model.head", "batch.sampler"}
-IMAGE_FOLDER_SIMCLR = Protocol(
-    name="image_folder/simclr",
-    dataset="image_folder",
+IMAGE_FOLDER_SIMCLR = our_protocol(
+    "image_folder/simclr",
     settings={
         **{path: value for path, value in simclr.GLYPHS_SIMCLR.settings.items() if path not in _METHOD_SETTINGS},
         "augment.crop": 64,
@@ -124,26 +114,23 @@ IMAGE_FOLDER_SIMCLR = Protocol(
         "augment.flip": 0.5,
         "batch.batch_size": 64,
     },
-    note="Ours: as glyphs/simclr, for pictures whose mirror image is of the same class.",
+    note="as glyphs/simclr, for pictures whose mirror image is of the same class.",
 )
 
-IMAGE_FOLDER_SIMCLR_LONGER = Protocol(
-    name="image_folder/simclr-longer",
-    dataset="image_folder",
+IMAGE_FOLDER_SIMCLR_LONGER = our_protocol(
+    "image_folder/simclr-longer",
     settings={**IMAGE_FOLDER_SIMCLR.settings, "training.steps": 400, "training.eval_every": 400},
-    note="Ours: twice the steps of image_folder/simclr, as 200 epochs are twice 100.",
+    note="twice the steps of image_folder/simclr, as 200 epochs are twice 100.",
 )
 
-IMAGE_FOLDER_SIMCLR_LINEAR_HEAD = Protocol(
-    name="image_folder/simclr-linear",
-    dataset="image_folder",
+IMAGE_FOLDER_SIMCLR_LINEAR_HEAD = our_protocol(
+    "image_folder/simclr-linear",
     settings={**IMAGE_FOLDER_SIMCLR.settings, "training.steps": 300, "training.eval_every": 300},
-    note="Ours: half as many steps again as image_folder/simclr, as 150 epochs are to 100.",
+    note="half as many steps again as image_folder/simclr, as 150 epochs are to 100.",
 )
 
-IMAGE_FOLDER_FACE = Protocol(
-    name="image_folder/face",
-    dataset="image_folder",
+IMAGE_FOLDER_FACE = our_protocol(
+    "image_folder/face",
     settings={
         **faces.GLYPHS_FACE.settings,
         "task.pairs": 150,
@@ -153,6 +140,6 @@ IMAGE_FOLDER_FACE = Protocol(
         "training.steps": 300,
         "training.eval_every": 75,
     },
-    note="Ours: as glyphs/face, with as many pairs as a folder of 40 classes has; raise task.pairs where there are more. Such "
+    note="as glyphs/face, with as many pairs as a folder of 40 classes has; raise task.pairs where there are more. Such "
     "a folder is one batch, and 16 epochs of it are 16 steps: verification gains ten points from there to 150 steps.",
 )

@@ -1,7 +1,5 @@
 """Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020: the released code, whose README has batch 180."""
 
-from __future__ import annotations
-
 from search_spaces.papers import PROXY_ANCHOR
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS_TO_32, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, SourcedSettings
@@ -42,8 +40,7 @@ _LARGE = SourcedSettings(
 
 def _protocol(name: str, eval_every: int, *stated: SourcedSettings) -> Protocol:
     evaluation = SourcedSettings(
-        "open: about every fifth epoch; the code judges every epoch on test",
-        {"training.eval_every": eval_every},
+        "open: about every fifth epoch; the code judges every epoch on test", {"training.eval_every": eval_every}
     )
     note = "The code reports the best epoch on test."
     return Protocol.from_paper(f"proxy_anchor/{name}", name, *_COMMON, *stated, evaluation, note=note)

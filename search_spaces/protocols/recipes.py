@@ -1,7 +1,5 @@
 """Settings that a loss has on every data set: its batches and the learning rate of its proxies. Protocols set the rest."""
 
-from __future__ import annotations
-
 from search_spaces.papers import DRO, MPA, SEC
 from tune_dml.space import Recipe, SourcedSettings, Value
 

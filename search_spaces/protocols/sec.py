@@ -4,8 +4,6 @@ The paper prints learning rates as head / backbone; the rebuttal's header swaps 
 per data set and base loss; the space adds the regularizer.
 """
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, SourcedSettings

@@ -1,14 +1,11 @@
 """Settings that the protocols of several papers share."""
 
-from __future__ import annotations
-
-from tune_dml.space import Protocol, SourcedSettings
+from tune_dml.space import Protocol, Setting, SourcedSettings
 
 BN_INCEPTION = (
     SourcedSettings("paper: BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
     SourcedSettings(
-        "code: the published file that every released code loads",
-        {"model.weights": "bn_inception-52deb4733.pth"},
+        "code: the published file that every released code loads", {"model.weights": "bn_inception-52deb4733.pth"}
     ),
 )
 
@@ -47,6 +44,20 @@ LAST = SourcedSettings(
     "open: the papers report their best evaluation on the test classes; ours is the last one, on validation classes",
     {"evaluation.epoch": "last", "data.split": "class_disjoint"},
 )
+
+
+def our_protocol(
+    name: str,
+    settings: dict[str, Setting],
+    note: str,
+    *,
+    methods: tuple[str, ...] = (),
+    default: bool = False,
+    still_gains: dict[str, float] | None = None,
+) -> Protocol:
+    """Return a protocol of ours, whose name begins with its data set; see `Protocol`."""
+    dataset, text, gains = name.partition("/")[0], f"Ours: {note}", still_gains or {}
+    return Protocol(name, dataset, settings, note=text, methods=methods, default=default, still_gains=gains)
 
 
 def with_settings(protocol: Protocol, suffix: str, stated: SourcedSettings) -> Protocol:

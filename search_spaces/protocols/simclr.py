@@ -1,8 +1,7 @@
 """SimCLR in the SEC paper (supplement, Table 7): CIFAR-10 and CIFAR-100, judged by linear evaluation."""
 
-from __future__ import annotations
-
 from search_spaces.papers import SEC
+from search_spaces.protocols.shared import our_protocol
 from tune_dml.space import Protocol, SourcedSettings
 
 _COMMON = (
@@ -70,9 +69,8 @@ SIMCLR_LINEAR_HEAD = _protocols(
     ),
 )
 
-GLYPHS_SIMCLR = Protocol(
-    name="glyphs/simclr",
-    dataset="glyphs",
+GLYPHS_SIMCLR = our_protocol(
+    "glyphs/simclr",
     settings={
         "task.name": "contrastive",
         "task.linear_epochs": 20,
@@ -98,27 +96,24 @@ GLYPHS_SIMCLR = Protocol(
         "training.steps": 200,
         "training.eval_every": 200,
     },
-    note="Ours: 583 characters, told apart by a linear classifier after pretraining without labels; some ten seconds a trial "
+    note="583 characters, told apart by a linear classifier after pretraining without labels; some ten seconds a trial "
     "on one CPU core. The mirror image of a character is another one, and crops leave a character legible.",
 )
 
-GLYPHS_SIMCLR_LONGER = Protocol(
-    name="glyphs/simclr-longer",
-    dataset="glyphs",
+GLYPHS_SIMCLR_LONGER = our_protocol(
+    "glyphs/simclr-longer",
     settings={**GLYPHS_SIMCLR.settings, "training.steps": 400, "training.eval_every": 400},
-    note="Ours: twice the steps, as 200 epochs are twice 100.",
+    note="twice the steps, as 200 epochs are twice 100.",
 )
 
-GLYPHS_SIMCLR_LINEAR_HEAD = Protocol(
-    name="glyphs/simclr-linear",
-    dataset="glyphs",
+GLYPHS_SIMCLR_LINEAR_HEAD = our_protocol(
+    "glyphs/simclr-linear",
     settings={**GLYPHS_SIMCLR.settings, "model.head": "fc", "training.steps": 300, "training.eval_every": 300},
-    note="Ours: one layer after the features, and half as many steps again, as 150 epochs are to 100.",
+    note="one layer after the features, and half as many steps again, as 150 epochs are to 100.",
 )
 
-DIGITS_SIMCLR = Protocol(
-    name="digits/simclr",
-    dataset="digits",
+DIGITS_SIMCLR = our_protocol(
+    "digits/simclr",
     settings={
         "task.name": "contrastive",
         "task.linear_epochs": 10,
@@ -138,5 +133,5 @@ DIGITS_SIMCLR = Protocol(
         "training.steps": 60,
         "training.eval_every": 30,
     },
-    note="Ours: a smoke test.",
+    note="a smoke test.",
 )

@@ -1,7 +1,5 @@
 """Qian et al., SoftTriple Loss: Deep Metric Learning Without Triplet Sampling, ICCV 2019: the released code."""
 
-from __future__ import annotations
-
 from search_spaces.papers import SOFT_TRIPLE
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
 from tune_dml.space import Protocol, SourcedSettings

@@ -9,9 +9,9 @@ from helpers.trials import Killed, config_of, run
 from trainables import training
 from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
-from trainables.finite import FiniteWatch
 from trainables.models import build_model
 from trainables.resolve import Layer, resolve
+from trainables.run import FiniteWatch
 from trainables.tasks import build_learner
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request

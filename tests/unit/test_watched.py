@@ -14,7 +14,7 @@ from PIL import Image
 
 from trainables import training
 from trainables.context import FolderContext
-from trainables.evidence import directions, watched
+from trainables.evidence import watched
 from trainables.evidence.feature_maps import _CHANNELS, _heat, _most_active, draw_feature_maps
 from trainables.evidence.record import Evidence, Snapshot
 from trainables.tasks import build_learner
@@ -38,7 +38,7 @@ def test_a_snapshot_has_the_norms_and_the_histogram_of_the_turns():
     assert first.turns is None
     assert first.norms == pytest.approx(before.norm(dim=1)[watched._followed_rows(40)].tolist(), abs=1e-5)
     assert second.norms == pytest.approx((3 * after).norm(dim=1)[watched._followed_rows(40)].tolist(), abs=1e-5)
-    spread = directions.turn_statistics(*units)
+    spread = watched.turn_statistics(*units)
     assert sum(second.turns.counts) == 40
     assert second.turns.mean == pytest.approx(spread["direction_mean"])
     assert second.turns.variance == pytest.approx(spread["direction_variance"])
@@ -116,7 +116,7 @@ def test_the_spread_equals_that_of_a_naive_loop():
     draw = torch.Generator().manual_seed(1)
     before, after = (torch.randn(30, 7, generator=draw, dtype=torch.float64) for _ in range(2))
     units = [torch.nn.functional.normalize(part, dim=1) for part in (before, after)]
-    found = directions.turn_statistics(*units)
+    found = watched.turn_statistics(*units)
     mean, variance = naive(before, after)
     assert found["direction_mean"] == pytest.approx(mean, rel=1e-12)
     assert found["direction_variance"] == pytest.approx(variance, rel=1e-10)
@@ -127,28 +127,28 @@ def test_a_common_rotation_has_its_chord_and_no_spread(degrees):
     angle = math.radians(degrees)
     starts = torch.linspace(0, 6, 12, dtype=torch.float64)
     before, after = (torch.stack([phase.cos(), phase.sin()], dim=1) for phase in (starts, starts + angle))
-    found = directions.turn_statistics(before, after)
+    found = watched.turn_statistics(before, after)
     assert found["direction_mean"] == pytest.approx(2 * math.sin(angle / 2), abs=1e-14)
     assert found["direction_variance"] == pytest.approx(0, abs=1e-25)
 
 
 def test_directions_that_are_not_finite_are_not_logged():
-    assert directions.turn_statistics(torch.ones(2, 2), torch.full((2, 2), float("nan"))) == {}
+    assert watched.turn_statistics(torch.ones(2, 2), torch.full((2, 2), float("nan"))) == {}
 
 
 @pytest.mark.parametrize(("total", "steps"), [(10, 25), (60, 25), (400, 100), (1000, 250), (4000, 1000), (16000, 1000)])
 def test_snapshots_are_1000_steps_or_a_quarter_of_training_apart(total, steps):
-    assert directions.interval(total, 25) == steps
+    assert watched.interval(total, 25) == steps
 
 
 def test_the_watched_pictures_are_training_pictures_and_follow_the_seed():
     pictures = np.arange(100, 2000, 2)
-    found = directions.sample_pictures(pictures, seed=0)
-    assert len(set(found.tolist())) == directions._SAMPLE
+    found = watched.sample_pictures(pictures, seed=0)
+    assert len(set(found.tolist())) == watched._SAMPLE
     assert set(found.tolist()) <= set(pictures.tolist())
-    assert (directions.sample_pictures(pictures, seed=0) == found).all()
-    assert (directions.sample_pictures(pictures, seed=1) != found).any()
-    assert (directions.sample_pictures(pictures[:9], seed=0) == pictures[:9]).all()
+    assert (watched.sample_pictures(pictures, seed=0) == found).all()
+    assert (watched.sample_pictures(pictures, seed=1) != found).any()
+    assert (watched.sample_pictures(pictures[:9], seed=0) == pictures[:9]).all()
 
 
 @pytest.mark.parametrize("name", slow_after(1, sorted(TASKS, reverse=True)))
@@ -156,13 +156,13 @@ def test_a_trial_logs_the_measured_rotation_of_embeddings(tmp_path, name, monkey
     """The raw embeddings before training, after 25 and after 50 steps, taken from outside."""
     config = config_of(TASKS[name])
     learner = build_learner(config, FolderContext(tmp_path / "other", torch.device("cpu")))
-    watched = directions.sample_pictures(learner.split.train, seed=config.seed)
+    pictures = watched.sample_pictures(learner.split.train, seed=config.seed)
     looks = []
 
     def look(run):
         state = {k: v.clone() for k, v in run.learner.modules.state_dict().items() if isinstance(v, torch.Tensor)}
         learner.modules.load_state_dict({**learner.modules.state_dict(), **state})
-        looks.append(learner.embed(watched)[0].double())
+        looks.append(learner.embed(pictures)[0].double())
 
     update = training.update
 
@@ -190,7 +190,7 @@ def test_snapshots_change_no_number(tmp_path, monkeypatch):
     own = {"training__steps": 30, "training__eval_every": 30, "task__linear_epochs": 1}
     config = config_of(TASKS["contrastive"], **own)  # its head keeps batch statistics
     seen, rows = run(config, tmp_path / "a")
-    monkeypatch.setattr(directions, "interval", lambda total, every: 10**9)
+    monkeypatch.setattr(watched, "interval", lambda total, every: 10**9)
     blind, others = run(config, tmp_path / "b")
     assert {**seen.metrics} == {**blind.metrics}
     assert [row["train/loss"] for row in rows] == [row["train/loss"] for row in others]

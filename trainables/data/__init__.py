@@ -1,7 +1,5 @@
 """Data sets by name: the registry `DATASETS` and `build_dataset`. Imports no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainables.data.base import DataSet, Pictures, open_pictures
@@ -17,16 +15,9 @@ DATASETS = Registry(__name__, DataSet, group="tune_dml.datasets")  # type: ignor
 def build_dataset(
     name: str, *, root: str | Path | None = None, cache_dir: str | Path | None = None, **knobs: object
 ) -> DataSet:
-    """Create the data set called `name` without reading a file.
+    """Create the data set called `name` without reading a file; `root` is the user's folder or archive, if it needs one.
 
-    Args:
-        name: a key of `DATASETS`.
-        root: folder or archive of the user's files, for sets that need one.
-        cache_dir: folder of decoded pictures; `default_cache_dir()` by default.
-        **knobs: the data set's own settings.
-
-    Raises:
-        ConfigError: an unknown name or a wrong knob.
+    Raises ConfigError for an unknown name or a wrong knob.
 
     Example:
         >>> from trainables.data import build_dataset

@@ -4,8 +4,6 @@ Every draw depends only on the trial's seed and is nested: the pictures kept at 
 labels that are wrong at 10 % are wrong at 20 %. So cells differ only by the knob. See docs/specification.md, 8.1.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainables.data.base import Indices, Labels

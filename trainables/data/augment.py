@@ -4,8 +4,6 @@ Every picture is cut and coloured the same way for any number of workers and aft
 the decisions, in numpy; `trainables.models.views` applies them on the device.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 Imports no torch, so that a machine that only plans can check and prepare data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json
@@ -195,7 +193,6 @@ class DataSet(ABC):
         """Decode every picture into `directory` with the writers of `formats.cache`. Raise DataError if one fails."""
 
     def is_prepared(self) -> bool:
-        """Return whether the cache holds the decoded data."""
         digest = self.digest()
         return _is_complete(self.cache_path(digest), digest)
 
@@ -224,14 +221,8 @@ class DataSet(ABC):
         """Decode on first use, then open the cached copy.
 
         Only one process builds a cache, and an interrupted build never counts as complete. If the disk is too small,
-        pictures are decoded at each use, to the same pixels, and a note says so.
-
-        Args:
-            progress: called with (pictures done, pictures in all).
-            fall_back: False raises DataError if the disk is too small.
-
-        Raises:
-            DataError: every problem of the data.
+        pictures are decoded at each use, to the same pixels, and a note says so; without `fall_back` it is an error.
+        Raises DataError with every problem of the data.
         """
         raise_if_any(self.check(), DataError)
         digest = self.digest()
@@ -279,8 +270,10 @@ class DataSet(ABC):
     def _checked_test_classes(self, contents: Contents, pictures: int) -> tuple[int, ...]:
         """Return the test classes. Raise DataError if they or the labels do not fit the pictures."""
         raise_if_any(_contents_problems(contents, pictures, self.name), DataError)
-        test_classes = tuple(self.test_classes(contents.class_names))
-        raise_if_any(_test_problems(test_classes, len(contents.class_names), self.name), DataError)
+        test_classes, classes = tuple(self.test_classes(contents.class_names)), len(contents.class_names)
+        if wrong := [c for c in test_classes if not 0 <= c < classes]:  # training would use their pictures
+            rule = f"test_classes must be numbers of its {classes} classes, from 0"
+            raise DataError(Problem(f"data set {self.name}", rule, wrong))
         return test_classes
 
 
@@ -293,13 +286,6 @@ def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Pro
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         got = f"{labels.min()} to {labels.max()}"
         return [Problem(f"data set {name}", f"labels must be the numbers of its {classes} classes, from 0", got)]
-    return []
-
-
-def _test_problems(test_classes: Sequence[int], classes: int, name: str) -> list[Problem]:
-    """Check that the test classes exist. Training would use the pictures of missing ones."""
-    if wrong := [c for c in test_classes if not 0 <= c < classes]:
-        return [Problem(f"data set {name}", f"test_classes must be numbers of its {classes} classes, from 0", wrong)]
     return []
 
 
@@ -356,9 +342,9 @@ def digest_of(*parts: object) -> str:
 
 
 def problems_raised(read: Callable[[], object]) -> list[Problem]:
-    """Return the problems of the DataError that `read` raises; none if it succeeds."""
+    """Return the problems of the ConfigError that `read` raises; none if it succeeds."""
     try:
         read()
-    except DataError as error:
+    except ConfigError as error:
         return list(error.problems)
     return []

@@ -1,7 +1,5 @@
 """Cars196, in any of three published layouts."""
 
-from __future__ import annotations
-
 import csv
 from functools import cached_property
 from pathlib import Path
@@ -28,12 +26,8 @@ class Cars196(PictureFiles):
     source = "mirrors only: car_ims.tgz with cars_annos.mat, or the devkit's folders, or the by-class folders"
     dead = "ai.stanford.edu/~jkrause (404 since 2023), the imagenet.stanford.edu copies, torchvision's download"
     expected: ClassVar = {
-        "images": 16_185,
-        "classes": 196,
-        "train_images": 8_054,
-        "train_classes": 98,
-        "test_images": 8_131,
-        "test_classes": 98,
+        **{"images": 16_185, "classes": 196},
+        **{"train_images": 8_054, "train_classes": 98, "test_images": 8_131, "test_classes": 98},
     }
     marker = ""
     folders = (".", "stanford_cars")

@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100, as the Python archives hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +40,6 @@ class _Cifar(DataSet):
 
     @cached_property
     def folder(self) -> Path:
-        """Return the folder of the batches. Raise DataError if it is not there."""
         root = archives.unpacked_folder(self.root, self.cache_dir)
         return find_folder(
             root,

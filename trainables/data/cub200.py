@@ -1,7 +1,5 @@
 """CUB-200-2011: birds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,12 +21,8 @@ class Cub200(PictureFiles):
     source = "data.caltech.edu/records/65de6-vp158 (CUB_200_2011.tgz)"
     dead = "www.vision.caltech.edu/visipedia-data"
     expected: ClassVar = {
-        "images": 11_788,
-        "classes": 200,
-        "train_images": 5_864,
-        "train_classes": 100,
-        "test_images": 5_924,
-        "test_classes": 100,
+        **{"images": 11_788, "classes": 200},
+        **{"train_images": 5_864, "train_classes": 100, "test_images": 5_924, "test_classes": 100},
     }
     marker = "images.txt"
     folders = (".", "CUB_200_2011")

@@ -1,7 +1,5 @@
 """Handwritten digits of scikit-learn, for smoke tests: needs no download."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 from collections.abc import Sequence

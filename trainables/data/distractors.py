@@ -1,7 +1,5 @@
 """Distractor pictures for identification among strangers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path

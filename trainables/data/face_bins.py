@@ -1,7 +1,5 @@
 """Face verification sets as one .bin file: lfw, agedb_30, cfp_fp, cfp_ff, calfw, cplfw."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from pathlib import Path

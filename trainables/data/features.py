@@ -1,7 +1,5 @@
 """Stored features of a frozen backbone: a data set whose pictures are vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path

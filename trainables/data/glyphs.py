@@ -1,7 +1,5 @@
 """Characters drawn in many typefaces, without a download and within seconds."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from collections import Counter

@@ -1,7 +1,5 @@
 """DeepFashion In-Shop Clothes Retrieval: queries against a gallery."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 

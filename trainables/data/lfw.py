@@ -1,7 +1,5 @@
 """Labeled Faces in the Wild: verification of 6,000 pairs."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar

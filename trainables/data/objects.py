@@ -1,7 +1,5 @@
 """Rendered objects: retrieval of instances across viewpoints, from meshes of a pip package."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import platform
@@ -125,7 +123,6 @@ def _mesh_folder() -> Path | None:
 
 
 def _pixels_digest(images: cache.Images) -> str:
-    """Return the SHA-256 of the pixels."""
     digest = hashlib.sha256()
     for number in range(len(images)):
         digest.update(images[number].tobytes())

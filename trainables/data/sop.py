@@ -1,7 +1,5 @@
 """Stanford Online Products."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,12 +22,8 @@ class StanfordOnlineProducts(PictureFiles):
     source = "Stanford_Online_Products.zip by the link in github.com/rksltnl/Deep-Metric-Learning-CVPR16"
     dead = "ftp://cs.stanford.edu/cs/cvgl"
     expected: ClassVar = {
-        "images": 120_053,
-        "classes": 22_634,
-        "train_images": 59_551,
-        "train_classes": 11_318,
-        "test_images": 60_502,
-        "test_classes": 11_316,
+        **{"images": 120_053, "classes": 22_634},
+        **{"train_images": 59_551, "train_classes": 11_318, "test_images": 60_502, "test_classes": 11_316},
     }
     marker = "Ebay_train.txt"
     folders = (".", "Stanford_Online_Products")

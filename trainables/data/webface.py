@@ -1,7 +1,5 @@
 """Face training sets: CASIA-WebFace and others with the same layout."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -9,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from trainables.data.base import Contents, Indices, Labels, Progress, digest_of
+from trainables.data.base import Contents, Indices, Labels, Progress, digest_of, problems_raised
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures, find_undecodable
 from trainables.data.formats.files import encoded_files, find_pictures
 from trainables.data.formats.picture_files import number_ids, require_root, wrong_root
@@ -51,15 +49,14 @@ class WebFace(StoredPictures):
         return below[0].parent if len(below) == 1 else root
 
     def check(self) -> list[Problem]:
-        try:
-            require_root(self.folder, self.source)
-            people = self._faces[2]
-            if len(people) < 2:
-                rule = f"must hold {', '.join(_RECORDS)}, or a folder of pictures for each of two people or more"
-                raise wrong_root(self.folder, rule, given=self.path, source=self.source)
-        except DataError as error:
-            return list(error.problems)
-        return self._property_problems(len(people)) if self._is_records else []
+        problems = problems_raised(self._require_people)
+        return problems or (self._property_problems(len(self._faces[2])) if self._is_records else [])
+
+    def _require_people(self) -> None:
+        require_root(self.folder, self.source)
+        if len(self._faces[2]) < 2:
+            rule = f"must hold {', '.join(_RECORDS)}, or a folder of pictures for each of two people or more"
+            raise wrong_root(self.folder, rule, given=self.path, source=self.source)
 
     def undecodable(self, progress: Progress | None) -> dict[int, str]:
         """Read records each time; results for files are cached."""

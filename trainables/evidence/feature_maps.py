@@ -4,8 +4,6 @@ This follows Figure 3 of the supplement of Zhang et al., Deep Metric Learning wi
 shows the channels of the last convolutional layer with the largest mean activation, each scaled to its own range.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

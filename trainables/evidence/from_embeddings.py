@@ -3,8 +3,6 @@
 The seed chooses the queries, so every cell of a sweep shows the same queries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -118,15 +118,11 @@ class Evidence:
 
     def text(self) -> str:
         """Return the evidence as JSON."""
-        sheet = None
-        if self.sheet is not None:
-            rows = [[tile and asdict(tile) for tile in row] for row in self.sheet.rows]
-            sheet = {"titles": self.sheet.titles, "rows": rows}
+        sheet = self.sheet and {"titles": self.sheet.titles, "rows": _ROWS.dump_python(self.sheet.rows)}
         body = {"version": 1, "step": self.step, "part": self.part, "norms": asdict(self.norms), "sheet": sheet}
         body |= {"clustering": self.clustering} if self.clustering else {}
-        body |= (
-            {"watched": TypeAdapter(WatchedPictures).dump_python(self.watched, by_alias=True)} if self.watched else {}
-        )
+        if self.watched:
+            body["watched"] = TypeAdapter(WatchedPictures).dump_python(self.watched, by_alias=True)
         return json.dumps(body, separators=(",", ":")) + "\n"
 
     @classmethod

@@ -4,8 +4,6 @@ Right answers have a green frame with a tick, wrong ones a dashed red frame with
 bytes: quality, then size is reduced until it fits.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 

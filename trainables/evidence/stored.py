@@ -6,8 +6,6 @@
 All four are in the trial's folder, readable by their owner only; those of the test half are sealed like its figures.
 """
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Losses by name: `LOSSES` maps each configuration name to its class; `build_loss` builds one from checked knobs."""
 
-from __future__ import annotations
-
 from trainables.losses.base import Loss
 from trainables.methods import Registry, build
 
@@ -20,7 +18,7 @@ def build_loss(name: str, *, num_classes: int | None = None, embedding_dim: int 
         knobs: the loss's own parameters; `tune-dml methods` lists them with defaults.
 
     Raises:
-        ConfigError: an unknown name, or an unknown, missing or out-of-domain knob; all of them together.
+        ConfigError: an unknown name, or unknown, missing or out-of-domain knobs.
 
     Example:
         >>> import torch

@@ -1,7 +1,5 @@
 """The loss `arcface`."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

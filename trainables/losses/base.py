@@ -1,7 +1,5 @@
 """Base class of losses, which map raw embeddings and labels of the global batch to a scalar."""
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

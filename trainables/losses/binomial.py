@@ -1,7 +1,5 @@
 """The loss `binomial`."""
 
-from __future__ import annotations
-
 from trainables.losses.parts.pair_terms import BetaNegative, BetaPositive, Binomial, Threshold
 from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import Mean

@@ -1,7 +1,5 @@
 """The loss `circle`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

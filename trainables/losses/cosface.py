@@ -1,7 +1,5 @@
 """The loss `cosface`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch
@@ -30,5 +28,4 @@ class CosFaceLoss(ScaledClassLoss):
         self.margin = margin
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
-        """Return psi = cos theta - m and its derivative."""
         return cosine - self.margin, torch.ones_like(cosine)

@@ -1,27 +1,17 @@
 """The loss `dro_chi2`."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import Field
 
 from trainables.losses.dro_topk import PAPER
-from trainables.losses.parts.pair_terms import (
-    BaseName,
-    BetaNegative,
-    BetaPositive,
-    MarginKnobs,
-    MarginWidth,
-    Threshold,
-    pair_term,
-)
+from trainables.losses.parts import pair_terms
 from trainables.losses.parts.robust import DropZeros, PooledLoss
 from trainables.losses.parts.uncertainty import ChiSquared
 
 
-class DroChi2Loss(MarginKnobs, PooledLoss):
+class DroChi2Loss(pair_terms.MarginKnobs, PooledLoss):
     """F = max of sum p l over {p in the simplex, (1/2n) sum (n p - 1)^2 <= radius}, over all n unordered pairs.
 
     The paper's set with phi(t) = (t - 1)^2 / 2 and its rho / B^2 as `radius`, solved exactly: F = mean + sqrt(2 radius
@@ -38,12 +28,12 @@ class DroChi2Loss(MarginKnobs, PooledLoss):
         self,
         *,
         radius: Annotated[float, Field(ge=0, description="size of the set; 0 is the mean, large the maximum")],
-        base: BaseName = "margin",
-        margin: MarginWidth = 0.2,
-        threshold: Threshold = 0.5,
-        beta_pos: BetaPositive = 2.0,
-        beta_neg: BetaNegative = 40.0,
+        base: pair_terms.BaseName = "margin",
+        margin: pair_terms.MarginWidth = 0.2,
+        threshold: pair_terms.Threshold = 0.5,
+        beta_pos: pair_terms.BetaPositive = 2.0,
+        beta_neg: pair_terms.BetaNegative = 40.0,
         drop_zeros: DropZeros = False,
     ):
-        term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
+        term = pair_terms.pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
         super().__init__(term, ChiSquared(radius), drop_zeros=drop_zeros)

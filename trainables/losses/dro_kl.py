@@ -1,28 +1,18 @@
 """The loss `dro_kl`."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from trainables.losses.dro_topk import PAPER
-from trainables.losses.parts.pair_terms import (
-    BaseName,
-    BetaNegative,
-    BetaPositive,
-    MarginKnobs,
-    MarginWidth,
-    Threshold,
-    pair_term,
-)
+from trainables.losses.parts import pair_terms
 from trainables.losses.parts.random_stream import RandomStream, SamplingSeed
 from trainables.losses.parts.robust import DropZeros, PooledLoss
 from trainables.losses.parts.uncertainty import Entropic, ExpMinusOne, SampledWeights, UncertaintySet
 
 
-class DroKLLoss(MarginKnobs, PooledLoss):
+class DroKLLoss(pair_terms.MarginKnobs, PooledLoss):
     """F = max_p sum p l - gamma KL(p || uniform) = gamma (lse(l / gamma) - log n) over all n pairs; p* = softmax(l / gamma).
 
     The value lies between the mean (gamma to infinity) and the maximum (gamma to 0). With `samples` the loss is the
@@ -40,11 +30,11 @@ class DroKLLoss(MarginKnobs, PooledLoss):
         self,
         *,
         gamma: Annotated[float, Field(gt=0, description="price of the divergence; small is close to the maximum")],
-        base: BaseName = "margin",
-        margin: MarginWidth = 0.2,
-        threshold: Threshold = 0.5,
-        beta_pos: BetaPositive = 2.0,
-        beta_neg: BetaNegative = 40.0,
+        base: pair_terms.BaseName = "margin",
+        margin: pair_terms.MarginWidth = 0.2,
+        threshold: pair_terms.Threshold = 0.5,
+        beta_pos: pair_terms.BetaPositive = 2.0,
+        beta_neg: pair_terms.BetaNegative = 40.0,
         samples: Annotated[int | None, Field(ge=1, description="pairs drawn from p*; none: closed form")] = None,
         weights: Annotated[
             Literal["softmax", "expm1"], Field(description="p* of the paper, or of its code")
@@ -52,7 +42,7 @@ class DroKLLoss(MarginKnobs, PooledLoss):
         drop_zeros: DropZeros = False,
         sampling_seed: SamplingSeed = 0,
     ):
-        term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
+        term = pair_terms.pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
         uncertainty: UncertaintySet = Entropic(gamma) if weights == "softmax" else ExpMinusOne(gamma)
         stream = RandomStream(sampling_seed) if samples else None
         chosen = SampledWeights(uncertainty, samples, stream) if samples and stream else uncertainty

@@ -1,7 +1,5 @@
 """The loss `dro_kl_grouped`."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 from typing import Annotated
 
@@ -42,7 +40,6 @@ class DroKLGroupedLoss(MarginKnobs, AnchorwiseLoss):
         self.drop_zeros = drop_zeros
 
     def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all pairs of each anchor, or only those with a loss."""
         if not self.drop_zeros:
             return pairs.positive, pairs.negative
         nonzero = losses > 0

@@ -1,7 +1,5 @@
 """The loss `lifted_structure`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The loss `margin_all`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

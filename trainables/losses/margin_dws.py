@@ -1,7 +1,5 @@
 """The loss `margin_dws`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

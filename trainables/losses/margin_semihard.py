@@ -1,7 +1,5 @@
 """The loss `margin_semihard`."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch

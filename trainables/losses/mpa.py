@@ -1,7 +1,5 @@
 """The loss `mpa`."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from trainables.losses.parts.proxies import ClassSolution, GammaProxy, ProxiesPerClass, ProxyLoss, Tau

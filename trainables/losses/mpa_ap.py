@@ -1,7 +1,5 @@
 """The loss `mpa_ap`."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from trainables.losses.mpa import MultiProxyLoss

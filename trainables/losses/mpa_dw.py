@@ -1,7 +1,5 @@
 """The loss `mpa_dw`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

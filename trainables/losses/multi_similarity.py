@@ -1,7 +1,5 @@
 """The loss `multi_similarity`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

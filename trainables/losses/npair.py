@@ -1,7 +1,5 @@
 """The loss `npair`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The loss `nt_xent`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -1,7 +1,5 @@
 """The loss `proxy_anchor`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -1,7 +1,5 @@
 """The loss `proxy_nca_pp`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

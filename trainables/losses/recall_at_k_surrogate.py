@@ -1,7 +1,5 @@
 """A smooth surrogate of Recall@k."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -1,7 +1,5 @@
 """The loss `semihard_triplet`."""
 
-from __future__ import annotations
-
 import torch
 
 from trainables.losses.parts.pairs import PairLoss, Pairs, Solution

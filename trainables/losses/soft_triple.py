@@ -1,7 +1,5 @@
 """The loss `soft_triple`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The loss `softmax`."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Annotated
@@ -61,5 +59,4 @@ class SoftmaxLoss(ScaledClassLoss):
         super().__init__(num_classes, embedding_dim, scale=scale)
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cosine itself and its derivative."""
         return cosine, torch.ones_like(cosine)

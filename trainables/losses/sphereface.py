@@ -1,7 +1,5 @@
 """The loss `sphereface`."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -4,8 +4,6 @@ The result depends on the clustering program too, and therefore names its backen
 backends.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal, NamedTuple, get_args

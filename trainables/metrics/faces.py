@@ -1,7 +1,5 @@
 """Metrics of face recognition: verification of pairs, and identification among distractors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Prepare the input of every metric: checked unit embeddings with their classes, and exact arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Linear evaluation: accuracy of a linear classifier on frozen features."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -68,10 +66,9 @@ def fit_linear_probes(
     rates {1, 2, 5, 10}, after Chen et al., A Simple Framework for Contrastive Learning, ICML 2020.
 
     `features` (N, F) floats are not normalised; `labels` (N,) are integers below `num_classes`. Raises ConfigError for
-    wrong shapes, types or values, or NaN.
+    wrong shapes, types or labels, or NaN.
     """
     vectors, own = _features_and_labels(features, labels, num_classes)
-    _require_arguments(lrs, epochs, batch_size)
     weight = vectors.new_zeros(vectors.shape[1], len(lrs), num_classes)
     bias = vectors.new_zeros(len(lrs), num_classes)
     momenta = torch.zeros_like(weight), torch.zeros_like(bias)
@@ -110,13 +107,3 @@ def _features_and_labels(features: Array, labels: Array, num_classes: int) -> tu
         raise ConfigError(Problem("labels", rule, (int(own.min()), int(own.max()))))
     full = vectors if vectors.dtype in (torch.float32, torch.float64) else vectors.float()
     return full, own.to(full.device)
-
-
-def _require_arguments(lrs: Sequence[float], epochs: int, batch_size: int) -> None:
-    problems = [Problem("lrs", "learning rates must be positive", lr) for lr in lrs if not lr > 0]
-    if not lrs:
-        problems.append(Problem("lrs", "at least one learning rate is needed", tuple(lrs)))
-    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
-        if value < 1:
-            problems.append(Problem(name, "must be at least 1", value))
-    raise_if_any(problems)

@@ -14,11 +14,9 @@ Ties: two pairs tie if rounding may explain the difference of their similarities
 on every device and in every tile. Pessimistic ranks put each tied negative before the positive, optimistic ones after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -149,7 +147,7 @@ class _Scope:
     """The longest result list of fixed length, 0 for none."""
 
     @classmethod
-    def of(cls, families: Sequence[Family], ks: Sequence[int]) -> _Scope:
+    def of(cls, families: Sequence[Family], ks: Sequence[int]) -> Self:
         longest = max(ks, default=0) if any(family.takes_k for family in families) else 0
         return cls(frozenset(family.positives for family in families), longest)
 

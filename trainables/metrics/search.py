@@ -1,7 +1,5 @@
 """Locate positives class by class, and count negatives tile by tile of the similarity matrix."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -149,11 +147,8 @@ def count_negatives(
         search: queries and gallery, sorted by class.
         band: first and last (exclusive) of the B queries to count for; the first is a multiple of `tile`.
         thresholds: (B, T), descending along T but for the first; +inf where a query has fewer.
-        limits: (B,): counts beyond are lower bounds, except for the first two thresholds of each query.
+        limits: (B,): counts (B, T) beyond are lower bounds, except for the first two thresholds of each query.
         tile: rows and columns of the similarity matrix computed at a time.
-
-    Returns:
-        (B, T) float64, whole numbers.
     """
     rows, columns = search.rows, search.columns
     counts = torch.zeros(thresholds.shape, dtype=torch.float64, device=thresholds.device)

@@ -1,7 +1,5 @@
 """Embedding networks: the registries `BACKBONES`, `POOLINGS` and `HEADS`, and `build_model`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Base classes of an embedding network: backbone (picture to feature map), pooling (map to vector), head (to R^d)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar

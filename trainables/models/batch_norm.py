@@ -1,7 +1,5 @@
 """Batch normalisation over the global batch, and freezing of batch normalisation."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch
@@ -30,8 +28,7 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
 
     def forward(self, images: Tensor) -> Tensor:
         if not (self.training and distributed.is_distributed()):
-            normalised: Tensor = super().forward(images)
-            return normalised
+            return super().forward(images)
         return normalise_over_workers(self, images)
 
 

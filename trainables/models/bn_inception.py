@@ -1,7 +1,5 @@
 """BN-Inception, the backbone of the deep metric learning papers, with the published Caffe-derived weights."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import torch

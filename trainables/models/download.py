@@ -42,14 +42,8 @@ _PAGE = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)
 def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: float = 1.0) -> Path:
     """Download `url` (http or https) to `target`, unless it exists with the right digest.
 
-    Args:
-        url: address of the file.
-        target: where the file goes.
-        digests: beginnings of its SHA-256, in hexadecimal.
-        pause_s: seconds before the first retry; doubles each time.
-
-    Raises:
-        DataError: no connection, a refusal, a truncated file, a web page, a wrong digest or a full disk.
+    `digests` are beginnings of its SHA-256, in hexadecimal; `pause_s` are the seconds before the first retry, doubled
+    each time. Raises DataError: no connection, a refusal, a truncated file, a web page, a wrong digest or a full disk.
     """
     if target.exists() and wrong_digest(target, digests) is None:
         return target  # without a lock: the folder may be read-only

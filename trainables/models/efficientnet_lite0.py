@@ -1,7 +1,5 @@
 """EfficientNet-Lite0, written in torch; a small package has its ImageNet weights."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The embedding network: backbone, pooling and head."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Literal, Self
 
@@ -99,7 +97,6 @@ def parameter_groups(model: nn.Module, decay_scope: DecayScope = "weights") -> d
 
 
 def _ids_without_decay(model: nn.Module, decay_scope: DecayScope) -> set[int]:
-    """Return the ids of the parameters without weight decay."""
     if decay_scope == "all":
         return set()
     if decay_scope == "weights":

@@ -3,8 +3,6 @@
 `torch.export.load("network.pt2").module()` maps pictures (B, C, H, W) of evaluation to raw embeddings (B, d).
 """
 
-from __future__ import annotations
-
 import copy
 import io
 

@@ -4,8 +4,6 @@ Each chunk of pictures is written and then noted in `progress.txt`, so that the 
 do not depend on the number of workers, because each worker computes with one thread.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing
@@ -65,20 +63,15 @@ class FeaturePass:
 
     @property
     def task(self) -> Task:
-        """The task that opens the data and builds the network."""
         return task_of(self.config)
 
 
 def write_features(job: FeaturePass, *, workers: int = 0, progress: Progress | None = None) -> StoreDigest:
     """Write the features of every picture, or continue an interrupted pass.
 
-    Args:
-        job: data, backbone, views and folder.
-        workers: processes; 0 for one per GPU, or else one per CPU core.
-        progress: called with (pictures done, pictures in all), first for decoding.
-
-    Raises:
-        DataError: the data, the weights or the folder do not fit; a feature is not finite.
+    `workers` are processes, 0 for one per GPU, or else one per CPU core. `progress` is called with (pictures done,
+    pictures in all), first for decoding. Raises DataError if the data, the weights or the folder do not fit, or a feature
+    is not finite.
     """
     pictures = job.task.dataset(job.cache_dir).prepare(progress)
     raise_if_any(_problems(job, pictures))
@@ -93,7 +86,7 @@ def write_features(job: FeaturePass, *, workers: int = 0, progress: Progress | N
     starts = [start for start in range(0, len(pictures), _CHUNK) if start not in written]
     count = len(pictures) - sum(min(_CHUNK, len(pictures) - start) for start in starts)
     with (job.folder / _PROGRESS).open("a", encoding="utf-8") as progress_file:
-        for start in _chunks(job, starts, workers or _default_workers()):
+        for start in _chunks(job, starts, workers or torch.cuda.device_count() or available_cores()):
             progress_file.write(f"{start}\n")
             progress_file.flush()
             count += min(_CHUNK, len(pictures) - start)
@@ -183,10 +176,6 @@ def _prepare_files(job: FeaturePass, pictures: Pictures, origin: dict[str, Any],
     return set()
 
 
-def _default_workers() -> int:
-    return torch.cuda.device_count() or available_cores()
-
-
 def _chunks(job: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:
     """Write chunks and yield the first picture of each when it is on disk."""
     settings, location = job.config.settings(), (str(job.folder), job.views, job.cache_dir)
@@ -256,7 +245,6 @@ def _features(extractor: _Extractor, indices: Indices, views: int) -> Rows:
 
 
 def _row_table(pictures: Pictures, views: int) -> RowTable:
-    """Describe each row by its class and its part of the data set."""
     splits = np.where(np.isin(pictures.labels, pictures.test_classes), "test", "train").astype("<U7")
     for part in ("query", "gallery"):
         if part in pictures.extras:

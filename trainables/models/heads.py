@@ -1,7 +1,5 @@
 """Heads: pooled vector to raw embedding (docs/specification.md, sections 1.5, 4 and 9.1)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """The backbone of stored features, which returns them unchanged."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Pooled stored features, the input of a head, computed once for all trials of a process."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

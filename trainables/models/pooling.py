@@ -1,7 +1,5 @@
 """Global pooling of a feature map."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -1,7 +1,5 @@
 """Residual networks, written in torch: from scratch, or from torchvision's weights."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """A small convolutional network that trains in seconds on one CPU core."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -1,7 +1,5 @@
 """Architectures of PyTorch Image Models (timm) with a feature map; needs the extra `vision`."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 from functools import cache
@@ -191,8 +189,7 @@ def _global_batch_norm(kind: Any) -> Any:
                 alone: Tensor = super().forward(values)
                 return alone
             normalised = normalise_over_workers(self, values)
-            activated: Tensor = self.act(self.drop(normalised)) if hasattr(self, "act") else normalised
-            return activated
+            return self.act(self.drop(normalised)) if hasattr(self, "act") else normalised
 
     Global.__name__ = Global.__qualname__ = f"Global{kind.__name__}"
     return Global

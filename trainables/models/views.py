@@ -4,8 +4,6 @@ The CPU cuts and resizes bytes picture by picture, which is twenty times faster 
 of other devices. The numbers agree up to rounding to grey levels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, cast
 

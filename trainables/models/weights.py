@@ -9,8 +9,6 @@ A name that ends in -HEXDIGITS, or `#sha256=HEXDIGITS`, gives the beginning of t
 without executing anything they contain.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

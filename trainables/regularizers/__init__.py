@@ -1,21 +1,11 @@
 """Regularizers by name: `REGULARIZERS` maps each configuration name to its class; `build_regularizer` builds one."""
 
-from __future__ import annotations
-
 from trainables.errors import ConfigError, Problem
 from trainables.methods import Registry, build
 from trainables.regularizers.base import Regularizer, add_penalty
-from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_problems
+from trainables.regularizers.schedules import SCHEDULES, eta_at
 
-__all__ = [
-    "REGULARIZERS",
-    "SCHEDULES",
-    "Regularizer",
-    "add_penalty",
-    "build_regularizer",
-    "eta_at",
-    "schedule_problems",
-]
+__all__ = ["REGULARIZERS", "SCHEDULES", "Regularizer", "add_penalty", "build_regularizer", "eta_at"]
 
 REGULARIZERS = Registry(__name__, Regularizer, group="tune_dml.regularizers")  # type: ignore[type-abstract]
 

@@ -1,7 +1,5 @@
 """Base class of regularizers, which map the raw embeddings of the global batch to one scalar, without its weight."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -105,7 +103,6 @@ class AroundMean(Regularizer):
         self.initialized.fill_(True)
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Add mu to the norm statistics of the last batch."""
         norms = super().diagnostics()
         return {**norms, "mu": self.mu.detach().clone()} if norms else norms
 

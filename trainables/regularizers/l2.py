@@ -1,7 +1,5 @@
 """The regularizer `l2`."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from trainables.regularizers.base import Regularizer

@@ -1,7 +1,5 @@
 """The regularizer `none`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -29,7 +27,6 @@ class NoRegularizer(Regularizer):
         return 0 * norms.sum()
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Return the statistics of the last batch's norms."""
         if self._last is not None:
             last, self._last = self._last, None
             super().forward(last)

@@ -1,7 +1,5 @@
 """The regularizer `sec`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

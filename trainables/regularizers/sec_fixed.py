@@ -1,7 +1,5 @@
 """The regularizer `sec_fixed`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
@@ -38,7 +36,6 @@ class FixedMeanSEC(AroundMean):
 
     @property
     def needs_mean(self) -> bool:
-        """Whether `set_mean` must still be called."""
         return self.source == "initial_train_mean" and not bool(self.initialized)
 
     def set_mean(self, value: float) -> None:

@@ -1,7 +1,5 @@
 """Samplers by name: `SAMPLERS` maps each configuration name to its class; `build_sampler` builds one."""
 
-from __future__ import annotations
-
 from numpy.typing import ArrayLike
 
 from trainables.errors import ConfigError, Problem

@@ -1,7 +1,5 @@
 """Base class of samplers: a pure function from the step to the global batch, so that resuming needs no state."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """M pictures of each of B/M classes: the sampler of pair losses."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np
@@ -102,5 +100,4 @@ def _without_replacement(generator: np.random.Generator, counts: Batch, m: int) 
     for j in range(1, m):
         repeated = (chosen[:, :j] == chosen[:, j, None]).any(axis=1)
         chosen[repeated, j] = last[repeated, j]
-    shuffled: Batch = generator.permuted(chosen, axis=1)
-    return shuffled
+    return generator.permuted(chosen, axis=1)

@@ -1,7 +1,5 @@
 """Shuffled passes over all pictures: the sampler of proxy and classification losses."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainables.errors import Problem

@@ -5,8 +5,6 @@ modules. `TASKS` maps each configuration name to its `Task`: every subclass with
 or in an entry point of the group `tune_dml.tasks`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

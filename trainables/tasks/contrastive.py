@@ -58,7 +58,6 @@ class ContrastiveTask(Task):
     ] = 0.25
 
     def metrics(self) -> list[str]:
-        """Return top-1 and top-5 accuracy of linear evaluation."""
         return [f"val/linear_top{k}" for k in _TOP]
 
     def split(self, pictures: Pictures) -> Split:
@@ -162,7 +161,6 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         return LinearEvaluation(with_part("val", figures), evidence, probes=probes, best=best)
 
     def test(self, validated: LinearEvaluation) -> Evaluation:
-        """Evaluate the classifier that validation chose on the test pictures."""
         features, projections = self._encode(self.split.test)
         figures = embedding_statistics(projections)
         if validated.probes is not None and not math.isnan(figures["mean_cosine"]):

@@ -1,7 +1,5 @@
 """Define the results of an evaluation, which all tasks share: figures and evidence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

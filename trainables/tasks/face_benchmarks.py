@@ -1,7 +1,5 @@
 """Make benchmarks of face recognition: a data set's listed pairs, or pairs drawn from held-out training classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from torch import Tensor
 from trainables.context import TrialContext
 from trainables.data import DATASETS
 from trainables.data.augment import AUGMENTATIONS
-from trainables.data.base import DataSet, Indices, Pictures
+from trainables.data.base import DataSet, Indices, Pictures, problems_raised
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.evidence.from_embeddings import hardest_pairs
 from trainables.evidence.record import Sheet
@@ -70,8 +71,7 @@ class FaceRecognitionTask(Task):
         Names, Field(description="benchmarks for the sealed test; empty uses the data set's test classes")
     ] = ()
     evaluation_root: Annotated[
-        str | None,
-        Field(description="folder of the benchmarks, and of `distractors`; data.root by default"),
+        str | None, Field(description="folder of the benchmarks, and of `distractors`; data.root by default")
     ] = None
     strict: Annotated[bool, Field(description="benchmarks must have their published size")] = True
     mirror: Annotated[bool, Field(description="add the mirror image's embedding")] = True
@@ -131,10 +131,7 @@ class FaceRecognitionTask(Task):
             rule = f"{pictures.name} has no test classes, so benchmarks are needed"
             remedy = f"Set task.test_sets to some of {', '.join(_benchmarks())}."
             problems.append(Problem("task.test_sets", rule, [], remedy))
-        try:
-            self.further_datasets(None)
-        except ConfigError as error:
-            problems += error.problems
+        problems += problems_raised(lambda: self.further_datasets(None))
         if problems:
             return problems
         split = self.split(pictures)
@@ -142,10 +139,7 @@ class FaceRecognitionTask(Task):
         if not self.validating_sets and not self.selects_on_test:
             drawn.append((split.validation, self.config.seed_of("split")))
         for part, seed in drawn:
-            try:
-                self.half(pictures, part, (), {}, seed=seed)
-            except ConfigError as error:
-                problems += error.problems
+            problems += problems_raised(partial(self.half, pictures, part, (), {}, seed=seed))
         return list(dict.fromkeys(problems))
 
     def further_datasets(self, cache_dir: Path | None) -> list[DataSet]:
@@ -274,7 +268,6 @@ class FaceRecognitionLearner(Learner[Evaluation]):
 
 
 def _benchmark_figures(half: BenchmarkHalf, results: list[Figures]) -> Figures:
-    """Return the means of the benchmarks' figures, and each named benchmark's figures."""
     means = {name: float(np.mean([figures[name] for figures in results])) for name in results[0]}
     own = {
         f"{name}_{benchmark.name}": value

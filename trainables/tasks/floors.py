@@ -1,7 +1,5 @@
 """Measure retrieval without training: of raw pixels or stored features, and of the untrained network."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,15 +24,9 @@ _MAX_PIXELS = 50_000_000  # of all validation pictures at the network's input si
 
 
 def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path | None = None) -> dict[str, Figures]:
-    """Measure validation figures of raw pixels (or features) and of the untrained network, means over three seeds.
+    """Return floor -> `val/...` figures of raw pixels (or features) and of the untrained network.
 
-    Args:
-        config: a retrieval trial, which defines data, augmentation and network.
-        seeds: seeds of the sweep, which draw validation classes and initial weights.
-        cache_dir: folder of decoded pictures.
-
-    Returns:
-        Floor -> `val/...` figures; empty for other tasks, and for too many validation pictures.
+    They are means over three of the sweep's seeds; none for other tasks, and for too many validation pictures.
     """
     found: dict[str, list[Figures]] = {}
     for seed in seeds[:_SEEDS]:

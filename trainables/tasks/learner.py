@@ -1,7 +1,5 @@
 """Base class of learners: data, network, loss and regularizer of one trial. `training.train` runs any learner."""
 
-from __future__ import annotations
-
 import io
 import pickle  # for the error that torch raises
 from abc import ABC, abstractmethod
@@ -18,7 +16,7 @@ from trainables.config import TrialConfig
 from trainables.context import UNTESTED, TrialContext
 from trainables.data.base import DataSet, Indices, Pictures
 from trainables.errors import ConfigError, DataError, Problem
-from trainables.evidence import directions
+from trainables.evidence import watched
 from trainables.losses import Loss, build_loss
 from trainables.losses.parts.memory import CrossBatchMemory
 from trainables.losses.parts.pairs import PairLoss
@@ -156,7 +154,6 @@ class Learner(ABC, Generic[_E]):
         return self.tests_by_weights and self._pooled is not None and size <= _SMALL and len(self.split.test) > 0
 
     def head_bytes(self) -> bytes:
-        """Return the network's weights as a file."""
         content = io.BytesIO()
         torch.save(self.network.state_dict(), content)
         return content.getvalue()
@@ -177,11 +174,10 @@ class Learner(ABC, Generic[_E]):
         return {"eta": torch.tensor(self.eta), **figures}
 
     def watched_pictures(self) -> Indices:
-        """Return the training pictures whose norms and directions are watched; see `trainables.evidence.directions`."""
-        return directions.sample_pictures(self.split.train, seed=self.config.seed_of("split"))
+        """Return the training pictures whose norms and directions are watched; see `trainables.evidence.watched`."""
+        return watched.sample_pictures(self.split.train, seed=self.config.seed_of("split"))
 
     def embed_watched(self) -> Tensor:
-        """Return the raw embeddings (n, D) of the watched pictures with the current weights."""
         return self.embed(self.watched_pictures())[0]
 
     @torch.no_grad()

@@ -45,12 +45,10 @@ class RetrievalTask(Task):
     keeps_embeddings = True
 
     def metrics(self) -> list[str]:
-        """Return every retrieval metric, at every k if it has one, and the clustering metrics."""
         ranked = [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
         return ranked + self.final_metrics()
 
     def final_metrics(self) -> list[str]:
-        """Return NMI and F1 of k-means with as many clusters as classes."""
         return [f"val/{key}" for key in CLUSTERING_METRICS] if self.config.evaluation.clustering else []
 
     def split(self, pictures: Pictures) -> Split:
@@ -73,7 +71,6 @@ class RetrievalTask(Task):
         ]
 
     def kept_bytes(self, pictures: Pictures) -> int:
-        """Return the bytes of validation and test embeddings, or of the network."""
         if self.config.evaluation.keep != "embeddings":
             return super().kept_bytes(pictures)
         split = self.split(pictures)

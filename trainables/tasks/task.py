@@ -1,7 +1,5 @@
 """Base class of tasks: split, metrics, rules and network of a trial, before data and network are loaded."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -46,6 +46,11 @@ class _Placeholder:
     def __getitem__(self, _: object) -> _Placeholder:
         return self
 
+    def __or__(self, _: object) -> _Placeholder:  # of types: `Tensor | None`
+        return self
+
+    __ror__ = __or__
+
     def __instancecheck__(self, _: object) -> bool:
         return False
 

@@ -6,14 +6,12 @@
 A build writes to a temporary sibling under a file lock and then renames it, so a directory is complete or absent.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -189,27 +187,22 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
                 raise
             shutil.rmtree(temporary, ignore_errors=True)
             raise DiskFull(Problem(str(target.parent), "the disk of the cache is full", None, _MORE_ROOM)) from error
-        for file in temporary.iterdir():
-            _fsync(file)  # before the rename, in case the machine crashes
+        for path in temporary.iterdir():
+            _fsync(path)  # before the rename, in case the machine crashes
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
 
 
-@contextmanager
-def _build_lock(target: Path) -> Iterator[None]:
-    lock = FileLock(target.with_name(f".{target.name}.lock"))
+def _build_lock(target: Path) -> AbstractContextManager[object]:
+    """Acquire the lock of a build; the context releases it."""
     try:
-        lock.acquire()
+        return FileLock(target.with_name(f".{target.name}.lock")).acquire()
     except OSError as error:
         raise _unwritable_error(target.parent, error) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
-def _fsync(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)  # a folder, too
     try:
         os.fsync(descriptor)
     finally:

@@ -1,7 +1,5 @@
 """Decode pictures of any kind to uint8 RGB in the cache, in parallel and resumably, and collect failures."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

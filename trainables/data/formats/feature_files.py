@@ -9,8 +9,6 @@
 Labels are an array of the file, a column of the metadata, or a table `id,class` (--labels).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -26,13 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.data.formats.cache import require_space
-from trainables.data.formats.feature_store import (
-    FEATURES,
-    RowTable,
-    StoreDigest,
-    finish_store,
-    non_finite_problems,
-)
+from trainables.data.formats.feature_store import FEATURES, RowTable, StoreDigest, finish_store, non_finite_problems
 from trainables.errors import DataError, Problem, raise_if_any
 from trainables.files import sha256_of
 
@@ -54,15 +46,10 @@ _MAX_EXPANDED, _MAX_RATIO = 2**30, 100
 
 
 def import_features(source: Path, folder: Path, *, labels: Path | None = None) -> StoreDigest:
-    """Convert published features to a folder of float16 features.
+    """Convert published features, a file or a folder of .npy parts with .parquet metadata, to a new folder of float16.
 
-    Args:
-        source: a file, or a folder of .npy parts with .parquet metadata.
-        folder: where to write; must not exist or be empty.
-        labels: a table `id,class` (CSV or Parquet, optional column split), joined by the ids of the source or by order.
-
-    Raises:
-        DataError: the files cannot be read, do not fit each other, or hold numbers that are not finite.
+    `labels` is a table `id,class` (CSV or Parquet, optional column split), joined by the ids of the source or by order.
+    Raises DataError if the files cannot be read, do not fit each other, or hold numbers that are not finite.
     """
     if folder.exists() and any(folder.iterdir()):
         raise DataError(Problem(str(folder), "the folder must be empty", None, "Choose another one with -o."))
@@ -294,7 +281,6 @@ def _join_labels(columns: Columns, table: Columns, labels: Path) -> Columns:
 
 
 def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) -> None:
-    """Write float16 rows block by block."""
     shape = (sum(len(part) for part in features), features[0].shape[1])
     if not all(shape):
         raise DataError(Problem(str(source), "must hold at least one row and one column", shape))

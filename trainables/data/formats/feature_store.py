@@ -7,13 +7,11 @@
 Evaluation sees view 0 of a picture. The digest is written last, so a folder without it is incomplete.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,15 +50,13 @@ class StoreDigest:
 
     @property
     def pictures(self) -> int:
-        """Number of pictures."""
         return self.rows // self.views
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of `digest.json`."""
         return {"format": _FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}}
 
     @classmethod
-    def read(cls, folder: Path) -> StoreDigest:
+    def read(cls, folder: Path) -> Self:
         """Read `digest.json`. Raise DataError if it is missing or invalid."""
         file = folder / DIGEST
         if not folder.is_dir():
@@ -103,7 +99,7 @@ class RowTable:
     views: NDArray[np.int64]
 
     @classmethod
-    def of_pictures(cls, classes: Sequence[str], splits: Sequence[str], views: int) -> RowTable:
+    def of_pictures(cls, classes: Sequence[str], splits: Sequence[str], views: int) -> Self:
         """Describe `views` rows for each picture."""
         numbers = np.arange(len(classes))
         return cls(
@@ -174,21 +170,17 @@ def read_table(folder: Path) -> RowTable:
         raise DataError(Problem(str(folder / METADATA), rule, None, _MAKE_AGAIN)) from error
 
 
-def _write_table(folder: Path, table: RowTable) -> None:
+def finish_store(folder: Path, table: RowTable, views: int, origin: Mapping[str, Any]) -> StoreDigest:
+    """Check the features in `folder/features.npy`, then write table and digest. Raise DataError if a check fails."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    columns = [pa.array(part) for part in (table.classes, table.splits, table.pictures, table.views)]
-    parquet.write_table(pa.table(columns, names=list(_COLUMNS)), folder / METADATA, compression="zstd")
-
-
-def finish_store(folder: Path, table: RowTable, views: int, origin: Mapping[str, Any]) -> StoreDigest:
-    """Check the features in `folder/features.npy`, then write table and digest. Raise DataError if a check fails."""
     file = folder / FEATURES
     rows = np.load(file, mmap_mode="r", allow_pickle=False)
     problems = [] if len(table) == len(rows) else [_length_problem(folder, len(rows), len(table))]
     raise_if_any(problems or table.problems(str(folder), views) or non_finite_problems(rows, str(file)), DataError)
-    _write_table(folder, table)
+    columns = [pa.array(part) for part in (table.classes, table.splits, table.pictures, table.views)]
+    parquet.write_table(pa.table(columns, names=list(_COLUMNS)), folder / METADATA, compression="zstd")
     files = {name: _describe_file(folder / name) for name in (FEATURES, METADATA)}
     digest = StoreDigest(len(rows), rows.shape[1], views, origin, files)
     write_whole(folder / DIGEST, json.dumps(digest.to_json(), indent=2, ensure_ascii=False) + "\n")

@@ -1,7 +1,5 @@
 """Find picture files in folders and compute their digests, reading each file once."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Font faces of the fontpkg-* packages and the characters they can draw."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -13,31 +11,10 @@ from fontTools.ttLib import TTFont
 from trainables.files import sha256_of
 
 FAMILIES = (
-    "alegreya-sans",
-    "caveat",
-    "comfortaa",
-    "cormorant-garamond",
-    "fira-code",
-    "ibm-plex-serif",
-    "inter",
-    "jetbrains-mono",
-    "literata",
-    "lobster",
-    "lora",
-    "merriweather",
-    "montserrat",
-    "noto-sans",
-    "oswald",
-    "pacifico",
-    "playfair-display",
-    "press-start-2p",
-    "pt-serif",
-    "roboto-slab",
-    "rubik",
-    "source-code-pro",
-    "spectral",
-    "vollkorn",
-    "yanone-kaffeesatz",
+    *("alegreya-sans", "caveat", "comfortaa", "cormorant-garamond", "fira-code", "ibm-plex-serif", "inter"),
+    *("jetbrains-mono", "literata", "lobster", "lora", "merriweather", "montserrat", "noto-sans", "oswald"),
+    *("pacifico", "playfair-display", "press-start-2p", "pt-serif", "roboto-slab", "rubik", "source-code-pro"),
+    *("spectral", "vollkorn", "yanone-kaffeesatz"),
 )
 """Unrelated families, because near-duplicates would make retrieval easy."""
 
@@ -57,7 +34,6 @@ class Face:
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of the face's file."""
         return sha256_of(self.path)
 
 

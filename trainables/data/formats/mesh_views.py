@@ -4,8 +4,6 @@ Run as a program, it answers requests on standard input (see `rendering.py`). Pi
 IEEE arithmetic without trigonometric functions, no specular light, integer anti-aliasing.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Run one renderer process per thread while a data set is written."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Self, cast
 
 from PIL import Image
 
@@ -73,7 +71,7 @@ class Renderers:
         process: RendererProcess = self.own.process
         return process.picture(mesh, view)
 
-    def __enter__(self) -> Renderers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

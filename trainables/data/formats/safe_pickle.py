@@ -1,7 +1,5 @@
 """Read pickles of numbers and bytes without running code."""
 
-from __future__ import annotations
-
 import io
 import pickle  # restricted below
 from pathlib import Path

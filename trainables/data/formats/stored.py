@@ -3,8 +3,6 @@
 It handles undecodable pictures and resuming, and gives equal pixels with and without a cache.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Wang et al., Cross-Batch Memory for Embedding Learning, CVPR 2020; docs/specification.md, section 5.10.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -36,7 +34,6 @@ class CrossBatchMemory(Loss):
 
     @property
     def stored_count(self) -> int:
-        """Number of pictures in the memory."""
         return min(self.written, len(self.labels))
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -65,7 +62,6 @@ class CrossBatchMemory(Loss):
         self.written += len(new)
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Return the base loss's diagnostics and the number of stored pictures."""
         return {**self.base.diagnostics(), "memory_filled": torch.tensor(float(self.stored_count))}
 
     def get_extra_state(self) -> Tensor:
@@ -73,5 +69,4 @@ class CrossBatchMemory(Loss):
         return torch.tensor([self.batches, self.written])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Restore the saved counters."""
         self.batches, self.written = map(int, state)

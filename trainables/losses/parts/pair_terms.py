@@ -4,11 +4,9 @@ z = +1 for a positive and -1 for a negative pair (never 1/0: with 0 negatives wo
 returns l(S) and its derivative for the whole matrix at once. docs/specification.md, section 5.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -25,15 +23,8 @@ BetaPositive = Annotated[float, Field(gt=0, description="steepness of the binomi
 BetaNegative = Annotated[float, Field(gt=0, description="steepness of the binomial loss of negative pairs")]
 
 
-class PairTerms(NamedTuple):
-    """Pair losses and their derivatives, both (B, B); the caller masks the diagonal."""
-
-    losses: Tensor
-    slopes: Tensor
-
-
-PairTerm = Callable[[Pairs], PairTerms]
-"""Maps all ordered pairs to their losses l and slopes dl/dS."""
+PairTerm = Callable[[Pairs], tuple[Tensor, Tensor]]
+"""Maps all ordered pairs to their losses l and slopes dl/dS, both (B, B); the caller masks the diagonal."""
 
 
 def _signs(pairs: Pairs) -> Tensor:
@@ -47,9 +38,9 @@ class Linear:
 
     threshold: float
 
-    def __call__(self, pairs: Pairs) -> PairTerms:
+    def __call__(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         signs = _signs(pairs)
-        return PairTerms((pairs.similarity - self.threshold).mul_(signs), signs)
+        return (pairs.similarity - self.threshold).mul_(signs), signs
 
 
 @dataclass(frozen=True)
@@ -59,11 +50,11 @@ class Margin:
     margin: float
     threshold: float
 
-    def __call__(self, pairs: Pairs) -> PairTerms:
+    def __call__(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Return the losses, and slopes -z where they are positive, else 0."""
         signs = _signs(pairs)
         losses = (pairs.similarity - self.threshold).mul_(signs).add_(self.margin).clamp_min_(0)
-        return PairTerms(losses, signs.mul_(losses.sign()))
+        return losses, signs.mul_(losses.sign())
 
 
 @dataclass(frozen=True)
@@ -74,14 +65,14 @@ class Binomial:
     beta_pos: float
     beta_neg: float
 
-    def __call__(self, pairs: Pairs) -> PairTerms:
+    def __call__(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Return the losses and their slopes -2 z sigmoid(b z (threshold - S))."""
         signs = _signs(pairs)
         scale = torch.where(pairs.negative, self.beta_neg * signs, self.beta_pos * signs)  # b (-z)
         exponent = (pairs.similarity - self.threshold).mul_(scale)
         # softplus turns linear above its threshold; at 50 that is exact in double precision too.
         losses = nn.functional.softplus(exponent, threshold=50).mul_(signs).div_(scale).mul_(2)
-        return PairTerms(losses, exponent.sigmoid_().mul_(signs).mul_(2))
+        return losses, exponent.sigmoid_().mul_(signs).mul_(2)
 
 
 def pair_term(

@@ -7,11 +7,9 @@ cosine, both without autograd. `PairLoss` attaches the two to the graph. A step 
 Shapes: B batch, D embedding dimension.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -41,7 +39,7 @@ class Pairs:
     """Whether both samples of a pair come from the batch: each unordered pair occurs twice, beside B self pairs."""
 
     @classmethod
-    def of(cls, unit: Tensor, labels: Tensor) -> Pairs:
+    def of(cls, unit: Tensor, labels: Tensor) -> Self:
         """Return the pairs of unit vectors (B, D) with labels (B,)."""
         positive = labels[:, None] == labels[None, :]
         negative = ~positive
@@ -49,7 +47,7 @@ class Pairs:
         return cls(unit @ unit.T, positive, negative, unit.shape[1])
 
     @classmethod
-    def between(cls, unit: Tensor, labels: Tensor, stored: Tensor, stored_labels: Tensor) -> Pairs:
+    def between(cls, unit: Tensor, labels: Tensor, stored: Tensor, stored_labels: Tensor) -> Self:
         """Return the pairs of unit vectors (B, D), labels (B,), with stored unit vectors (N, D), labels (N,)."""
         positive = labels[:, None] == stored_labels[None, :]
         return cls(unit @ stored.T, positive, ~positive, unit.shape[1], within=False)

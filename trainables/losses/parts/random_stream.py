@@ -1,7 +1,5 @@
 """Draw random numbers for a loss: seeded, saved with the loss, and equal on every rank and device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -34,9 +32,7 @@ class RandomStream(nn.Module):
         return torch.rand(shape, generator=self.generator).to(device=like.device, dtype=like.dtype, non_blocking=True)
 
     def get_extra_state(self) -> Tensor:
-        """Return the generator's state, for state_dict."""
         return self.generator.get_state()
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Restore the generator's saved state."""
         self.generator.set_state(state.cpu())

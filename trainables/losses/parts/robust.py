@@ -7,8 +7,6 @@ A method chooses a pair loss (pair_terms.py) and an uncertainty set (uncertainty
 docs/specification.md, sections 5.2 to 5.7.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 import torch

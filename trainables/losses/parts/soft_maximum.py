@@ -1,7 +1,5 @@
 """Log-sum-exp and cross entropy with their derivatives, shared by proxy and classification losses."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -7,8 +7,6 @@ Losses are (G, N): G groups of N candidate pairs, with a mask of those that take
 `worst_case`. ConstantWeights and SampledWeights wrap another set.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
