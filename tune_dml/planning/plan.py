@@ -276,10 +276,6 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
         ConfigError: Lists every problem of the study and of every cell.
     """
     problems = study_problems(study)
-    option_errors = [
-        *name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}."),
-        *margin_problems(study.margin),
-    ]
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
     if not study.space.problems():
@@ -288,9 +284,11 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
             cells = () if problems else plan_cells(arms, study.search.method)
         except ConfigError as error:
             problems += error.problems
-    arm_errors = [] if problems else [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
-    arm_errors += [] if problems else stopping_problems(study.search.stopping, arms)
-    raise_if_any(dict.fromkeys([*problems, *arm_errors, *option_errors]))
+    if not problems:
+        problems += [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
+        problems += stopping_problems(study.search.stopping, arms)
+    problems += name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
+    raise_if_any(dict.fromkeys([*problems, *margin_problems(study.margin)]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,

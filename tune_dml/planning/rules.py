@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from trainables.errors import Problem
-from trainables.option_names import option_names, option_place, option_problem, spell
+from trainables.option_names import option_names, option_problem, spell
 from trainables.registries import methods_of
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
-from tune_dml.planning.files.program_space import reserved_problems
 from tune_dml.planning.study import Search, Study
 from tune_dml.space import Range, Space, Value
 from tune_dml.text import joined
@@ -73,9 +72,9 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
 
 def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     """Return a problem for each setting that the arms must share but do not. Do not check programs."""
-    problems: list[Problem] = []
     if space.program is not None:
-        return problems
+        return []
+    problems, place = [], space.location("arms")
     paths = dict.fromkeys(path for arm in arms for path in arm.base_settings)
     shared_paths = [path for path in paths if path.startswith("data.") or path == "task.name"]
     for path in shared_paths:
@@ -83,7 +82,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         if len({repr(value) for value in values.values()}) > 1:
             rule = f"arms are compared on the same data and task: {path} must be the same for all"
             remedy = f"Set it in `fixed`, or with {spell('settings')}."
-            problems.append(Problem(space.location("arms"), rule, _values_text(values), remedy))
+            problems.append(Problem(place, rule, _values_text(values), remedy))
     if space.differs:
         return problems
     protocols = {}
@@ -103,7 +102,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     for trait, values, hint in shared_traits:
         if len(set(values.values())) > 1:
             rule, remedy = f"arms that are compared must share their {trait}", remedy_text.format(hint)
-            problems.append(Problem(space.location("arms"), rule, _values_text(values), remedy))
+            problems.append(Problem(place, rule, _values_text(values), remedy))
     return problems
 
 
@@ -161,8 +160,6 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
         for own, rule, remedy in claims:
             if _same_setting(path, own):
                 problems.append(option_problem("settings", f"{own} {rule}", None, remedy))
-    if space.program is not None:
-        problems += reserved_problems(set(overrides) - {"seed"}, option_place("settings"))
     for path in sorted({"seed", "data.name"} & set(overrides)):
         option, value = ("seeds", 3) if path == "seed" else ("dataset", overrides[path])
         problems.append(

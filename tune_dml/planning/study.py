@@ -13,17 +13,17 @@ from pathlib import Path
 from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expand_home
-from trainables.option_names import option_place, option_problem, spell
+from trainables.option_names import option_problem, spell
 from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, find_space
 from tune_dml.planning.arms.fitting import fitting_space, untuned_notes
 from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_counts
 from tune_dml.planning.arms.protocol_choice import ProtocolChoice, choose_protocol
 from tune_dml.planning.arms.recipes import method_layers, stated_layers
-from tune_dml.planning.arms.tuning import with_own_grids, with_tuned_knobs
+from tune_dml.planning.arms.tuning import with_tuned_knobs
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
-from tune_dml.planning.files.program_space import refused_options, with_margin, with_notes
+from tune_dml.planning.files.program_space import checked_program
 from tune_dml.planning.files.sweep_file import read_with_problems
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
@@ -96,8 +96,8 @@ def study_of(request: Request) -> Study:
     """Read the space or the sweep file and fill in the request's defaults. Raise ConfigError for an unknown space."""
     space, request, problems = _space_of(request)
     if space.program is not None:
-        space, margin_problems = with_margin(with_notes(space, request.settings), request.margin)
-        problems = [*problems, *margin_problems]
+        space, program_problems = checked_program(space, space.program, request)
+        problems += program_problems
     dataset = request.dataset or space.default_dataset
     samples = request.num_samples or 0
     seeds = listed_seeds(3 if request.seeds is None else request.seeds)
@@ -151,8 +151,7 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     `tune` gives every arm of the space a nuisance knob for each path, around the arm's value. Values for a knob that
     the space searches replace its grid.
     """
-    space, tune = with_own_grids(study.space, tune or {})
-    study, settings = replace(study, space=space), study.settings
+    space, settings, tune = study.space, study.settings, tune or {}
     choices = {
         arm.name: ProtocolChoice(None)
         if space.program
@@ -164,13 +163,15 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     problems += _unknown_arms(space, [name for name in names or () if name not in choices])
     notes = (*study.notes, *_choice_notes(chosen), *_protocol_notes(chosen))
     arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
-    if not (problems or study.problems or COUNT in settings):
-        space, count_notes = with_scaled_counts(space, arms)
-        study, notes = replace(study, space=space), (*notes, *count_notes)
-        arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
-    if tune and not (problems or study.problems):
-        space, arms, problems = with_tuned_knobs(space, arms, tune)
-        settings = {path: value for path, value in settings.items() if path not in tune}
+    if not (problems or study.problems):
+        if COUNT not in settings and not tune.get(COUNT):
+            space, count_notes = with_scaled_counts(space, arms)
+            study, notes = replace(study, space=space), (*notes, *count_notes)
+            arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
+        if tune:
+            space, arms, problems = with_tuned_knobs(space, arms, tune)
+            added = {knob.path for knob in space.knobs} - {knob.path for knob in study.space.knobs}
+            settings = {path: value for path, value in settings.items() if path not in added}
     return replace(
         study,
         space=space,
@@ -184,10 +185,7 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
 def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     """Return the requested space, the request completed by its sweep file, and the file's problems."""
     if isinstance(request.space, Space):
-        if (program := request.space.program) is None:
-            return request.space, request, []
-        names = [*request.space.fixed, *(knob.path for knob in request.space.knobs), *(request.settings or {})]
-        return request.space, request, [*program.problems(names, option_place("command")), *refused_options(request)]
+        return request.space, request, []
     name = request.space
     if not isinstance(name, str | Path):
         rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
@@ -200,8 +198,6 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
     stated = {option.name: value for option in fields(request) if (value := getattr(request, option.name)) is not None}
     completed = replace(file, **{**stated, "space": file.space})
-    if file.space.program is not None:
-        problems = [*problems, *refused_options(completed)]
     return file.space, completed, problems
 
 

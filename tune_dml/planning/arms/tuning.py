@@ -14,51 +14,49 @@ from tune_dml.text import is_number
 _FACTORS = (1 / 3, 1.0, 3.0)
 
 
-def with_own_grids(space: Space, tune: Mapping[str, Sequence[Value]]) -> tuple[Space, dict[str, Sequence[Value]]]:
-    """Return the space with the user's values for the knobs that it searches, and the other settings to tune."""
-    own = {knob.path: tune[knob.path] for knob in space.scientific if tune.get(knob.path)}
-    knobs = (
-        replace(knob, origin="user", domain=Grid(tuple(own[knob.path]), knob.domain.scale))
-        if knob.path in own
-        else knob
-        for knob in space.scientific
-    )
-    return replace(space, scientific=tuple(knobs)), {path: values for path, values in tune.items() if path not in own}
-
-
 def with_tuned_knobs(
-    space: Space, arms: Sequence[StudyArm], tuned: Mapping[str, Sequence[Value]]
+    space: Space, arms: Sequence[StudyArm], tune: Mapping[str, Sequence[Value]]
 ) -> tuple[Space, list[StudyArm], list[Problem]]:
     """Return the space and its arms with a nuisance knob for each path, and the problems of these knobs.
+
+    Values for a scientific knob replace its grid.
 
     Args:
         space: the space before tuning.
         arms: all arms of the space.
-        tuned: path -> values; an empty list means three values around the arm's own.
+        tune: path -> values; an empty list means three values around the arm's own.
     """
+    own_grids = {knob.path for knob in space.scientific if tune.get(knob.path)}
+    tuned = {path: values for path, values in tune.items() if path not in own_grids}
     searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
     problems = []
     for path in [path for path in tuned if path in searched]:
         remedy = f"Give the values to search instead: {spell('tune', {path: ['A', 'B']})}."
         problems.append(option_problem("tune", f"{space.name} searches {path} already", None, remedy))
-    grids: dict[str, dict[str, Grid]] = {}
-    for arm in arms:
+    grids: dict[str, dict[str, Grid]] = {arm.name: {} for arm in arms}
+    for arm in arms if tuned else ():
         try:
-            own = arm.settings
+            settings = arm.settings
         except ConfigError as error:
             problems += error.problems
             continue
         for path, values in tuned.items():
             if path in searched:
                 continue
-            if problem := _tuning_problem(path, values, own):
+            if problem := _tuning_problem(path, values, settings):
                 problems.append(problem)
             else:
-                grids.setdefault(arm.name, {})[path] = Grid(tuple(values) or _values_around(own[path]), "log")
+                grids[arm.name][path] = Grid(tuple(values) or _values_around(settings[path]), "log")
     problems = list(dict.fromkeys(problems))
     if problems:
         return space, list(arms), problems
-    extended = _with_knobs(space, grids)
+    scientific = (
+        replace(knob, origin="user", domain=Grid(tuple(tune[knob.path]), knob.domain.scale))
+        if knob.path in own_grids
+        else knob
+        for knob in space.scientific
+    )
+    extended = _with_knobs(replace(space, scientific=tuple(scientific)), grids)
     return extended, [_with_declared_knobs(arm, extended, tuned.keys()) for arm in arms], []
 
 

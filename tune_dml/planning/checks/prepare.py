@@ -15,13 +15,12 @@ from pathlib import Path
 
 from trainables.config import FREE_SEEDS
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.option_names import naming, option_place, option_problem, spell, values_from
+from trainables.option_names import naming, option_problem, spell, values_from
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.arms.recipes import CUT
 from tune_dml.planning.checks.data import SweepData, data_problems
 from tune_dml.planning.checks.dry_run import dry_run
 from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes, training_digests
-from tune_dml.planning.files.program_space import metric_problems
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request, names_of
 from tune_dml.planning.stopping import rungs_of
@@ -70,17 +69,21 @@ def prepare(
         decode: whether to decode the pictures.
         micro_batch: pictures that a worker processes at a time; None means the setting.
     """
-    with naming(names_of(request)):
+    names = names_of(request)
+    with naming(names), values_from("tune", request.tune or ()):
         study = study_of(request)
-        other_problems = [problem for check in other_checks for problem in check()]
+        problems = [problem for check in other_checks for problem in check()]
         try:
-            with values_from("tune", request.tune or ()):
-                plan = make_plan(study)
+            plan = make_plan(study)
         except ConfigError as error:
-            data_errors = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
-            raise ConfigError([*error.problems, *other_problems, *data_errors]) from None
+            settings = {**study.space.fixed, **study.settings, "data.name": study.dataset}
+            raise ConfigError([*error.problems, *problems, *data_problems(settings, cache_dir)]) from None
+        problems += _comparison_problems(plan)
         if plan.space.program is not None:
-            return _checked_program(plan, study.notes, other_problems)
+            raise_if_any(problems)
+            notes = [*study.notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE]
+            return CheckedPlan(plan, tuple(notes), _cautions(plan))
+        problems += [*_seed_problems(plan), *_metric_problems(plan)]
         notes = [
             *study.notes,
             *_shortened_notes(plan),
@@ -89,7 +92,6 @@ def prepare(
             *_comparison_notes(plan),
             *_stopping_notes(plan),
         ]
-        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan), *other_problems]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
@@ -105,13 +107,6 @@ def prepare(
         raise_if_any([*problems, *trial.problems])
         plan = replace(plan, data_digest=digest)
         return CheckedPlan(plan, (*notes, *trial.notes), _cautions(plan), trial.kept_bytes)
-
-
-def _checked_program(plan: Plan, notes: Sequence[str], other_problems: Sequence[Problem]) -> CheckedPlan:
-    """Return the plan of a program, whose data and metrics are unknown. Raise ConfigError with every problem."""
-    wrong = metric_problems(plan.metric, plan.space.location("metric") if plan.space.origin else option_place("metric"))
-    raise_if_any([*_comparison_problems(plan), *wrong, *other_problems])
-    return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE), _cautions(plan))
 
 
 def _comparison_problems(plan: Plan) -> list[Problem]:
