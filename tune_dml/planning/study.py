@@ -18,14 +18,14 @@ from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, find_space
 from tune_dml.planning.arms.fitting import fitting_space, untuned_notes
 from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_counts
-from tune_dml.planning.arms.protocol_choice import ProtocolChoice, choose_protocol
+from tune_dml.planning.arms.protocol_choice import ProtocolChoice, choose_protocol, protocol_notes
 from tune_dml.planning.arms.recipes import method_layers, stated_layers
 from tune_dml.planning.arms.tuning import with_tuned_knobs
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.files.program_space import checked_program
 from tune_dml.planning.files.sweep_file import read_with_problems
-from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
+from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, listed_seeds
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
 
 
@@ -98,27 +98,23 @@ def study_of(request: Request) -> Study:
     if space.program is not None:
         space, program_problems = checked_program(space, space.program, request)
         problems += program_problems
-    dataset = request.dataset or space.default_dataset
-    samples = request.num_samples or 0
+    dataset, samples = request.dataset or space.default_dataset, request.num_samples or 0
     seeds = listed_seeds(3 if request.seeds is None else request.seeds)
-    fixed_seeds = _fixed_seeds(request.vary, seeds)
-    settings = _with_absolute_paths({**fixed_seeds, **(request.settings or {})}, request.data_root)
-    part = None if space.program else training_part(dataset, settings, _task(space, settings))
+    settings = _settings(request, seeds)
+    task = str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
+    part = None if space.program else training_part(dataset, settings, task)
     space, fitted = fitting_space(space, part, settings)
+    name = [space.name]
+    name += [] if dataset == space.default_dataset else [dataset]
+    name += [] if request.vary in {None, "all"} else [str(request.vary)]
+    method = "gp" if request.search == "bayes" else request.search or "grid"
     study = Study(
-        name=_default_name(space, dataset, [str(request.vary)] if fixed_seeds else [])
-        if request.name is None
-        else request.name,
+        name="-".join(name) if request.name is None else request.name,
         space=space,
         dataset=dataset,
         seeds=seeds,
         settings=settings,
-        search=Search(
-            "gp" if request.search == "bayes" else request.search or "grid",
-            samples,
-            max(4, samples // 5),
-            stopping=request.stopping,
-        ),
+        search=Search(method, samples, max(4, samples // 5), stopping=request.stopping),
         margin=request.margin,
         problems=tuple(problems),
         protocol=request.protocol,
@@ -128,23 +124,6 @@ def study_of(request: Request) -> Study:
     return with_arms(study, request.arms, request.tune)
 
 
-def _task(space: Space, settings: Mapping[str, Value]) -> str:
-    """Return the task that the user or the space names, by default retrieval."""
-    return str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
-
-
-def _default_name(space: Space, dataset: str, further: Sequence[str]) -> str:
-    """Return the default name of a sweep."""
-    return "-".join([space.name, *([] if dataset == space.default_dataset else [dataset]), *further])
-
-
-def _fixed_seeds(vary: Vary | None, seeds: Sequence[int]) -> dict[str, Value]:
-    """Return settings that fix every source of randomness but one at the first seed; none if seeds vary all."""
-    if vary in {None, "all"} or not seeds:
-        return {}
-    return {f"seeds.{source}": seeds[0] for source in SOURCES if source != vary}
-
-
 def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequence[Value]] | None = None) -> Study:
     """Return the study with these arms of its space, or all, each with the protocol printed for its method.
 
@@ -152,6 +131,7 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     the space searches replace its grid.
     """
     space, settings, tune = study.space, study.settings, tune or {}
+    unknown = _unknown_arms(space, names or ())
     choices = {
         arm.name: ProtocolChoice(None)
         if space.program
@@ -159,15 +139,15 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
         for arm in space.every_arm
     }
     chosen = {name: choices[name] for name in choices if not names or name in names}
-    problems = [problem for choice in (chosen or choices).values() for problem in choice.problems]
-    problems += _unknown_arms(space, [name for name in names or () if name not in choices])
-    notes = (*study.notes, *_choice_notes(chosen), *_protocol_notes(chosen))
+    problems = [*(problem for choice in (chosen or choices).values() for problem in choice.problems), *unknown]
+    notes = (*study.notes, *protocol_notes(chosen))
     arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
     if not (problems or study.problems):
         if COUNT not in settings and not tune.get(COUNT):
             space, count_notes = with_scaled_counts(space, arms)
-            study, notes = replace(study, space=space), (*notes, *count_notes)
-            arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
+            if count_notes:
+                study, notes = replace(study, space=space), (*notes, *count_notes)
+                arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
         if tune:
             space, arms, problems = with_tuned_knobs(space, arms, tune)
             added = {knob.path for knob in space.knobs} - {knob.path for knob in study.space.knobs}
@@ -184,57 +164,44 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
 
 def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     """Return the requested space, the request completed by its sweep file, and the file's problems."""
-    if isinstance(request.space, Space):
-        return request.space, request, []
-    name = request.space
-    if not isinstance(name, str | Path):
+    space = request.space
+    if isinstance(space, Space):
+        return space, request, []
+    if not isinstance(space, str | Path):
         rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
-        remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(name, dict) else ""
-        raise ConfigError(option_problem("space", rule, type(name).__name__, remedy))
-    name = str(name)
-    if not name.endswith(SWEEP_FILES):
-        return find_space(name), request, []
-    file, problems = read_with_problems(Path(name))
+        remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
+        raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
+    if not str(space).endswith(SWEEP_FILES):
+        return find_space(str(space)), request, []
+    file, problems = read_with_problems(Path(space))
     assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
     stated = {option.name: value for option in fields(request) if (value := getattr(request, option.name)) is not None}
-    completed = replace(file, **{**stated, "space": file.space})
-    return file.space, completed, problems
+    return file.space, replace(file, **{**stated, "space": file.space}), problems
 
 
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
-    arm_names = [arm.name for arm in space.every_arm if arm.name]
+    known = [arm.name for arm in space.every_arm]
     no_names = f"It is one arm without a name: leave {spell('arms')} out."
-    remedies = {name: nearest(name, arm_names, what="arm") if arm_names else no_names for name in names}
-    return [option_problem("arms", f"unknown arm of {space.name}:", name, remedies[name]) for name in names]
-
-
-def _choice_notes(choices: Mapping[str, ProtocolChoice]) -> list[str]:
-    """Return each note once, followed by its arms unless it applies to all."""
-    arms: dict[str, list[str]] = {}
-    for name, choice in choices.items():
-        if choice.note:
-            arms.setdefault(choice.note, []).append(name)
     return [
-        note
-        if len(names) == len(choices)
-        else f"{note} ({', '.join(name or 'all but the baseline' for name in names)})"
-        for note, names in arms.items()
+        option_problem(
+            "arms", f"unknown arm of {space.name}:", name, nearest(name, known, what="arm") if any(known) else no_names
+        )
+        for name in names
+        if name not in known
     ]
 
 
-def _protocol_notes(choices: Mapping[str, ProtocolChoice]) -> list[str]:
-    """Return a note that names each arm's protocol, if the protocols differ."""
-    names = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}
-    if len(set(names.values())) < 2:
-        return []
-    listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in names.items())
-    return [f"each arm trains by its own protocol: {listed}; {spell('protocol', 'NAME')} trains all by one"]
+def _settings(request: Request, seeds: Sequence[int]) -> dict[str, Value]:
+    """Return the user's settings with absolute paths, because workers have other working directories.
 
-
-def _with_absolute_paths(settings: dict[str, Value], data_root: str | Path | None) -> dict[str, Value]:
-    """Return settings with absolute paths, because workers have other working directories."""
-    if data_root is not None:
-        settings["data.root"] = str(data_root)
+    If seeds vary one source of randomness, the settings fix the others at the first seed.
+    """
+    settings: dict[str, Value] = {}
+    if request.vary not in {None, "all"} and seeds:
+        settings = {f"seeds.{source}": seeds[0] for source in SOURCES if source != request.vary}
+    settings |= request.settings or {}
+    if request.data_root is not None:
+        settings["data.root"] = str(request.data_root)
     for path in ("data.root", "data.split_file", "task.evaluation_root"):
         if settings.get(path):
             settings[path] = str(expand_home(str(settings[path])).absolute())

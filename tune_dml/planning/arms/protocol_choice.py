@@ -115,3 +115,20 @@ def _unprinted_note(protocol: Protocol, query: _ProtocolQuery) -> str:
         f"no protocol is printed for {query.loss} on {query.dataset}: it trains by {protocol.name}, "
         f"which is for {', '.join(protocol.methods)}"
     )
+
+
+def protocol_notes(choices: Mapping[str, ProtocolChoice]) -> list[str]:
+    """Return each choice's note once, with its arms unless it applies to all; then the arms' protocols if they differ."""
+    arms: dict[str, list[str]] = {}
+    for name, choice in choices.items():
+        arms.setdefault(choice.note, []).append(name)
+    notes = [
+        note if len(names) == len(choices) else f"{note} ({', '.join(arm or 'all but the baseline' for arm in names)})"
+        for note, names in arms.items()
+        if note
+    ]
+    protocol_of = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}
+    if len(set(protocol_of.values())) > 1:
+        listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in protocol_of.items())
+        notes.append(f"each arm trains by its own protocol: {listed}; {spell('protocol', 'NAME')} trains all by one")
+    return notes
