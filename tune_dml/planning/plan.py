@@ -21,7 +21,7 @@ from tune_dml.planning.request import margin_problems
 from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
 from tune_dml.planning.stopping import stopping_problems
 from tune_dml.planning.study import Search, Study, with_arms
-from tune_dml.space import Arm, Grid, Knob, Number, Space, Value
+from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
 
 if TYPE_CHECKING:
@@ -276,6 +276,8 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
         ConfigError: Lists every problem of the study and of every cell.
     """
     problems = study_problems(study)
+    option_errors = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
+    option_errors += margin_problems(study.margin)
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
     if not study.space.problems():
@@ -287,8 +289,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     if not problems:
         problems += [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
         problems += stopping_problems(study.search.stopping, arms)
-    problems += name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
-    raise_if_any(dict.fromkeys([*problems, *margin_problems(study.margin)]))
+    raise_if_any(dict.fromkeys([*problems, *option_errors]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
@@ -332,16 +333,7 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
         ordered = sorted(every) if numbers else every  # type: ignore[type-var]
         return replace(knob, domain=replace(knob.domain, values=tuple(ordered)))
 
-    def extend_arm(arm: Arm) -> Arm:
-        return replace(arm, own_knobs=tuple(map(extend_knob, arm.own_knobs)))
-
-    return replace(
-        space,
-        scientific=tuple(map(extend_knob, space.scientific)),
-        nuisance=tuple(map(extend_knob, space.nuisance)),
-        arms=tuple(map(extend_arm, space.arms)),
-        baseline=extend_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
-    )
+    return space.map_knobs(extend_knob)
 
 
 def name_problems(folder: Path, plan: Plan) -> list[Problem]:

@@ -74,48 +74,44 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     """Return a problem for each setting that the arms must share but do not. Do not check programs."""
     if space.program is not None:
         return []
-    problems, place = [], space.location("arms")
+    place = space.location("arms")
+    shared: dict[str, tuple[dict[str, Value], str, str]] = {}
     paths = dict.fromkeys(path for arm in arms for path in arm.base_settings)
-    shared_paths = [path for path in paths if path.startswith("data.") or path == "task.name"]
-    for path in shared_paths:
+    for path in [path for path in paths if path.startswith("data.") or path == "task.name"]:
         values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}
-        if len({repr(value) for value in values.values()}) > 1:
-            rule = f"arms are compared on the same data and task: {path} must be the same for all"
-            remedy = f"Set it in `fixed`, or with {spell('settings')}."
-            problems.append(Problem(place, rule, _values_text(values), remedy))
-    if space.differs:
-        return problems
-    protocols = {}
-    # Without listed protocols each loss has its own protocol, and a note says so.
-    if space.protocols or any(arm.protocols for arm in space.every_arm):
-        protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
-    terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
-    reductions = {
-        arm.name: str(arm.base_settings["loss.reduction"]) for arm in arms if "loss.reduction" in arm.base_settings
-    }
-    remedy_text = "Make them share it{}, or say in the space's `differs` why they need not."
-    shared_traits = (
-        ("protocol", protocols, f" with {spell('protocol')}"),
-        ("pair term", terms, ""),
-        ("reduction", reductions, ""),
-    )
-    for trait, values, hint in shared_traits:
-        if len(set(values.values())) > 1:
-            rule, remedy = f"arms that are compared must share their {trait}", remedy_text.format(hint)
-            problems.append(Problem(place, rule, _values_text(values), remedy))
-    return problems
+        rule = f"arms are compared on the same data and task: {path} must be the same for all"
+        shared[path] = values, rule, f"Set it in `fixed`, or with {spell('settings')}."
+    if not space.differs:
+        protocols = {}
+        # Without listed protocols each loss has its own protocol, and a note says so.
+        if space.protocols or any(arm.protocols for arm in space.every_arm):
+            protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
+        terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
+        reductions = {
+            arm.name: arm.base_settings["loss.reduction"] for arm in arms if "loss.reduction" in arm.base_settings
+        }
+        traits = (
+            ("protocol", protocols, f" with {spell('protocol')}"),
+            ("pair term", terms, ""),
+            ("reduction", reductions, ""),
+        )
+        for trait, values, hint in traits:
+            remedy = f"Make them share it{hint}, or say in the space's `differs` why they need not."
+            shared[trait] = values, f"arms that are compared must share their {trait}", remedy
+    return [
+        Problem(place, rule, "; ".join(f"{name or 'the others'}: {value}" for name, value in values.items()), remedy)
+        for values, rule, remedy in shared.values()
+        if len(set(map(repr, values.values()))) > 1
+    ]
 
 
 def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:
     """Return a problem for each override without effect: no arm uses the method that the setting belongs to."""
     known = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
+    unused = [path for path in overrides if not any(_same_setting(path, own) for own in known)]
     rule = "no arm has this setting: each chooses a method without it"
     remedy = f"Leave it out, or choose other {spell('arms')}."
-    return [
-        Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy)
-        for path in overrides
-        if not any(_same_setting(path, own) for own in known)
-    ]
+    return [Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy) for path in unused]
 
 
 def _pair_term(settings: Mapping[str, Value]) -> str:
@@ -127,39 +123,38 @@ def _pair_term(settings: Mapping[str, Value]) -> str:
     return str(getattr(method, "pair_term", ""))
 
 
-def _values_text(values: Mapping[str, Value]) -> str:
-    return "; ".join(f"{name or 'the others'}: {value}" for name, value in values.items())
-
-
 def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mapping[str, Value]) -> list[Problem]:
     """Return problems for overrides of searched settings, of tied settings, and of settings of single arms."""
-    problems = []
-    knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
-    ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
     compared = {arm.name for arm in arms}  # other arms count too: `extend --arm` may add them later
     arm_of_setting = {
         path: arm.name for arm in sorted(space.arms, key=lambda arm: arm.name in compared) for path in arm.settings
     }
-    differs = f"differs between the arms of {space.name}"
-    for path in overrides:
-        remedy_for_knob = "Leave it out."
-        if space.program is None:
-            remedy_for_knob = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
-        claims = [
-            *((knob, f"is the knob that {space.name} searches and cannot be set", remedy_for_knob) for knob in knobs),
-            *((tie.path, f"follows {tie.knob} in {space.name} and cannot be set", "Leave it out.") for tie in ties),
+    leave_out, for_one = "Leave it out.", "Leave it out, or use `tune-dml train --set {}=...` for one trial."
+    own_arms = "Leave it out, or write arms of your own into a sweep file."
+    claims = dict.fromkeys(
+        [
             *(
-                (
-                    own,
-                    f"{differs} ({name} sets it) and cannot be set for all",
-                    "Leave it out, or write arms of your own into a sweep file.",
-                )
-                for own, name in arm_of_setting.items()
+                (knob.path, f"is the knob that {space.name} searches and cannot be set", for_one)
+                for arm in arms
+                for knob in arm.knobs
+            ),
+            *(
+                (tie.path, f"follows {tie.knob} in {space.name} and cannot be set", leave_out)
+                for arm in arms
+                for tie in arm.ties
+            ),
+            *(
+                (path, f"differs between the arms of {space.name} ({arm} sets it) and cannot be set for all", own_arms)
+                for path, arm in arm_of_setting.items()
             ),
         ]
-        for own, rule, remedy in claims:
-            if _same_setting(path, own):
-                problems.append(option_problem("settings", f"{own} {rule}", None, remedy))
+    )
+    problems = [
+        option_problem("settings", f"{own} {rule}", None, (leave_out if space.program else remedy).format(path))
+        for path in overrides
+        for own, rule, remedy in claims
+        if _same_setting(path, own)
+    ]
     for path in sorted({"seed", "data.name"} & set(overrides)):
         option, value = ("seeds", 3) if path == "seed" else ("dataset", overrides[path])
         problems.append(

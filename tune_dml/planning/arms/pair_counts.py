@@ -8,7 +8,7 @@ from dataclasses import replace
 from trainables.config import Settings
 from trainables.errors import ConfigError
 from tune_dml.planning.cells import StudyArm
-from tune_dml.space import Arm, Grid, Knob, Space, Value
+from tune_dml.space import Grid, Knob, Space, Value
 
 COUNT = "loss.k"
 
@@ -69,25 +69,13 @@ def with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value])
     def scale_settings(settings: Settings) -> dict[str, Value]:
         return {name: scale(value) if name == path else value for name, value in settings.items()}
 
-    def scale_knobs(knobs: Sequence[Knob]) -> tuple[Knob, ...]:
-        return tuple(
-            replace(knob, domain=replace(knob.domain, values=tuple(dict.fromkeys(map(scale, knob.domain.values)))))
-            if knob.path == path and isinstance(knob.domain, Grid)
-            else knob
-            for knob in knobs
-        )
+    def scale_knob(knob: Knob) -> Knob:
+        if knob.path != path or not isinstance(knob.domain, Grid):
+            return knob
+        return replace(knob, domain=replace(knob.domain, values=tuple(dict.fromkeys(map(scale, knob.domain.values)))))
 
-    def scale_arm(arm: Arm) -> Arm:
-        return replace(arm, settings=scale_settings(arm.settings), own_knobs=scale_knobs(arm.own_knobs))
-
-    return replace(
-        space,
-        fixed=scale_settings(space.fixed),
-        scientific=scale_knobs(space.scientific),
-        nuisance=scale_knobs(space.nuisance),
-        arms=tuple(map(scale_arm, space.arms)),
-        baseline=scale_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
-    )
+    scaled = space.map_knobs(scale_knob).map_arms(lambda arm: replace(arm, settings=scale_settings(arm.settings)))
+    return replace(scaled, fixed=scale_settings(space.fixed))
 
 
 def _values(space: Space) -> list[Value]:

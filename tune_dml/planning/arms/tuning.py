@@ -99,13 +99,8 @@ def _with_knobs(space: Space, grids: Mapping[str, Mapping[str, Grid]]) -> Space:
         settings = {path: value for path, value in arm.settings.items() if path not in shared}
         return replace(arm, settings=settings, own_knobs=(*arm.own_knobs, *_nuisance_knobs(own)))
 
-    return replace(
-        space,
-        fixed={path: value for path, value in space.fixed.items() if path not in shared},
-        nuisance=(*space.nuisance, *_nuisance_knobs(shared)),
-        baseline=extend_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
-        arms=tuple(map(extend_arm, space.arms)),
-    )
+    fixed = {path: value for path, value in space.fixed.items() if path not in shared}
+    return replace(space.map_arms(extend_arm), fixed=fixed, nuisance=(*space.nuisance, *_nuisance_knobs(shared)))
 
 
 def _nuisance_knobs(grids: Mapping[str, Grid]) -> tuple[Knob, ...]:

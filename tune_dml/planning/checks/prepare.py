@@ -83,7 +83,6 @@ def prepare(
             raise_if_any(problems)
             notes = [*study.notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE]
             return CheckedPlan(plan, tuple(notes), _cautions(plan))
-        problems += [*_seed_problems(plan), *_metric_problems(plan)]
         notes = [
             *study.notes,
             *_shortened_notes(plan),
@@ -92,6 +91,7 @@ def prepare(
             *_comparison_notes(plan),
             *_stopping_notes(plan),
         ]
+        problems += [*_seed_problems(plan), *_metric_problems(plan)]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
