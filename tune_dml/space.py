@@ -106,7 +106,6 @@ class Protocol:
     origin: Origin = "ours"
     note: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Source of each setting."""
     default: bool = False
     """Whether spaces without a protocol use it for its data set."""
     methods: tuple[str, ...] = ()

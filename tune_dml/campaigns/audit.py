@@ -71,7 +71,6 @@ class AuditResult:
     second: Sweep | None = None
     suspects: Suspects | None = None
     verdict: ScreeningVerdict | None = None
-    """The verdict; None until both sweeps are complete."""
     notes: tuple[str, ...] = ()
 
     @property

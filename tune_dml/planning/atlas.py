@@ -49,7 +49,6 @@ def _knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
 
 
 def _atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
-    """Return a loss's numeric knobs with their defaults, by name."""
     own = parameters_of(methods_of("loss")[loss])
     has_base = any(parameter.name == "base" and parameter.choices for parameter in own)
     knobs = {}

@@ -29,7 +29,6 @@ class Cell:
     """The full resolved configuration, flat and dotted."""
     digest: str
     baseline: bool = False
-    """Whether the cell belongs to the baseline."""
     arm: str = ""
     """The name of its arm; empty if the space has no arms."""
 

@@ -29,9 +29,7 @@ class Factor:
 
     name: str
     yours: Mapping[str, Value]
-    """The settings of the user's run, by path."""
     protocol: Mapping[str, Value]
-    """The protocol's settings instead, by path."""
 
     def joined_with(self, second: Factor) -> Factor:
         """Return a factor that changes the settings of both."""
@@ -44,7 +42,6 @@ class Differences:
     """The differences between a user's run and a protocol."""
 
     reference: TrialConfig
-    """The protocol's configuration."""
     factors: tuple[Factor, ...]
     ineffective: tuple[str, ...] = ()
     """Settings that differ without an effect on training."""

@@ -120,7 +120,8 @@ class Plan:
 
     def trial(self, cell: Cell, seed: int) -> PlannedTrial:
         """Return the trial of a cell and a seed."""
-        return PlannedTrial(cell, seed, _trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
+        body = canonical([cell.digest, seed, self.data_digest, self.protocol_version])
+        return PlannedTrial(cell, seed, hashlib.sha256(body.encode()).hexdigest()[:16])
 
     def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
         """Return the cell at a proposed point. Raise ConfigError if the point is invalid."""
@@ -137,11 +138,9 @@ class Plan:
     def relocate(self, cell: Cell) -> Cell:
         """Return a stored cell with the plan's picture folder."""
         root = self.base_settings.get("data.root")
-        return (
-            cell
-            if cell.settings.get("data.root") == root
-            else replace(cell, settings={**cell.settings, "data.root": root})
-        )
+        if cell.settings.get("data.root") == root:
+            return cell
+        return replace(cell, settings={**cell.settings, "data.root": root})
 
     def identity(self) -> str:
         """Return the digest of everything that determines the trials. A sweep's name belongs to one identity."""
@@ -149,13 +148,14 @@ class Plan:
         parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), search]
         knobs = [asdict(knob) for knob in self.space.knobs]
         margin = [] if self.stated_margin is None else [self.stated_margin]
-        named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
         shared = identity_settings(self.base_settings, _ADDED_LATER)
+        named = [
+            [arm.name, [asdict(knob) for knob in arm.knobs], identity_settings(arm.base_settings, _ADDED_LATER)]
+            for arm in self.arms
+            if self.space.arms
+        ]
         body = canonical([*parts, knobs, shared, self.data_digest, self.metric, self.protocol_version, *margin, *named])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
-
-    def _identity_of(self, arm: PlannedArm) -> list[Any]:
-        return [arm.name, [asdict(knob) for knob in arm.knobs], identity_settings(arm.base_settings, _ADDED_LATER)]
 
     def extend(
         self,
@@ -177,14 +177,14 @@ class Plan:
         every = (*(arm.with_knobs_of(space) for arm in self.arms), *added)
         problems += search_problems(every, self.search)
         if self.search.stopping is not None:
-            rule = "compares the cells that a sweep began with, under its seeds"
-            problems.append(
-                option_problem("stopping", rule, self.search.stopping, "Start a new sweep under another name.")
+            rule, remedy = (
+                "compares the cells that a sweep began with, under its seeds",
+                "Start a new sweep under another name.",
             )
+            problems.append(option_problem("stopping", rule, self.search.stopping, remedy))
         if values and self.search.method != "grid":
-            problems.append(
-                option_problem("values", "only a grid has listed values", None, f"Use {spell('num_samples')}.")
-            )
+            rule, remedy = "only a grid has listed values", f"Use {spell('num_samples')}."
+            problems.append(option_problem("values", rule, None, remedy))
         if num_samples and self.search.method == "grid":
             problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spell('values')}."))
         raise_if_any(problems)
@@ -212,17 +212,11 @@ class Plan:
         try:
             plan = _adapter().validate_python(_upgrade(json.loads(path.read_bytes())))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(_unreadable_problem(path, error)) from error
+            why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
+            rule = f"a sweep's plan must be readable as it was stored ({why})"
+            copy = "Put a copy in its place, such as the plan.json of the sweep's run in MLflow"
+            raise ConfigError(Problem(str(path), rule, None, f"{copy}, or move the sweep's folder away.")) from error
         return replace(plan, arms=tuple(arm.with_knobs_of(plan.space) for arm in plan.arms))
-
-
-def _unreadable_problem(path: Path, error: Exception) -> Problem:
-    why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
-    rule = f"a sweep's plan must be readable as it was stored ({why})"
-    remedy = (
-        "Put a copy in its place, such as the plan.json of the sweep's run in MLflow, or move the sweep's folder away."
-    )
-    return Problem(str(path), rule, None, remedy)
 
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
@@ -260,12 +254,6 @@ def _adapter() -> TypeAdapter[Plan]:
     return TypeAdapter(Plan)
 
 
-def _trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: int) -> str:
-    """Return a trial's identity: 16 hexadecimal digits."""
-    body = canonical([cell_digest, seed, data_digest, protocol_version])
-    return hashlib.sha256(body.encode()).hexdigest()[:16]
-
-
 def make_plan(study: Study, data_digest: str = "") -> Plan:
     """Resolve a study into a plan.
 
@@ -300,12 +288,8 @@ def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedAr
     """Plan further arms of a plan's space; return them and the problems."""
     if not names:
         return (), []
-    present = [arm.name for arm in plan.arms]
-    problems = [
-        option_problem("arms", "the sweep has this arm already", name, "Leave it out.")
-        for name in names
-        if name in present
-    ]
+    present = [name for name in names if name in {arm.name for arm in plan.arms}]
+    problems = [option_problem("arms", "the sweep has this arm already", name, "Leave it out.") for name in present]
     study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search, protocol=plan.protocol)
     study = with_arms(study, [name for name in names if name not in present] or names)
     problems += study.problems

@@ -93,7 +93,6 @@ def _space(table: PaperTable, methods: set[str]) -> Space:
 
 
 def _covered_methods(space: Space, table: PaperTable) -> set[str]:
-    """Return the methods of a table that a space trains."""
     curves = _curves(space, table)
     arms = {arm.name for arm in space.every_arm}
     named = {method for curve in curves for method in (*curve.methods, curve.baseline_method or "")}
@@ -101,5 +100,4 @@ def _covered_methods(space: Space, table: PaperTable) -> set[str]:
 
 
 def _curves(space: Space, table: PaperTable) -> list[CurveReference]:
-    """Return the numbers that a space takes from a table."""
     return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]

@@ -75,7 +75,7 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     if space.program is not None:
         return []
     place = space.location("arms")
-    shared: dict[str, tuple[dict[str, Value], str, str]] = {}
+    shared: dict[str, tuple[Mapping[str, Value], str, str]] = {}
     paths = dict.fromkeys(path for arm in arms for path in arm.base_settings)
     for path in [path for path in paths if path.startswith("data.") or path == "task.name"]:
         values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}

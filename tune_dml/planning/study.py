@@ -57,9 +57,7 @@ class Study:
     margin: Number | None = None
     """The requested margin; None means the space's margin."""
     protocol: str | None = None
-    """The requested protocol of all arms."""
     arms: tuple[StudyArm, ...] = ()
-    """The compared arms of the space."""
     problems: tuple[Problem, ...] = ()
     """Problems of the request, such as an unknown arm or protocol."""
     part: TrainingPart | None = None

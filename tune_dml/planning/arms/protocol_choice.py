@@ -110,7 +110,6 @@ def _find_printed(query: _ProtocolQuery, family: str | None) -> Protocol | None:
 
 
 def _unprinted_note(protocol: Protocol, query: _ProtocolQuery) -> str:
-    """Return the note that a protocol is for other losses."""
     return (
         f"no protocol is printed for {query.loss} on {query.dataset}: it trains by {protocol.name}, "
         f"which is for {', '.join(protocol.methods)}"

@@ -124,7 +124,6 @@ def _configs(cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
 
 
 def _first_of_each(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
-    """Return the first item for each key."""
     first: dict[str, _T] = {}
     for item in items:
         first.setdefault(key(item), item)

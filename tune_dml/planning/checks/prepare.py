@@ -169,17 +169,21 @@ def _comparison_notes(plan: Plan) -> list[str]:
     if fixed:
         settings = ", ".join(f"{path}={plan.base_settings[path]}" for path in fixed)
         notes.append(f"the same for every seed: {settings}; verdicts hold only for these")
-    return notes + _shared_cell_notes(plan) if plan.space.arms else notes
+    for arm in plan.arms if plan.space.arms else ():  # cells that arms share belong to the earlier arm
+        grids = [len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
+        planned = sum(cell.arm == arm.name for cell in plan.cells)
+        missing = math.prod(grids) - planned
+        if missing > 0 and planned:
+            notes.append(f"{arm.name}: {missing} of its cells equal cells of earlier arms, and count as theirs")
+    return notes
 
 
 def _cautions(plan: Plan) -> tuple[str, ...]:
     """Return the limits of the planned values and seeds."""
-    listed = [
-        (knob.path, knob.domain.values) for arm in plan.main_arms for knob in arm.knobs if isinstance(knob.domain, Grid)
-    ]
     values: dict[str, set[str]] = {}
-    for path, domain in listed:
-        values.setdefault(path, set()).update(map(str, domain))
+    for knob in [knob for arm in plan.main_arms for knob in arm.knobs]:
+        if isinstance(knob.domain, Grid):
+            values.setdefault(knob.path, set()).update(map(str, knob.domain.values))
     single = [path for path, choices in values.items() if len(choices) == 1]
     cautions = [f"{path} has one value: nothing can be compared along it" for path in single]
     own_seeds = {tuple(arm.base_settings.get(path) for path in FREE_SEEDS) for arm in plan.arms}
@@ -200,18 +204,6 @@ def _stopping_notes(plan: Plan) -> list[str]:
         f"{spell('stopping', plan.search.stopping)}: of {who}, compared at {where} the best third continues. This costs less "
         "than training all cells, and verdicts compare only the cells that finish"
     ]
-
-
-def _shared_cell_notes(plan: Plan) -> list[str]:
-    """Note arms that share cells with an earlier arm; such cells belong to the earlier one."""
-    notes = []
-    for arm in plan.arms:
-        grids = [len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
-        planned = sum(cell.arm == arm.name for cell in plan.cells)
-        missing = math.prod(grids) - planned
-        if missing > 0 and planned:
-            notes.append(f"{arm.name}: {missing} of its cells equal cells of earlier arms, and count as theirs")
-    return notes
 
 
 def _dropped_notes(plan: Plan) -> list[str]:

@@ -85,7 +85,6 @@ def checked_program(space: Space, program: Program, request: Request) -> tuple[S
 
 
 def _refused_options(request: Request) -> list[Problem]:
-    """Return a problem for each option that a program cannot follow."""
     rules = {
         "dataset": "a program reads its own data",
         "data_root": "a program reads its own data",

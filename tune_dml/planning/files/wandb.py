@@ -85,7 +85,6 @@ def _distribution_problems(path: Path, parameters: dict[str, Any]) -> list[Probl
 
 
 def _flatten(parameters: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Return nested parameters under dotted names."""
     flat: dict[str, object] = {}
     for name, value in parameters.items():
         if isinstance(value, dict) and isinstance(value.get("parameters"), dict):
