@@ -180,30 +180,25 @@ def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, 
 def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[_Item, ...]:
     """Concatenate the results of `make` for all arms. Raise ConfigError with every problem and its arms."""
     items: list[_Item] = []
-    problems: dict[tuple[str, ...], Problem] = {}
-    names: dict[tuple[str, ...], list[str]] = {}
+    found: dict[tuple[str, ...], tuple[Problem, list[str]]] = {}
     for arm in arms:
         try:
             items += make(arm)
         except ConfigError as error:
             for problem in error.problems:
                 key = problem.place, problem.rule, repr(problem.value)
-                problems[key] = problem
-                names.setdefault(key, []).append(arm.name)
-    if problems:
-        raise ConfigError(
-            problem
-            if len(names[key]) == len(arms) > 1
-            else replace(problem, place=f"{problem.place}{_arms_suffix(problem.place, names[key])}")
-            for key, problem in problems.items()
-        )
+                found.setdefault(key, (problem, []))[1].append(arm.name)
+    raise_if_any(
+        problem if len(names) == len(arms) > 1 else replace(problem, place=_with_arms(problem.place, names))
+        for problem, names in found.values()
+    )
     return tuple(items)
 
 
-def _arms_suffix(place: str, names: Sequence[str]) -> str:
-    """Return the arms of a problem as text; empty if its place names them."""
+def _with_arms(place: str, names: Sequence[str]) -> str:
+    """Return the place of a problem with its arms, unless it names them."""
     named = [name for name in names if name and f"(arm {name})" not in place]
-    return f" of {', '.join(named)}" if named else ""
+    return f"{place} of {', '.join(named)}" if named else place
 
 
 def _plan_arm(arm: StudyArm, space: str) -> PlannedArm:
@@ -236,10 +231,7 @@ def _values(knob: Knob) -> tuple[Value, ...]:
 
 
 def _grid_cells(arm: PlannedArm) -> list[Cell]:
-    """Return a cell for each combination of an arm's listed values; one cell if it has no knobs.
-
-    Raises ConfigError with the problems of all cells.
-    """
+    """Return a cell for each combination of an arm's listed values. Raise ConfigError with the problems of all cells."""
     cells: list[Cell] = []
     problems: list[Problem] = []
     base = LayerStack().with_layers(Layer("plan", arm.base_settings))
@@ -250,8 +242,7 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
             cells.append(cell_at(len(cells), knobs, base, arm))
         except ConfigError as error:
             problems += error.problems
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
+    raise_if_any(dict.fromkeys(problems))
     return cells
 
 

@@ -207,9 +207,8 @@ def _is_stuck(factor: Factor, factors: Sequence[Factor], reference: TrialConfig)
 
 def _is_idle(factor: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
     """Return whether a factor has no effect, neither in the protocol's run nor in the user's."""
-    every = [*others, factor]
-    valid = all(_is_valid(reference, chosen) for chosen in ([factor], others, every))
-    return valid and not _differ(reference, [], [factor]) and not _differ(reference, others, every)
+    neither, alone, rest, every = (_trained(reference, chosen) for chosen in ([], [factor], others, [*others, factor]))
+    return alone is not None and rest is not None and alone == neither and rest == every
 
 
 def _frees(partner: Factor, stuck: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
@@ -220,21 +219,16 @@ def _frees(partner: Factor, stuck: Factor, others: Sequence[Factor], reference: 
 
 def _differ(reference: TrialConfig, first: Sequence[Factor], second: Sequence[Factor]) -> bool:
     """Return whether both combinations are valid and train different trials."""
-    if not (_is_valid(reference, first) and _is_valid(reference, second)):
-        return False
-    keys = [
-        canonical(effective_settings(resolve(Layer("audit", _settings(reference, factors))).config.settings()))
-        for factors in (first, second)
-    ]
-    return keys[0] != keys[1]
+    keys = _trained(reference, first), _trained(reference, second)
+    return None not in keys and keys[0] != keys[1]
 
 
-def _is_valid(reference: TrialConfig, chosen: Sequence[Factor]) -> bool:
+def _trained(reference: TrialConfig, chosen: Sequence[Factor]) -> str | None:
+    """Return what a combination of factors trains, as canonical text; None if it is invalid."""
     try:
-        resolve(Layer("audit", _settings(reference, chosen)))
+        return canonical(effective_settings(resolve(Layer("audit", _settings(reference, chosen))).config.settings()))
     except ConfigError:
-        return False
-    return True
+        return None
 
 
 def _settings(reference: TrialConfig, chosen: Iterable[Factor]) -> dict[str, Value]:
