@@ -16,11 +16,9 @@ from trainables.files import expand_home
 from trainables.option_names import option_problem, spell
 from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, find_space
-from tune_dml.planning.arms.fitting import fitting_space, untuned_notes
-from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_counts
+from tune_dml.planning.arms.fitting import COUNT, fitting_space, untuned_notes, with_scaled_counts, with_tuned_knobs
 from tune_dml.planning.arms.protocol_choice import ProtocolChoice, choose_protocol, protocol_notes
 from tune_dml.planning.arms.recipes import method_layers, stated_layers
-from tune_dml.planning.arms.tuning import with_tuned_knobs
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.files.program_space import checked_program

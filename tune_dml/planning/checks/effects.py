@@ -11,7 +11,7 @@ from trainables.config import Settings, canonical
 from trainables.errors import ConfigError, Problem
 from trainables.option_names import option_problem, spell
 from tune_dml.catalogue import recipes
-from tune_dml.planning.arms.pair_counts import positive_pairs
+from tune_dml.planning.arms.fitting import positive_pairs
 from tune_dml.planning.cells import Cell, PlannedArm
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Grid
