@@ -63,8 +63,7 @@ def _atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
 def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
     """Return the space of an atlas: an arm for each loss at its defaults, and an arm for each of its knobs.
 
-    Raises:
-        ConfigError: A loss is unknown, or the data set has no protocol.
+    Raise ConfigError if a loss is unknown, or the data set has no protocol.
     """
     losses_by_name = methods_of("loss")
     if unknown := [loss for loss in losses if loss not in losses_by_name]:

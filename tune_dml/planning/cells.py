@@ -161,8 +161,7 @@ def plan_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]:
 def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
     """Return the distinct cells that need no searcher: the grids of all arms, or of the arms without a search.
 
-    Raises:
-        ConfigError: Lists every problem with its arms, also of points that a search may propose.
+    Raise ConfigError with every problem and its arms, also of points that a search may propose.
     """
 
     def known_cells(arm: PlannedArm) -> list[Cell]:

@@ -29,11 +29,7 @@ def continuation_problems(
 ) -> list[Problem]:
     """Return why a stored plan cannot continue: edited settings, another protocol version, changed data.
 
-    Args:
-        plan: the stored plan.
-        cache_dir: folder of decoded pictures.
-        micro_batch: pictures that a worker processes at a time; some networks cannot change it.
-        packages: version of each package that provided methods when the sweep last ran.
+    `packages` holds the version of each package that provided methods when the sweep last ran.
     """
     problems = []
     if altered := plan.alterations:
@@ -119,15 +115,7 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
 
 
 def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], used: Sequence[int], seeds: int) -> Plan:
-    """Return a plan of the baseline and the best cells under fresh seeds.
-
-    Args:
-        plan: the sweep's plan.
-        baseline: the best cell of the baseline, if any.
-        best: the cells to confirm.
-        used: seeds of earlier confirmations, which come first.
-        seeds: number of seeds.
-    """
+    """Return a plan of the baseline and the best cells under fresh seeds; those of earlier confirmations come first."""
     first = max(_FIRST_SEED - 1, *plan.seeds, *used) + 1
     fresh = (*used, *range(first, first + seeds))[:seeds]
     cells = [*filter(None, [baseline]), *(cell for cell in best if not cell.baseline)]

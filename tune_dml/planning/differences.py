@@ -81,8 +81,7 @@ def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
 def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
     """Read a run from a YAML file of sections or dotted settings; the protocol supplies missing settings.
 
-    Raises:
-        ConfigError: The file cannot be read, or has wrong settings.
+    Raise ConfigError if the file cannot be read, or has wrong settings.
     """
     settings = _trial_settings(read_mapping(path, "configuration of a run", _EXAMPLE))
     dataset = str(settings.get("data.name") or (protocol.dataset if protocol else TrialConfig().data.name))
@@ -114,10 +113,7 @@ def differences(run: TrialConfig, reference: TrialConfig) -> Differences:
     """Return how a run differs from a protocol's configuration.
 
     A method that differs forms one factor with its knobs. A setting that is invalid or has no effect alone is joined
-    with the setting that it needs.
-
-    Raises:
-        ConfigError: The two have different data sets or tasks, or nothing differs.
+    with the setting that it needs. Raise ConfigError if the two have different data sets or tasks.
     """
     yours, theirs = _identity(run), _identity(reference)
     _refuse_other_data(yours, theirs)

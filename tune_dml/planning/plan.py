@@ -167,10 +167,7 @@ class Plan:
     ) -> Plan:
         """Return this plan with more seeds, values of a listed knob, proposed cells or arms of its space.
 
-        The extended plan keeps every trial of this one.
-
-        Raises:
-            ConfigError: The plan cannot be extended in this way.
+        The extended plan keeps every trial of this one. Raise ConfigError if the plan cannot be extended in this way.
         """
         space = _with_values(self.space, values or {})
         added, problems = _plan_arms_to_add(replace(self, space=space), arms)
@@ -255,13 +252,10 @@ def _adapter() -> TypeAdapter[Plan]:
 
 
 def make_plan(study: Study, data_digest: str = "") -> Plan:
-    """Resolve a study into a plan.
+    """Resolve a study into a plan. Raise ConfigError with every problem of the study and of every cell.
 
     Later settings win: defaults, the settings stated for loss, space and arm, the data set's protocol, the space's
     fixed settings, the user's, the arm's, the cell's knobs.
-
-    Raises:
-        ConfigError: Lists every problem of the study and of every cell.
     """
     problems = study_problems(study)
     option_errors = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")

@@ -35,16 +35,11 @@ class PrintedTable:
 
 
 def printed_table(paper: str, number: str, dataset: str | None = None) -> PrintedTable:
-    """Return a printed table by paper and number.
+    """Return a printed table by paper (capitals do not matter) and number; `Fig4 text` means numbers in a figure's text.
 
-    Args:
-        paper: `sec-supplement`, `sec-rebuttal`, `dro`, `mpa`; capitals do not matter.
-        number: number of the table; `Fig4 text` means numbers of a figure that the text states.
-        dataset: our name or the table's; by default the table's first data set. Results on a data set that the table
-            lacks are compared with the numbers of the first.
-
-    Raises:
-        ConfigError: The table is unknown, or no space reproduces it.
+    `dataset` is our name or the table's; by default it is the table's first data set. Results on a data set that the
+    table lacks are compared with the numbers of the first. Raise ConfigError if the table is unknown, or no space
+    reproduces it.
     """
     table = _table(paper, number)
     requested = our_name(dataset or table.datasets[0])

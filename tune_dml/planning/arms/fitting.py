@@ -183,12 +183,7 @@ def with_tuned_knobs(
 ) -> tuple[Space, list[StudyArm], list[Problem]]:
     """Return the space and its arms with a nuisance knob for each path, and the problems of these knobs.
 
-    Values for a scientific knob replace its grid.
-
-    Args:
-        space: the space before tuning.
-        arms: all arms of the space.
-        tune: path -> values; an empty list means three values around the arm's own.
+    Without values, each arm has three around its own. Values for a scientific knob replace its grid.
     """
     own_grids = {knob.path for knob in space.scientific if tune.get(knob.path)}
     tuned = {path: values for path, values in tune.items() if path not in own_grids}

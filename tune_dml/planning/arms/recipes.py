@@ -32,14 +32,10 @@ def method_layers(
     part: TrainingPart | None = None,
     lr: Value = None,
 ) -> list[Layer]:
-    """Return the layers of a loss on a data set; later ones win: recipe, study and arm, protocol.
+    """Return the layers of a loss on a data set; later ones win: recipe, study and arm (`between`), protocol.
 
-    Args:
-        protocol: the data set's; None means the defaults.
-        loss: the trained loss; None means that of the protocol or the defaults.
-        between: the settings stated for study and arm (`stated_layers`).
-        part: sizes of the training part, which limit the batches of our protocols; None if unknown.
-        lr: the learning rate that replaces the protocol's, if any; proxies keep their own.
+    Without `loss`, it is that of the protocol or the defaults. The sizes in `part` limit the batches of our protocols.
+    `lr` replaces the protocol's learning rate; proxies keep their own.
     """
     protocol_settings = {} if protocol is None else protocol.settings
     chosen = str(loss or protocol_settings.get("loss.name") or _default("loss.name"))

@@ -40,13 +40,8 @@ class DryRun:
 def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: int | None = None) -> DryRun:
     """Check that every cell's batches and splits can be drawn, for every seed, and that its network can be built.
 
-    If a search proposes the cells, each value of a knob is checked separately.
-
-    Args:
-        plan: the plan to check.
-        pictures: None if they are not decoded; checks that need them are then skipped.
-        build: whether to build the networks, which fetches their weights.
-        micro_batch: pictures that a worker processes at a time; None means the setting.
+    If a search proposes the cells, each value of a knob is checked separately. `pictures` is None if they are not
+    decoded; checks that need them are then skipped. `build` builds the networks, which fetches their weights.
     """
     from trainables.tasks import task_of  # imports torch
 

@@ -57,17 +57,10 @@ def prepare(
     decode: bool = True,
     micro_batch: int | None = None,
 ) -> CheckedPlan:
-    """Resolve and check a request. Raise ConfigError with every problem.
+    """Resolve and check a request. Raise ConfigError with every problem, also those of `other_checks`.
 
     `decode=False` only checks and identifies the pictures. Classes are then checked only if the data set lists labels.
-
-    Args:
-        request: the options of the sweep.
-        cache_dir: folder of decoded pictures.
-        other_checks: further checks, such as of the cluster or of MLflow.
-        progress: called with (done, total) while decoding.
-        decode: whether to decode the pictures.
-        micro_batch: pictures that a worker processes at a time; None means the setting.
+    Otherwise `progress` is called with (done, total) while they are decoded.
     """
     names = names_of(request)
     with naming(names), values_from("tune", request.tune or ()):

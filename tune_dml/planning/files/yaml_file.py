@@ -79,15 +79,9 @@ _Loader.add_implicit_resolver(
 def read_mapping(
     path: Path, kind: str = "sweep file", example: str = "`tune-dml init FOLDER` writes one."
 ) -> dict[str, object]:
-    """Read a YAML file that holds a mapping.
+    """Read a YAML file that holds a mapping. Raise ConfigError if it cannot be read, is not YAML or holds no mapping.
 
-    Args:
-        path: The file.
-        kind: Name of the kind of file, for messages.
-        example: Remedy for a file that is missing or holds no mapping.
-
-    Raises:
-        ConfigError: The file cannot be read, is not YAML or holds no mapping.
+    Messages call the file by its `kind`; `example` is the remedy for a missing or empty file.
     """
     try:
         text = path.read_text(encoding="utf-8")
