@@ -17,7 +17,6 @@ from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.request import margin_problems
 from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
 from tune_dml.planning.stopping import stopping_problems
 from tune_dml.planning.study import Search, Study, with_arms
@@ -258,8 +257,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     fixed settings, the user's, the arm's, the cell's knobs.
     """
     problems = study_problems(study)
-    option_errors = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
-    option_errors += margin_problems(study.margin)
+    name_errors = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
     if not study.space.problems():
@@ -271,7 +269,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     if not problems:
         problems += [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
         problems += stopping_problems(study.search.stopping, arms)
-    raise_if_any(dict.fromkeys([*problems, *option_errors]))
+    raise_if_any(dict.fromkeys([*problems, *name_errors]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,

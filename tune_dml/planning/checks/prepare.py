@@ -22,7 +22,7 @@ from tune_dml.planning.checks.data import SweepData, data_problems
 from tune_dml.planning.checks.dry_run import dry_run
 from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes, training_digests
 from tune_dml.planning.plan import Plan, make_plan
-from tune_dml.planning.request import Request, names_of
+from tune_dml.planning.request import Request, margin_problems, names_of
 from tune_dml.planning.stopping import rungs_of
 from tune_dml.planning.study import study_of
 from tune_dml.space import Grid
@@ -62,10 +62,10 @@ def prepare(
     `decode=False` only checks and identifies the pictures. Classes are then checked only if the data set lists labels.
     Otherwise `progress` is called with (done, total) while they are decoded.
     """
-    names = names_of(request)
+    names, problems = names_of(request), margin_problems(request.margin)
     with naming(names), values_from("tune", request.tune or ()):
         study = study_of(request)
-        problems = [problem for check in other_checks for problem in check()]
+        problems += [problem for check in other_checks for problem in check()]
         try:
             plan = make_plan(study)
         except ConfigError as error:

@@ -269,6 +269,7 @@ def _space(path: Path, file: _File, program: Program | None, problems: list[Prob
     alternatives = [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed]
     knobs = _knobs(file.parameters, [] if program else alternatives)
     name, margin, default_dataset = file.name or path.stem, file.margin, Space.default_dataset
+    arms = tuple(_arm(path, name, arm, fixed, problems) for name, arm in file.arms.items())
     listed = [knob.path for knob in knobs] + list(file.arms)
     if program is not None:
         names = [*fixed, *(knob.path for knob in knobs)]
@@ -285,7 +286,7 @@ def _space(path: Path, file: _File, program: Program | None, problems: list[Prob
         citation=None,
         scientific=knobs,
         fixed=fixed,
-        arms=tuple(_arm(path, name, arm, fixed, problems) for name, arm in file.arms.items()),
+        arms=arms,
         baseline=Baseline(baseline.label, baseline.settings) if isinstance(baseline, _Baseline) else baseline,
         default_dataset=file.dataset or default_dataset,
         metric=file.metric.name,
