@@ -36,16 +36,6 @@ class Cell:
         if self.baseline and not self.arm:  # older files name the baseline by its label
             object.__setattr__(self, "arm", self.label)
 
-    @classmethod
-    def of(
-        cls, index: int, label: str, knobs: Mapping[str, Value], config: TrialConfig, *, arm: str, baseline: bool
-    ) -> Cell:
-        """Return the cell of a resolved configuration."""
-        settings = {key: value for key, value in config.settings().items() if key != "seed"}
-        cell = cls(index, label, dict(knobs), settings, config.digest(), baseline, arm)
-        vars(cell)["config"] = config.model_copy(update={"seed": 0})  # fills the cached property
-        return cell
-
     @property
     def is_whole(self) -> bool:
         """Whether settings and knobs match the digest; False means that the stored file was edited."""
@@ -247,13 +237,16 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
 
 def cell_at(index: int, knobs: Mapping[str, Value], shared: LayerStack, arm: PlannedArm) -> Cell:
     """Return the cell at a point of an arm. Raise ConfigError if the point is invalid."""
-    ties = {tie.path: tie.value(knobs) for tie in arm.ties}
-    if SETTING in arm.base_settings:
-        settings = {**arm.base_settings, **knobs, **ties}
-        digest = settings_digest(settings)
-        return Cell(index, _label(arm, knobs), dict(knobs), settings, digest, arm.baseline, arm.name)
-    config = shared.with_layers(Layer("knob", knobs), Layer("tie", ties)).resolve().config
-    return Cell.of(index, _label(arm, knobs), knobs, config, arm=arm.name, baseline=arm.baseline)
+    config, settings = None, {**arm.base_settings, **_with_ties(knobs, arm.ties)}
+    if SETTING not in settings:
+        ties = {tie.path: tie.value(knobs) for tie in arm.ties}
+        config = shared.with_layers(Layer("knob", knobs), Layer("tie", ties)).resolve().config
+        settings = {path: value for path, value in config.settings().items() if path != "seed"}
+    digest = settings_digest(settings) if config is None else config.digest()
+    cell = Cell(index, _label(arm, knobs), dict(knobs), settings, digest, arm.baseline, arm.name)
+    if config is not None:
+        vars(cell)["config"] = config.model_copy(update={"seed": 0})  # fills the cached property
+    return cell
 
 
 def _label(arm: PlannedArm, knobs: Mapping[str, Value]) -> str:

@@ -98,20 +98,16 @@ def equal_trial_problems(plan: Plan, digests: _Digests = _UNKNOWN) -> list[Probl
     """
     groups = _group_equal(plan.cells, digests)
     keys = {cell.index: key for key, cells in groups.items() for cell in cells}
-    problems = []
+    names, problems = [arm.name for arm in plan.arms], []
     for arm in plan.arms:
         own = [cell for cell in plan.cells if cell.arm == arm.name]
         if not own and plan.search.method == "grid":
             rule = f"every cell of {arm.name} trains the same trial as a cell of the arms before it"
             problems.append(_redundant_arm(plan, rule, "it"))
         equal_cells = [next((c for c in groups[keys[cell.index]] if c.arm != arm.name), None) for cell in own]
-        names = [arm.name for arm in plan.arms]
         equal = equal_cells[0] if own and all(equal_cells) else None
         if equal is not None and names.index(arm.name) > names.index(equal.arm):
-            cell = own[0]
-            changed = f"{_difference(equal, cell)} changes nothing there"
-            rule = f"{cell.label} trains the same trial as {equal.label}: {changed}"
-            problems.append(_redundant_arm(plan, rule, "one"))
+            problems.append(_redundant_arm(plan, _equality(equal, own[0]), "one"))
         for knob in arm.knobs:
             values = knob.domain.values if isinstance(knob.domain, Grid) else ()
             if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path, keys):
@@ -129,20 +125,19 @@ def added_cell_problems(begun: Plan, extended: Plan) -> list[Problem]:
     old_arms = {arm.name for arm in begun.arms}
     for first, *others in _group_equal(extended.cells, _UNKNOWN).values():
         for cell in [cell for cell in others if cell.index >= len(begun.cells)]:
-            changed = f"{_difference(first, cell)} changes nothing there"
-            rule = f"{cell.label} trains the same trial as {first.label}: {changed}"
-            problems.append(option_problem("values" if cell.arm in old_arms else "arms", rule, None, "Leave it out."))
+            option = "values" if cell.arm in old_arms else "arms"
+            problems.append(option_problem(option, _equality(first, cell), None, "Leave it out."))
     return problems
 
 
 def idle_value_notes(plan: Plan, digests: _Digests = _UNKNOWN) -> list[str]:
     """Note cells that train equal trials, and settings far from the ones that the method's source uses."""
-    notes = []
-    for cells in _group_equal(plan.cells, digests).values():
-        if len(cells) > 1:
-            names = joined([cell.label for cell in cells])
-            notes.append(f"{names} train one trial: {_difference(cells[0], cells[1])} changes nothing there")
-    return notes + _recipe_notes(plan)
+    equal = [
+        f"{joined([cell.label for cell in cells])} train one trial: {_difference(cells[0], cells[1])}"
+        for cells in _group_equal(plan.cells, digests).values()
+        if len(cells) > 1
+    ]
+    return equal + _recipe_notes(plan)
 
 
 def _recipe_notes(plan: Plan) -> list[str]:
@@ -261,7 +256,11 @@ def _reason(settings: Settings, path: str) -> str:
     return " in these training classes" if path in _DRAWN else ""
 
 
+def _equality(first: Cell, second: Cell) -> str:
+    return f"{second.label} trains the same trial as {first.label}: {_difference(first, second)}"
+
+
 def _difference(first: Cell, second: Cell) -> str:
-    """Return the second cell's settings that differ from the first's."""
+    """Return that the second cell's settings that differ from the first's change nothing."""
     paths = [path for path in second.settings if second.settings[path] != first.settings.get(path)]
-    return joined([f"{path}={second.settings[path]}" for path in paths]) or "what differs"
+    return f"{joined([f'{path}={second.settings[path]}' for path in paths]) or 'what differs'} changes nothing there"
