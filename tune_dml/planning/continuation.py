@@ -83,11 +83,17 @@ def _is_installed(package: str) -> bool:
 
 
 def relocate_plan(plan: Plan, root: str | Path) -> Plan:
-    """Return the plan with its pictures in another folder. Raise ConfigError if it reads none from a folder."""
+    """Return the plan with its pictures in another folder; its trials keep their keys.
+
+    Raise ConfigError if it reads none from a folder.
+    """
     if not plan.base_settings.get("data.root"):
         rule = f"the pictures of {plan.dataset} are not read from a folder"
         raise ConfigError(option_problem("data_root", rule, str(root), "Leave it out."))
-    return plan.with_data_root(str(expand_home(root).absolute()))
+    moved = {"data.root": str(expand_home(root).absolute())}
+    arms = tuple(replace(arm, base_settings={**arm.base_settings, **moved}) for arm in plan.arms)
+    plan = replace(plan, arms=arms, settings={**plan.settings, **moved})
+    return replace(plan, cells=tuple(map(plan.relocate, plan.cells)))
 
 
 def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]]:

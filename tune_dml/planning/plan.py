@@ -127,13 +127,6 @@ class Plan:
         planned = self.arm(arm)
         return cell_at(index, knobs, LayerStack().with_layers(Layer("plan", planned.base_settings)), planned)
 
-    def with_data_root(self, root: str) -> Plan:
-        """Return this plan with its pictures in another folder. Its trials keep their keys."""
-        moved = {"data.root": root}
-        arms = tuple(replace(arm, base_settings={**arm.base_settings, **moved}) for arm in self.arms)
-        plan = replace(self, arms=arms, settings={**self.settings, **moved})
-        return replace(plan, cells=tuple(map(plan.relocate, self.cells)))
-
     def relocate(self, cell: Cell) -> Cell:
         """Return a stored cell with the plan's picture folder."""
         root = self.base_settings.get("data.root")
@@ -173,10 +166,8 @@ class Plan:
         every = (*(arm.with_knobs_of(space) for arm in self.arms), *added)
         problems += search_problems(every, self.search)
         if self.search.stopping is not None:
-            rule, remedy = (
-                "compares the cells that a sweep began with, under its seeds",
-                "Start a new sweep under another name.",
-            )
+            rule = "compares the cells that a sweep began with, under its seeds"
+            remedy = "Start a new sweep under another name."
             problems.append(option_problem("stopping", rule, self.search.stopping, remedy))
         if values and self.search.method != "grid":
             rule, remedy = "only a grid has listed values", f"Use {spell('num_samples')}."

@@ -21,7 +21,10 @@ def study_problems(study: Study) -> list[Problem]:
     space, seeds = study.space, study.seeds
     problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
     problems += search_problems(study.arms, study.search)
-    if study.settings.get("data.root") and not _reads_a_folder(study.dataset):
+    reads_a_folder = getattr(
+        methods_of("data").get(study.dataset), "needs_root", True
+    )  # another check reports unknown ones
+    if study.settings.get("data.root") and not reads_a_folder:
         rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
         remedy = f"Leave it out, or use {spell('dataset', 'image_folder')} for a folder of your own."
         problems.append(option_problem("data_root", rule, None, remedy))
@@ -31,11 +34,6 @@ def study_problems(study: Study) -> list[Problem]:
         problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
     reported = {problem.place for problem in study.problems}  # a wrong key is reported once
     return [*study.problems, *(problem for problem in problems if problem.place not in reported)]
-
-
-def _reads_a_folder(dataset: str) -> bool:
-    """Return whether a data set is read from files. Return True for an unknown one, which another check reports."""
-    return bool(getattr(methods_of("data").get(dataset), "needs_root", True))
 
 
 def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:

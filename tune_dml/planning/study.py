@@ -64,28 +64,30 @@ class Study:
     """Decisions to report to the user."""
 
     def make_arm(self, arm: Arm, protocol: Protocol | None) -> StudyArm:
-        """Return an arm of the space, trained by a protocol; None means the defaults."""
-        space, layers = self.space, self._layers_of(arm, protocol)
-        baseline = arm.name == space.baseline_name
-        return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), layers, protocol, baseline)
+        """Return an arm of the space, trained by a protocol; None means the defaults.
 
-    def _layers_of(self, arm: Arm, protocol: Protocol | None) -> tuple[Layer, ...]:
-        """Return an arm's settings by source; later layers win: data set, recipe, protocol, space, user, arm."""
-        loss = {**self.settings, **arm.settings}.get("loss.name", self.space.fixed.get("loss.name"))
-        fixed = self.space.fixed
+        Of its settings, later layers win: data set, recipe, protocol, space, user, arm.
+        """
+        space, fixed = self.space, self.space.fixed
+        loss = {**self.settings, **arm.settings}.get("loss.name", fixed.get("loss.name"))
         if protocol is not None and loss != fixed.get("loss.name") and loss in protocol.methods:
             # the protocol is printed for this loss; the space fixes settings of another loss
             fixed = {path: value for path, value in fixed.items() if not path.startswith("loss.")}
-        if self.space.program is not None:
+        if space.program is not None:
             overridable = {path: value for path, value in fixed.items() if path not in self.settings}
-            return (Layer(f"space {self.space.name}", overridable), Layer("--set", self.settings))
-        layers = [Layer("--dataset", {"data.name": self.dataset})]
-        stated = stated_layers(f"space {self.space.name}", self.space.stated)
-        stated += stated_layers(f"arm {arm.name}", arm.stated)
-        lr = {**fixed, **self.settings, **arm.settings}.get("optim.lr")
-        layers += method_layers(protocol, loss, stated, self.part, lr)
-        layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
-        return (*layers, Layer(f"arm {arm.name}", arm.settings)) if arm.settings else tuple(layers)
+            layers = [Layer(f"space {space.name}", overridable), Layer("--set", self.settings)]
+        else:
+            stated = stated_layers(f"space {space.name}", space.stated) + stated_layers(f"arm {arm.name}", arm.stated)
+            lr = {**fixed, **self.settings, **arm.settings}.get("optim.lr")
+            layers = [
+                Layer("--dataset", {"data.name": self.dataset}),
+                *method_layers(protocol, loss, stated, self.part, lr),
+                Layer(f"space {space.name}", fixed),
+                Layer("--set", self.settings),
+                *([Layer(f"arm {arm.name}", arm.settings)] if arm.settings else []),
+            ]
+        is_baseline = arm.name == space.baseline_name
+        return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), tuple(layers), protocol, is_baseline)
 
 
 def study_of(request: Request) -> Study:

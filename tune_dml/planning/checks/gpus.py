@@ -22,7 +22,11 @@ def visible_gpus() -> int:
     """Return the number of usable GPUs. As CUDA does, stop at the first named GPU that does not exist."""
     names, gpus = _named_gpus(), _installed_gpus()
     if names is None:
-        return _count_with_torch() if not gpus and _has_other_devices() else len(gpus)
+        if gpus or not _has_other_devices():
+            return len(gpus)
+        import torch
+
+        return torch.cuda.device_count()
     if _absent_names(names, gpus):
         names = names[: names.index(_absent_names(names, gpus)[0])]
     return len(names)
@@ -67,12 +71,6 @@ def _absent_names(names: Sequence[str], gpus: Mapping[str, str]) -> list[str]:
 def _has_other_devices() -> bool:
     """Return whether the machine has GPUs that the driver's files do not list."""
     return any(True for kind in _KINDS for _ in _DEVICES.glob(kind))
-
-
-def _count_with_torch() -> int:
-    import torch
-
-    return torch.cuda.device_count()
 
 
 def _installed_gpus() -> dict[str, str]:

@@ -105,15 +105,13 @@ def _listed_seeds(parameter: Any) -> list[int]:
 
 def _as_passed(parameter: Any) -> Any:
     """Return a parameter with lists and mappings as JSON text, as W&B passes them to a program."""
+
+    def to_text(value: Any) -> Any:
+        return json.dumps(value) if isinstance(value, list | dict) else value
+
     if not isinstance(parameter, dict):
         return parameter
-    passed = dict(parameter)
+    passed = {key: to_text(value) if key == "value" else value for key, value in parameter.items()}
     if isinstance(passed.get("values"), list):
-        passed["values"] = [_to_json_text(value) for value in passed["values"]]
-    if "value" in passed:
-        passed["value"] = _to_json_text(passed["value"])
+        passed["values"] = list(map(to_text, passed["values"]))
     return passed
-
-
-def _to_json_text(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, list | dict) else value
