@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from trainables.errors import Problem, nearest
 from trainables.option_names import option_problem, spell
-from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
 from tune_dml.space import Arm, Protocol, Space, Value
 
@@ -20,13 +19,6 @@ class ProtocolChoice:
     """None if the data set has none: the defaults apply."""
     note: str = ""
     problems: tuple[Problem, ...] = ()
-
-
-def protocol_layer(protocol: Protocol) -> Layer:
-    """Return a protocol's settings, each with the source that states it."""
-    origin = f"protocol {protocol.name}"
-    sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
-    return Layer(origin, protocol.settings, sources)
 
 
 @dataclass(frozen=True)

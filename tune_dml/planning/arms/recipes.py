@@ -12,7 +12,6 @@ from typing import Any
 from trainables.config import SECTIONS
 from trainables.resolve import Layer
 from tune_dml.catalogue import recipes
-from tune_dml.planning.arms.protocol_choice import protocol_layer
 from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.space import Protocol, SourcedSettings, Value
 from tune_dml.text import is_number
@@ -44,6 +43,13 @@ def method_layers(
     layers = [*_recipe_layers(chosen, None if printed else float(str(lr))), *between]
     layers += [] if protocol is None else [protocol_layer(protocol)]
     return layers + _fitting_batch(layers, protocol, part)
+
+
+def protocol_layer(protocol: Protocol) -> Layer:
+    """Return a protocol's settings, each with the source that states it."""
+    origin = f"protocol {protocol.name}"
+    sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
+    return Layer(origin, protocol.settings, sources)
 
 
 def stated_layers(owner: str, stated: Sequence[SourcedSettings]) -> list[Layer]:
