@@ -176,7 +176,8 @@ def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]])
         except ConfigError as error:
             for problem in error.problems:
                 key = problem.place, problem.rule, repr(problem.value)
-                found.setdefault(key, (problem, []))[1].append(arm.name)
+                earlier = found[key][1] if key in found else []
+                found[key] = problem, [*earlier, arm.name]  # the last arm's remedy, as a baseline has few settings
     raise_if_any(
         problem if len(names) == len(arms) > 1 else replace(problem, place=_with_arms(problem.place, names))
         for problem, names in found.values()
