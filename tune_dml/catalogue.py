@@ -86,7 +86,7 @@ def find_space(name: str) -> Space:
 
 def _named(kind: type[_T], group: str) -> dict[str, _T]:
     """Return the declarations of a kind by name, and those that other packages add by a group of entry points."""
-    ours = [item for item in _declarations() if isinstance(item, kind)]
+    ours: list[_T] = [item for item in _declarations() if isinstance(item, kind)]
     return {item.name: item for item in [*ours, *(item for _, item in load_entries(group))]}
 
 

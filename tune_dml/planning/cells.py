@@ -176,7 +176,7 @@ def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]])
         except ConfigError as error:
             for problem in error.problems:
                 key = problem.place, problem.rule, repr(problem.value)
-                earlier = found[key][1] if key in found else []
+                earlier: list[str] = found[key][1] if key in found else []
                 found[key] = problem, [*earlier, arm.name]  # the last arm's remedy, as a baseline has few settings
     raise_if_any(
         problem if len(names) == len(arms) > 1 else replace(problem, place=_with_arms(problem.place, names))
