@@ -21,9 +21,7 @@ def study_problems(study: Study) -> list[Problem]:
     space, seeds = study.space, study.seeds
     problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
     problems += search_problems(study.arms, study.search)
-    reads_a_folder = getattr(
-        methods_of("data").get(study.dataset), "needs_root", True
-    )  # another check reports unknown ones
+    reads_a_folder = getattr(methods_of("data").get(study.dataset), "needs_root", True)  # unknown ones: another check
     if study.settings.get("data.root") and not reads_a_folder:
         rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
         remedy = f"Leave it out, or use {spell('dataset', 'image_folder')} for a folder of your own."

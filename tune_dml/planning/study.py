@@ -141,7 +141,9 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     notes = (*study.notes, *protocol_notes(chosen))
     arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
     if not (problems or study.problems):
-        if COUNT not in settings and not tune.get(COUNT):
+        if tune.get(COUNT):
+            space = replace(space, positive_pairs=None)  # the user's own K, also for arms that are added later
+        elif COUNT not in settings:
             space, count_notes = with_scaled_counts(space, arms)
             if count_notes:
                 study, notes = replace(study, space=space), (*notes, *count_notes)
