@@ -189,7 +189,6 @@ def resume_sweep(
     Finished trials are kept. Interrupted trials continue from their checkpoints.
 
     Args:
-        name: Name of the sweep.
         retry_failed: Also run failed and diverged trials again.
         micro_batch: Pictures that a worker processes at once; unchanged by default.
         data_root: New folder of the pictures, if they were moved. It is stored with the sweep.
@@ -239,7 +238,6 @@ def extend_sweep(
     """Add seeds, knob values, proposed cells or arms to a stored sweep, and run the new trials.
 
     Args:
-        name: Name of the sweep.
         seeds: Seeds to add.
         values: Values to add, by knob: `{"regularizer.rho": [0.3]}`.
         num_samples: Number of further cells to propose, for every search but `grid`.
@@ -289,7 +287,6 @@ def confirm_sweep(
     These trials are in no selection, curve or verdict. A larger `seeds` extends an earlier confirmation.
 
     Args:
-        name: Name of the sweep.
         top: Number of best cells, by validation.
         seeds: Number of fresh seeds of each cell, earlier ones included.
         storage, address, ...: As for `run_sweep`.
@@ -318,7 +315,6 @@ def open_sweep(
     The user, the time and the cell that validation selects are recorded. A second call changes nothing.
 
     Args:
-        name: Name of the sweep.
         selection: The purpose of the selection, which is recorded.
         storage, tracking_uri, experiment: As for `run_sweep`.
 
@@ -343,7 +339,6 @@ def rescore_sweep(
     Validation metrics go to the ledger, tables and MLflow; test metrics stay sealed.
 
     Args:
-        name: Name of the sweep.
         metrics: Retrieval metrics by their logged names, such as `recall_at_10`.
         storage, tracking_uri, experiment: As for `run_sweep`.
 

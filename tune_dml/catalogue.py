@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import load_entries
@@ -17,22 +18,19 @@ from trainables.option_names import option_problem
 from tune_dml.space import Paper, Protocol, Recipe, Space
 
 RETRIEVAL = "retrieval"  # the default task
+_T = TypeVar("_T", Space, Protocol)
 
 
 @cache
 def spaces() -> dict[str, Space]:
     """Return all spaces by name, in alphabetical order."""
-    ours = [space for space in _declarations() if isinstance(space, Space)]
-    theirs = [space for _, space in load_entries("tune_dml.spaces")]
-    return {space.name: space for space in sorted([*ours, *theirs], key=lambda space: space.name)}
+    return dict(sorted(_named(Space, "tune_dml.spaces").items()))
 
 
 @cache
 def protocols() -> dict[str, Protocol]:
     """Return all protocols by name."""
-    ours = [item for item in _declarations() if isinstance(item, Protocol)]
-    theirs = [protocol for _, protocol in load_entries("tune_dml.protocols")]
-    return {protocol.name: protocol for protocol in [*ours, *theirs]}
+    return _named(Protocol, "tune_dml.protocols")
 
 
 @cache
@@ -84,6 +82,12 @@ def find_space(name: str) -> Space:
             remedy = f"To sweep a folder of pictures, write a sweep file first: `tune-dml init {name}`."
         raise ConfigError(option_problem("space", "unknown search space", name, remedy))
     return spaces()[name]
+
+
+def _named(kind: type[_T], group: str) -> dict[str, _T]:
+    """Return the declarations of a kind by name, and those that other packages add by a group of entry points."""
+    ours: list[_T] = [item for item in _declarations() if isinstance(item, kind)]
+    return {item.name: item for item in [*ours, *(item for _, item in load_entries(group))]}
 
 
 def _declarations() -> list[object]:

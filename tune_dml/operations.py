@@ -37,6 +37,7 @@ from tune_dml.sweep import Sweep, colour_of_arm
 
 if TYPE_CHECKING:
     from tune_dml.report import ReportFiles
+    from tune_dml.running.driver import Driver
     from tune_dml.tracking import Reconciliation, Tracker
 
 
@@ -52,9 +53,9 @@ def run(
 ) -> Sweep:
     """Run a sweep to its end on Ray Tune and return it.
 
-    A second call with the same name and plan runs only the missing trials. With `racing.until_decided`, a race adds
-    blocks of seeds: settled cells stop; the others continue until every question is decided or a limit is reached. A
-    race can also continue a sweep without one. Raise ConfigError with every problem before any worker starts.
+    A second call with the same name and plan runs only the missing trials. With `racing.until_decided`, blocks of seeds
+    follow until every question is decided or a limit is reached. Raise ConfigError with every problem before any worker
+    starts.
     """
     resources = resolve_gpus(resources or Resources(), session.address)
     preparation = prepare(
@@ -93,11 +94,8 @@ def resume(
 ) -> Sweep:
     """Run the missing trials of a sweep, with the resources of its last session, and update MLflow.
 
-    If the sweep is complete, continue its interrupted confirmation. Finished trials are kept; interrupted trials
-    continue from their checkpoints; `retry_failed` also repeats failed and diverged trials. A `data_root` is stored.
-
-    Raises:
-        ConfigError: The sweep is unknown or running, its data have changed, or it does not fit on the cluster.
+    If the sweep is complete, continue its interrupted confirmation. `retry_failed` also repeats failed and diverged
+    trials. A `data_root` is stored. Raise ConfigError if the sweep cannot continue.
     """
     state = load_state(session.sweeps, name)
     if data_root is not None:
@@ -158,8 +156,8 @@ def extend(
 def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, console: Console | None = None) -> Sweep:
     """Train a sweep's best cells and its baseline again, with seeds that had no part in their selection.
 
-    A larger `seeds` extends an earlier confirmation. The trials of a confirmation are in no selection, curve or
-    verdict. Raise ConfigError if no trial has finished, or the sweep cannot be resumed.
+    A larger `seeds` extends an earlier confirmation. Raise ConfigError if no trial has finished, or the sweep cannot be
+    resumed.
     """
     from tune_dml.report.analysis.cell import best_cells
 
@@ -185,8 +183,7 @@ def open_test(
 ) -> Sweep:
     """Open the test metrics of a sweep, and push them to MLflow.
 
-    The user, the time and the cell that validation selects are recorded. A second call changes nothing. Raise ConfigError
-    if no trial has finished, or the sweep is running.
+    A second call changes nothing. Raise ConfigError if no trial has finished, or the sweep is running.
     """
     from tune_dml import tracking
 
@@ -205,8 +202,8 @@ def open_test(
 def rescore(name: str, session: Session, *, metrics: Sequence[str]) -> tuple[RescoredSweep, str | None]:
     """Compute metrics from stored embeddings (`evaluation.keep=embeddings`), without training again.
 
-    Validation metrics go into the ledger, tables and MLflow, test metrics into the sealed file of each trial. Return the
-    metrics, and the reason if they are not in MLflow. Raise ConfigError if a metric is unknown or no embeddings are stored.
+    Return the metrics, and the reason if they are not in MLflow. Raise ConfigError if a metric is unknown or no embeddings
+    are stored.
     """
     state = load_state(session.sweeps, name)
     raise_if_any(folder_problems(option_place("sweep"), state.folder, READ_ONLY))
@@ -220,7 +217,6 @@ class Attachment:
     """A report attached to the sweep's run in MLflow."""
 
     ui_command: str
-    """The command that shows the run."""
     refusal: str | None
     """Reason if the report could not be attached; None if it is."""
     link: str = ""
@@ -306,8 +302,14 @@ def _execute(
     from tune_dml.running.slurm.collecting import collect_array
     from tune_dml.running.slurm.jobs import raise_if_jobs_are_open
 
-    if group := int(os.environ.get(ARRAY_GROUP, "0")):
-        return _execute_round(state, resources, session, console, intent, group=group)
+    if group := int(os.environ.get(ARRAY_GROUP, "0")):  # a job of a SLURM array collects its trials, then prepares more
+        from tune_dml.running.slurm.rounds import execute_round
+
+        with Ledger(state.folder) as ledger:
+            interrupted, tracking = execute_round(
+                _driver(state, resources, session, console, intent, ledger=ledger), group
+            )
+        return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
     raise_if_jobs_are_open(state.folder)
     address, _ = cluster.address_of(session.address)
     with relaxed_gc(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
@@ -315,36 +317,27 @@ def _execute(
         if trials := state.trials_left(intent.confirmation):
             connection.begin(min(trials, session.max_concurrent or trials))
         from tune_dml.running import sweep
-        from tune_dml.running.driver import Driver
-        from tune_dml.running.screen.progress import Progress
 
-        progress = Progress(state, console, plan=intent.confirmation)
-        tracker = _tracker(state, session, say=progress.note)
-        driver = Driver(state, resources, session, intent, ledger, progress, tracker)
+        driver = _driver(state, resources, session, console, intent, ledger=ledger)
         interrupted, tracking = sweep.execute(driver, connection)
     return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
 
 
-def _execute_round(
+def _driver(
     state: SweepState,
     resources: Resources,
     session: Session,
     console: Console | None,
     intent: SessionIntent,
     *,
-    group: int,
-) -> Sweep:
-    """Collect the trials of a SLURM array, and prepare the next one."""
+    ledger: Ledger,
+) -> Driver:
     from tune_dml.running.driver import Driver
     from tune_dml.running.screen.progress import Progress
-    from tune_dml.running.slurm.rounds import execute_round
 
-    with Ledger(state.folder) as ledger:
-        progress = Progress(state, console, plan=intent.confirmation)
-        tracker = _tracker(state, session, say=progress.note)
-        driver = Driver(state, resources, session, intent, ledger, progress, tracker)
-        interrupted, tracking = execute_round(driver, group)
-    return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
+    progress = Progress(state, console, plan=intent.confirmation)
+    tracker = _tracker(state, session, say=progress.note)
+    return Driver(state, resources, session, intent, ledger, progress, tracker)
 
 
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
@@ -357,7 +350,6 @@ def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | N
 
 
 def _session_problems(session: Session, resources: Resources) -> list[Problem]:
-    """Return the problems of cluster, MLflow store and session options."""
     from tune_dml import tracking
     from tune_dml.running.cluster import cluster
 

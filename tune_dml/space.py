@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trainables.errors import Problem, nearest
@@ -106,7 +106,6 @@ class Protocol:
     origin: Origin = "ours"
     note: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Source of each setting."""
     default: bool = False
     """Whether spaces without a protocol use it for its data set."""
     methods: tuple[str, ...] = ()
@@ -263,60 +262,66 @@ class Space:
         keys = ".".join(filter(None, (*parents, knob, key)))
         return f"{self.origin}, {keys}" if keys else self.origin
 
+    def map_arms(self, change: Callable[[Arm], Arm]) -> Space:
+        """Return the space with each arm changed, the baseline among them."""
+        baseline = change(self.baseline) if isinstance(self.baseline, Arm) else self.baseline
+        return replace(self, arms=tuple(map(change, self.arms)), baseline=baseline)
+
+    def map_knobs(self, change: Callable[[Knob], Knob]) -> Space:
+        """Return the space with each knob changed, also those of single arms."""
+        space = self.map_arms(lambda arm: replace(arm, own_knobs=tuple(map(change, arm.own_knobs))))
+        scientific, nuisance = tuple(map(change, self.scientific)), tuple(map(change, self.nuisance))
+        return replace(space, scientific=scientific, nuisance=nuisance)
+
     def problems(self) -> list[Problem]:
         """Return the problems of the declaration."""
-        problems = []
-        paths = [knob.path for knob in self.scientific + self.nuisance]
-        for path in _repeated(paths):
-            problems.append(Problem(self.location(knob=path), _REPEATED_KNOB, None, "Remove one of them."))
-        for path in sorted(set(paths) & set(self.fixed)):
-            problems.append(Problem(self.location(knob=path), _FIXED_KNOB, None, "Remove it from `fixed`."))
-        if not self.knobs and not self.arms:
-            rule = "a space needs at least one knob"
-            problems.append(Problem(self.location(), rule, None, "Add one to `parameters`."))
-        if not 0 < self.margin < math.inf:
-            rule = "the margin, the smallest difference that matters, must be greater than 0"
-            remedy = "Example: 1.0 for one percentage point."
-            problems.append(Problem(self.location("margin"), rule, self.margin, remedy))
-        for knob in self.scientific + self.nuisance:
-            problems += _domain_problems(self.location(knob=knob.path), knob.domain)
-        every_path = [knob.path for knob in self.knobs]
-        for tie in self.ties:
-            location = self.location(knob=tie.path)
-            if tie.knob not in every_path:
-                rule = "a tie must follow a knob of the space"
-                problems.append(Problem(location, rule, tie.knob, f"Its knobs are {', '.join(every_path)}."))
-            if tie.path in {*every_path, *self.fixed}:
-                problems.append(Problem(location, _FIXED_TIE, None, "Remove the tie, or the other declaration."))
-        return problems + self._arm_problems()
-
-    def _arm_problems(self) -> list[Problem]:
-        names = [arm.name for arm in self.every_arm]
-        problems = [
-            Problem(self.location("arms"), "the arms of a space must have different names", name, "Rename one of them.")
-            for name in _repeated(names)
-        ]
-        if self.baseline_name is not None and self.baseline_name not in names:
-            rule, remedy = "the baseline must be one of the arms", nearest(self.baseline_name, names, what="arm")
-            problems.append(Problem(self.location("baseline"), rule, self.baseline_name, remedy))
-        for arm in self.every_arm:
-            problems += _problems_of_arm(self, arm)
-        return list(dict.fromkeys(problems + _contrast_problems(self)))
+        return list(dict.fromkeys(_problems_of_space(self)))
 
 
-def _contrast_problems(space: Space) -> list[Problem]:
+def _problems_of_space(space: Space) -> Iterator[Problem]:
+    paths = [knob.path for knob in space.scientific + space.nuisance]
+    for path in _repeated(paths):
+        yield Problem(space.location(knob=path), _REPEATED_KNOB, None, "Remove one of them.")
+    for path in sorted(set(paths) & set(space.fixed)):
+        yield Problem(space.location(knob=path), _FIXED_KNOB, None, "Remove it from `fixed`.")
+    if not space.knobs and not space.arms:
+        yield Problem(space.location(), "a space needs at least one knob", None, "Add one to `parameters`.")
+    if not 0 < space.margin < math.inf:
+        rule = "the margin, the smallest difference that matters, must be greater than 0"
+        yield Problem(space.location("margin"), rule, space.margin, "Example: 1.0 for one percentage point.")
+    for knob in space.scientific + space.nuisance:
+        yield from _domain_problems(space.location(knob=knob.path), knob.domain)
+    every_path = [knob.path for knob in space.knobs]
+    for tie in space.ties:
+        location = space.location(knob=tie.path)
+        if tie.knob not in every_path:
+            remedy = f"Its knobs are {', '.join(every_path)}."
+            yield Problem(location, "a tie must follow a knob of the space", tie.knob, remedy)
+        if tie.path in {*every_path, *space.fixed}:
+            yield Problem(location, _FIXED_TIE, None, "Remove the tie, or the other declaration.")
     names = [arm.name for arm in space.every_arm]
-    problems = []
+    for name in _repeated(names):
+        rule = "the arms of a space must have different names"
+        yield Problem(space.location("arms"), rule, name, "Rename one of them.")
+    if space.baseline_name is not None and space.baseline_name not in names:
+        rule, remedy = "the baseline must be one of the arms", nearest(space.baseline_name, names, what="arm")
+        yield Problem(space.location("baseline"), rule, space.baseline_name, remedy)
+    for arm in space.every_arm:
+        yield from _problems_of_arm(space, arm)
+        yield from _tie_problems(space, arm)
+    yield from _contrast_problems(space, names)
+
+
+def _contrast_problems(space: Space, names: Sequence[str]) -> Iterator[Problem]:
     for arm in space.every_arm:
         location = space.location("against", arm=arm.name)
         allowed = [name for name in names if name != arm.name]
-        problems += [
-            Problem(location, "`against` must name other arms of the space", name, nearest(name, allowed, what="arm"))
-            for name in arm.against
-            if name not in allowed
-        ]
+        for name in arm.against:
+            if name not in allowed:
+                remedy = nearest(name, allowed, what="arm")
+                yield Problem(location, "`against` must name other arms of the space", name, remedy)
         for name in _repeated(arm.against):
-            problems.append(Problem(location, "`against` must name each arm once", name, "Remove the repeat."))
+            yield Problem(location, "`against` must name each arm once", name, "Remove the repeat.")
     location = space.location("gain_differences")
     allowed = [arm.name for arm in space.every_arm if len(arm.against) == 1]
     for pair in space.gain_differences:
@@ -324,76 +329,65 @@ def _contrast_problems(space: Space) -> list[Problem]:
             if name not in allowed:
                 rule = "`gain_differences` must name arms with exactly one `against`"
                 remedy = nearest(name, allowed, what="arm") if allowed else "Declare `against` in two arms."
-                problems.append(Problem(location, rule, name, remedy))
+                yield Problem(location, rule, name, remedy)
         if pair[0] == pair[1]:
-            problems.append(Problem(location, "a gain cannot be compared with itself", pair[0], "Name another arm."))
-    return problems
+            yield Problem(location, "a gain cannot be compared with itself", pair[0], "Name another arm.")
 
 
-def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
+def _problems_of_arm(space: Space, arm: Arm) -> Iterator[Problem]:
     declared = [knob.path for knob in space.scientific + space.nuisance]
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
-    problems = [
-        Problem(
-            space.location(arm=arm.name, knob=path),
-            "`knobs` of an arm must be knobs of its space",
-            path,
-            nearest(path, declared, what="knob", dotted=True),
-        )
-        for path in arm.knobs or ()
-        if path not in declared
-    ]
-    symbols = [knob.symbol for knob in knobs.values() if knob.symbol]
-    for symbol in _repeated(symbols):
+    for path in arm.knobs or ():
+        if path not in declared:
+            remedy = nearest(path, declared, what="knob", dotted=True)
+            rule = "`knobs` of an arm must be knobs of its space"
+            yield Problem(space.location(arm=arm.name, knob=path), rule, path, remedy)
+    for symbol in _repeated([knob.symbol for knob in knobs.values() if knob.symbol]):
         paths = ", ".join(path for path, knob in knobs.items() if knob.symbol == symbol)
         rule = f"two knobs of one arm have the symbol {symbol!r}; the report could not tell them apart"
-        problems.append(Problem(space.location("symbol"), rule, paths, "Give one of them another symbol."))
+        yield Problem(space.location("symbol"), rule, paths, "Give one of them another symbol.")
     for path in _repeated([knob.path for knob in arm.own_knobs]):
-        problems.append(Problem(space.location(arm=arm.name, knob=path), _REPEATED_KNOB, None, "Remove one of them."))
+        yield Problem(space.location(arm=arm.name, knob=path), _REPEATED_KNOB, None, "Remove one of them.")
     for path in sorted(knobs.keys() & arm.settings.keys()):
-        rule = "an arm cannot both search and set a knob"
         remedy = "Remove the setting, or remove the knob from the arm's `knobs`."
-        problems.append(Problem(space.location(arm=arm.name, knob=path), rule, arm.settings[path], remedy))
+        rule = "an arm cannot both search and set a knob"
+        yield Problem(space.location(arm=arm.name, knob=path), rule, arm.settings[path], remedy)
     for knob in arm.own_knobs:
-        problems += _domain_problems(space.location(arm=arm.name, knob=knob.path), knob.domain)
+        location = space.location(arm=arm.name, knob=knob.path)
+        yield from _domain_problems(location, knob.domain)
         if knob.path in space.fixed:
-            location = space.location(arm=arm.name, knob=knob.path)
-            problems.append(Problem(location, _FIXED_KNOB, None, "Remove it from `fixed`."))
-    return problems + _tie_problems(space, arm, knobs.keys())
+            yield Problem(location, _FIXED_KNOB, None, "Remove it from `fixed`.")
 
 
-def _tie_problems(space: Space, arm: Arm, paths: Set[str]) -> list[Problem]:
-    problems, ties = [], space.ties_of(arm)
+def _tie_problems(space: Space, arm: Arm) -> Iterator[Problem]:
+    paths, ties = {knob.path for knob in space.knobs_of(arm)}, space.ties_of(arm)
     for tie in arm.ties:
         if tie.knob not in paths:
-            rule = "a tie must follow a knob of the arm"
             remedy = f"Its knobs are {', '.join(sorted(paths))}." if paths else "It has no knobs: remove the tie."
-            problems.append(Problem(space.location(arm=arm.name, knob=tie.path), rule, tie.knob, remedy))
+            location = space.location(arm=arm.name, knob=tie.path)
+            yield Problem(location, "a tie must follow a knob of the arm", tie.knob, remedy)
     taken = {*paths, *arm.settings, *(space.fixed if arm.ties else ())}
     for tie in ties:
         if (tie in arm.ties or tie.path in arm.settings) and tie.path in taken:
             location = space.location(arm=arm.name, knob=tie.path)
-            problems.append(Problem(location, _FIXED_TIE, None, "Remove the tie, or the other declaration."))
+            yield Problem(location, _FIXED_TIE, None, "Remove the tie, or the other declaration.")
     for path in _repeated([tie.path for tie in ties]):
-        rule = "a setting can follow only one knob"
-        problems.append(Problem(space.location(arm=arm.name, knob=path), rule, None, "Remove one of the ties."))
-    return problems
+        location = space.location(arm=arm.name, knob=path)
+        yield Problem(location, "a setting can follow only one knob", None, "Remove one of the ties.")
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
     return sorted({name for name in names if names.count(name) > 1})
 
 
-def _domain_problems(location: str, domain: Domain) -> list[Problem]:
+def _domain_problems(location: str, domain: Domain) -> Iterator[Problem]:
     if isinstance(domain, Grid):
         if not domain.values:
-            return [Problem(location, "a grid needs at least one value", None, "List its values.")]
-        if len(set(map(repr, domain.values))) < len(domain.values):
-            return [Problem(location, "the values of a grid must differ", list(domain.values), "Remove the repeats.")]
-        return []
-    problems = []
+            yield Problem(location, "a grid needs at least one value", None, "List its values.")
+        elif len(set(map(repr, domain.values))) < len(domain.values):
+            yield Problem(location, "the values of a grid must differ", list(domain.values), "Remove the repeats.")
+        return
     if not domain.low < domain.high:
-        problems.append(Problem(location, "`min < max` must hold", (domain.low, domain.high), "Swap or widen them."))
+        yield Problem(location, "`min < max` must hold", (domain.low, domain.high), "Swap or widen them.")
     if domain.scale == "log" and domain.low <= 0:
-        problems.append(Problem(location, "a log-uniform range must be positive", domain.low, "Raise min above 0."))
-    return problems
+        yield Problem(location, "a log-uniform range must be positive", domain.low, "Raise min above 0.")

@@ -276,6 +276,13 @@ def test_k_is_scaled_once_with_a_note():
     assert not [note for note in kept.notes if "K counts pairs" in note]
 
 
+def test_values_of_k_that_a_user_gives_are_not_scaled():
+    asked = Request("dro_k", "image_folder", seeds=1, settings={"data.root": "/pictures"}, tune={"loss.k": (10, 20)})
+    plan = make_plan(study_of(replace(asked, arms=["mean of all pairs"])))
+    grown = plan.extend(arms=["DRO-TopK_M"])
+    assert [cell.settings["loss.k"] for cell in grown.cells[1:]] == [10, 20]
+
+
 @pytest.mark.parametrize(("space", "longer"), [("sec_simclr_200", 2.0), ("sec_linear_head", 1.5)])
 def test_studies_of_200_and_150_epochs_last_longer_than_that_of_100_on_a_folder_too(space, longer):
     """On own pictures all three trained 200 steps: the plain cells of the first two were the same trial."""

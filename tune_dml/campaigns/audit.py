@@ -8,6 +8,7 @@ resumes an interrupted audit.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.config import TrialConfig
-from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import expand_home
 from trainables.option_names import unused_options
 from tune_dml import operations
@@ -71,7 +72,6 @@ class AuditResult:
     second: Sweep | None = None
     suspects: Suspects | None = None
     verdict: ScreeningVerdict | None = None
-    """The verdict; None until both sweeps are complete."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -83,8 +83,9 @@ class AuditResult:
 def plan_audit(request: AuditRequest, storage: Path, cache_dir: Path | None = None) -> Audit:
     """Return the settings to compare, and findings about the data. Raise ConfigError for a wrong run or protocol."""
     number = _number(request.against)
-    run, metric = _run_of(request, storage, None if number is not None else request.against)
-    protocol = find_protocol(None if number is not None else request.against, run)
+    name = request.against if number is None else None
+    run, metric = _run_of(request, storage, name)
+    protocol = find_protocol(name, run)
     root = request.data_root or (Path(run.data.root) if run.data.root else None)
     settings = run.settings() if root is None else {**run.settings(), "data.root": str(root)}
     reference = reference_config(protocol, run.loss.name, training_part(protocol.dataset, settings))
@@ -132,11 +133,10 @@ def run_audit(
 
 
 def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    with contextlib.suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    return None
 
 
 def _run_of(request: AuditRequest, storage: Path, protocol: str | None) -> tuple[TrialConfig, str]:
@@ -181,13 +181,10 @@ def _cell_of_sweep(results: Results, label: str | None) -> TrialConfig:
 
 
 def _find_cell(cells: Sequence[Cell], label: str) -> Cell:
-    from trainables.errors import nearest
-
-    cell = next((cell for cell in cells if cell.label == label), None)
-    if cell is None:
-        remedy = nearest(label, [cell.label for cell in cells], what="cell")
-        raise ConfigError(Problem("--cell", "unknown cell", label, remedy))
-    return cell
+    by_label = {cell.label: cell for cell in cells}
+    if label not in by_label:
+        raise ConfigError(Problem("--cell", "unknown cell", label, nearest(label, list(by_label), what="cell")))
+    return by_label[label]
 
 
 def _values(results: Results, keys: Sequence[tuple[str, int]]) -> tuple[NDArray[np.float64], list[str]]:

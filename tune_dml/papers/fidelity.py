@@ -11,22 +11,10 @@ from tune_dml.papers.paper import Paper
 
 Setting = float | int | str | bool | None | list[int] | list[float]
 DecidedPart = Literal[
-    "start of the backbone",
-    "head",
-    "start of the head",
-    "start of proxies",
-    "weight decay",
-    "learning rates",
-    "schedule",
-    "gradients",
-    "batch normalisation",
-    "training pictures",
-    "test pictures",
-    "channels",
-    "batches",
-    "steps",
+    "start of the backbone", "head", "start of the head", "start of proxies", "weight decay", "learning rates",
+    "schedule", "gradients", "batch normalisation", "training pictures", "test pictures", "channels", "batches", "steps",
     "published number",
-]
+]  # fmt: skip
 """Subjects of the decisions, in the order of the page."""
 
 
@@ -65,5 +53,4 @@ class FidelitySheet:
     sources: str
     """The texts that the decisions come from, and the commit of the released code."""
     protocols: tuple[str, ...]
-    """Names of the protocols."""
     decisions: tuple[Decision, ...]

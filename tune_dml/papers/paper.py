@@ -107,20 +107,9 @@ class PaperTable:
     ) -> CurveReference:
         """Return a reference to the numbers of `methods` on a data set along a hyperparameter."""
         return CurveReference(
-            paper=self.source,
-            table=self.number,
-            dataset=dataset,
-            methods=methods,
-            hyperparameter=hyperparameter,
-            metric=metric,
-            baseline_method=baseline,
-            backbone=self.backbone,
-            embedding_dim=self.embedding_dim,
-            runs=self.runs,
-            selection=self.selection,
-            note=note,
-            where=where or {},
-        )
+            self.source, self.number, dataset, methods, hyperparameter, metric, baseline, self.backbone,
+            self.embedding_dim, self.runs, self.selection, note, where or {},
+        )  # fmt: skip
 
     def methods_on(
         self, dataset: str, *, metric: str = "R@1", where: Mapping[str, Value] | None = None, note: str = ""

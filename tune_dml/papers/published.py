@@ -68,15 +68,11 @@ class PublishedCurve:
 
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
-    """Return every printed number, in file order."""
-    return tuple(row for path in _files() for row in _read_rows(path))
-
-
-def _files() -> list[Path]:
-    """Return the `published.csv` of every installed package of search spaces, without importing the packages."""
+    """Return every printed number in the `published.csv` of each package of spaces, without importing the packages."""
     specs = [find_spec(entry.value) for entry in entry_points(group="tune_dml.space_packages")]
     folders = [Path(folder) for spec in specs if spec for folder in spec.submodule_search_locations or ()]
-    return [path for folder in folders if (path := folder / "published.csv").is_file()]
+    paths = [path for folder in folders if (path := folder / "published.csv").is_file()]
+    return tuple(row for path in paths for row in _read_rows(path))
 
 
 def _read_rows(path: Path) -> Iterator[PublishedRow]:
@@ -135,15 +131,11 @@ def _value_on_curve(row: PublishedRow, key: str) -> object:
 
 
 def _points(rows: Iterable[PublishedRow], key: str) -> tuple[PublishedPoint, ...]:
-    points = [PublishedPoint(_knob_value(_value_on_curve(row, key)), row.value, row) for row in rows]
+    found = [(_value_on_curve(row, key), row) for row in rows]
+    points = [PublishedPoint(float(x) if is_number(x) else str(x), row.value, row) for x, row in found]
     if key == METHOD:
         return tuple(points)  # in the order of the table
     return tuple(sorted(points, key=lambda point: (isinstance(point.x, str), point.x)))
-
-
-def _knob_value(raw: object) -> float | str:
-    """Return a number as a float, anything else (a name, `null`) as text."""
-    return float(raw) if is_number(raw) else str(raw)
 
 
 def _problems(published: CurveReference, table: list[PublishedRow], rows: list[PublishedRow]) -> Iterable[Problem]:

@@ -49,7 +49,6 @@ def _knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
 
 
 def _atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
-    """Return a loss's numeric knobs with their defaults, by name."""
     own = parameters_of(methods_of("loss")[loss])
     has_base = any(parameter.name == "base" and parameter.choices for parameter in own)
     knobs = {}
@@ -64,8 +63,7 @@ def _atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
 def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
     """Return the space of an atlas: an arm for each loss at its defaults, and an arm for each of its knobs.
 
-    Raises:
-        ConfigError: A loss is unknown, or the data set has no protocol.
+    Raise ConfigError if a loss is unknown, or the data set has no protocol.
     """
     losses_by_name = methods_of("loss")
     if unknown := [loss for loss in losses if loss not in losses_by_name]:

@@ -32,7 +32,6 @@ class Audit:
     """An audit: the runs that it compares, and their trials."""
 
     run: str
-    """Name of the user's run."""
     protocol: Protocol
     differences: Differences
     metric: str

@@ -29,23 +29,12 @@ class Cell:
     """The full resolved configuration, flat and dotted."""
     digest: str
     baseline: bool = False
-    """Whether the cell belongs to the baseline."""
     arm: str = ""
     """The name of its arm; empty if the space has no arms."""
 
     def __post_init__(self) -> None:
         if self.baseline and not self.arm:  # older files name the baseline by its label
             object.__setattr__(self, "arm", self.label)
-
-    @classmethod
-    def of(
-        cls, index: int, label: str, knobs: Mapping[str, Value], config: TrialConfig, *, arm: str, baseline: bool
-    ) -> Cell:
-        """Return the cell of a resolved configuration."""
-        settings = {key: value for key, value in config.settings().items() if key != "seed"}
-        cell = cls(index, label, dict(knobs), settings, config.digest(), baseline, arm)
-        vars(cell)["config"] = config.model_copy(update={"seed": 0})  # fills the cached property
-        return cell
 
     @property
     def is_whole(self) -> bool:
@@ -162,8 +151,7 @@ def plan_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]:
 def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
     """Return the distinct cells that need no searcher: the grids of all arms, or of the arms without a search.
 
-    Raises:
-        ConfigError: Lists every problem with its arms, also of points that a search may propose.
+    Raise ConfigError with every problem and its arms, also of points that a search may propose.
     """
 
     def known_cells(arm: PlannedArm) -> list[Cell]:
@@ -181,30 +169,26 @@ def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, 
 def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[_Item, ...]:
     """Concatenate the results of `make` for all arms. Raise ConfigError with every problem and its arms."""
     items: list[_Item] = []
-    problems: dict[tuple[str, ...], Problem] = {}
-    names: dict[tuple[str, ...], list[str]] = {}
+    found: dict[tuple[str, ...], tuple[Problem, list[str]]] = {}
     for arm in arms:
         try:
             items += make(arm)
         except ConfigError as error:
             for problem in error.problems:
                 key = problem.place, problem.rule, repr(problem.value)
-                problems[key] = problem
-                names.setdefault(key, []).append(arm.name)
-    if problems:
-        raise ConfigError(
-            problem
-            if len(names[key]) == len(arms) > 1
-            else replace(problem, place=f"{problem.place}{_arms_suffix(problem.place, names[key])}")
-            for key, problem in problems.items()
-        )
+                earlier: list[str] = found[key][1] if key in found else []
+                found[key] = problem, [*earlier, arm.name]  # the last arm's remedy, as a baseline has few settings
+    raise_if_any(
+        problem if len(names) == len(arms) > 1 else replace(problem, place=_with_arms(problem.place, names))
+        for problem, names in found.values()
+    )
     return tuple(items)
 
 
-def _arms_suffix(place: str, names: Sequence[str]) -> str:
-    """Return the arms of a problem as text; empty if its place names them."""
+def _with_arms(place: str, names: Sequence[str]) -> str:
+    """Return the place of a problem with its arms, unless it names them."""
     named = [name for name in names if name and f"(arm {name})" not in place]
-    return f" of {', '.join(named)}" if named else ""
+    return f"{place} of {', '.join(named)}" if named else place
 
 
 def _plan_arm(arm: StudyArm, space: str) -> PlannedArm:
@@ -237,10 +221,7 @@ def _values(knob: Knob) -> tuple[Value, ...]:
 
 
 def _grid_cells(arm: PlannedArm) -> list[Cell]:
-    """Return a cell for each combination of an arm's listed values; one cell if it has no knobs.
-
-    Raises ConfigError with the problems of all cells.
-    """
+    """Return a cell for each combination of an arm's listed values. Raise ConfigError with the problems of all cells."""
     cells: list[Cell] = []
     problems: list[Problem] = []
     base = LayerStack().with_layers(Layer("plan", arm.base_settings))
@@ -251,20 +232,22 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
             cells.append(cell_at(len(cells), knobs, base, arm))
         except ConfigError as error:
             problems += error.problems
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
+    raise_if_any(dict.fromkeys(problems))
     return cells
 
 
 def cell_at(index: int, knobs: Mapping[str, Value], shared: LayerStack, arm: PlannedArm) -> Cell:
     """Return the cell at a point of an arm. Raise ConfigError if the point is invalid."""
-    ties = {tie.path: tie.value(knobs) for tie in arm.ties}
-    if SETTING in arm.base_settings:
-        settings = {**arm.base_settings, **knobs, **ties}
-        digest = settings_digest(settings)
-        return Cell(index, _label(arm, knobs), dict(knobs), settings, digest, arm.baseline, arm.name)
-    config = shared.with_layers(Layer("knob", knobs), Layer("tie", ties)).resolve().config
-    return Cell.of(index, _label(arm, knobs), knobs, config, arm=arm.name, baseline=arm.baseline)
+    config, settings = None, {**arm.base_settings, **_with_ties(knobs, arm.ties)}
+    if SETTING not in settings:
+        ties = {tie.path: tie.value(knobs) for tie in arm.ties}
+        config = shared.with_layers(Layer("knob", knobs), Layer("tie", ties)).resolve().config
+        settings = {path: value for path, value in config.settings().items() if path != "seed"}
+    digest = settings_digest(settings) if config is None else config.digest()
+    cell = Cell(index, _label(arm, knobs), dict(knobs), settings, digest, arm.baseline, arm.name)
+    if config is not None:
+        vars(cell)["config"] = config.model_copy(update={"seed": 0})  # fills the cached property
+    return cell
 
 
 def _label(arm: PlannedArm, knobs: Mapping[str, Value]) -> str:

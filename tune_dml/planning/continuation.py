@@ -29,11 +29,7 @@ def continuation_problems(
 ) -> list[Problem]:
     """Return why a stored plan cannot continue: edited settings, another protocol version, changed data.
 
-    Args:
-        plan: the stored plan.
-        cache_dir: folder of decoded pictures.
-        micro_batch: pictures that a worker processes at a time; some networks cannot change it.
-        packages: version of each package that provided methods when the sweep last ran.
+    `packages` holds the version of each package that provided methods when the sweep last ran.
     """
     problems = []
     if altered := plan.alterations:
@@ -87,11 +83,17 @@ def _is_installed(package: str) -> bool:
 
 
 def relocate_plan(plan: Plan, root: str | Path) -> Plan:
-    """Return the plan with its pictures in another folder. Raise ConfigError if it reads none from a folder."""
+    """Return the plan with its pictures in another folder; its trials keep their keys.
+
+    Raise ConfigError if it reads none from a folder.
+    """
     if not plan.base_settings.get("data.root"):
         rule = f"the pictures of {plan.dataset} are not read from a folder"
         raise ConfigError(option_problem("data_root", rule, str(root), "Leave it out."))
-    return plan.with_data_root(str(expand_home(root).absolute()))
+    moved = {"data.root": str(expand_home(root).absolute())}
+    arms = tuple(replace(arm, base_settings={**arm.base_settings, **moved}) for arm in plan.arms)
+    plan = replace(plan, arms=arms, settings={**plan.settings, **moved})
+    return replace(plan, cells=tuple(map(plan.relocate, plan.cells)))
 
 
 def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]]:
@@ -119,15 +121,7 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
 
 
 def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], used: Sequence[int], seeds: int) -> Plan:
-    """Return a plan of the baseline and the best cells under fresh seeds.
-
-    Args:
-        plan: the sweep's plan.
-        baseline: the best cell of the baseline, if any.
-        best: the cells to confirm.
-        used: seeds of earlier confirmations, which come first.
-        seeds: number of seeds.
-    """
+    """Return a plan of the baseline and the best cells under fresh seeds; those of earlier confirmations come first."""
     first = max(_FIRST_SEED - 1, *plan.seeds, *used) + 1
     fresh = (*used, *range(first, first + seeds))[:seeds]
     cells = [*filter(None, [baseline]), *(cell for cell in best if not cell.baseline)]

@@ -29,9 +29,7 @@ class Factor:
 
     name: str
     yours: Mapping[str, Value]
-    """The settings of the user's run, by path."""
     protocol: Mapping[str, Value]
-    """The protocol's settings instead, by path."""
 
     def joined_with(self, second: Factor) -> Factor:
         """Return a factor that changes the settings of both."""
@@ -44,7 +42,6 @@ class Differences:
     """The differences between a user's run and a protocol."""
 
     reference: TrialConfig
-    """The protocol's configuration."""
     factors: tuple[Factor, ...]
     ineffective: tuple[str, ...] = ()
     """Settings that differ without an effect on training."""
@@ -84,8 +81,7 @@ def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
 def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
     """Read a run from a YAML file of sections or dotted settings; the protocol supplies missing settings.
 
-    Raises:
-        ConfigError: The file cannot be read, or has wrong settings.
+    Raise ConfigError if the file cannot be read, or has wrong settings.
     """
     settings = _trial_settings(read_mapping(path, "configuration of a run", _EXAMPLE))
     dataset = str(settings.get("data.name") or (protocol.dataset if protocol else TrialConfig().data.name))
@@ -117,10 +113,7 @@ def differences(run: TrialConfig, reference: TrialConfig) -> Differences:
     """Return how a run differs from a protocol's configuration.
 
     A method that differs forms one factor with its knobs. A setting that is invalid or has no effect alone is joined
-    with the setting that it needs.
-
-    Raises:
-        ConfigError: The two have different data sets or tasks, or nothing differs.
+    with the setting that it needs. Raise ConfigError if the two have different data sets or tasks.
     """
     yours, theirs = _identity(run), _identity(reference)
     _refuse_other_data(yours, theirs)
@@ -210,9 +203,8 @@ def _is_stuck(factor: Factor, factors: Sequence[Factor], reference: TrialConfig)
 
 def _is_idle(factor: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
     """Return whether a factor has no effect, neither in the protocol's run nor in the user's."""
-    every = [*others, factor]
-    valid = all(_is_valid(reference, chosen) for chosen in ([factor], others, every))
-    return valid and not _differ(reference, [], [factor]) and not _differ(reference, others, every)
+    neither, alone, rest, every = (_trained(reference, chosen) for chosen in ([], [factor], others, [*others, factor]))
+    return alone is not None and rest is not None and alone == neither and rest == every
 
 
 def _frees(partner: Factor, stuck: Factor, others: Sequence[Factor], reference: TrialConfig) -> bool:
@@ -223,21 +215,16 @@ def _frees(partner: Factor, stuck: Factor, others: Sequence[Factor], reference: 
 
 def _differ(reference: TrialConfig, first: Sequence[Factor], second: Sequence[Factor]) -> bool:
     """Return whether both combinations are valid and train different trials."""
-    if not (_is_valid(reference, first) and _is_valid(reference, second)):
-        return False
-    keys = [
-        canonical(effective_settings(resolve(Layer("audit", _settings(reference, factors))).config.settings()))
-        for factors in (first, second)
-    ]
-    return keys[0] != keys[1]
+    keys = _trained(reference, first), _trained(reference, second)
+    return None not in keys and keys[0] != keys[1]
 
 
-def _is_valid(reference: TrialConfig, chosen: Sequence[Factor]) -> bool:
+def _trained(reference: TrialConfig, chosen: Sequence[Factor]) -> str | None:
+    """Return what a combination of factors trains, as canonical text; None if it is invalid."""
     try:
-        resolve(Layer("audit", _settings(reference, chosen)))
+        return canonical(effective_settings(resolve(Layer("audit", _settings(reference, chosen))).config.settings()))
     except ConfigError:
-        return False
-    return True
+        return None
 
 
 def _settings(reference: TrialConfig, chosen: Iterable[Factor]) -> dict[str, Value]:

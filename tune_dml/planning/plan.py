@@ -17,11 +17,10 @@ from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.request import margin_problems
 from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
 from tune_dml.planning.stopping import stopping_problems
 from tune_dml.planning.study import Search, Study, with_arms
-from tune_dml.space import Arm, Grid, Knob, Number, Space, Value
+from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
 
 if TYPE_CHECKING:
@@ -120,28 +119,20 @@ class Plan:
 
     def trial(self, cell: Cell, seed: int) -> PlannedTrial:
         """Return the trial of a cell and a seed."""
-        return PlannedTrial(cell, seed, _trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
+        body = canonical([cell.digest, seed, self.data_digest, self.protocol_version])
+        return PlannedTrial(cell, seed, hashlib.sha256(body.encode()).hexdigest()[:16])
 
     def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
         """Return the cell at a proposed point. Raise ConfigError if the point is invalid."""
         planned = self.arm(arm)
         return cell_at(index, knobs, LayerStack().with_layers(Layer("plan", planned.base_settings)), planned)
 
-    def with_data_root(self, root: str) -> Plan:
-        """Return this plan with its pictures in another folder. Its trials keep their keys."""
-        moved = {"data.root": root}
-        arms = tuple(replace(arm, base_settings={**arm.base_settings, **moved}) for arm in self.arms)
-        plan = replace(self, arms=arms, settings={**self.settings, **moved})
-        return replace(plan, cells=tuple(map(plan.relocate, self.cells)))
-
     def relocate(self, cell: Cell) -> Cell:
         """Return a stored cell with the plan's picture folder."""
         root = self.base_settings.get("data.root")
-        return (
-            cell
-            if cell.settings.get("data.root") == root
-            else replace(cell, settings={**cell.settings, "data.root": root})
-        )
+        if cell.settings.get("data.root") == root:
+            return cell
+        return replace(cell, settings={**cell.settings, "data.root": root})
 
     def identity(self) -> str:
         """Return the digest of everything that determines the trials. A sweep's name belongs to one identity."""
@@ -149,13 +140,14 @@ class Plan:
         parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), search]
         knobs = [asdict(knob) for knob in self.space.knobs]
         margin = [] if self.stated_margin is None else [self.stated_margin]
-        named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
         shared = identity_settings(self.base_settings, _ADDED_LATER)
+        named = [
+            [arm.name, [asdict(knob) for knob in arm.knobs], identity_settings(arm.base_settings, _ADDED_LATER)]
+            for arm in self.arms
+            if self.space.arms
+        ]
         body = canonical([*parts, knobs, shared, self.data_digest, self.metric, self.protocol_version, *margin, *named])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
-
-    def _identity_of(self, arm: PlannedArm) -> list[Any]:
-        return [arm.name, [asdict(knob) for knob in arm.knobs], identity_settings(arm.base_settings, _ADDED_LATER)]
 
     def extend(
         self,
@@ -167,10 +159,7 @@ class Plan:
     ) -> Plan:
         """Return this plan with more seeds, values of a listed knob, proposed cells or arms of its space.
 
-        The extended plan keeps every trial of this one.
-
-        Raises:
-            ConfigError: The plan cannot be extended in this way.
+        The extended plan keeps every trial of this one. Raise ConfigError if the plan cannot be extended in this way.
         """
         space = _with_values(self.space, values or {})
         added, problems = _plan_arms_to_add(replace(self, space=space), arms)
@@ -178,13 +167,11 @@ class Plan:
         problems += search_problems(every, self.search)
         if self.search.stopping is not None:
             rule = "compares the cells that a sweep began with, under its seeds"
-            problems.append(
-                option_problem("stopping", rule, self.search.stopping, "Start a new sweep under another name.")
-            )
+            remedy = "Start a new sweep under another name."
+            problems.append(option_problem("stopping", rule, self.search.stopping, remedy))
         if values and self.search.method != "grid":
-            problems.append(
-                option_problem("values", "only a grid has listed values", None, f"Use {spell('num_samples')}.")
-            )
+            rule, remedy = "only a grid has listed values", f"Use {spell('num_samples')}."
+            problems.append(option_problem("values", rule, None, remedy))
         if num_samples and self.search.method == "grid":
             problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spell('values')}."))
         raise_if_any(problems)
@@ -212,17 +199,11 @@ class Plan:
         try:
             plan = _adapter().validate_python(_upgrade(json.loads(path.read_bytes())))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(_unreadable_problem(path, error)) from error
+            why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
+            rule = f"a sweep's plan must be readable as it was stored ({why})"
+            copy = "Put a copy in its place, such as the plan.json of the sweep's run in MLflow"
+            raise ConfigError(Problem(str(path), rule, None, f"{copy}, or move the sweep's folder away.")) from error
         return replace(plan, arms=tuple(arm.with_knobs_of(plan.space) for arm in plan.arms))
-
-
-def _unreadable_problem(path: Path, error: Exception) -> Problem:
-    why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
-    rule = f"a sweep's plan must be readable as it was stored ({why})"
-    remedy = (
-        "Put a copy in its place, such as the plan.json of the sweep's run in MLflow, or move the sweep's folder away."
-    )
-    return Problem(str(path), rule, None, remedy)
 
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
@@ -260,26 +241,14 @@ def _adapter() -> TypeAdapter[Plan]:
     return TypeAdapter(Plan)
 
 
-def _trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: int) -> str:
-    """Return a trial's identity: 16 hexadecimal digits."""
-    body = canonical([cell_digest, seed, data_digest, protocol_version])
-    return hashlib.sha256(body.encode()).hexdigest()[:16]
-
-
 def make_plan(study: Study, data_digest: str = "") -> Plan:
-    """Resolve a study into a plan.
+    """Resolve a study into a plan. Raise ConfigError with every problem of the study and of every cell.
 
     Later settings win: defaults, the settings stated for loss, space and arm, the data set's protocol, the space's
     fixed settings, the user's, the arm's, the cell's knobs.
-
-    Raises:
-        ConfigError: Lists every problem of the study and of every cell.
     """
     problems = study_problems(study)
-    option_errors = [
-        *name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}."),
-        *margin_problems(study.margin),
-    ]
+    name_errors = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
     if not study.space.problems():
@@ -288,9 +257,10 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
             cells = () if problems else plan_cells(arms, study.search.method)
         except ConfigError as error:
             problems += error.problems
-    arm_errors = [] if problems else [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
-    arm_errors += [] if problems else stopping_problems(study.search.stopping, arms)
-    raise_if_any(dict.fromkeys([*problems, *arm_errors, *option_errors]))
+    if not problems:
+        problems += [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
+        problems += stopping_problems(study.search.stopping, arms)
+    raise_if_any(dict.fromkeys([*problems, *name_errors]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
@@ -301,12 +271,8 @@ def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedAr
     """Plan further arms of a plan's space; return them and the problems."""
     if not names:
         return (), []
-    present = [arm.name for arm in plan.arms]
-    problems = [
-        option_problem("arms", "the sweep has this arm already", name, "Leave it out.")
-        for name in names
-        if name in present
-    ]
+    present = [name for name in names if name in {arm.name for arm in plan.arms}]
+    problems = [option_problem("arms", "the sweep has this arm already", name, "Leave it out.") for name in present]
     study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search, protocol=plan.protocol)
     study = with_arms(study, [name for name in names if name not in present] or names)
     problems += study.problems
@@ -334,16 +300,7 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
         ordered = sorted(every) if numbers else every  # type: ignore[type-var]
         return replace(knob, domain=replace(knob.domain, values=tuple(ordered)))
 
-    def extend_arm(arm: Arm) -> Arm:
-        return replace(arm, own_knobs=tuple(map(extend_knob, arm.own_knobs)))
-
-    return replace(
-        space,
-        scientific=tuple(map(extend_knob, space.scientific)),
-        nuisance=tuple(map(extend_knob, space.nuisance)),
-        arms=tuple(map(extend_arm, space.arms)),
-        baseline=extend_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
-    )
+    return space.map_knobs(extend_knob)
 
 
 def name_problems(folder: Path, plan: Plan) -> list[Problem]:

@@ -35,16 +35,11 @@ class PrintedTable:
 
 
 def printed_table(paper: str, number: str, dataset: str | None = None) -> PrintedTable:
-    """Return a printed table by paper and number.
+    """Return a printed table by paper (capitals do not matter) and number; `Fig4 text` means numbers in a figure's text.
 
-    Args:
-        paper: `sec-supplement`, `sec-rebuttal`, `dro`, `mpa`; capitals do not matter.
-        number: number of the table; `Fig4 text` means numbers of a figure that the text states.
-        dataset: our name or the table's; by default the table's first data set. Results on a data set that the table
-            lacks are compared with the numbers of the first.
-
-    Raises:
-        ConfigError: The table is unknown, or no space reproduces it.
+    `dataset` is our name or the table's; by default it is the table's first data set. Results on a data set that the
+    table lacks are compared with the numbers of the first. Raise ConfigError if the table is unknown, or no space
+    reproduces it.
     """
     table = _table(paper, number)
     requested = our_name(dataset or table.datasets[0])
@@ -93,7 +88,6 @@ def _space(table: PaperTable, methods: set[str]) -> Space:
 
 
 def _covered_methods(space: Space, table: PaperTable) -> set[str]:
-    """Return the methods of a table that a space trains."""
     curves = _curves(space, table)
     arms = {arm.name for arm in space.every_arm}
     named = {method for curve in curves for method in (*curve.methods, curve.baseline_method or "")}
@@ -101,5 +95,4 @@ def _covered_methods(space: Space, table: PaperTable) -> set[str]:
 
 
 def _curves(space: Space, table: PaperTable) -> list[CurveReference]:
-    """Return the numbers that a space takes from a table."""
     return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]

@@ -138,14 +138,15 @@ class Resources:
 
     def problems(self) -> list[Problem]:
         """Return the problems of the requested resources."""
-        problems = []
         counts = {"workers": self.workers, "cpus_per_worker": self.cpus_per_worker, "micro_batch": self.micro_batch}
-        for name, value in counts.items():
-            if value is not None and value < 1:
-                problems.append(Problem(option_place(name), "must be at least 1", value))
+        problems = [
+            option_problem(name, "must be at least 1", count)
+            for name, count in counts.items()
+            if count is not None and count < 1
+        ]
         for name, choice, allowed in (("engine", self.engine, Engine), ("placement", self.placement, Placement)):
             if choice not in get_args(allowed):  # possible from Python
-                problems.append(Problem(option_place(name), f"must be {' or '.join(get_args(allowed))}", choice))
+                problems.append(option_problem(name, f"must be {' or '.join(get_args(allowed))}", choice))
         share = self.share
         if share < 0 or (share > 1 and share != int(share)):
             rule = "must be a share of one GPU or a whole number of them"
@@ -176,12 +177,10 @@ class Racing:
 
     def problems(self) -> list[Problem]:
         """Return the problems of the limits of a race."""
-        problems = []
-        for name, value in (("max_seeds", self.max_seeds), ("budget", self.budget)):
-            if value is not None and not self.until_decided:
-                rule = "limits a race, which was not requested"
-                remedy = f"Add {spell('until_decided')}, or leave it out."
-                problems.append(Problem(option_place(name), rule, None, remedy))
+        rule, remedy = "limits a race, which was not requested", f"Add {spell('until_decided')}, or leave it out."
+        limits = {"max_seeds": self.max_seeds, "budget": self.budget}
+        unused = [name for name, value in limits.items() if value is not None and not self.until_decided]
+        problems = [option_problem(name, rule, None, remedy) for name in unused]
         if self.max_seeds is not None and self.max_seeds < _MIN_SEEDS:
             rule = f"must be at least {_MIN_SEEDS}: fewer seeds cannot tell noise from differences"
             problems.append(
@@ -242,16 +241,17 @@ class Session:
         if self.experiment is not None and len(self.experiment) > _LONGEST_EXPERIMENT:
             rule = f"must be a name of at most {_LONGEST_EXPERIMENT} characters, which MLflow takes"
             problems.append(option_problem("experiment", rule, self.experiment))
-        if self.max_concurrent is not None and self.max_concurrent < 1:
-            problems.append(option_problem("max_concurrent", "must be at least 1", self.max_concurrent))
-        if self.time_budget is not None and not self.time_budget > 0:
-            problems.append(option_problem("time_budget", "must be more than 0 seconds", self.time_budget))
-        if self.gpu_hours is not None and not self.gpu_hours > 0:
-            problems.append(option_problem("gpu_hours", "must be more than 0 hours", self.gpu_hours))
+        for name, number, rule in (
+            ("max_concurrent", self.max_concurrent, "must be at least 1"),
+            ("time_budget", self.time_budget, "must be more than 0 seconds"),
+            ("gpu_hours", self.gpu_hours, "must be more than 0 hours"),
+        ):
+            if number is not None and not number > 0:
+                problems.append(option_problem(name, rule, number))
         for name, limit in (("stall_limit", self.stall_limit), ("start_limit", self.start_limit)):
             if limit is not None and not limit >= _MIN_STALL:
                 rule = f"must be at least {_MIN_STALL:g} seconds, because a start, an evaluation or a checkpoint takes time"
-                problems.append(Problem(option_place(name), rule, limit, f"Example: {spell(name, 600)}."))
+                problems.append(option_problem(name, rule, limit, f"Example: {spell(name, 600)}."))
         return problems
 
 
@@ -281,18 +281,15 @@ def folder_problems(flag: str, folder: str | Path | None, remedy: str = "Choose 
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             folder.stat()
-    except (OSError, ValueError) as error:  # such as a name that is too long
-        return [Problem(flag, f"must be a folder that can be written: {_reason(error)}", str(folder), remedy)]
-    if broken_link := next((path for path in folders if path.is_symlink() and not path.exists()), None):
-        rule = f"must be a folder, but {broken_link} is a link to {broken_link.readlink()}, which does not exist"
-        return [Problem(flag, rule, None, "Mount it or create it, or choose another folder.")]
-    if found := file_problems(flag, folder):
-        return found
-    try:
+        if broken_link := next((path for path in folders if path.is_symlink() and not path.exists()), None):
+            rule = f"must be a folder, but {broken_link} is a link to {broken_link.readlink()}, which does not exist"
+            return [Problem(flag, rule, None, "Mount it or create it, or choose another folder.")]
+        if found := file_problems(flag, folder):
+            return found
         with tempfile.TemporaryDirectory(dir=next(path for path in folders if path.exists()), prefix=".tune-dml-"):
             return []
-    except OSError as error:
-        rule = f"must be a folder that can be written: {_reason(error)}"
+    except (OSError, ValueError) as error:  # such as a name that is too long
+        rule = f"must be a folder that can be written: {getattr(error, 'strerror', None) or error}"
     return [Problem(flag, rule, str(folder), remedy)]
 
 
@@ -303,7 +300,3 @@ def file_problems(flag: str, folder: Path) -> list[Problem]:
         return []
     rule = f"must be a folder, but {existing} is a file"
     return [Problem(flag, rule, None if existing == folder else str(folder), "Choose another folder.")]
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from trainables.errors import Problem
-from trainables.option_names import option_names, option_place, option_problem, spell
+from trainables.option_names import option_names, option_problem, spell
 from trainables.registries import methods_of
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
-from tune_dml.planning.files.program_space import reserved_problems
 from tune_dml.planning.study import Search, Study
 from tune_dml.space import Range, Space, Value
 from tune_dml.text import joined
@@ -22,7 +21,8 @@ def study_problems(study: Study) -> list[Problem]:
     space, seeds = study.space, study.seeds
     problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
     problems += search_problems(study.arms, study.search)
-    if study.settings.get("data.root") and not _reads_a_folder(study.dataset):
+    reads_a_folder = getattr(methods_of("data").get(study.dataset), "needs_root", True)  # unknown ones: another check
+    if study.settings.get("data.root") and not reads_a_folder:
         rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
         remedy = f"Leave it out, or use {spell('dataset', 'image_folder')} for a folder of your own."
         problems.append(option_problem("data_root", rule, None, remedy))
@@ -32,11 +32,6 @@ def study_problems(study: Study) -> list[Problem]:
         problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
     reported = {problem.place for problem in study.problems}  # a wrong key is reported once
     return [*study.problems, *(problem for problem in problems if problem.place not in reported)]
-
-
-def _reads_a_folder(dataset: str) -> bool:
-    """Return whether a data set is read from files. Return True for an unknown one, which another check reports."""
-    return bool(getattr(methods_of("data").get(dataset), "needs_root", True))
 
 
 def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
@@ -73,50 +68,46 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
 
 def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     """Return a problem for each setting that the arms must share but do not. Do not check programs."""
-    problems: list[Problem] = []
     if space.program is not None:
-        return problems
+        return []
+    place = space.location("arms")
+    shared: dict[str, tuple[Mapping[str, Value], str, str]] = {}
     paths = dict.fromkeys(path for arm in arms for path in arm.base_settings)
-    shared_paths = [path for path in paths if path.startswith("data.") or path == "task.name"]
-    for path in shared_paths:
+    for path in [path for path in paths if path.startswith("data.") or path == "task.name"]:
         values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}
-        if len({repr(value) for value in values.values()}) > 1:
-            rule = f"arms are compared on the same data and task: {path} must be the same for all"
-            remedy = f"Set it in `fixed`, or with {spell('settings')}."
-            problems.append(Problem(space.location("arms"), rule, _values_text(values), remedy))
-    if space.differs:
-        return problems
-    protocols = {}
-    # Without listed protocols each loss has its own protocol, and a note says so.
-    if space.protocols or any(arm.protocols for arm in space.every_arm):
-        protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
-    terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
-    reductions = {
-        arm.name: str(arm.base_settings["loss.reduction"]) for arm in arms if "loss.reduction" in arm.base_settings
-    }
-    remedy_text = "Make them share it{}, or say in the space's `differs` why they need not."
-    shared_traits = (
-        ("protocol", protocols, f" with {spell('protocol')}"),
-        ("pair term", terms, ""),
-        ("reduction", reductions, ""),
-    )
-    for trait, values, hint in shared_traits:
-        if len(set(values.values())) > 1:
-            rule, remedy = f"arms that are compared must share their {trait}", remedy_text.format(hint)
-            problems.append(Problem(space.location("arms"), rule, _values_text(values), remedy))
-    return problems
+        rule = f"arms are compared on the same data and task: {path} must be the same for all"
+        shared[path] = values, rule, f"Set it in `fixed`, or with {spell('settings')}."
+    if not space.differs:
+        protocols = {}
+        # Without listed protocols each loss has its own protocol, and a note says so.
+        if space.protocols or any(arm.protocols for arm in space.every_arm):
+            protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
+        terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
+        reductions = {
+            arm.name: arm.base_settings["loss.reduction"] for arm in arms if "loss.reduction" in arm.base_settings
+        }
+        traits = (
+            ("protocol", protocols, f" with {spell('protocol')}"),
+            ("pair term", terms, ""),
+            ("reduction", reductions, ""),
+        )
+        for trait, values, hint in traits:
+            remedy = f"Make them share it{hint}, or say in the space's `differs` why they need not."
+            shared[trait] = values, f"arms that are compared must share their {trait}", remedy
+    return [
+        Problem(place, rule, "; ".join(f"{name or 'the others'}: {value}" for name, value in values.items()), remedy)
+        for values, rule, remedy in shared.values()
+        if len(set(map(repr, values.values()))) > 1
+    ]
 
 
 def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:
     """Return a problem for each override without effect: no arm uses the method that the setting belongs to."""
     known = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
+    unused = [path for path in overrides if not any(_same_setting(path, own) for own in known)]
     rule = "no arm has this setting: each chooses a method without it"
     remedy = f"Leave it out, or choose other {spell('arms')}."
-    return [
-        Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy)
-        for path in overrides
-        if not any(_same_setting(path, own) for own in known)
-    ]
+    return [Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy) for path in unused]
 
 
 def _pair_term(settings: Mapping[str, Value]) -> str:
@@ -128,41 +119,38 @@ def _pair_term(settings: Mapping[str, Value]) -> str:
     return str(getattr(method, "pair_term", ""))
 
 
-def _values_text(values: Mapping[str, Value]) -> str:
-    return "; ".join(f"{name or 'the others'}: {value}" for name, value in values.items())
-
-
 def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mapping[str, Value]) -> list[Problem]:
     """Return problems for overrides of searched settings, of tied settings, and of settings of single arms."""
-    problems = []
-    knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
-    ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
     compared = {arm.name for arm in arms}  # other arms count too: `extend --arm` may add them later
     arm_of_setting = {
         path: arm.name for arm in sorted(space.arms, key=lambda arm: arm.name in compared) for path in arm.settings
     }
-    differs = f"differs between the arms of {space.name}"
-    for path in overrides:
-        remedy_for_knob = "Leave it out."
-        if space.program is None:
-            remedy_for_knob = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
-        claims = [
-            *((knob, f"is the knob that {space.name} searches and cannot be set", remedy_for_knob) for knob in knobs),
-            *((tie.path, f"follows {tie.knob} in {space.name} and cannot be set", "Leave it out.") for tie in ties),
+    leave_out, for_one = "Leave it out.", "Leave it out, or use `tune-dml train --set {}=...` for one trial."
+    own_arms = "Leave it out, or write arms of your own into a sweep file."
+    claims = dict.fromkeys(
+        [
             *(
-                (
-                    own,
-                    f"{differs} ({name} sets it) and cannot be set for all",
-                    "Leave it out, or write arms of your own into a sweep file.",
-                )
-                for own, name in arm_of_setting.items()
+                (knob.path, f"is the knob that {space.name} searches and cannot be set", for_one)
+                for arm in arms
+                for knob in arm.knobs
+            ),
+            *(
+                (tie.path, f"follows {tie.knob} in {space.name} and cannot be set", leave_out)
+                for arm in arms
+                for tie in arm.ties
+            ),
+            *(
+                (path, f"differs between the arms of {space.name} ({arm} sets it) and cannot be set for all", own_arms)
+                for path, arm in arm_of_setting.items()
             ),
         ]
-        for own, rule, remedy in claims:
-            if _same_setting(path, own):
-                problems.append(option_problem("settings", f"{own} {rule}", None, remedy))
-    if space.program is not None:
-        problems += reserved_problems(set(overrides) - {"seed"}, option_place("settings"))
+    )
+    problems = [
+        option_problem("settings", f"{own} {rule}", None, (leave_out if space.program else remedy).format(path))
+        for path in overrides
+        for own, rule, remedy in claims
+        if _same_setting(path, own)
+    ]
     for path in sorted({"seed", "data.name"} & set(overrides)):
         option, value = ("seeds", 3) if path == "seed" else ("dataset", overrides[path])
         problems.append(

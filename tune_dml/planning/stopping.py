@@ -59,7 +59,6 @@ def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> 
 
 
 def _length_problems(arm: PlannedArm) -> list[Problem]:
-    """Return a problem if an arm's cells have no common rungs."""
     lengths = {path: arm.base_settings.get(path) for path in ("training.steps", "training.eval_every")}
     searched = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
     if None in lengths.values() or lengths.keys() & searched or arm.base_settings.get("training.epochs") is not None:

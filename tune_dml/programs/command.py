@@ -44,7 +44,6 @@ class Program:
 
     command: tuple[str, ...]
     folder: str
-    """The working directory."""
     seed_flag: str | None = "--seed"
     """Flag of the seed in `${args}`; None to pass the seed only in the environment."""
     timeout: float | None = None

@@ -1,17 +1,22 @@
-"""Fit a study's batch sizes and pictures per class to a user's pictures or stored features."""
+"""Fit the values of a study's knobs: to the user's pictures, to the pairs of a batch, and around each arm's settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
-from trainables.option_names import spell
-from tune_dml.planning.arms.pair_counts import COUNT, with_scaled_values
+from trainables.config import Settings
+from trainables.errors import ConfigError, Problem, nearest
+from trainables.option_names import option_problem, spell
+from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart
-from tune_dml.space import Grid, Space, Value
+from tune_dml.space import Arm, Grid, Knob, Space, Value
+from tune_dml.text import is_number
 
+COUNT = "loss.k"
 _BATCH, _PER_CLASS, _PICTURES = "batch.batch_size", "batch.instances_per_class", "data.pictures_per_class"
 _MEASURED_SETTINGS = ("optim.lr", "training.steps")
+_FACTORS = (1 / 3, 1.0, 3.0)
 
 
 def fitting_space(
@@ -32,7 +37,7 @@ def fitting_space(
         if fitted is not space:
             batch = f", in batches of {fitted.fixed[_BATCH]}" if path == _PER_CLASS else ""
             notes.append(
-                f"{path} is {_text(_grid_values(fitted, path))} in place of {_text(values)}{batch}: there are "
+                f"{path} is {_listed(_grid_values(fitted, path))} in place of {_listed(values)}{batch}: there are "
                 f"{part.classes} training classes of at most {part.pictures} pictures"
             )
         space = fitted
@@ -58,7 +63,7 @@ def _fit_batches(space: Space, values: Sequence[int], part: TrainingPart) -> Spa
     largest = part.classes * per_class
     if max(values) <= largest:
         return space
-    return with_scaled_values(space, _BATCH, _scaler(largest / max(values), per_class, 2))
+    return _with_scaled_values(space, _BATCH, _scaler(largest / max(values), per_class, 2))
 
 
 def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
@@ -76,8 +81,8 @@ def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> S
     divisors = nearest_divisors(chosen)
     if not divisors:
         return space
-    scaled = with_scaled_values(space, _PER_CLASS, lambda value: divisors[int(str(value))])
-    scaled = with_scaled_values(scaled, COUNT, _scaler(chosen / batch, 2, 1))
+    scaled = _with_scaled_values(space, _PER_CLASS, lambda value: divisors[int(str(value))])
+    scaled = _with_scaled_values(scaled, COUNT, _scaler(chosen / batch, 2, 1))
     return replace(scaled, fixed={**scaled.fixed, _BATCH: chosen})
 
 
@@ -85,7 +90,7 @@ def _fit_pictures(space: Space, values: Sequence[int], part: TrainingPart) -> Sp
     """Scale the values to the pictures of the largest class; no value falls below two."""
     if max(values) <= part.pictures:
         return space
-    return with_scaled_values(space, _PICTURES, _scaler(part.pictures / max(values), 1, 2))
+    return _with_scaled_values(space, _PICTURES, _scaler(part.pictures / max(values), 1, 2))
 
 
 def _scaler(factor: float, step: int, fewest: int) -> Callable[[Value], Value]:
@@ -100,5 +105,162 @@ def _grid_values(space: Space, path: str) -> list[int]:
     return [int(str(value)) for domain in domains if isinstance(domain, Grid) for value in domain.values]
 
 
-def _text(values: Sequence[int]) -> str:
+def _listed(values: Iterable[Value]) -> str:
     return ", ".join(map(str, values))
+
+
+def positive_pairs(settings: Settings) -> int | None:
+    """Return the number of unordered same-class pairs of a batch; None if batches are not drawn by class."""
+    if settings.get("batch.sampler") != "m_per_class":
+        return None
+    return int(settings[_BATCH]) * (int(settings[_PER_CLASS]) - 1) // 2
+
+
+def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[str]]:
+    """Return the space with each K scaled to the paper's share of the positive pairs, and a note if that changes K.
+
+    K does not change under a paper's protocol, or if batches are not drawn by class. It also does not change if the
+    space states no number of pairs, or if the batches have that number.
+    """
+    printed = space.positive_pairs
+    pairs = _pairs_of(space, arms) if printed else None
+    if not printed or pairs is None or pairs == printed:
+        return space, []
+
+    def scale(value: Value) -> Value:
+        return max(2, 2 * round(int(str(value)) * pairs / printed / 2))  # even: half of the pairs are positive
+
+    # positive_pairs=pairs keeps a stored space from being scaled again
+    scaled = replace(_with_scaled_values(space, COUNT, scale), positive_pairs=pairs)
+    note = (
+        f"K counts pairs: {_listed(_counts(space))}, for {printed} positive pairs in the paper's batches, become "
+        f"{_listed(_counts(scaled))} for the {pairs} in these batches"
+    )
+    return scaled, [note]
+
+
+def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
+    """Return the positive pairs of a batch in the first arm with a K; None if its cells differ in their number."""
+    for arm in arms:
+        try:
+            settings = arm.settings
+        except ConfigError:
+            return None  # reported when the arm is planned
+        if COUNT in settings:
+            if arm.protocol is not None and arm.protocol.origin == "paper":
+                return None
+            searched = {knob.path for knob in arm.knobs}
+            return None if searched & {_BATCH, _PER_CLASS} else positive_pairs(settings)
+    return None
+
+
+def _with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value]) -> Space:
+    """Return the space with `scale` applied to every value of a setting; equal values of a grid merge."""
+
+    def scale_settings(settings: Settings) -> dict[str, Value]:
+        return {name: scale(value) if name == path else value for name, value in settings.items()}
+
+    def scale_knob(knob: Knob) -> Knob:
+        if knob.path != path or not isinstance(knob.domain, Grid):
+            return knob
+        return replace(knob, domain=replace(knob.domain, values=tuple(dict.fromkeys(map(scale, knob.domain.values)))))
+
+    scaled = space.map_knobs(scale_knob).map_arms(lambda arm: replace(arm, settings=scale_settings(arm.settings)))
+    return replace(scaled, fixed=scale_settings(space.fixed))
+
+
+def _counts(space: Space) -> list[Value]:
+    """Return the distinct values of K in a space."""
+    found = [space.fixed[COUNT]] if COUNT in space.fixed else []
+    found += [arm.settings[COUNT] for arm in space.every_arm if COUNT in arm.settings]
+    domains = [knob.domain for arm in space.every_arm for knob in space.knobs_of(arm) if knob.path == COUNT]
+    found += [value for domain in domains if isinstance(domain, Grid) for value in domain.values]
+    return list(dict.fromkeys(found))
+
+
+def with_tuned_knobs(
+    space: Space, arms: Sequence[StudyArm], tune: Mapping[str, Sequence[Value]]
+) -> tuple[Space, list[StudyArm], list[Problem]]:
+    """Return the space and its arms with a nuisance knob for each path, and the problems of these knobs.
+
+    Without values, each arm has three around its own. Values for a scientific knob replace its grid.
+    """
+    own_grids = {knob.path for knob in space.scientific if tune.get(knob.path)}
+    tuned = {path: values for path, values in tune.items() if path not in own_grids}
+    searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
+    problems = []
+    for path in [path for path in tuned if path in searched]:
+        remedy = f"Give the values to search instead: {spell('tune', {path: ['A', 'B']})}."
+        problems.append(option_problem("tune", f"{space.name} searches {path} already", None, remedy))
+    grids: dict[str, dict[str, Grid]] = {arm.name: {} for arm in arms}
+    for arm in arms if tuned else ():
+        try:
+            settings = arm.settings
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        for path, values in tuned.items():
+            if path in searched:
+                continue
+            if problem := _tuning_problem(path, values, settings):
+                problems.append(problem)
+            else:
+                grids[arm.name][path] = Grid(tuple(values) or _values_around(settings[path]), "log")
+    problems = list(dict.fromkeys(problems))
+    if problems:
+        return space, list(arms), problems
+    scientific = tuple(
+        replace(knob, origin="user", domain=Grid(tuple(tune[knob.path]), knob.domain.scale))
+        if knob.path in own_grids
+        else knob
+        for knob in space.scientific
+    )
+    extended = _with_knobs(replace(space, scientific=scientific), grids)
+    return extended, [_with_declared_knobs(arm, extended, tuned.keys()) for arm in arms], []
+
+
+def _with_declared_knobs(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
+    """Return an arm with the knobs that the extended space declares for it, and without settings at these paths."""
+    declared = space.arm(arm.name)
+    layers = (
+        replace(layer, settings={p: v for p, v in layer.settings.items() if p not in paths}) for layer in arm.layers
+    )
+    return replace(arm, knobs=space.knobs_of(declared), ties=space.ties_of(declared), layers=tuple(layers))
+
+
+def _tuning_problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
+    if path not in own:
+        remedy = nearest(path, list(own), what="setting", dotted=True)
+        return option_problem("tune", "must name a setting that every arm has", path, remedy)
+    value = own[path]
+    if not values and not (is_number(value) and value > 0):
+        rule = f"three values around {path}={value} are not defined"
+        return option_problem("tune", rule, None, f"Give the values: {spell('tune', {path: ['A', 'B', 'C']})}.")
+    return None
+
+
+def _values_around(value: Value) -> tuple[Value, ...]:
+    """Return a third of a value, the value and three times the value, to two digits; integers stay integers."""
+    assert is_number(value)  # noqa: S101 - checked before
+    values = [value if factor == 1 else float(f"{factor * value:.1e}") for factor in _FACTORS]
+    if isinstance(value, int):
+        values = [max(1, round(number)) for number in values]
+    return tuple(dict.fromkeys(values))
+
+
+def _with_knobs(space: Space, grids: Mapping[str, Mapping[str, Grid]]) -> Space:
+    """Add knobs to a space; an arm whose values differ from the first arm's gets its own knob."""
+    first = next((arm for arm in space.every_arm if arm.name != space.baseline_name), space.every_arm[0])
+    shared = grids[first.name]
+
+    def extend_arm(arm: Arm) -> Arm:
+        own = {path: grid for path, grid in grids[arm.name].items() if arm.knobs is not None or grid != shared[path]}
+        settings = {path: value for path, value in arm.settings.items() if path not in shared}
+        return replace(arm, settings=settings, own_knobs=(*arm.own_knobs, *_nuisance_knobs(own)))
+
+    fixed = {path: value for path, value in space.fixed.items() if path not in shared}
+    return replace(space.map_arms(extend_arm), fixed=fixed, nuisance=(*space.nuisance, *_nuisance_knobs(shared)))
+
+
+def _nuisance_knobs(grids: Mapping[str, Grid]) -> tuple[Knob, ...]:
+    return tuple(Knob(path, grid, path.rpartition(".")[2], origin="ours") for path, grid in grids.items())

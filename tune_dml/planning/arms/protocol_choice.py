@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from trainables.errors import Problem, nearest
 from trainables.option_names import option_problem, spell
-from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
 from tune_dml.space import Arm, Protocol, Space, Value
 
@@ -20,13 +19,6 @@ class ProtocolChoice:
     """None if the data set has none: the defaults apply."""
     note: str = ""
     problems: tuple[Problem, ...] = ()
-
-
-def protocol_layer(protocol: Protocol) -> Layer:
-    """Return a protocol's settings, each with the source that states it."""
-    origin = f"protocol {protocol.name}"
-    sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
-    return Layer(origin, protocol.settings, sources)
 
 
 @dataclass(frozen=True)
@@ -110,8 +102,24 @@ def _find_printed(query: _ProtocolQuery, family: str | None) -> Protocol | None:
 
 
 def _unprinted_note(protocol: Protocol, query: _ProtocolQuery) -> str:
-    """Return the note that a protocol is for other losses."""
     return (
         f"no protocol is printed for {query.loss} on {query.dataset}: it trains by {protocol.name}, "
         f"which is for {', '.join(protocol.methods)}"
     )
+
+
+def protocol_notes(choices: Mapping[str, ProtocolChoice]) -> list[str]:
+    """Return each choice's note once, with its arms unless it applies to all; then the arms' protocols if they differ."""
+    arms: dict[str, list[str]] = {}
+    for name, choice in choices.items():
+        arms.setdefault(choice.note, []).append(name)
+    notes = [
+        note if len(names) == len(choices) else f"{note} ({', '.join(arm or 'all but the baseline' for arm in names)})"
+        for note, names in arms.items()
+        if note
+    ]
+    protocol_of = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}
+    if len(set(protocol_of.values())) > 1:
+        listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in protocol_of.items())
+        notes.append(f"each arm trains by its own protocol: {listed}; {spell('protocol', 'NAME')} trains all by one")
+    return notes

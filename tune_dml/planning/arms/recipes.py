@@ -12,7 +12,6 @@ from typing import Any
 from trainables.config import SECTIONS
 from trainables.resolve import Layer
 from tune_dml.catalogue import recipes
-from tune_dml.planning.arms.protocol_choice import protocol_layer
 from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.space import Protocol, SourcedSettings, Value
 from tune_dml.text import is_number
@@ -32,14 +31,10 @@ def method_layers(
     part: TrainingPart | None = None,
     lr: Value = None,
 ) -> list[Layer]:
-    """Return the layers of a loss on a data set; later ones win: recipe, study and arm, protocol.
+    """Return the layers of a loss on a data set; later ones win: recipe, study and arm (`between`), protocol.
 
-    Args:
-        protocol: the data set's; None means the defaults.
-        loss: the trained loss; None means that of the protocol or the defaults.
-        between: the settings stated for study and arm (`stated_layers`).
-        part: sizes of the training part, which limit the batches of our protocols; None if unknown.
-        lr: the learning rate that replaces the protocol's, if any; proxies keep their own.
+    Without `loss`, it is that of the protocol or the defaults. The sizes in `part` limit the batches of our protocols.
+    `lr` replaces the protocol's learning rate; proxies keep their own.
     """
     protocol_settings = {} if protocol is None else protocol.settings
     chosen = str(loss or protocol_settings.get("loss.name") or _default("loss.name"))
@@ -48,6 +43,13 @@ def method_layers(
     layers = [*_recipe_layers(chosen, None if printed else float(str(lr))), *between]
     layers += [] if protocol is None else [protocol_layer(protocol)]
     return layers + _fitting_batch(layers, protocol, part)
+
+
+def protocol_layer(protocol: Protocol) -> Layer:
+    """Return a protocol's settings, each with the source that states it."""
+    origin = f"protocol {protocol.name}"
+    sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
+    return Layer(origin, protocol.settings, sources)
 
 
 def stated_layers(owner: str, stated: Sequence[SourcedSettings]) -> list[Layer]:

@@ -40,10 +40,7 @@ class SweepData:
         return cls(training, task_of(plan.main_arms[0].config).further_datasets(cache_dir))
 
     def digest(self) -> str:
-        """Return the digest of all data sets together.
-
-        Raises ConfigError if files are missing or wrong.
-        """
+        """Return the digest of all data sets together. Raise ConfigError if files are missing or wrong."""
         from trainables.data.base import digest_of
 
         raise_if_any(problem for item in (self.training, *self.further) for problem in item.check())
@@ -52,10 +49,7 @@ class SweepData:
 
 
 def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str]]:
-    """Return `data_key` of trials -> data set -> digest.
-
-    Data sets that only a search can propose are not included.
-    """
+    """Return `data_key` of trials -> data set -> digest, apart from data sets that only a search can propose."""
     if plan.space.program is not None:
         return {}
     from trainables.tasks import task_of
@@ -73,10 +67,7 @@ def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str
 
 
 def data_folders(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
-    """Return (folder of pictures, folder of its decoded pictures) for all pictures that the trials read.
-
-    Only data sets in `digests`, from `known_digests`, are included.
-    """
+    """Return (folder of pictures, folder of its decoded pictures) of the data sets in `digests` (`known_digests`)."""
     if plan.space.program is not None:
         return []
     by_root = {cell.settings["data.root"]: cell.settings for cell in plan.cells}

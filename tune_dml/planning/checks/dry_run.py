@@ -40,14 +40,10 @@ class DryRun:
 def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: int | None = None) -> DryRun:
     """Check that every cell's batches and splits can be drawn, for every seed, and that its network can be built.
 
-    If a search proposes the cells, each value of a knob is checked separately.
-
-    Args:
-        plan: the plan to check.
-        pictures: None if they are not decoded; checks that need them are then skipped.
-        build: whether to build the networks, which fetches their weights.
-        micro_batch: pictures that a worker processes at a time; None means the setting.
+    If a search proposes the cells, each value of a knob is checked separately. `pictures` is None if they are not
+    decoded; checks that need them are then skipped. `build` builds the networks, which fetches their weights.
     """
+    from trainables.models import BACKBONES
     from trainables.tasks import task_of  # imports torch
 
     arms_with_cells = {cell.arm for cell in plan.cells}
@@ -56,7 +52,10 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: 
     networks = [_with_micro_batch(task, micro_batch) for task in _first_of_each(tasks, _network_key)]
     data_tasks = _first_of_each(tasks, lambda task: canonical(task.config.data.flat))  # a knob may change the data
     if pictures is None:
-        problems = [problem for task in networks for problem in _file_problems(task.config)]
+        models = [task.config.model for task in networks]  # fetches nothing
+        problems = [
+            item for model in models for item in BACKBONES[model.backbone].file_problems(**model.knobs("backbone"))
+        ]
     else:
         configs = _configs(_first_of_each(plan.cells, lambda cell: _batch_key(cell.settings)), plan.seeds)
         configs += _first_of_each(proposed, lambda config: _batch_key(config.settings()))
@@ -124,7 +123,6 @@ def _configs(cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
 
 
 def _first_of_each(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
-    """Return the first item for each key."""
     first: dict[str, _T] = {}
     for item in items:
         first.setdefault(key(item), item)
@@ -153,13 +151,6 @@ def _with_micro_batch(task: Task, micro_batch: int | None) -> Task:
 
 def _batch_key(settings: Mapping[str, object]) -> str:
     return repr([(path, str(value)) for path, value in settings.items() if path.startswith(_BATCH_SETTINGS)])
-
-
-def _file_problems(config: TrialConfig) -> list[Problem]:
-    """Return the files and packages of a network that this machine lacks. Fetch nothing."""
-    from trainables.models import BACKBONES
-
-    return BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
 
 
 def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trainables.config import Settings, canonical
 from trainables.errors import ConfigError, Problem
-from trainables.option_names import option_place, spell
+from trainables.option_names import option_problem, spell
 from tune_dml.catalogue import recipes
-from tune_dml.planning.arms.pair_counts import positive_pairs
+from tune_dml.planning.arms.fitting import positive_pairs
 from tune_dml.planning.cells import Cell, PlannedArm
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Grid
@@ -66,11 +66,14 @@ def training_digests(plan: Plan, pictures: Pictures | None) -> dict[int, str]:
     if pictures is None or not any(cell.settings.get(path) for cell in plan.cells for path in _DRAWN):
         return {}
     known: dict[str, str] = {}
-    shapes = {cell.index: canonical([cell.config.data.flat, cell.config.seeds.flat]) for cell in plan.cells}
+    digests = {}
     for cell in plan.cells:
-        if shapes[cell.index] not in known:
-            known[shapes[cell.index]] = _training_digest(cell, plan.seeds, pictures)
-    return {index: known[shape] for index, shape in shapes.items() if known[shape]}
+        shape = canonical([cell.config.data.flat, cell.config.seeds.flat])
+        if shape not in known:
+            known[shape] = _training_digest(cell, plan.seeds, pictures)
+        if known[shape]:
+            digests[cell.index] = known[shape]
+    return digests
 
 
 def _training_digest(cell: Cell, seeds: Sequence[int], pictures: Pictures) -> str:
@@ -95,20 +98,16 @@ def equal_trial_problems(plan: Plan, digests: _Digests = _UNKNOWN) -> list[Probl
     """
     groups = _group_equal(plan.cells, digests)
     keys = {cell.index: key for key, cells in groups.items() for cell in cells}
-    problems = []
+    names, problems = [arm.name for arm in plan.arms], []
     for arm in plan.arms:
         own = [cell for cell in plan.cells if cell.arm == arm.name]
         if not own and plan.search.method == "grid":
             rule = f"every cell of {arm.name} trains the same trial as a cell of the arms before it"
             problems.append(_redundant_arm(plan, rule, "it"))
         equal_cells = [next((c for c in groups[keys[cell.index]] if c.arm != arm.name), None) for cell in own]
-        names = [arm.name for arm in plan.arms]
         equal = equal_cells[0] if own and all(equal_cells) else None
         if equal is not None and names.index(arm.name) > names.index(equal.arm):
-            cell = own[0]
-            changed = f"{_difference(equal, cell)} changes nothing there"
-            rule = f"{cell.label} trains the same trial as {equal.label}: {changed}"
-            problems.append(_redundant_arm(plan, rule, "one"))
+            problems.append(_redundant_arm(plan, _equality(equal, own[0]), "one"))
         for knob in arm.knobs:
             values = knob.domain.values if isinstance(knob.domain, Grid) else ()
             if len(values) > 1 and len(own) > 1 and _is_idle(own, knob.path, keys):
@@ -123,87 +122,67 @@ def added_cell_problems(begun: Plan, extended: Plan) -> list[Problem]:
     if len(extended.cells) == len(begun.cells):
         return []
     problems = []
+    old_arms = {arm.name for arm in begun.arms}
     for first, *others in _group_equal(extended.cells, _UNKNOWN).values():
-        for cell in others:
-            if cell.index >= len(begun.cells):
-                changed = f"{_difference(first, cell)} changes nothing there"
-                rule = f"{cell.label} trains the same trial as {first.label}: {changed}"
-                place = option_place("values" if cell.arm in {arm.name for arm in begun.arms} else "arms")
-                problems.append(Problem(place, rule, None, "Leave it out."))
+        for cell in [cell for cell in others if cell.index >= len(begun.cells)]:
+            option = "values" if cell.arm in old_arms else "arms"
+            problems.append(option_problem(option, _equality(first, cell), None, "Leave it out."))
     return problems
 
 
 def idle_value_notes(plan: Plan, digests: _Digests = _UNKNOWN) -> list[str]:
     """Note cells that train equal trials, and settings far from the ones that the method's source uses."""
-    notes = []
-    for cells in _group_equal(plan.cells, digests).values():
-        if len(cells) > 1:
-            names = joined([cell.label for cell in cells])
-            notes.append(f"{names} train one trial: {_difference(cells[0], cells[1])} changes nothing there")
-    return notes + _rate_notes(plan) + _warm_up_notes(plan) + _pair_notes(plan)
-
-
-def _rate_notes(plan: Plan) -> list[str]:
-    """Note arms of our protocols whose proxies learn at a rate far from their recipe's."""
-    notes = []
-    for arm, usual, source in _arms_with_proxies(plan):
-        found = [cell.settings for cell in plan.cells if cell.arm == arm.name] or [arm.base_settings]
-        rates = {
-            each["optim.lr"] * each["optim.loss_lr_multiplier"]: each["optim.lr"]
-            for each in found
-            if {"optim.lr", "optim.loss_lr_multiplier"} <= each.keys()
-        }
-        far = {rate: lr for rate, lr in rates.items() if not usual / _FAR < rate < usual * _FAR}
-        if not far:
-            continue
-        fix = f"use {spell('settings', {'optim.loss_lr_multiplier': f'{usual / min(far.values()):g}'})} for that rate"
-        if len(rates) > 1:
-            fix = f"their rate moves with optim.lr={' and '.join(f'{lr:g}' for lr in far.values())}"
-        learnt = " and ".join(f"{rate:.2g}" for rate in far)
-        notes.append(f"{arm.name or plan.space.name}: proxies learn at {learnt}, but at {usual:g} in {source}; {fix}")
-    return notes
-
-
-def _warm_up_notes(plan: Plan) -> list[str]:
-    """Note arms of our protocols whose proxies move a pretrained network from the first step on."""
-    fix = spell("settings", {"optim.freeze_backbone_epochs": 1})
-    names = []
-    for arm, *_ in _arms_with_proxies(plan):
-        settings = arm.base_settings
-        is_frozen = any(settings.get(f"optim.freeze_backbone_{unit}") for unit in ("epochs", "steps"))
-        if settings.get("model.weights") is not None and not is_frozen:
-            names.append(arm.name or plan.space.name)
-    if not names:
-        return []
-    return [
-        f"{joined(names)}: the first steps of untrained proxies may collapse a pretrained network; Proxy-Anchor's code "
-        f"trains head and proxies alone for an epoch, as {fix} does"
+    equal = [
+        f"{joined([cell.label for cell in cells])} train one trial: {_difference(cells[0], cells[1])}"
+        for cells in _group_equal(plan.cells, digests).values()
+        if len(cells) > 1
     ]
+    return equal + _recipe_notes(plan)
 
 
-def _arms_with_proxies(plan: Plan) -> Iterator[tuple[PlannedArm, float, str]]:
-    """Yield the arms of our protocols whose loss has proxies, with the proxies' usual rate and its source."""
+def _recipe_notes(plan: Plan) -> list[str]:
+    """Note arms that learn proxies unlike their recipe, or may draw batches without the pairs that their loss needs."""
+    rates, untrained, pairs = [], [], []
     for arm in plan.arms:
-        recipe = recipes().get(str(arm.base_settings.get("loss.name")))
-        if recipe and recipe.loss_lr is not None and not (arm.protocol and arm.protocol.origin == "paper"):
-            yield arm, recipe.loss_lr, recipe.stated.source
-
-
-def _pair_notes(plan: Plan) -> list[str]:
-    """Note arms whose loss needs positive pairs, if their batches may have none."""
-    notes = []
-    for arm in plan.arms:
-        loss = str(arm.base_settings.get("loss.name"))
-        recipe = recipes().get(loss)
-        by_class = recipe is not None and recipe.stated.settings.get("batch.sampler") == "m_per_class"
-        drawn, per_class = (arm.base_settings.get(f"batch.{name}") for name in ("sampler", "instances_per_class"))
+        own, name = arm.base_settings, arm.name or plan.space.name
+        recipe = recipes().get(str(own.get("loss.name")))
+        if recipe is None:
+            continue
+        if recipe.loss_lr is not None and not (arm.protocol and arm.protocol.origin == "paper"):
+            rates += _rate_notes(plan, arm, recipe.loss_lr, recipe.stated.source)
+            is_frozen = any(own.get(f"optim.freeze_backbone_{unit}") for unit in ("epochs", "steps"))
+            untrained += [name] if own.get("model.weights") is not None and not is_frozen else []
+        drawn, per_class = own.get("batch.sampler"), own.get("batch.instances_per_class")
+        by_class = recipe.stated.settings.get("batch.sampler") == "m_per_class"
         if by_class and (drawn == "random" or per_class == 1):
             fix = spell("settings", {"batch.sampler": "m_per_class", "batch.instances_per_class": 2})
-            notes.append(
-                f"{arm.name or plan.space.name}: {loss} compares pictures of one class, but a batch may not hold two of "
-                f"them; use {fix} or more"
+            pairs.append(
+                f"{name}: {own['loss.name']} compares pictures of one class, but a batch may not hold two of them; use {fix} "
+                "or more"
             )
-    return notes
+    warm_up = (
+        f"{joined(untrained)}: the first steps of untrained proxies may collapse a pretrained network; Proxy-Anchor's code "
+        f"trains head and proxies alone for an epoch, as {spell('settings', {'optim.freeze_backbone_epochs': 1})} does"
+    )
+    return [*rates, *([warm_up] if untrained else []), *pairs]
+
+
+def _rate_notes(plan: Plan, arm: PlannedArm, usual: float, source: str) -> list[str]:
+    """Note that an arm's proxies learn at a rate far from the `usual` one of their recipe."""
+    found = [cell.settings for cell in plan.cells if cell.arm == arm.name] or [arm.base_settings]
+    rates = {
+        each["optim.lr"] * each["optim.loss_lr_multiplier"]: each["optim.lr"]
+        for each in found
+        if {"optim.lr", "optim.loss_lr_multiplier"} <= each.keys()
+    }
+    far = {rate: lr for rate, lr in rates.items() if not usual / _FAR < rate < usual * _FAR}
+    if not far:
+        return []
+    fix = f"use {spell('settings', {'optim.loss_lr_multiplier': f'{usual / min(far.values()):g}'})} for that rate"
+    if len(rates) > 1:
+        fix = f"their rate moves with optim.lr={' and '.join(f'{lr:g}' for lr in far.values())}"
+    learnt = " and ".join(f"{rate:.2g}" for rate in far)
+    return [f"{arm.name or plan.space.name}: proxies learn at {learnt}, but at {usual:g} in {source}; {fix}"]
 
 
 def _max_pairs(settings: Settings) -> int | None:
@@ -277,7 +256,11 @@ def _reason(settings: Settings, path: str) -> str:
     return " in these training classes" if path in _DRAWN else ""
 
 
+def _equality(first: Cell, second: Cell) -> str:
+    return f"{second.label} trains the same trial as {first.label}: {_difference(first, second)}"
+
+
 def _difference(first: Cell, second: Cell) -> str:
-    """Return the second cell's settings that differ from the first's."""
+    """Return that the second cell's settings that differ from the first's change nothing."""
     paths = [path for path in second.settings if second.settings[path] != first.settings.get(path)]
-    return joined([f"{path}={second.settings[path]}" for path in paths]) or "what differs"
+    return f"{joined([f'{path}={second.settings[path]}' for path in paths]) or 'what differs'} changes nothing there"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainables.errors import Problem
@@ -19,23 +18,15 @@ _NONE = {"", "-1"}
 """Names that hide themselves and all names after them."""
 
 
-@dataclass(frozen=True)
-class _Gpu:
-    """A GPU that the driver lists."""
-
-    number: str
-    uuid: str
-
-    def is_named(self, name: str) -> bool:
-        """Return whether a name means this GPU: its number or the beginning of its UUID."""
-        return name == self.number or (name.startswith("GPU-") and self.uuid.startswith(name))
-
-
 def visible_gpus() -> int:
     """Return the number of usable GPUs. As CUDA does, stop at the first named GPU that does not exist."""
     names, gpus = _named_gpus(), _installed_gpus()
     if names is None:
-        return _count_with_torch() if not gpus and _has_other_devices() else len(gpus)
+        if gpus or not _has_other_devices():
+            return len(gpus)
+        import torch
+
+        return torch.cuda.device_count()
     if _absent_names(names, gpus):
         names = names[: names.index(_absent_names(names, gpus)[0])]
     return len(names)
@@ -46,7 +37,7 @@ def visibility_problems() -> list[Problem]:
     gpus = _installed_gpus()
     if not (absent := _absent_names(_named_gpus() or [], gpus)):
         return []
-    rule = f"must name GPUs of this machine, which has {', '.join(gpu.number for gpu in gpus) or 'none'}"
+    rule = f"must name GPUs of this machine, which has {', '.join(gpus) or 'none'}"
     remedy = f"Correct or unset it; {_VARIABLE}= (empty) trains on the CPU."
     return [Problem(_VARIABLE, rule, ",".join(absent), remedy)]
 
@@ -61,12 +52,20 @@ def _named_gpus() -> list[str] | None:
     return names[: hides[0]] if hides else names
 
 
-def _absent_names(names: Sequence[str], gpus: Sequence[_Gpu]) -> list[str]:
-    """Return the names that match no GPU. Names that cannot be checked match: MIG devices, and all names under WSL."""
+def _absent_names(names: Sequence[str], gpus: Mapping[str, str]) -> list[str]:
+    """Return the names that match no GPU's number nor the beginning of its UUID.
+
+    Names that cannot be checked match: MIG devices, and all names under WSL.
+    """
     if not gpus:
         return [] if _has_other_devices() else list(names)
-    checkable = [name for name in names if not name.startswith("MIG-")]
-    return [name for name in checkable if not any(gpu.is_named(name) for gpu in gpus)]
+    return [
+        name
+        for name in names
+        if not name.startswith("MIG-")
+        and name not in gpus
+        and not (name.startswith("GPU-") and any(uuid.startswith(name) for uuid in gpus.values()))
+    ]
 
 
 def _has_other_devices() -> bool:
@@ -74,13 +73,7 @@ def _has_other_devices() -> bool:
     return any(True for kind in _KINDS for _ in _DEVICES.glob(kind))
 
 
-def _count_with_torch() -> int:
-    import torch
-
-    return torch.cuda.device_count()
-
-
-def _installed_gpus() -> list[_Gpu]:
-    files = sorted(_DRIVER.glob("*/information"))
-    found = [_UUID.search(file.read_text(errors="replace")) for file in files]
-    return [_Gpu(str(number), uuid[1] if uuid else "") for number, uuid in enumerate(found)]
+def _installed_gpus() -> dict[str, str]:
+    """Return the UUID of each GPU that the driver lists, by its number."""
+    found = [_UUID.search(file.read_text(errors="replace")) for file in sorted(_DRIVER.glob("*/information"))]
+    return {str(number): uuid[1] if uuid else "" for number, uuid in enumerate(found)}

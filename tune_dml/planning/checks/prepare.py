@@ -15,15 +15,14 @@ from pathlib import Path
 
 from trainables.config import FREE_SEEDS
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.option_names import naming, option_place, option_problem, spell, values_from
+from trainables.option_names import naming, option_problem, spell, values_from
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.arms.recipes import CUT
 from tune_dml.planning.checks.data import SweepData, data_problems
 from tune_dml.planning.checks.dry_run import dry_run
 from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes, training_digests
-from tune_dml.planning.files.program_space import metric_problems
 from tune_dml.planning.plan import Plan, make_plan
-from tune_dml.planning.request import Request, names_of
+from tune_dml.planning.request import Request, margin_problems, names_of
 from tune_dml.planning.stopping import rungs_of
 from tune_dml.planning.study import study_of
 from tune_dml.space import Grid
@@ -58,29 +57,25 @@ def prepare(
     decode: bool = True,
     micro_batch: int | None = None,
 ) -> CheckedPlan:
-    """Resolve and check a request. Raise ConfigError with every problem.
+    """Resolve and check a request. Raise ConfigError with every problem, also those of `other_checks`.
 
     `decode=False` only checks and identifies the pictures. Classes are then checked only if the data set lists labels.
-
-    Args:
-        request: the options of the sweep.
-        cache_dir: folder of decoded pictures.
-        other_checks: further checks, such as of the cluster or of MLflow.
-        progress: called with (done, total) while decoding.
-        decode: whether to decode the pictures.
-        micro_batch: pictures that a worker processes at a time; None means the setting.
+    Otherwise `progress` is called with (done, total) while they are decoded.
     """
-    with naming(names_of(request)):
+    names, problems = names_of(request), margin_problems(request.margin)
+    with naming(names), values_from("tune", request.tune or ()):
         study = study_of(request)
-        other_problems = [problem for check in other_checks for problem in check()]
+        problems += [problem for check in other_checks for problem in check()]
         try:
-            with values_from("tune", request.tune or ()):
-                plan = make_plan(study)
+            plan = make_plan(study)
         except ConfigError as error:
-            data_errors = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
-            raise ConfigError([*error.problems, *other_problems, *data_errors]) from None
+            settings = {**study.space.fixed, **study.settings, "data.name": study.dataset}
+            raise ConfigError([*error.problems, *problems, *data_problems(settings, cache_dir)]) from None
+        problems += _comparison_problems(plan)
         if plan.space.program is not None:
-            return _checked_program(plan, study.notes, other_problems)
+            raise_if_any(problems)
+            notes = [*study.notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE]
+            return CheckedPlan(plan, tuple(notes), _cautions(plan))
         notes = [
             *study.notes,
             *_shortened_notes(plan),
@@ -89,7 +84,7 @@ def prepare(
             *_comparison_notes(plan),
             *_stopping_notes(plan),
         ]
-        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan), *other_problems]
+        problems += [*_seed_problems(plan), *_metric_problems(plan)]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
@@ -105,13 +100,6 @@ def prepare(
         raise_if_any([*problems, *trial.problems])
         plan = replace(plan, data_digest=digest)
         return CheckedPlan(plan, (*notes, *trial.notes), _cautions(plan), trial.kept_bytes)
-
-
-def _checked_program(plan: Plan, notes: Sequence[str], other_problems: Sequence[Problem]) -> CheckedPlan:
-    """Return the plan of a program, whose data and metrics are unknown. Raise ConfigError with every problem."""
-    wrong = metric_problems(plan.metric, plan.space.location("metric") if plan.space.origin else option_place("metric"))
-    raise_if_any([*_comparison_problems(plan), *wrong, *other_problems])
-    return CheckedPlan(plan, (*notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE), _cautions(plan))
 
 
 def _comparison_problems(plan: Plan) -> list[Problem]:
@@ -174,17 +162,21 @@ def _comparison_notes(plan: Plan) -> list[str]:
     if fixed:
         settings = ", ".join(f"{path}={plan.base_settings[path]}" for path in fixed)
         notes.append(f"the same for every seed: {settings}; verdicts hold only for these")
-    return notes + _shared_cell_notes(plan) if plan.space.arms else notes
+    for arm in plan.arms if plan.space.arms else ():  # cells that arms share belong to the earlier arm
+        grids = [len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
+        planned = sum(cell.arm == arm.name for cell in plan.cells)
+        missing = math.prod(grids) - planned
+        if missing > 0 and planned:
+            notes.append(f"{arm.name}: {missing} of its cells equal cells of earlier arms, and count as theirs")
+    return notes
 
 
 def _cautions(plan: Plan) -> tuple[str, ...]:
     """Return the limits of the planned values and seeds."""
-    listed = [
-        (knob.path, knob.domain.values) for arm in plan.main_arms for knob in arm.knobs if isinstance(knob.domain, Grid)
-    ]
     values: dict[str, set[str]] = {}
-    for path, domain in listed:
-        values.setdefault(path, set()).update(map(str, domain))
+    for knob in [knob for arm in plan.main_arms for knob in arm.knobs]:
+        if isinstance(knob.domain, Grid):
+            values.setdefault(knob.path, set()).update(map(str, knob.domain.values))
     single = [path for path, choices in values.items() if len(choices) == 1]
     cautions = [f"{path} has one value: nothing can be compared along it" for path in single]
     own_seeds = {tuple(arm.base_settings.get(path) for path in FREE_SEEDS) for arm in plan.arms}
@@ -205,18 +197,6 @@ def _stopping_notes(plan: Plan) -> list[str]:
         f"{spell('stopping', plan.search.stopping)}: of {who}, compared at {where} the best third continues. This costs less "
         "than training all cells, and verdicts compare only the cells that finish"
     ]
-
-
-def _shared_cell_notes(plan: Plan) -> list[str]:
-    """Note arms that share cells with an earlier arm; such cells belong to the earlier one."""
-    notes = []
-    for arm in plan.arms:
-        grids = [len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
-        planned = sum(cell.arm == arm.name for cell in plan.cells)
-        missing = math.prod(grids) - planned
-        if missing > 0 and planned:
-            notes.append(f"{arm.name}: {missing} of its cells equal cells of earlier arms, and count as theirs")
-    return notes
 
 
 def _dropped_notes(plan: Plan) -> list[str]:

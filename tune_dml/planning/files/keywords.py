@@ -48,7 +48,6 @@ def _broken_rule(annotation: Any, value: object) -> str:
 
 
 def _to_plain(value: object) -> object:
-    """Return a value with its sequences as lists and its mappings as dictionaries."""
     if isinstance(value, Mapping):
         return {key: _to_plain(inner) for key, inner in value.items()}
     return (

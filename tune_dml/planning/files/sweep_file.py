@@ -56,17 +56,12 @@ from trainables.files import expand_home
 from trainables.option_names import naming
 from trainables.registries import every_setting, takes_whole_numbers
 from tune_dml.catalogue import find_protocol
-from tune_dml.planning.files.program_space import (
-    is_program,
-    program_of,
-    program_space,
-    reserved_problems,
-    scale_of,
-    translate_file,
-)
-from tune_dml.planning.files.yaml_file import problems_of_file, read_mapping
+from tune_dml.planning.files.key_problems import key_problems
+from tune_dml.planning.files.program_space import reserved_problems, scale_of
+from tune_dml.planning.files.wandb import is_program, translate_file
+from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.request import Request, Stopping, Vary, names_of
-from tune_dml.programs.command import Program
+from tune_dml.programs.command import SETTING, Program, read_command
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
 
 _Setting = Value | list[float | int | str]
@@ -190,6 +185,12 @@ class _File(_Part):
         return self
 
 
+_PARTS: dict[str, type[_Part]] = {
+    "": _File, "metric": _Metric, "parameters": _Parameter, "arms": _Arm, "ties": _Tie, "baseline": _Baseline
+}  # fmt: skip
+_WANDB_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
+
+
 def sweep_file_schema() -> dict[str, object]:
     """Return the JSON schema of a sweep file. Dotted names are every known setting, or any other name with a dot."""
     schema = _File.model_json_schema()
@@ -222,7 +223,7 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
         file = _File(**raw)
     except ValidationError as error:
         known_places = {problem.place for problem in problems}
-        problems += [item for item in problems_of_file(error, path, raw, _File) if item.place not in known_places]
+        problems += [item for item in key_problems(error, path, raw, _PARTS) if item.place not in known_places]
         try:
             file = _File(**_drop_keys(raw, [item["loc"][:2] for item in error.errors()]))
         except ValidationError:
@@ -244,19 +245,17 @@ def _drop_keys(raw: dict[str, Any], locations: list[tuple[Any, ...]]) -> dict[st
 
 
 def _request(path: Path, file: _File, problems: list[Problem], notes: tuple[str, ...]) -> Request:
-    space = _program(path, file, notes, problems) if file.program or file.command else _space(path, file, problems)
-    seeds = tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds
-    root = (path.parent / expand_home(file.data_root)) if file.data_root else None
-    method: SearchMethod = "gp" if file.method == "bayes" else file.method
-    samples = 0 if method == "grid" else file.run_cap or 0
+    program = _program(path, file, problems) if file.program or file.command else None
+    if program is not None:
+        file = file.model_copy(update={"arms": {}, "tune": [], "baseline": None})  # refused
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
     return Request(
-        space,
-        None if isinstance(space.program, Program) else file.dataset,
-        root,
-        seeds,
-        search=method,
-        num_samples=samples,
+        _space(path, file, program, problems, notes),
+        None if program else file.dataset,
+        (path.parent / expand_home(file.data_root)) if file.data_root else None,
+        tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds,
+        search="gp" if file.method == "bayes" else file.method,
+        num_samples=0 if file.method == "grid" else file.run_cap or 0,
         protocol=file.protocol,
         tune=tune or None,
         vary=file.vary,
@@ -264,11 +263,21 @@ def _request(path: Path, file: _File, problems: list[Problem], notes: tuple[str,
     )
 
 
-def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
-    fixed: Settings = {**file.fixed, **_fixed_values(file.parameters)}
-    knobs = _knobs(file.parameters, [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed])
-    name = file.name or path.stem
+def _space(path: Path, file: _File, program: Program | None, problems: list[Problem], notes: tuple[str, ...]) -> Space:
+    """Return the space that a file declares; add problems to `problems`."""
+    fixed: dict[str, Any] = {**file.fixed, **_fixed_values(file.parameters)}
+    alternatives = [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed]
+    knobs = _knobs(file.parameters, [] if program else alternatives)
+    name, margin, default_dataset = file.name or path.stem, file.margin, Space.default_dataset
+    arms = tuple(_arm(path, name, arm, fixed, problems) for name, arm in file.arms.items())
     listed = [knob.path for knob in knobs] + list(file.arms)
+    if program is not None:
+        names = [*fixed, *(knob.path for knob in knobs)]
+        problems += reserved_problems(names, str(path))
+        problems += program.problems(names, f"{path}, {'command' if file.command else 'program'}")
+        fixed, default_dataset = {**fixed, SETTING: program.text}, program.label
+        wrong_margin = f"{path}, margin" in {problem.place for problem in problems}
+        margin = margin if wrong_margin or "margin" in file.model_fields_set else 0.0
     baseline = file.baseline
     return Space(
         name=name,
@@ -277,39 +286,36 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
         citation=None,
         scientific=knobs,
         fixed=fixed,
-        arms=tuple(_arm(path, name, arm, fixed, problems) for name, arm in file.arms.items()),
+        arms=arms,
         baseline=Baseline(baseline.label, baseline.settings) if isinstance(baseline, _Baseline) else baseline,
-        default_dataset=file.dataset or Space.default_dataset,
+        default_dataset=file.dataset or default_dataset,
         metric=file.metric.name,
         goal=file.metric.goal,
-        margin=file.margin,
+        margin=margin,
+        notes=notes,
         gain_differences=tuple(file.gain_differences),
         differs=file.differs,
+        program=program,
         origin=str(path),
     )
 
 
-def _program(path: Path, file: _File, notes: tuple[str, ...], problems: list[Problem]) -> Space:
-    """Return the space of a file that runs a program; add problems to `problems`."""
+def _program(path: Path, file: _File, problems: list[Problem]) -> Program:
+    """Return the program of a file: W&B's command around `program`, or the file's own; add problems to `problems`.
+
+    It runs in the file's folder if that holds its script, else in the working directory, as in W&B.
+    """
     unusable = {"arms": file.arms, "tune": file.tune, "baseline": file.baseline}
     rule = "a program can only have parameters"
     problems += [Problem(f"{path}, {key}", rule, None, "Leave it out.") for key, value in unusable.items() if value]
     try:
-        program = program_of(path, file.program, file.command, seed_flag=file.seed_flag, timeout=file.timeout)
+        given = read_command(file.command) if isinstance(file.command, str) else file.command or _WANDB_COMMAND
     except ValueError as error:  # such as a quote that is not closed
         raise ConfigError(Problem(f"{path}, command", f"must be a valid shell command ({error})")) from None
-    fixed = {**file.fixed, **_fixed_values(file.parameters)}
-    knobs = _knobs(file.parameters, [])
-    problems += reserved_problems([*fixed, *(knob.path for knob in knobs)], str(path))
-    place = f"{path}, command" if file.command else f"{path}, program"
-    problems += program.problems([*fixed, *(knob.path for knob in knobs)], place)
-    has_margin = "margin" in file.model_fields_set or f"{path}, margin" in {problem.place for problem in problems}
-    title = {"title": file.description} if file.description else {}
-    dataset = {"default_dataset": file.dataset} if file.dataset else {}
-    return program_space(
-        program, file.name or path.stem, knobs, fixed, metric=file.metric.name, goal=file.metric.goal,
-        margin=file.margin if has_margin else 0.0, notes=notes, origin=str(path), **title, **dataset,
-    )  # fmt: skip
+    words = [str(word).replace("${program}", file.program or "${program}") for word in given]
+    beside, script = path.absolute().parent, next((word for word in words if word.endswith((".py", ".sh"))), "")
+    folder = beside if (beside / script).exists() else Path.cwd()
+    return Program(tuple(words), str(folder), seed_flag=file.seed_flag, timeout=file.timeout)
 
 
 def _arm(path: Path, name: str, arm: _Arm, fixed: Settings, problems: list[Problem]) -> Arm:
