@@ -1,4 +1,4 @@
-"""The user's own pictures, one folder per class."""
+"""The user's own pictures, in one folder per class or listed in a table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,22 @@ from pydantic import Field
 from trainables.data.base import Contents, Indices, Progress, digest_of, problems_raised
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures
 from trainables.data.formats.files import KINDS, SUFFIXES, encoded_files, find_pictures
-from trainables.data.formats.picture_files import single_picture_notes
+from trainables.data.formats.picture_files import keep_extras, single_picture_notes
+from trainables.data.formats.picture_table import (
+    SHARED_CLASSES,
+    TEST_PARTS,
+    TRAINING_PARTS,
+    PictureTable,
+    read_picture_table,
+)
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, list_names
+from trainables.data.formats.table_rows import TABLES
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 from trainables.files import expand_home
 
 _MIN_CLASSES = 4
 """Smallest number of classes: two train, two test."""
-_TRAINING_PARTS = frozenset({"train", "training", "val", "valid", "validation"})
-_TEST_PARTS = frozenset({"test", "testing"})
-_PART_NAMES = _TRAINING_PARTS | _TEST_PARTS | {"query", "gallery"}
+_PART_NAMES = TRAINING_PARTS | TEST_PARTS | {"query", "gallery"}
 
 
 class ImageFolder(StoredPictures):
@@ -32,6 +38,8 @@ class ImageFolder(StoredPictures):
 
     Classes are sorted by name; the second half is the test half. Folders `root/train/CLASS` and `root/test/CLASS` or a
     split file say otherwise: JSON `{"class": "train" | "test"}` or text lines `class train` or `class,train`.
+
+    `root` may also be a table (CSV, TSV or Parquet) with columns path and label; column split says which classes test.
     """
 
     name = "image_folder"
@@ -59,19 +67,38 @@ class ImageFolder(StoredPictures):
 
     @property
     def folder(self) -> Path:
-        return self.root
+        return self.root.parent if self._is_table else self.root
 
     @property
     def encoded(self) -> EncodedPictures:
-        return encoded_files(self.root, self._listing[0])
+        return encoded_files(self.folder, self._listing[0])
+
+    @property
+    def names_test_classes(self) -> bool:
+        """Whether a split file, the folders or the table's column say which classes test."""
+        return bool(self.split_file or self._parts)
+
+    @property
+    def _is_table(self) -> bool:
+        return self.root.suffix.lower() in TABLES and not self.root.is_dir()
+
+    @cached_property
+    def _table(self) -> PictureTable | None:
+        """The table, if the root is one. Raise DataError for mistakes in it."""
+        return read_picture_table(self.root) if self._is_table else None
 
     def check(self) -> list[Problem]:
         return self.verify()
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        if not self.root.is_dir():
-            rule = "the data folder must exist" if not self.root.exists() else "must be a folder"
+        if not self.root.exists():
+            rule = "the table must exist" if self._is_table else "the data folder must exist"
             return [Problem(str(self.root), rule, None, f"Expected {self.source}.")]
+        if not (self.root.is_dir() or self._is_table):
+            return [_file_problem(self.root, self.source)]
+        if self._is_table and self.split_file:
+            remedy = "Leave it out, and add a column split with train or test."
+            return [Problem("data.split_file", "a table names its test classes itself", str(self.split_file), remedy)]
         if problems := problems_raised(lambda: self._listing):
             return problems
         _, labels, classes = self._listing
@@ -99,10 +126,17 @@ class ImageFolder(StoredPictures):
     def digest(self) -> str:
         names, _, classes = self._listing
         split = self.test_classes(classes)
-        return digest_of(self.name, 1, self.size, self.skip_corrupt, split, self.digests(names))
+        if self._table is None:
+            return digest_of(self.name, 1, self.size, self.skip_corrupt, split, self.digests(names))
+        listing = self._table.listing
+        pictures = [(classes[c], sha256) for c, (_, sha256) in zip(listing.labels, self.digests(names), strict=True)]
+        searched = {part: numbers.tolist() for part, numbers in listing.extras.items()}
+        return digest_of(self.name, "table 1", self.size, self.skip_corrupt, split, pictures, searched)
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """Return the test classes of the split file or of the parts, else the second half of the sorted names."""
+        """Return the test classes of the split file, table or parts, else the second half of the sorted names."""
+        if self._table:
+            return self._table.listing.test_classes
         if self.split_file is None and self._parts:
             return tuple(i for i, name in enumerate(class_names) if name in self._parts["test"])
         if self.split_file is None:
@@ -115,11 +149,18 @@ class ImageFolder(StoredPictures):
         _, labels, classes = self._listing
         numbers = np.array(labels, dtype=np.int64)[indices]
         notes = [*single_picture_notes(numbers, classes), *self._shared_notes(indices)]
-        return Contents(numbers, classes, tuple(notes))
+        if self._table is None:
+            return Contents(numbers, classes, tuple(notes))
+        listing = self._table.listing
+        extras = keep_extras(listing.extras, indices, len(labels))
+        return Contents(numbers, classes, (*listing.notes, *notes), extras)
 
     @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
-        """Return names relative to the root, labels and class names; empty folders are no classes."""
+        """Return names relative to `folder`, labels and class names; empty folders are no classes."""
+        if self._table:
+            listing = self._table.listing
+            return list(listing.names), listing.labels.tolist(), listing.class_names
         pictures: dict[str, list[Path]] = {}
         for folder, (found, _) in self._files_by_folder.items():
             pictures.setdefault(folder.name, []).extend(found)  # train and val may share a class
@@ -130,12 +171,14 @@ class ImageFolder(StoredPictures):
 
     @cached_property
     def _files_by_folder(self) -> dict[Path, tuple[list[Path], list[Path]]]:
-        """Candidate class folder -> its pictures and its other files."""
+        """Candidate class folder -> its pictures and its other files; empty for a table."""
         return {folder: find_pictures(folder) for folder in self._folders}
 
     @cached_property
     def _folders(self) -> list[Path]:
         """Return the candidate class folders, sorted by class name. Raise DataError if the root is unreadable."""
+        if self._is_table:
+            return []
         if not self._parts:
             return _subfolders(self.root)
         folders = [folder for part in _subfolders(self.root) for folder in _subfolders(part)]
@@ -144,11 +187,15 @@ class ImageFolder(StoredPictures):
     @cached_property
     def _parts(self) -> dict[str, set[str]]:
         """The classes of `train` and `test` if the root holds these parts of a split; else empty."""
+        if self._table:
+            listing = self._table.listing
+            test = {listing.class_names[c] for c in listing.test_classes}
+            return {"train": set(listing.class_names) - test, "test": test} if self._table.has_split else {}
         return _split_parts(self.root)
 
     def _class_problems(self, classes: Sequence[str]) -> list[Problem]:
         expected = f"Expected {self.source}."
-        parts = [name for name in classes if name.lower() in _PART_NAMES]
+        parts = [] if self._is_table else [name for name in classes if name.lower() in _PART_NAMES]
         if len(parts) == len(classes) >= 2 and not any(_pictures_in(self.root / part) for part in parts):
             return [_part_problem(self.root, self.source, parts)]
         if self._nested_example and 2 <= len(classes) < _MIN_CLASSES:
@@ -157,9 +204,13 @@ class ImageFolder(StoredPictures):
             return [Problem(str(self.root), rule, list_names(classes), remedy)]
         if len(classes) >= 2:
             return []
+        if self._is_table:
+            return [Problem(str(self.root), "at least 2 classes are needed", f"only {classes[0]!r}")]
         if _pictures_in(self.root) and not classes:
             rule = f"pictures must lie in one folder a class, but {len(_pictures_in(self.root))} lie in the root itself"
-            return [Problem(str(self.root), rule, _pictures_in(self.root)[0].name, expected)]
+            tables = [path for path in _visible(self.root) if path.suffix.lower() in TABLES]
+            remedy = f"{expected} Or give the table {tables[0]}." if tables else expected
+            return [Problem(str(self.root), rule, _pictures_in(self.root)[0].name, remedy)]
         found = f"only {classes[0]!r}" if classes else "no picture at all"
         inner = [
             self.root / name for name in classes if sum(path.is_dir() for path in (self.root / name).iterdir()) > 1
@@ -198,7 +249,12 @@ class ImageFolder(StoredPictures):
         notes = []
         if self._parts and not self.split_file:
             train, test = (len(self._parts[half]) for half in ("train", "test"))
-            notes.append(f"The folders split the classes: {train} for training and validation, {test} for testing")
+            what = "column split splits" if self._is_table else "folders split"
+            notes.append(f"The {what} the classes: {train} for training and validation, {test} for testing")
+        if self._table:
+            unread = self._table.unread
+            note = f"columns of the table that were not read ({len(unread)}): {list_names(unread)}"
+            return [*notes, note] if unread else notes
         if self._nested_example:
             notes.append(
                 f"Every class folder has folders in it, such as {self._nested_example}; these are not separate classes"
@@ -217,6 +273,18 @@ class ImageFolder(StoredPictures):
         return notes
 
 
+def _file_problem(file: Path, source: str) -> Problem:
+    """Return the problem of a root that is neither a folder nor a table."""
+    remedies = {
+        ".zip": "Unpack it, and give its folder.",
+        ".tar": "Unpack it, and give its folder.",
+        ".xlsx": "Save it as .csv.",
+    }
+    endings = [suffix.lower() for suffix in file.suffixes]
+    remedy = next((text for suffix, text in remedies.items() if suffix in endings), f"Expected {source}.")
+    return Problem(str(file), f"must be a folder or a table ({', '.join(TABLES[:-1])} or {TABLES[-1]})", None, remedy)
+
+
 def _split_parts(root: Path) -> dict[str, set[str]]:
     """Return the classes of `train` and `test` if a folder holds these parts of a split; else an empty dict.
 
@@ -225,7 +293,7 @@ def _split_parts(root: Path) -> dict[str, set[str]]:
     parts: dict[str, set[str]] = {"train": set(), "test": set()}
     for folder in _subfolders(root):
         name = folder.name.lower()
-        half = "train" if name in _TRAINING_PARTS else "test" if name in _TEST_PARTS else None
+        half = "train" if name in TRAINING_PARTS else "test" if name in TEST_PARTS else None
         if half is None or _pictures_in(folder):
             return {}
         parts[half] |= {inner.name for inner in _subfolders(folder)}
@@ -236,14 +304,13 @@ def _split_parts(root: Path) -> dict[str, set[str]]:
 def _part_problem(root: Path, source: str, parts: Sequence[str]) -> Problem:
     """Return the problem of parts that are not `train` and `test` with different classes."""
     classes = {part: {folder.name for folder in _subfolders(root / part)} for part in parts}
-    training = [part for part in parts if part.lower() in _TRAINING_PARTS]
+    training = [part for part in parts if part.lower() in TRAINING_PARTS]
     trained = set().union(*(classes[part] for part in training))
-    tested = set().union(*(classes[part] for part in parts if part.lower() in _TEST_PARTS))
+    tested = set().union(*(classes[part] for part in parts if part.lower() in TEST_PARTS))
     if shared := sorted(trained & tested):
         largest = max(training, key=lambda part: len(classes[part]))
-        rule = "classes for testing must not be trained on, but these lie in both parts"
         remedy = f"Give {root / largest}: the second half of its classes is then for testing."
-        return Problem(str(root), rule, list_names(shared), remedy)
+        return Problem(str(root), SHARED_CLASSES, list_names(shared), remedy)
     rule = "holds the parts of a split, where the folders of the classes are expected"
     remedy = "Name the parts train and test, or put the class folders into one folder with data.split_file."
     return Problem(str(root), rule, list_names(parts), f"{remedy} Expected {source}.")
