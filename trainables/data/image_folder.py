@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from trainables.data.base import Contents, Indices, Progress, digest_of, problems_raised
+from trainables.data.base import Contents, Indices, Pictures, Progress, digest_of, problems_raised
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures
 from trainables.data.formats.files import KINDS, SUFFIXES, encoded_files, find_pictures
 from trainables.data.formats.picture_files import keep_extras, single_picture_notes
@@ -155,6 +155,13 @@ class ImageFolder(StoredPictures):
         extras = keep_extras(listing.extras, indices, len(labels))
         return Contents(numbers, classes, (*listing.notes, *notes), extras)
 
+    def listed(self) -> Pictures:
+        """Return the data set with black pictures, without those that `check` found undecodable."""
+        failures = self.undecodable(None) if self.skip_corrupt else {}
+        indices = self._decodable(failures)
+        black = np.broadcast_to(np.uint8(0), (len(indices), self.size, self.size, 3))
+        return self.with_images(black, self._contents_with_note(indices, failures), self.digest())
+
     @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
         """Return names relative to `folder`, labels and class names; empty folders are no classes."""
@@ -267,6 +274,8 @@ class ImageFolder(StoredPictures):
         other_files = [path for _, files_beside in self._files_by_folder.values() for path in files_beside]
         if links := [path.relative_to(self.root).as_posix() for path in other_files if path.is_dir()]:
             notes.append(f"links to folders inside classes were not followed ({len(links)}): {list_names(links)}")
+        if loops := [path.name for path in _visible(self.root) if _leads_up(path)]:
+            notes.append(f"links to a folder that holds them were not followed ({len(loops)}): {list_names(loops)}")
         if files := [path.name for path in other_files if not path.is_dir()]:
             names = list_names(list(dict.fromkeys(files)))
             notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {names}")
@@ -322,8 +331,13 @@ def _pictures_in(folder: Path) -> list[Path]:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    """Return the folders in a folder, sorted."""
-    return [path for path in _visible(folder) if path.is_dir()]
+    """Return the folders in a folder, sorted, without links that lead to the folder or above it."""
+    return [path for path in _visible(folder) if path.is_dir() and not _leads_up(path)]
+
+
+def _leads_up(path: Path) -> bool:
+    """Return whether a path is a link to a folder that holds it, which would make a class of all pictures."""
+    return path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -200,7 +200,7 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
         findings.append(
             _Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
         )
-    if data_root is not None and not data_root.is_dir():
+    if data_root is not None and not data_root.exists():
         findings.append(_Finding("pictures", "problem", f"{data_root} is not here", "Name the folder that has them."))
     return findings
 
