@@ -27,10 +27,22 @@ _WITHOUT = "Without the column split the second half of the classes is for testi
 class PictureTable:
     """The pictures of a table, sorted by class and name."""
 
+    path: Path
     listing: PictureListing
     has_split: bool
     unread: tuple[str, ...]
     """Columns without a meaning here."""
+
+    def problems(self) -> list[Problem]:
+        """Return the problem of a table with one class."""
+        names = self.listing.class_names
+        rule = "at least 2 classes are needed"
+        return [] if len(names) > 1 else [Problem(str(self.path), rule, f"only {names[0]!r}")]
+
+    def notes(self) -> list[str]:
+        """Return a remark on columns that are not read."""
+        found = f"{len(self.unread)}): {list_names(self.unread)}"
+        return [f"columns of the table that were not read ({found}"] if self.unread else []
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ def read_picture_table(path: Path) -> PictureTable:
     names = _names(rows, labels)
     parts = _parts(rows, labels, names) if optional else _Parts()
     return PictureTable(
+        path,
         _listing(names, labels, parts),
         bool(optional),
         tuple(n for n in rows.header if n and n not in {rows.name_of(_PATHS), rows.name_of(_LABELS), *optional}),
