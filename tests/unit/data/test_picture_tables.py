@@ -178,6 +178,7 @@ WRONG = [
     ("path,label", [*PLAIN, ",ant"], "labels.csv:10: ... but 1 of 9 is not (given: 'an empty cell')"),
     ("path,label", [*PLAIN[:3], "bee-1.png, ", *PLAIN[4:]], "labels.csv:5: ... 1 has none (given: 'bee-1.png')"),
     ("path,label", [*PLAIN, PLAIN[0]], "labels.csv:10: ... but 1 is repeated (given: 'ant-0.png in lines 2 and 10')"),
+    ("path,label", [*PLAIN, "../table/ant-0.png,ant"], "labels.csv:10: ... 'ant-0.png in lines 2 and 10'"),
     ("path,label", [*PLAIN, "./ant-0.png,cow"], "labels.csv:10: ... 1 has two ... ant in line 2, cow in line 10"),
     ("path,label", [(path, "ant") for path, _ in PLAIN], "at least 2 classes are needed"),
     ("path,label,split", [(*row, "tset") for row in PLAIN], "labels.csv:2: ... or test, but 8 are not (given: 'tset')"),

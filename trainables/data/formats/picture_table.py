@@ -123,7 +123,9 @@ def _file_name(folder: str, cell: str) -> str:
     """Return the name of the file that a cell means, from the folder if it lies there; an empty text without one."""
     for name in (cell, cell.strip(), cell.strip().replace("\\", "/")):
         if name and os.path.isfile(os.path.join(folder, name)):
-            return name if ".." in name else os.path.normpath(name).removeprefix(f"{folder}/")
+            climbs = ".." in name.split("/")  # a linked folder makes a/../b another file than b
+            path = os.path.realpath(os.path.join(folder, name)) if climbs else os.path.normpath(name)
+            return path.removeprefix(f"{folder}/")
     return ""
 
 
