@@ -78,8 +78,8 @@ def find_space(name: str) -> Space:
     """Return a space by name. Raise ConfigError, with the nearest name, if there is none."""
     if name not in spaces():
         remedy = nearest(name, list(spaces()), what="space") + " A sweep file ends in .yaml or .yml."
-        if Path(name).is_dir():
-            remedy = f"To sweep a folder of pictures, write a sweep file first: `tune-dml init {name}`."
+        if Path(name).is_dir() or name.lower().endswith((".csv", ".tsv", ".parquet")):
+            remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {name}`."
         raise ConfigError(option_problem("space", "unknown search space", name, remedy))
     return spaces()[name]
 

@@ -166,7 +166,7 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
         rule = "missing: engine train needs it"
         findings.append(_Finding("Ray dashboard", "problem", rule, "pip install 'ray[default]'"))
-    if data_root is not None and not data_root.is_dir():
+    if data_root is not None and not data_root.exists():
         findings.append(_Finding("pictures", "problem", f"{data_root} is not here", "Name the folder that has them."))
     return findings
 

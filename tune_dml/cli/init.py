@@ -1,4 +1,4 @@
-"""`tune-dml init`: write a commented sweep file for a folder of pictures."""
+"""`tune-dml init`: write a commented sweep file for a folder or table of pictures."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ ORDER = 35
 EXAMPLES = """
 tune-dml init pictures                                # pictures/CLASS/*.jpg -> pictures.yaml
 tune-dml sweep pictures.yaml
+tune-dml init labels.csv                              # columns path and label, perhaps split -> labels.yaml
 tune-dml init slurm                                   # ~/.config/tune-dml/slurm.toml, for `submit slurm`
 """
 _MAX_INSTANCES, _MAX_CLASSES = 3, 30  # in a batch
@@ -40,6 +41,8 @@ _NETWORKS: dict[bool, tuple[dict[str, Value], tuple[float, ...]]] = {
 """Whether a pretrained network is installed -> settings of the network, and learning rates to compare."""
 _DEFAULT_LENGTH = (300, 1e-3, "not measured: `tune-dml init` without --no-probe compares rates and lengths")
 
+_HALVES = "the first half of the classes trains, the other one is the sealed test"
+_OWN_SPLIT = "by its own split, {test_classes} of the {classes} classes are the sealed test"
 _SKIP_LINE = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
 _TEMPLATE = """\
 # A sweep over {pictures} pictures of {classes} classes in {folder}.
@@ -51,8 +54,8 @@ _TEMPLATE = """\
 name: {name}
 description: margin of the triplet loss
 
-dataset: image_folder                # {folder}/CLASS/*.jpg, .png, .tif ...
-data_root: {root}                    # the first half of the classes trains, the other one is the sealed test
+dataset: image_folder                # {folder}{layout}
+data_root: {root}                    # {halves}
 
 parameters:                          # the knobs that are searched, by dotted names
   loss.margin: {{values: [0.1, 0.2, 0.5]}}
@@ -85,24 +88,29 @@ margin: 1.0                          # differences below this (percentage points
 @verb
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER|slurm", help="Pictures, one folder a class; slurm: this site's SLURM.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER|TABLE|slurm",
+            help="Pictures: one folder a class, or a table of path and label; slurm: this site's SLURM.",
+        ),
     ],
     *,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml by default.")
+        Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml or TABLE.yaml by default.")
     ] = None,
     skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False,
     probe: Annotated[bool, typer.Option(help="Train briefly to choose learning rate and steps.")] = True,
     probe_seconds: Annotated[float, typer.Option(min=1.0, help="Seconds that the training may take.")] = 45.0,
     as_json: Json = False,
 ) -> None:
-    """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
+    """Write a commented sweep file for a folder or table of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before importing torch, whose waiting threads would spin
     if str(folder) == SLURM and not folder.is_dir():
         write_profile(absolute(output), as_json)
         return
     root = expand_home(folder).absolute()
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", root.name).strip("._-") or "pictures"
+    own_name = root.stem if root.is_file() else root.name
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", own_name).strip("._-") or "pictures"
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
         raise_if_any([Problem(str(path), "the file exists already", None, "Write another one with -o FILE.")])
@@ -159,16 +167,23 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         half=length["training.eval_every"],
         pictures=len(contents.labels),
         classes=counts["classes"],
-        folder=root.name,
-        file=shlex.quote(path.name),
+        folder=_one_line(root.name),
+        layout=", a table" if root.is_file() else "/CLASS/*.jpg, .png, .tif ...",
+        halves=_OWN_SPLIT.format(**counts) if pictures.names_test_classes else _HALVES,
+        file=_one_line(shlex.quote(path.name)),
         name=json.dumps(name),  # a folder may be called 2024
         root=json.dumps(location, ensure_ascii=False),
-        argument=shlex.quote(location),
+        argument=_one_line(shlex.quote(location)),
         instances=instances,
         batch=classes * instances,
         steps=steps,
         skipped=_SKIP_LINE.format(lost=len(lost)) if lost else "",
     )
+
+
+def _one_line(name: str) -> str:
+    """Return a name without line breaks, for a comment."""
+    return " ".join(name.splitlines())
 
 
 def _batch_of(labels: Labels, test_classes: Sequence[int]) -> tuple[int, int]:

@@ -39,6 +39,22 @@ def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     assert "the data folder must exist" in command_line("init", "nowhere")[2]
 
 
+def test_a_table_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
+    write_pictures(Path("birds"), 8)
+    files = sorted(Path("birds").rglob("*.png"))
+    lines = [f"{file},{file.parent.name},{'test' if file.parent.name < 'kind 2' else 'train'}" for file in files]
+    Path("labels.csv").write_text("\n".join(["path,label,split", *lines]))
+    assert "Next: tune-dml sweep labels.yaml" in command_line("init", "labels.csv", "--no-probe")[1]
+    text = Path("labels.yaml").read_text()
+    assert "# A sweep over 48 pictures of 8 classes in labels.csv." in text
+    assert "by its own split, 2 of the 8 classes are the sealed test" in text
+    code, out, err = command_line("plan", "labels.yaml", "--cache-dir", cache_dir)
+    assert (code, err) == (0, "")
+    assert "The column split splits the classes: 6 for training and validation, 2 for testing" in out
+    assert "write a sweep file first: `tune-dml init labels.csv`" in command_line("plan", "labels.csv")[2]
+    assert "nowhere.csv: the table must exist" in command_line("init", "nowhere.csv")[2]
+
+
 def test_a_sweep_file_skips_broken_pictures_with_skip_corrupt(command_line, tmp_path, cache_dir):
     write_pictures(tmp_path / "few", 8)
     next((tmp_path / "few").rglob("*.png")).write_bytes(b"")
@@ -128,6 +144,13 @@ def test_folder_names_are_quoted_for_yaml_and_the_shell(command_line, tmp_path, 
     assert {"training.steps=300", "training.eval_every=150"} <= set(
         words
     )  # else no answer knows whether training ended
+
+
+def test_a_line_break_in_a_folder_name_does_not_end_a_comment(command_line, tmp_path):
+    write_pictures(tmp_path / "two\nlines: [", 8)
+    assert command_line("init", "two\nlines: [", "--no-probe", "-o", "out.yaml")[0] == 0
+    study = study_of(Request("out.yaml"))
+    assert (study.problems, study.settings["data.root"]) == ((), str(tmp_path / "two\nlines: ["))
 
 
 def test_the_next_command_has_the_path_of_the_file(command_line, tmp_path):

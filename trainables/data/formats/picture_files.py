@@ -133,7 +133,7 @@ class PictureFiles(StoredPictures):
         labels = listing.labels[indices]
         notes = [*listing.notes, *single_picture_notes(labels, listing.class_names)]
         notes += differences(self, counts(listing))
-        extras = _keep_extras(listing.extras, indices, len(listing.names))
+        extras = keep_extras(listing.extras, indices, len(listing.names))
         return Contents(labels, listing.class_names, tuple(notes), extras)
 
 
@@ -141,7 +141,7 @@ class PictureFiles(StoredPictures):
 _NUMBERING = ("query", "gallery", "official_test", "pairs")
 
 
-def _keep_extras(
+def keep_extras(
     extras: Mapping[str, NDArray[np.generic]], indices: NDArray[np.int64], total: int
 ) -> dict[str, NDArray[np.generic]]:
     """Renumber index arrays to the pictures that stay; drop pairs that lost a picture."""

@@ -35,12 +35,12 @@ class TrainingPart:
 
 
 def training_part(dataset: str, settings: Mapping[str, Value], task: str = RETRIEVAL) -> TrainingPart | None:
-    """Return the sizes of the part of a folder or of stored features that a trial of a task trains on.
+    """Return the sizes of the part of a user's pictures or of stored features that a trial of a task trains on.
 
-    Return None for other data sets, and for a folder that cannot be listed or split; the data check reports it.
+    Return None for other data sets, and for pictures that cannot be listed or split; the data check reports it.
     """
     root = settings.get("data.root")
-    if dataset not in {_FOLDER, _FEATURES} or not root or not expand_home(str(root)).is_dir():
+    if dataset not in {_FOLDER, _FEATURES} or not root or not expand_home(str(root)).exists():
         return None
     import numpy as np
 

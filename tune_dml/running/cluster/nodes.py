@@ -125,7 +125,7 @@ def _ask(node_id: str, marker: str, cache: str, *, bucket: str | None, pictures:
             found["usable"] = torch.cuda.device_count() if torch.cuda.is_available() else 0
         except ImportError:  # `_version_facts` reports it
             found["usable"] = None
-        found["pictures"] = None if pictures is None else (pictures, Path(pictures).is_dir())
+        found["pictures"] = None if pictures is None else (pictures, Path(pictures).exists())
         folder = Path(cache)
         found["cache"] = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else None
         found["cache_free"] = shutil.disk_usage(next(p for p in (folder, *folder.parents) if p.exists())).free / 2**30

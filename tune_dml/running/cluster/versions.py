@@ -120,7 +120,7 @@ def missing_data_problems(folders: PictureFolders, resources: Resources) -> list
 
 
 def _missing_folders(folders: PictureFolders) -> list[str]:
-    return [folder for folder, decoded in folders if not any(Path(path).is_dir() for path in (folder, decoded) if path)]
+    return [folder for folder, decoded in folders if not any(Path(path).exists() for path in (folder, decoded) if path)]
 
 
 def _run_on_trial_nodes(function: Callable[[], _Answer], resources: Resources) -> Iterator[tuple[str, _Answer]]:
