@@ -248,7 +248,6 @@ def _request(path: Path, file: _File, problems: list[Problem], notes: tuple[str,
     seeds = tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds
     root = (path.parent / expand_home(file.data_root)) if file.data_root else None
     method: SearchMethod = "gp" if file.method == "bayes" else file.method
-    samples = 0 if method == "grid" else file.run_cap or 0
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
     return Request(
         space,
@@ -256,7 +255,7 @@ def _request(path: Path, file: _File, problems: list[Problem], notes: tuple[str,
         root,
         seeds,
         search=method,
-        num_samples=samples,
+        num_samples=file.run_cap or 0,
         protocol=file.protocol,
         tune=tune or None,
         vary=file.vary,
