@@ -205,7 +205,7 @@ class Space:
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """All searched knobs, scientific first, each path once."""
-        declared = {knob.path: knob for knob in self.scientific + self.nuisance}
+        declared = {knob.path: knob for knob in (*self.scientific, *self.nuisance)}
         for arm in self.every_arm:
             for knob in arm.own_knobs:
                 declared.setdefault(knob.path, knob)
@@ -235,7 +235,7 @@ class Space:
     def knobs_of(self, arm: Arm) -> tuple[Knob, ...]:
         """Return the knobs of an arm, scientific first."""
         own = {knob.path: knob for knob in arm.own_knobs}
-        shared = [knob for knob in self.scientific + self.nuisance if arm.knobs is None or knob.path in arm.knobs]
+        shared = [knob for knob in (*self.scientific, *self.nuisance) if arm.knobs is None or knob.path in arm.knobs]
         knobs = [own.pop(knob.path, knob) for knob in shared] + list(own.values())
         return tuple(sorted(knobs, key=lambda knob: self.is_nuisance(knob.path)))
 
@@ -266,7 +266,7 @@ class Space:
     def problems(self) -> list[Problem]:
         """Return the problems of the declaration."""
         problems = []
-        paths = [knob.path for knob in self.scientific + self.nuisance]
+        paths = [knob.path for knob in (*self.scientific, *self.nuisance)]
         for path in _repeated(paths):
             problems.append(Problem(self.location(knob=path), _REPEATED_KNOB, None, "Remove one of them."))
         for path in sorted(set(paths) & set(self.fixed)):
@@ -278,7 +278,7 @@ class Space:
             rule = "the margin, the smallest difference that matters, must be greater than 0"
             remedy = "Example: 1.0 for one percentage point."
             problems.append(Problem(self.location("margin"), rule, self.margin, remedy))
-        for knob in self.scientific + self.nuisance:
+        for knob in (*self.scientific, *self.nuisance):
             problems += _domain_problems(self.location(knob=knob.path), knob.domain)
         every_path = [knob.path for knob in self.knobs]
         for tie in self.ties:
@@ -331,7 +331,7 @@ def _contrast_problems(space: Space) -> list[Problem]:
 
 
 def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
-    declared = [knob.path for knob in space.scientific + space.nuisance]
+    declared = [knob.path for knob in (*space.scientific, *space.nuisance)]
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
     problems = [
         Problem(
