@@ -39,7 +39,7 @@ class Problem:
         """The value, worded to follow the rule."""
         if self.value is None:
             return ""
-        shown = repr(self.value)
+        shown = repr(self.value.item() if getattr(self.value, "ndim", None) == 0 else self.value)  # type: ignore[attr-defined]
         shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
         if self.rule.startswith("unknown "):
             return f" {shown}"

@@ -204,7 +204,7 @@ class Space:
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """All searched knobs, scientific first, each path once."""
-        declared = {knob.path: knob for knob in self.scientific + self.nuisance}
+        declared = {knob.path: knob for knob in (*self.scientific, *self.nuisance)}
         for arm in self.every_arm:
             for knob in arm.own_knobs:
                 declared.setdefault(knob.path, knob)
@@ -234,7 +234,7 @@ class Space:
     def knobs_of(self, arm: Arm) -> tuple[Knob, ...]:
         """Return the knobs of an arm, scientific first."""
         own = {knob.path: knob for knob in arm.own_knobs}
-        shared = [knob for knob in self.scientific + self.nuisance if arm.knobs is None or knob.path in arm.knobs]
+        shared = [knob for knob in (*self.scientific, *self.nuisance) if arm.knobs is None or knob.path in arm.knobs]
         knobs = [own.pop(knob.path, knob) for knob in shared] + list(own.values())
         return tuple(sorted(knobs, key=lambda knob: self.is_nuisance(knob.path)))
 
@@ -279,7 +279,7 @@ class Space:
 
 
 def _problems_of_space(space: Space) -> Iterator[Problem]:
-    paths = [knob.path for knob in space.scientific + space.nuisance]
+    paths = [knob.path for knob in (*space.scientific, *space.nuisance)]
     for path in _repeated(paths):
         yield Problem(space.location(knob=path), _REPEATED_KNOB, None, "Remove one of them.")
     for path in sorted(set(paths) & set(space.fixed)):
@@ -289,7 +289,7 @@ def _problems_of_space(space: Space) -> Iterator[Problem]:
     if not 0 < space.margin < math.inf:
         rule = "the margin, the smallest difference that matters, must be greater than 0"
         yield Problem(space.location("margin"), rule, space.margin, "Example: 1.0 for one percentage point.")
-    for knob in space.scientific + space.nuisance:
+    for knob in (*space.scientific, *space.nuisance):
         yield from _domain_problems(space.location(knob=knob.path), knob.domain)
     every_path = [knob.path for knob in space.knobs]
     for tie in space.ties:
@@ -335,7 +335,7 @@ def _contrast_problems(space: Space, names: Sequence[str]) -> Iterator[Problem]:
 
 
 def _problems_of_arm(space: Space, arm: Arm) -> Iterator[Problem]:
-    declared = [knob.path for knob in space.scientific + space.nuisance]
+    declared = [knob.path for knob in (*space.scientific, *space.nuisance)]
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
     for path in arm.knobs or ():
         if path not in declared:

@@ -3,11 +3,13 @@
 from types import SimpleNamespace
 from typing import Annotated
 
+import numpy as np
 import pytest
+import torch
 from pydantic import Field
 
 from trainables.config import parse_value
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, Problem
 from trainables.methods import KnobDomain
 from trainables.models import HEADS
 from trainables.models.heads import LinearHead
@@ -214,3 +216,8 @@ def test_an_unknown_path_is_refused(path, remedy):
 def test_cells_of_old_plans_keep_their_identity(settings, digest):
     """Changes only together with PROTOCOL_VERSION; a new setting has a default that leaves trials as they are (_CAME_LATER)."""
     assert resolve(Layer("test", settings)).config.digest() == digest
+
+
+def test_a_problem_shows_a_scalar_of_numpy_or_torch_as_a_number():
+    for value in (np.int64(0), np.float32(0), torch.tensor(0)):
+        assert str(Problem("training.steps", "must be at least 1", value)).endswith(("but got 0.", "but got 0.0."))

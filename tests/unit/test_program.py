@@ -153,6 +153,9 @@ class TestItsReports:
         assert json.loads(capsys.readouterr().out) == {"step": 3, "loss": 0.5}
         with pytest.raises(TypeError, match="loss must be a number, but got 'high'"):
             tune_dml.log(loss="high")
+        for step in ("a", float("nan")):
+            with pytest.raises(TypeError, match=f"step must be a finite number, but got {step!r}"):
+                tune_dml.log(step=step, loss=0.5)
 
 
 NONE = "it ended without reporting val/accuracy."

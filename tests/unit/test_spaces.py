@@ -187,3 +187,10 @@ def test_a_later_source_overrides_an_earlier_one():
     origins = resolve(protocol_layer(protocol)).origins
     assert origins["optim.lr"] == "protocol x/y: code: b"
     assert origins["optim.beta1"] == "protocol x/y: paper: a"
+
+
+def test_a_space_may_list_its_knobs():
+    knobs = [Knob("loss.margin", Grid([0.1, 0.2]))], [Knob("optim.lr", Grid([0.01, 0.1]))]
+    space = Space("toy", "", "", None, knobs[0], {}, nuisance=knobs[1])
+    assert [knob.path for knob in space.knobs] == ["loss.margin", "optim.lr"]
+    assert len(make_plan(study_of(Request(space, "digits"))).cells) == 4

@@ -37,7 +37,12 @@ def normalise(embeddings: Tensor) -> Tensor:
 
 def _check_batch(embeddings: Tensor, labels: Tensor) -> None:
     """Raise ConfigError for wrong shapes or types, without waiting for the device."""
-    problems = []
+    problems = [
+        Problem(name, "must be a tensor", type(value).__name__)
+        for name, value in (("embeddings", embeddings), ("labels", labels))
+        if not isinstance(value, Tensor)
+    ]
+    raise_if_any(problems)
     if embeddings.ndim != 2 or not embeddings.is_floating_point() or 0 in embeddings.shape:
         got = (tuple(embeddings.shape), str(embeddings.dtype))
         problems.append(Problem("embeddings", "must be a float tensor of shape (B, D), B and D at least 1", got))

@@ -165,9 +165,14 @@ def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[An
     """Read `KEY=V,V` of a flag. Raise ConfigError for any other text, and for a key or a value given twice."""
     from trainables.config import parse_value
 
-    split = [pair.partition("=") for pair in pairs or []]
+    given = pairs or []
+    split = [pair.partition("=") for pair in given]
     rule, example = "must read KEY=V,V,...", f"Example: {flag} loss.margin=0.5,1.0."
-    raise_if_any(Problem(flag, rule, key, example) for key, _, text in split if not key or not text)
+    raise_if_any(
+        Problem(flag, rule, pair, example)
+        for pair, (key, _, text) in zip(given, split, strict=True)
+        if not key or not text
+    )
     keys = [key.strip() for key, _, _ in split]
     read = [[parse_value(part.strip()) for part in text.split(",")] for _, _, text in split]
     repeated = dict.fromkeys(key for key in keys if keys.count(key) > 1)

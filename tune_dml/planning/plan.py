@@ -17,6 +17,7 @@ from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
+from tune_dml.planning.python_numbers import python_numbers
 from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
 from tune_dml.planning.stopping import stopping_problems
 from tune_dml.planning.study import Search, Study, with_arms
@@ -161,7 +162,8 @@ class Plan:
 
         The extended plan keeps every trial of this one. Raise ConfigError if the plan cannot be extended in this way.
         """
-        space = _with_values(self.space, values or {})
+        seeds, values = python_numbers(tuple(seeds)), python_numbers(values or {})
+        space = _with_values(self.space, values)
         added, problems = _plan_arms_to_add(replace(self, space=space), arms)
         every = (*(arm.with_knobs_of(space) for arm in self.arms), *added)
         problems += search_problems(every, self.search)

@@ -53,9 +53,14 @@ def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None,
         further: Further figures, by keyword.
 
     Raises:
-        TypeError: A figure is not a number.
+        TypeError: The step or a figure is not a number.
     """
-    row: dict[str, float | int] = {} if step is None else {"step": int(step) if int(step) == step else float(step)}
+    row: dict[str, float | int] = {}
+    if step is not None:
+        try:
+            row["step"] = int(step) if int(step) == step else float(step)
+        except (TypeError, ValueError, OverflowError):
+            raise TypeError(f"tune_dml.log: step must be a finite number, but got {step!r}") from None
     for name, value in {**(figures or {}), **further}.items():
         try:
             row[name] = float(value)

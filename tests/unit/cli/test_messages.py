@@ -52,6 +52,7 @@ plan sec_rho --num-samples 5
 plan sec_rho --protocol glyphs/tripet
 plan sec_rho --protocol sec/cub200
 plan sec_rho --tune lr
+plan sec_rho --tune regularizer.roh
 plan SEC_RHO
 plan sec_rho --storage file
 plan sec_rho --tune optim.lr=fast,slow
@@ -93,6 +94,7 @@ sweep sec_rho --dataset digits --name toy --seeds 5
 status tyo
 status toy --timeout 5
 report toy --margin 0 -o file
+report --from-csv none.csv --metric acc --margin 1
 extend toy
 extend toy --add margin=0.3
 extend toy --add loss.margin
@@ -146,6 +148,7 @@ FILES = {
     "no folder": f"{MARGIN}\ndataset: image_folder",
     "no cap": "parameters: {loss.margin: {min: 0.1, max: 0.5}}\nmethod: bayes",
     "a cap of none": f"{MARGIN}\nmethod: bayes\nrun_cap: 0",
+    "a cap of a grid": f"{MARGIN}\nrun_cap: 5",
     "margin": f"{MARGIN}\nmargin: 0",
     "name": f"{MARGIN}\nname: my sweep",
     "protocol": f"{MARGIN}\nprotocol: glyphs/tripet",

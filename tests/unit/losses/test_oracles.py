@@ -2,11 +2,13 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from helpers.oracles import ORACLES
 from helpers.together import failing
 
+from trainables.errors import ConfigError
 from trainables.losses import LOSSES, build_loss
 from trainables.losses.parts.proxies import ProxyLoss
 from trainables.methods import check_knobs
@@ -146,3 +148,8 @@ def is_exercised(name, knobs):
 @pytest.mark.parametrize("name", CASES)
 def test_the_balanced_batch_exercises_every_loss(name):
     assert each_case(is_exercised, name, ()) == []
+
+
+def test_inputs_that_are_no_tensors_are_named():
+    with pytest.raises(ConfigError, match="embeddings: must be a tensor, but got 'list'"):
+        build_loss("triplet")([[1.0, 2.0]], np.zeros(1))

@@ -8,7 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import get_type_hints
 
+import numpy as np
 import pytest
+import torch
 from helpers.published_formats import image_folder
 from helpers.toys import plan_of, space_of
 
@@ -18,6 +20,7 @@ from tune_dml import operations
 from tune_dml.planning.checks.data import floors_of
 from tune_dml.planning.checks.dry_run import _with_micro_batch
 from tune_dml.planning.checks.prepare import prepare
+from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
 from tune_dml.planning.study import study_of
 from tune_dml.space import Grid, Knob
@@ -281,3 +284,21 @@ def test_an_argument_beside_a_sweep_file_keeps_its_own_name():
 def test_the_split_file_of_a_folder_is_found_from_every_working_folder(tmp_path):
     study = study_of(Request("sec_eta", "image_folder", settings={"data.root": "p", "data.split_file": "split.txt"}))
     assert study.settings["data.split_file"] == str(tmp_path / "split.txt")
+
+
+def test_scalars_of_numpy_and_torch_are_stored_as_numbers(tmp_path):
+    def planned(number, seeds, steps):
+        space = space_of(Knob("training.steps", Grid(steps)), fixed={"batch.batch_size": number(9)})
+        settings = {"training.eval_every": number(5), "optim.lr": number(0.5)}
+        plan = make_plan(study_of(Request(space, "digits", seeds=seeds, settings=settings)))
+        return plan.extend(seeds=[number(7)], values={"training.steps": [number(40)]})
+
+    expected = planned(lambda number: number, [0, 1], (10, 20))
+    for number in (np.array, torch.tensor):
+        plan = planned(
+            lambda value, number=number: number(value)[()], [np.int64(0), np.uint8(1)], tuple(np.arange(10, 30, 10))
+        )
+        plan.save(tmp_path / "plan.json")
+        assert Plan.load(tmp_path / "plan.json") == plan == expected
+        assert plan.identity() == expected.identity()
+        assert [cell.label for cell in plan.cells] == [cell.label for cell in expected.cells]

@@ -193,19 +193,21 @@ def with_tuned_knobs(
         remedy = f"Give the values to search instead: {spell('tune', {path: ['A', 'B']})}."
         problems.append(option_problem("tune", f"{space.name} searches {path} already", None, remedy))
     grids: dict[str, dict[str, Grid]] = {arm.name: {} for arm in arms}
+    settings: dict[str, Mapping[str, Value]] = {}
     for arm in arms if tuned else ():
         try:
-            settings = arm.settings
+            settings[arm.name] = arm.settings
         except ConfigError as error:
             problems += error.problems
-            continue
+    allowed = sorted(searched.union(set[str]().union(*settings.values()).intersection(*settings.values())))
+    for name, own in settings.items():
         for path, values in tuned.items():
             if path in searched:
                 continue
-            if problem := _tuning_problem(path, values, settings):
+            if problem := _tuning_problem(path, values, own, allowed):
                 problems.append(problem)
             else:
-                grids[arm.name][path] = Grid(tuple(values) or _values_around(settings[path]), "log")
+                grids[name][path] = Grid(tuple(values) or _values_around(own[path]), "log")
     problems = list(dict.fromkeys(problems))
     if problems:
         return space, list(arms), problems
@@ -228,9 +230,11 @@ def _with_declared_knobs(arm: StudyArm, space: Space, paths: Set[str]) -> StudyA
     return replace(arm, knobs=space.knobs_of(declared), ties=space.ties_of(declared), layers=tuple(layers))
 
 
-def _tuning_problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
+def _tuning_problem(
+    path: str, values: Sequence[Value], own: Mapping[str, Value], allowed: Sequence[str]
+) -> Problem | None:
     if path not in own:
-        remedy = nearest(path, list(own), what="setting", dotted=True)
+        remedy = nearest(path, allowed, what="setting", dotted=True)
         return option_problem("tune", "must name a setting that every arm has", path, remedy)
     value = own[path]
     if not values and not (is_number(value) and value > 0):

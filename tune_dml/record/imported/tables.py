@@ -29,8 +29,11 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
     origin = f"--from-csv {path}"
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
-        rule = "must be a text file in UTF-8 that can be read"
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(Problem(origin, f"the file cannot be read: {reason}", None, "Correct the path.")) from None
+    except UnicodeDecodeError as error:
+        rule = "must be a text file in UTF-8"
         raise ConfigError(Problem(origin, rule, None, f"{one_line(str(error))}.")) from None
     if len(lines) < 2:
         raise ConfigError(Problem(origin, "needs a header line and a line for each training", f"{len(lines)} lines"))
