@@ -146,7 +146,7 @@ DIGEST = "digest.json"
         (DIGEST, lambda content: re.sub(rb'("dimension": )\d+', rb"\g<1>5", content), "rows of 5 float16"),
         (DIGEST, lambda content: b"{]", "must be the digest"),
         (DIGEST, lambda content: b"[" * 100_000, "must be the digest"),
-        (DIGEST, lambda content: content.replace(b'"settings": {', b'"settings": 5, "x": {'), "must be the digest"),
+        (DIGEST, lambda content: content.replace(b'"origin": {', b'"origin": {"settings": 5,'), "must be the digest"),
     ],
 )  # fmt: skip
 def test_a_damaged_folder_is_refused_in_one_line(name, damage, message, tmp_path):
