@@ -65,7 +65,7 @@ def test_the_upload_has_the_named_files_and_no_secret(own):
 
 def test_credential_files_of_clouds_and_registries_are_not_uploaded(tmp_path):
     names = ("application_default_credentials.json", "my-service-account.json", "kaggle.json", "secrets.yaml")
-    names += (".npmrc", "token")
+    names += (".npmrc", "token", ".netrc", "id_ed25519", "auth_token")
     for name in (*names, "tokens.py", "credential.py", "secretary.json"):
         (tmp_path / name).write_text("x")
     upload = collect_upload([], tmp_path)
