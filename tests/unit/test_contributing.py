@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.processes import printed_by
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -104,10 +105,7 @@ def used(tree, tmp_path_factory):
     """Return the output of a process that runs in the copied tree, in an empty folder."""
     here = tmp_path_factory.mktemp("here")
     paths = {"PYTHONPATH": f"{tree}{os.pathsep}{TESTS}", "TUNE_DML_CACHE": str(here / "cache")}
-    command = [sys.executable, "-c", USE]
-    done = subprocess.run(command, cwd=here, env={**os.environ, **paths}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(printed_by(USE, cwd=here, env={**os.environ, **paths}))
 
 
 def test_the_copied_tree_is_imported(used, tree):

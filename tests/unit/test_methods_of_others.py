@@ -1,13 +1,12 @@
 """Wrongly written methods of other packages: each mistake is one message with the place and the remedy."""
 
 import importlib
-import subprocess
-import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Annotated
 
 import pytest
 import torch
+from helpers.processes import printed_by
 from pydantic import Field
 
 from trainables import methods, registries
@@ -326,8 +325,7 @@ def test_the_code_of_a_trial_is_identified_by_its_files(monkeypatch, tmp_path):
 def test_every_package_is_imported_before_a_trial_begins():
     """Changes of torch at import are made before seeds and types are set, for the first trial too."""
     ask = "from trainables.resolve import resolve; resolve(); from trainables import samplers; print(vars(samplers.SAMPLERS))"
-    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
-    assert "m_per_class" in done.stdout
+    assert "m_per_class" in printed_by(ask)
 
 
 class PoolingBackbone(SmallConv):
