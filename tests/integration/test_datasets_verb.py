@@ -3,6 +3,7 @@
 import io
 import json
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,9 @@ from tune_dml.cli.screen import progress_bar
 
 
 @pytest.fixture
-def tune_dml(command_line, monkeypatch, tmp_path):
-    """Run a verb of data sets, which fails or not; return its output or its errors."""
+def tune_dml(output_of, monkeypatch, tmp_path):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
-
-    def run(*words, fails=False):
-        code, out, err = command_line("datasets", *words)
-        assert code == fails, err
-        return err if fails else out
-
-    return run
+    return partial(output_of, "datasets")
 
 
 @pytest.fixture
@@ -48,7 +42,7 @@ def test_prepare_decodes_once_and_prints_the_contents(tune_dml, birds):
 
 
 def test_verify_counts_and_decodes_everything(tune_dml, birds):
-    assert "11788" in tune_dml("verify", "cub200", "--root", birds, fails=True)
+    assert "11788" in tune_dml("verify", "cub200", "--root", birds, code=1)
     out = tune_dml("verify", "cub200", "--root", birds, *LOOSE)
     assert "Every picture decodes" in out
     assert "NOT the published data" in out
@@ -56,7 +50,7 @@ def test_verify_counts_and_decodes_everything(tune_dml, birds):
     assert f"datasets prepare cub200 --root {birds} --set data.strict=false" in " ".join(out.split())
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(victim.read_bytes()[:50])
-    assert victim.name in tune_dml("verify", "cub200", "--root", birds, *LOOSE, fails=True)
+    assert victim.name in tune_dml("verify", "cub200", "--root", birds, *LOOSE, code=1)
 
 
 def test_verify_lists_skipped_files_and_pictures_in_several_classes(tune_dml, tmp_path):
@@ -89,7 +83,7 @@ def test_corrupt_pictures_are_skipped_only_with_skip_corrupt(tune_dml, birds):
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(b"not a picture")
     words = ("prepare", "cub200", "--root", birds, *LOOSE)
-    assert victim.name in tune_dml(*words, fails=True)
+    assert victim.name in tune_dml(*words, code=1)
     prepared = json.loads(tune_dml(*words, "--skip-corrupt", "--json"))
     assert prepared["images"] == 23
     assert any(victim.name in note for note in prepared["notes"])
@@ -103,10 +97,9 @@ def test_verify_counts_the_pictures_that_will_be_skipped(tune_dml, birds):
     assert "--set data.skip_corrupt=true" in " ".join(out.split())
 
 
-def test_verify_lists_every_problem_in_json(tune_dml, birds, command_line):
-    code, out, _ = command_line("datasets", "verify", "cub200", "--root", birds, "--json")
-    strict = json.loads(out)
-    assert (code, strict["ok"], len(strict["problems"])) == (1, False, 6)
+def test_verify_lists_every_problem_in_json(tune_dml, birds):
+    strict = json.loads(tune_dml("verify", "cub200", "--root", birds, "--json", code=1))
+    assert (strict["ok"], len(strict["problems"])) == (False, 6)
     assert set(strict["problems"][0]) == {"place", "rule", "value", "remedy"}
     loose = json.loads(tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--json"))
     assert (loose["ok"], loose["problems"]) == (True, [])
@@ -132,11 +125,11 @@ def test_datasets_lists_every_data_set_and_dead_addresses(tune_dml):
 
 
 def test_all_problems_are_reported_together(tune_dml):
-    err = tune_dml("prepare", "digits", "--root", ".", "--skip-corrupt", "--set", "optim.lr=1", fails=True)
+    err = tune_dml("prepare", "digits", "--root", ".", "--skip-corrupt", "--set", "optim.lr=1", code=1)
     assert all(part in err for part in ("--root", "--skip-corrupt", "optim.lr"))
-    assert "Did you mean 'cub200'" in tune_dml("verify", "cub20", fails=True)
-    assert "--root" in tune_dml("verify", "cub200", fails=True)
-    assert "scale" in tune_dml("verify", "digits", "--set", "data.scael=3", fails=True)
+    assert "Did you mean 'cub200'" in tune_dml("verify", "cub20", code=1)
+    assert "--root" in tune_dml("verify", "cub200", code=1)
+    assert "scale" in tune_dml("verify", "digits", "--set", "data.scael=3", code=1)
 
 
 def test_the_bar_appears_with_the_first_picture_and_leaves_the_terminal_free():
@@ -157,7 +150,7 @@ def _commands(page):
     return [shlex.split(line) for line in lines if line.startswith("tune-dml ") and "/data/CUB_200_2011" in line]
 
 
-def test_the_commands_of_the_page_of_data_run(birds, tmp_path, monkeypatch, command_line):
+def test_the_commands_of_the_page_of_data_run(birds, tmp_path, monkeypatch, output_of):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
     commands = _commands("docs/data.md")
     assert [command[1] for command in commands[:2]] == ["datasets", "sweep"]
@@ -174,5 +167,4 @@ def test_the_commands_of_the_page_of_data_run(birds, tmp_path, monkeypatch, comm
             words += [word for setting in small for word in ("--set", setting)]
             birds = fixtures.cub(tmp_path / "more", classes=12, each=4)
             words[words.index("--data-root") + 1] = str(birds)
-        code, _, err = command_line(*words[1:])
-        assert code == 0, err
+        output_of(*words[1:])
