@@ -165,6 +165,18 @@ def command_line(capsys, monkeypatch):
     return run
 
 
+@pytest.fixture
+def output_of(command_line):
+    """Run a command line that must end with `code`; return its output, or of a refused one the message."""
+
+    def run(*arguments, code=0):
+        ended, out, err = command_line(*arguments)
+        assert ended == code, out + err
+        return (err or out) if code else out
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def new_database(of_the_run):
     """Copy an MLflow store without runs into a folder; MLflow takes seconds to create its tables."""

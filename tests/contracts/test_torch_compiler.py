@@ -1,9 +1,7 @@
 """A process that compiles nothing does not load torch's compiler, which takes a second."""
 
-import subprocess
-import sys
-
 import pytest
+from helpers.processes import printed_by
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +25,6 @@ for name in OPTIMIZERS:
 
 
 def test_a_trial_does_not_load_the_compiler(tmp_path):
-    done = subprocess.run([sys.executable, "-c", TRIAL], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = printed_by(TRIAL, cwd=tmp_path).splitlines()
     assert len(lines) == 4
     assert all(line.endswith("loads []") for line in lines), lines

@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 from helpers.clusters import Cluster, children_of, command_of
-from helpers.sweeps import SweepProcess, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, outcome, sweep_file
 
 from tune_dml.record.results import results_of
 from tune_dml.record.state import read_state
@@ -38,14 +38,10 @@ def begin(tmp_path, cache_dir, store):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, cache_dir):
     """Return the table of a sweep with trial files in the storage."""
-    place, before = tmp_path_factory.mktemp("undisturbed"), os.getcwd()
-    os.chdir(place)
-    try:
-        run = SweepProcess(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir], place / "sweeps" / "toy")
-        assert run.end() == 0, run.read_output()
-    finally:
-        os.chdir(before)
-    return table(run.folder)
+    place = tmp_path_factory.mktemp("undisturbed")
+    with contextlib.chdir(place):
+        words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir]
+        return SweepProcess(words, place / "sweeps" / "toy").final_table()
 
 
 def checkpoints(store):
@@ -91,14 +87,12 @@ def test_trials_wait_for_an_unreachable_store(begin, store, undisturbed, found):
     threading.Event().wait(8)
     assert sweep.process.poll() is None
     store.start()
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
+    after = sweep.finish(undisturbed)
     assert "object storage fails" in sweep.read_output()
     assert "waiting up to 10 minutes" in sweep.read_output()
-    assert table(sweep.folder) == undisturbed
     assert not sweep.events("retry")
     assert_files_are_in_storage(sweep, store)
-    found("files in a bucket: the store is away for 8 s", outcome(sweep.folder, since))
+    found("files in a bucket: the store is away for 8 s", after)
 
 
 def kill_in_the_middle(sweep, store, number):
@@ -125,14 +119,12 @@ def test_a_killed_sweep_leaves_no_files_in_the_bucket_after_resume(begin, store,
         contents = {name: store.read(name) for name in names}
         last = max(names, key=lambda name: torch.load(io.BytesIO(contents[name]), weights_only=True)["step"])
         store.write(last, contents[last][: len(contents[last]) // 2])
-    since = time.time()
     again = begin("resume")
-    assert again.end() == 0, again.read_output()
+    after = again.finish(undisturbed)
     assert ("cannot be read" in again.read_output()) == torn
-    assert table(sweep.folder) == undisturbed
     assert_files_are_in_storage(sweep, store)
     fault = "kill -9 of driver, supervisor and workers" + ", the last checkpoints torn" * torn
-    found(f"files in a bucket: {fault}; then resume", outcome(sweep.folder, since))
+    found(f"files in a bucket: {fault}; then resume", after)
 
 
 @pytest.fixture
@@ -193,7 +185,5 @@ def test_two_workers_of_a_trial_without_shared_folder(apart, store, tmp_path, ca
     assert results.count("finished") == 2
     assert [row["step"] for row in results.history(results.trials[0].key)] == [20, 25, 40, 50, 60]
     assert_files_are_in_storage(sweep, store)
-    found(
-        "nodes that share only a bucket: kill -9 of one of two DDP workers (two trials, submitted)",
-        outcome(sweep.folder, since),
-    )
+    fault = "nodes that share only a bucket: kill -9 of one of two DDP workers (two trials, submitted)"
+    found(fault, outcome(sweep.folder, since))

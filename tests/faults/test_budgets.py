@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from helpers.sweeps import SweepProcess, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, sweep_file
 
 STEPS = 3000
 HOURS = 0.004
@@ -13,9 +13,7 @@ HOURS = 0.004
 @pytest.mark.slow
 def test_a_sweep_that_spent_its_hours_writes_its_report_and_resumes(tmp_path, cache_dir, found):
     common = [sweep_file(steps=STEPS), "--cache-dir", cache_dir]
-    quiet = SweepProcess(["sweep", *common, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
-    assert quiet.end() == 0, quiet.read_output()
-
+    quiet = SweepProcess(["sweep", *common, "--name", "quiet"], tmp_path / "sweeps" / "quiet").final_table()
     since = time.time()
     limited = SweepProcess(["sweep", *common, "--name", "toy", "--gpu-hours", str(HOURS)], tmp_path / "sweeps" / "toy")
     assert limited.end() == 130, limited.read_output()
@@ -25,7 +23,6 @@ def test_a_sweep_that_spent_its_hours_writes_its_report_and_resumes(tmp_path, ca
     assert began - {event.key for event in limited.events("ended")}, "no trial was stopped before its end"
 
     resumed = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], limited.folder)
-    assert resumed.end() == 0, resumed.read_output()
-    assert table(resumed.folder) == table(quiet.folder)
+    after = resumed.finish(quiet, since)
     assert f"of {HOURS} hours" not in resumed.read_output()  # the limit belonged to the first session
-    found("the hours given are spent in mid-trial, then `resume`", outcome(resumed.folder, since))
+    found("the hours given are spent in mid-trial, then `resume`", after)

@@ -1,5 +1,6 @@
 """Kill real processes at several points of a sweep: its table equals that of an undisturbed run."""
 
+import contextlib
 import os
 import re
 import signal
@@ -23,14 +24,8 @@ pytestmark = pytest.mark.slow
 def undisturbed(tmp_path_factory, cache_dir):
     """Return the table of an undisturbed sweep."""
     place = tmp_path_factory.mktemp("undisturbed")
-    before = os.getcwd()
-    os.chdir(place)
-    try:
-        run = begin(place, cache_dir)
-        assert run.end() == 0, run.read_output()
-    finally:
-        os.chdir(before)
-    return table(run.folder)
+    with contextlib.chdir(place):
+        return begin(place, cache_dir).final_table()
 
 
 def begin(place, cache_dir, *words, **environment):
@@ -49,6 +44,19 @@ def run(tmp_path, cache_dir):
     yield start
     for each in runs:
         each.stop()
+
+
+@pytest.fixture
+def sweep(run):
+    """A sweep of which one trial has ended and another has a checkpoint."""
+    sweep = run()
+    sweep.wait_until(sweep.in_the_middle)
+    return sweep
+
+
+@pytest.fixture
+def resume(cache_dir):
+    return lambda sweep: SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
 
 
 def kill(*pids, number=signal.SIGKILL):
@@ -72,9 +80,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_sweep_continues_after_a_kill(run, undisturbed, found, fault):
-    sweep = run()
-    sweep.wait_until(sweep.in_the_middle)
+def test_a_sweep_continues_after_a_kill(sweep, undisturbed, found, fault):
     FAULTS[fault](sweep)
     after = sweep.finish(undisturbed)
     # That the raylet or the GCS is gone a trial may hear of only after its end.
@@ -83,10 +89,8 @@ def test_a_sweep_continues_after_a_kill(run, undisturbed, found, fault):
 
 
 @pytest.mark.parametrize("frozen", ["raylet/raylet --raylet", "gcs/gcs_server"], ids=["raylet", "GCS"])
-def test_a_frozen_process_is_replaced(run, undisturbed, found, frozen, request):
+def test_a_frozen_process_is_replaced(sweep, undisturbed, found, frozen, request):
     """Ray itself waits for these processes without limit, when it starts a process or shuts down."""
-    sweep = run()
-    sweep.wait_until(sweep.in_the_middle)
     kill(*sweep.find(frozen), number=signal.SIGSTOP)
     found(f"SIGSTOP of the {request.node.callspec.id}, for good", sweep.finish(undisturbed))
 
@@ -126,17 +130,13 @@ def test_the_driver_dies_between_a_proposal_and_its_trial(tmp_path, cache_dir, f
     Path("search.yaml").write_text(SEARCH)
     words = ["sweep", "search.yaml", "--cache-dir", cache_dir, "--name"]
     undisturbed = SweepProcess([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
-    assert undisturbed.end() == 0, undisturbed.read_output()
+    expected = undisturbed.final_table()
     sweep = SweepProcess([*words, "toy"], tmp_path / "sweeps" / "toy")
     sweep.wait_until(lambda: stopped_with_a_new_proposal(sweep))
     kill(sweep.driver)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == table(undisturbed.folder)
+    after = sweep.finish(expected)
     assert [event.body() for event in sweep.events("cell")] == [event.body() for event in undisturbed.events("cell")]
-    found(
-        "kill -9 of the sweep's driver between a proposal and its trial (random search)", outcome(sweep.folder, since)
-    )
+    found("kill -9 of the sweep's driver between a proposal and its trial (random search)", after)
 
 
 def stopped_with_a_new_proposal(sweep):
@@ -161,9 +161,7 @@ def test_the_driver_dies_before_the_last_sync_to_mlflow(run, undisturbed, found)
     kill(sweep.driver)
     since = time.time()
     database.close()
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == undisturbed
-    found("kill -9 of the sweep's driver during the last sync", outcome(sweep.folder, since))
+    found("kill -9 of the sweep's driver during the last sync", sweep.finish(undisturbed, since))
 
 
 def test_one_of_two_launchers_runs_the_sweep(run, undisturbed, found):
@@ -176,39 +174,24 @@ def test_one_of_two_launchers_runs_the_sweep(run, undisturbed, found):
     found("two launchers of one sweep at the same time", outcome(both[0].folder, since))
 
 
-def test_sigterm_ends_cleanly_and_resumes(run, undisturbed, found, cache_dir):
-    sweep = run()
-    sweep.wait_until(sweep.in_the_middle)
+@pytest.mark.parametrize(
+    ("signals", "fault"),
+    [([signal.SIGTERM], "SIGTERM, as a spot machine gets it"), ([signal.SIGINT] * 2, "SIGINT twice")],
+    ids=["SIGTERM", "Ctrl-C twice"],
+)
+def test_a_signalled_sweep_ends_cleanly_and_resumes(sweep, undisturbed, found, resume, signals, fault):
     since = time.time()
-    kill(sweep.pid, number=signal.SIGTERM)
-    assert sweep.end(seconds=60) == 130, sweep.read_output()
-    assert "tune-dml resume toy" in sweep.read_output()
-    again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
-    assert again.end() == 0, again.read_output()
-    assert table(sweep.folder) == undisturbed
-    found("SIGTERM, as a spot machine gets it; then resume", outcome(sweep.folder, since))
-
-
-def test_ctrl_c_twice_leaves_a_sweep_that_resumes(run, undisturbed, found, cache_dir):
-    sweep = run()
-    sweep.wait_until(sweep.in_the_middle)
-    since = time.time()
-    kill(sweep.pid, number=signal.SIGINT)
-    time.sleep(0.3)  # as a hand does it
-    kill(sweep.pid, number=signal.SIGINT)
+    for number in signals:
+        kill(sweep.pid, number=number)
+        time.sleep(0.3)  # as a hand does it
     assert sweep.end(seconds=60) == 130, sweep.read_output()
     assert "Traceback" not in sweep.read_output()
     assert "Continue with: tune-dml resume toy" in sweep.read_output()
-    again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
-    assert again.end() == 0, again.read_output()
-    assert table(sweep.folder) == undisturbed
-    found("SIGINT twice; then resume", outcome(sweep.folder, since))
+    found(f"{fault}; then resume", resume(sweep).finish(undisturbed, since))
 
 
 def test_a_hanging_trial_is_killed_and_retried(run, undisturbed, found):
-    sweep = run(
-        "--stall-limit", "10", "--start-limit", "60"
-    )  # the process that is stopped may be about to begin a trial
+    sweep = run("--stall-limit", "10", "--start-limit", "60")  # the stopped process may be about to begin a trial
     sweep.wait_until(sweep.in_the_middle)
     kill(in_a_trial(sweep), number=signal.SIGSTOP)
     after = sweep.finish(undisturbed)
@@ -216,11 +199,9 @@ def test_a_hanging_trial_is_killed_and_retried(run, undisturbed, found):
     found("SIGSTOP of a trial's worker, --stall-limit 10", after)
 
 
-def test_a_corrupt_ledger_line_and_a_second_launcher_are_reported(run, undisturbed, found, cache_dir):
-    sweep = run()
-    sweep.wait_until(sweep.in_the_middle)
+def test_a_corrupt_ledger_line_and_a_second_launcher_are_reported(sweep, undisturbed, found, resume):
     kill(sweep.driver, number=signal.SIGSTOP)  # it holds the sweep for as long as the second one looks
-    second = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    second = resume(sweep)
     assert second.end() == 1
     assert "one process at a time may run a sweep" in second.read_output()
     since = time.time()
@@ -230,12 +211,11 @@ def test_a_corrupt_ledger_line_and_a_second_launcher_are_reported(run, undisturb
     damaged = b"".join(b"\x00" * 40 + b"\n" if line == spoilt else line for line in lines) + b'{"kind": "st'
     (sweep.folder / "ledger.jsonl").write_bytes(damaged)
     (sweep.folder / "lock").write_text("1")  # a stale one, of a process that lives but does not hold it
-    again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
-    assert again.end() == 0, again.read_output()
+    again = resume(sweep)
+    after = again.finish(undisturbed, since)
     assert "cannot be read" in again.read_output()
     assert (sweep.folder / "ledger.unreadable").exists()
-    assert table(sweep.folder) == undisturbed
-    found("zeros in the ledger's middle, a torn end, a stale lock; then resume", outcome(sweep.folder, since))
+    found("zeros in the ledger's middle, a torn end, a stale lock; then resume", after)
 
 
 IN_A_GROUP = {
@@ -268,10 +248,8 @@ def test_workers_lost_at_their_start_free_their_placement_group(tmp_path, cache_
     since = time.time()
     assert sweep.end(seconds=150) == 0, sweep.read_output()
     assert [trial.status for trial in results_of(sweep.folder).trials] == ["finished"] * 2
-    found(
-        "kill -9 of a trial's driver as its two DDP workers begin (two trials, engine train)",
-        outcome(sweep.folder, since),
-    )
+    fault = "kill -9 of a trial's driver as its two DDP workers begin (two trials, engine train)"
+    found(fault, outcome(sweep.folder, since))
 
 
 def eat_memory(limit, until):
@@ -322,14 +300,8 @@ def _figures(file):
 
 def test_memory_pressure_kills_a_trials_process_but_keeps_its_result(tmp_path, cache_dir, found):
     """Ray kills trials near its memory limit, here 5 GB above the present use."""
-    words = [
-        "sweep",
-        sweep_file((0.1, 0.5), steps=1200, every=100),
-        "--cache-dir",
-        cache_dir,
-    ]  # seconds, not parts of one
-    quiet = SweepProcess([*words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
-    assert quiet.end() == 0, quiet.read_output()
+    words = ["sweep", sweep_file((0.1, 0.5), steps=1200, every=100), "--cache-dir", cache_dir]  # of some seconds
+    quiet = SweepProcess([*words, "--name", "quiet"], tmp_path / "sweeps" / "quiet").final_table()
     used, total = memory_in_use()
     if total - used < 8e9:
         pytest.skip("too little memory is free to be eaten without harm to others")
@@ -339,6 +311,4 @@ def test_memory_pressure_kills_a_trials_process_but_keeps_its_result(tmp_path, c
     sweep.wait_until(lambda: any(sweep.folder.glob("trials/*/checkpoint.pt")))
     since = time.time()
     eat_memory(limit, until=lambda: bool(sweep.events("retry")))
-    assert sweep.end() == 0, sweep.read_output()
-    assert table(sweep.folder) == table(quiet.folder)
-    found("another program eats the memory, Ray ends a trial's worker (two trials)", outcome(sweep.folder, since))
+    found("another program eats the memory, Ray ends a trial's worker (two trials)", sweep.finish(quiet, since))

@@ -37,8 +37,7 @@ def network():
 def test_a_trial_of_a_disconnected_node_moves_to_another(network, tmp_path, cache_dir, found):
     """Both sides still write to the storage; the restarted and the disconnected trial must write equal bytes."""
     words = [sweep_file((0.1, 0.5, 0.9), steps=400), "--cache-dir", cache_dir]
-    quiet = SweepProcess(["sweep", *words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
-    assert quiet.end() == 0, quiet.read_output()
+    quiet = SweepProcess(["sweep", *words, "--name", "quiet"], tmp_path / "sweeps" / "quiet").final_table()
     storage, store = tmp_path / "shared", f"sqlite:///{tmp_path / 'mlflow.db'}"
     with Cluster(tmp_path / "cluster", workers=1, host=HEAD) as cluster:
         cluster.add_worker(f"--node-ip-address={NODE}", within=["ip", "netns", "exec", network])
@@ -57,11 +56,9 @@ def test_a_trial_of_a_disconnected_node_moves_to_another(network, tmp_path, cach
         assert sweep.end() == 0, sweep.read_output()
     again = [event for event in sweep.events("started") if event.key == cut_off]
     assert [event.body()["host"] == NODE for event in again] == [True, False]
-    assert table(sweep.folder) == table(quiet.folder)
-    found(
-        "the network between the head and a node is cut, then mended (three trials, submitted)",
-        outcome(sweep.folder, since),
-    )
+    assert table(sweep.folder) == quiet
+    fault = "the network between the head and a node is cut, then mended (three trials, submitted)"
+    found(fault, outcome(sweep.folder, since))
 
 
 NAMES = """

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from helpers.sweeps import SweepProcess, sweep_file
 
-from tune_dml.running.cluster.upload import collect_upload
-
 PLANTED = {
     "MLFLOW_TRACKING_PASSWORD": "planted-mlflow-7c41",
     "MLFLOW_TRACKING_TOKEN": "planted-bearer-19ab",
@@ -66,18 +64,3 @@ def test_no_file_of_a_sweep_has_a_secret(tmp_path, monkeypatch, cache_dir, store
     refused.end()
     assert IN_ADDRESS not in refused.read_output()
     assert set(holding(tmp_path)) - planted_by_us == set()
-
-
-def test_no_upload_has_a_secret(tmp_path, monkeypatch):
-    place = tmp_path / "modules"
-    (place / ".aws").mkdir(parents=True)
-    (place / "mine.py").write_text("x = 1\n")
-    for name in (".env", ".netrc", "id_ed25519", "server.pem", ".aws/credentials", "auth_token"):
-        (place / name).write_text(IN_ADDRESS)
-    place.chmod(0o755)
-    upload = collect_upload([], place)
-    assert "mine.py" in upload.files
-    assert not [
-        path for path in upload.files.values() if path.read_bytes().count(IN_ADDRESS.encode()) and place in path.parents
-    ]
-    assert len(upload.secrets) == 6

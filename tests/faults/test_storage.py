@@ -1,5 +1,6 @@
 """Storage that is full, disappears and returns, is read-only, or was written under another clock."""
 
+import contextlib
 import errno
 import io
 import json
@@ -12,7 +13,7 @@ import threading
 import time
 
 import pytest
-from helpers.sweeps import SweepProcess, outcome, sweep_file, table
+from helpers.sweeps import SweepProcess, sweep_file
 from helpers.toys import write_sweep
 
 from trainables import files
@@ -22,19 +23,25 @@ from tune_dml.record.ledger import read_events
 WAITED = "waiting up to 10 minutes"
 
 
+def failing(*numbers, forever=False):
+    """Return a function that fails with these errors before it writes, or with the last one for ever."""
+    ends = iter(numbers)
+
+    def write():
+        if (number := next(ends, numbers[-1] if forever else None)) is not None:
+            raise OSError(number, os.strerror(number))
+        return "written"
+
+    return write
+
+
 class TestPatience:
     """Unit tests of waiting for storage: which errors are waited for, and the messages."""
 
     def test_a_temporary_failure_is_waited_for_and_reported_once(self, tmp_path, monkeypatch):
         pauses, said = [], []
         monkeypatch.setattr(files.time, "sleep", pauses.append)
-        ends = iter([errno.ENOSPC, errno.EROFS, errno.ESTALE, None])
-
-        def write():
-            if (number := next(ends)) is not None:
-                raise OSError(number, os.strerror(number))
-            return "written"
-
+        write = failing(errno.ENOSPC, errno.EROFS, errno.ESTALE)
         assert retry_storage(write, tmp_path, said.append) == "written"
         assert pauses == [0.2, 0.4, 0.8]
         assert [WAITED in text for text in said] == [True, False]
@@ -45,37 +52,23 @@ class TestPatience:
             def write(self, text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        ends = iter([True, False])
-
-        def write():
-            if next(ends):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return "written"
-
         monkeypatch.setattr(files.time, "sleep", lambda seconds: None)
         monkeypatch.setattr(files.sys, "stderr", Full())
-        assert retry_storage(write, tmp_path) == "written"
+        assert retry_storage(failing(errno.ENOSPC), tmp_path) == "written"
 
     @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOTDIR])
     def test_a_permanent_error_is_raised_at_once(self, tmp_path, number):
-        def write():
-            raise OSError(number, os.strerror(number))
-
         with pytest.raises(OSError, match=os.strerror(number)):
-            retry_storage(write, tmp_path)
+            retry_storage(failing(number), tmp_path)
 
     def test_the_first_ctrl_c_ends_the_waiting(self, tmp_path, monkeypatch):
         """Tune records the first one and continues its loop, which waits here."""
         noted = []
         before = signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
         monkeypatch.setattr(files.time, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
-
-        def write():
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
         try:
             with pytest.raises(KeyboardInterrupt):
-                retry_storage(write, tmp_path, lambda text: None)
+                retry_storage(failing(errno.ESTALE, forever=True), tmp_path, lambda text: None)
             signal.raise_signal(signal.SIGINT)  # afterwards it is noted again
         finally:
             signal.signal(signal.SIGINT, before)
@@ -85,12 +78,8 @@ class TestPatience:
         clock = iter(range(0, 10_000, 100))
         monkeypatch.setattr(files.time, "monotonic", lambda: next(clock))
         monkeypatch.setattr(files.time, "sleep", lambda seconds: None)
-
-        def write():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
         with pytest.raises(OSError, match="No space left"):
-            retry_storage(write, tmp_path, lambda text: None)
+            retry_storage(failing(errno.ENOSPC, forever=True), tmp_path, lambda text: None)
 
 
 @pytest.fixture
@@ -98,9 +87,8 @@ def small_disk(tmp_path):
     """Mount a file system of 24 MB."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place], capture_output=True, check=False
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place]
+    mounted = subprocess.run(mount, capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip(f"a file system of its own needs the right to mount: {mounted.stderr.decode().strip()}")
     yield place
@@ -110,14 +98,9 @@ def small_disk(tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, cache_dir):
-    place, before = tmp_path_factory.mktemp("undisturbed"), os.getcwd()
-    os.chdir(place)
-    try:
-        run = begin(place, cache_dir)
-        assert run.end() == 0, run.read_output()
-    finally:
-        os.chdir(before)
-    return table(run.folder)
+    place = tmp_path_factory.mktemp("undisturbed")
+    with contextlib.chdir(place):
+        return begin(place, cache_dir).final_table()
 
 
 def begin(place, cache_dir, verb="sweep", says_in=None):
@@ -171,8 +154,7 @@ def test_a_sweep_waits_if_the_disk_is_full_when_tune_starts(small_disk, tmp_path
     again = begin(tmp_path, cache_dir, "resume")
     wait_for_words(again, "/ray: ")
     (small_disk / "filler").unlink()
-    assert again.end() == 0, again.read_output()
-    assert table(again.folder) == undisturbed
+    assert again.final_table() == undisturbed
 
 
 @pytest.mark.slow
@@ -207,11 +189,9 @@ def test_a_sweep_waits_for_storage_that_disappears(tmp_path, undisturbed, found,
     left = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
     shutil.rmtree(place)
     away.rename(place)
-    since = time.time()
-    assert sweep.end() == 0, sweep.read_output()
+    after = sweep.finish(undisturbed)
     assert not [name for name in left if "/ray/" not in name]  # except Tune's state files, which nothing reads
-    assert table(sweep.folder) == undisturbed
-    found("the storage disappears for 4 s and returns", outcome(sweep.folder, since))
+    found("the storage disappears for 4 s and returns", after)
 
 
 @pytest.mark.slow
@@ -223,11 +203,9 @@ def test_read_only_storage_is_refused_before_the_start(small_disk, tmp_path, und
     assert "Traceback" not in refused.read_output()
     assert "--storage" in refused.read_output()
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
-    since = time.time()
     again = SweepProcess(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
-    assert again.end() == 0, again.read_output()
-    assert table(again.folder) == undisturbed
-    found("read-only storage: refused before anything begins; then mounted for writing", outcome(again.folder, since))
+    after = again.finish(undisturbed)
+    found("read-only storage: refused before anything begins; then mounted for writing", after)
 
 
 @pytest.mark.slow
@@ -240,13 +218,8 @@ def test_a_full_cache_disk_is_refused_before_the_start(small_disk, tmp_path, und
     assert "--cache-dir" in refused.read_output()
     assert not refused.folder.exists()
     subprocess.run(["mount", "-o", "remount,size=100m", small_disk], check=True)
-    since = time.time()
-    again = begin(tmp_path, small_disk / "cache")
-    assert again.end() == 0, again.read_output()
-    assert table(again.folder) == undisturbed
-    found(
-        "the disk of the cache is full: refused before anything begins; then room is made", outcome(again.folder, since)
-    )
+    after = begin(tmp_path, small_disk / "cache").finish(undisturbed)
+    found("the disk of the cache is full: refused before anything begins; then room is made", after)
 
 
 @pytest.mark.slow
@@ -275,8 +248,5 @@ def test_a_clock_set_back_a_day_changes_no_result(tmp_path, undisturbed, found, 
         for rows in ("metrics", "latest_metrics"):
             database.execute(f"UPDATE {rows} SET timestamp = timestamp + 86400000")  # noqa: S608 - names of ours
     since = time.time()
-    again = begin(tmp_path, cache_dir, "resume")
-    assert again.end() == 0, again.read_output()
-    assert table(sweep.folder) == undisturbed
-    row = outcome(sweep.folder, since + 86_000)
+    row = begin(tmp_path, cache_dir, "resume").finish(undisturbed, since + 86_000)
     found("the clock jumps back by a day; then resume", {**row, "seconds": 0.0})

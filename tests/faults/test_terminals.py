@@ -27,41 +27,43 @@ def words(cache_dir):
 @pytest.fixture
 def quiet(words, tmp_path):
     """Return the table of a sweep with normal output."""
-    run = SweepProcess([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet")
-    assert run.end() == 0, run.read_output()
-    return table(run.folder)
+    return SweepProcess([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet").final_table()
 
 
-def test_a_sweep_survives_a_closed_output_pipe(words, quiet, found):
+@pytest.fixture
+def assert_unaffected(quiet):
+    """Check the table and the report of the sweep; return its folder."""
+
+    def check():
+        folder = Path("sweeps/toy").absolute()
+        assert table(folder) == quiet
+        assert (folder / "report" / "report.html").exists()
+        return folder
+
+    return check
+
+
+def test_a_sweep_survives_a_closed_output_pipe(words, assert_unaffected, found):
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as sweep:
         sweep.stdout.readline()
         sweep.stdout.close()
         assert sweep.wait(timeout=200) == 0
-    folder = Path("sweeps/toy").absolute()
-    assert table(folder) == quiet
-    assert (folder / "report" / "report.html").exists()
-    found("the pipe of its output is closed", {**outcome(folder, time.time()), "seconds": 0.0})
+    found("the pipe of its output is closed", {**outcome(assert_unaffected(), time.time()), "seconds": 0.0})
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_sweep_runs_with_standard_streams_closed(words, quiet, closed):
-    sweep = subprocess.run(["bash", "-c", f'"$@" {closed}', "--", *COMMAND, *words], check=False, timeout=200)
-    assert sweep.returncode == 0
-    folder = Path("sweeps/toy").absolute()
-    assert table(folder) == quiet
-    assert (folder / "report" / "report.html").exists()
+def test_a_sweep_runs_with_standard_streams_closed(words, assert_unaffected, closed):
+    subprocess.run(["bash", "-c", f'"$@" {closed}', "--", *COMMAND, *words], check=True, timeout=200)
+    assert_unaffected()
 
 
-def test_a_sweep_survives_a_full_disk_of_its_output(words, quiet, found):
+def test_a_sweep_survives_a_full_disk_of_its_output(words, assert_unaffected, found):
     with Path("/dev/full").open("w") as full:
         sweep = subprocess.run(
             [*COMMAND, *words], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200
         )
     assert (sweep.returncode, sweep.stderr) == (1, "standard output: No space left on device\n")  # of the table alone
-    folder = Path("sweeps/toy").absolute()
-    assert table(folder) == quiet
-    assert (folder / "report" / "report.html").exists()
-    found("the disk of its output is full", {**outcome(folder, time.time()), "seconds": 0.0})
+    found("the disk of its output is full", {**outcome(assert_unaffected(), time.time()), "seconds": 0.0})
 
 
 def in_a_terminal(words, stops_background):
@@ -95,7 +97,7 @@ def read_until(terminal, condition, seconds=200):
                 time.sleep(0.1)
 
 
-def test_a_sweep_runs_in_a_terminal_with_tostop(words, quiet, found):
+def test_a_sweep_runs_in_a_terminal_with_tostop(words, assert_unaffected, found):
     """`stty tostop` affects the driver, which has another process group."""
     sweep, terminal = in_a_terminal(words, stops_background=True)
     try:
@@ -104,9 +106,7 @@ def test_a_sweep_runs_in_a_terminal_with_tostop(words, quiet, found):
         for pid in [*children_of(sweep.pid), sweep.pid] if sweep.poll() is None else ():
             os.kill(pid, signal.SIGKILL)
     assert sweep.returncode == 0
-    folder = Path("sweeps/toy").absolute()
-    assert table(folder) == quiet
-    found("a terminal with `stty tostop`", {**outcome(folder, time.time()), "seconds": 0.0})
+    found("a terminal with `stty tostop`", {**outcome(assert_unaffected(), time.time()), "seconds": 0.0})
 
 
 def test_a_closed_terminal_ends_the_sweep_cleanly(words, quiet, found, cache_dir):
@@ -117,6 +117,4 @@ def test_a_closed_terminal_ends_the_sweep_cleanly(words, quiet, found, cache_dir
     since = time.time()
     assert sweep.wait(timeout=60) > 0  # not by the signal; its messages have no reader
     again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], folder)
-    assert again.end() == 0, again.read_output()
-    assert table(folder) == quiet
-    found("its terminal is closed; then resume", outcome(folder, since))
+    found("its terminal is closed; then resume", again.finish(quiet, since))

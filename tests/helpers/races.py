@@ -34,6 +34,12 @@ def value_of(trial, means=MEANS, sign=1.0):
     return sign * (means[trial.cell.label] + shift + 0.5 * noise)
 
 
+def reasons_of(state):
+    """Return by label why each settled cell was stopped."""
+    cells = {cell.digest: cell.label for cell in state.plan.cells}
+    return {cells[digest]: settled.why for digest, settled in state.race.settled.items()}
+
+
 class RaceDrive:
     """Runs sessions of a race without Ray; a session can stop after any number of trials."""
 
@@ -71,6 +77,11 @@ class RaceDrive:
                 proposals.record_value(trial.key, metrics.get(METRIC, np.nan))
                 ended.append(trial.key)
         return ended
+
+    def finish(self):
+        """Run a session without a limit, and return the state of the race."""
+        self.session()
+        return read_state(self.folder)
 
     def events(self):
         return [(event.kind, event.body()) for event in read_events(self.folder) if event.kind in RACE]

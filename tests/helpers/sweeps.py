@@ -89,11 +89,15 @@ class SweepProcess:
         finally:
             self.stop()
 
-    def finish(self, expected):
-        """Wait for the end, compare the table with the expected one, and return the outcome."""
-        since = time.time()
+    def final_table(self):
+        """Wait for the end, which must be that of a whole sweep, and return the table."""
         assert self.end() == 0, self.read_output()
-        assert table(self.folder) == expected
+        return table(self.folder)
+
+    def finish(self, expected, since=None):
+        """Wait for the end, compare the table with the expected one, and return the outcome since the fault."""
+        since = since or time.time()
+        assert self.final_table() == expected
         return outcome(self.folder, since)
 
     def stop(self):

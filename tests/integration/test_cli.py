@@ -25,6 +25,18 @@ def swept(a_copy, monkeypatch):
     return a_copy
 
 
+@pytest.fixture
+def answer(tune_dml):
+    """Run a command that succeeds; return its JSON."""
+
+    def run(*words):
+        code, out, err = tune_dml(*words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return run
+
+
 @pytest.mark.parametrize("verb", ["spaces", "datasets", "methods", "doctor", "version"])
 def test_listings_print_text(tune_dml, verb):
     """Their JSON is frozen: tests/unit/cli/test_frozen.py."""
@@ -43,50 +55,40 @@ def test_every_verb_has_help(tune_dml):
         assert "--json" in text or "COMMAND" in text or verb == "schema"
 
 
-def test_methods_list_knobs_with_defaults(tune_dml):
-    _, out, _ = tune_dml("methods", "--json")
-    rows = {row["name"]: row for row in json.loads(out)}
+def test_methods_list_knobs_with_defaults(answer):
+    rows = {row["name"]: row for row in answer("methods")}
     assert rows["triplet"]["knobs"] == {"loss.margin": 1.0}
     assert rows["sec"]["knobs"] == {"regularizer.rho": 1.0}
 
 
-def test_plan_writes_nothing(tune_dml, tmp_path):
-    code, out, _ = tune_dml("plan", "sec_rho", "--dataset", "digits", "--json")
-    seen = json.loads(out)
-    assert code == 0
-    assert len(seen["cells"]) == 6
-    assert seen["trials"] == 18
-    assert seen["settings"]["loss.name"]["origin"] == "space sec_rho"
+def test_plan_writes_nothing(answer, tmp_path):
+    plan = answer("plan", "sec_rho", "--dataset", "digits")
+    assert (len(plan["cells"]), plan["trials"]) == (6, 18)
+    assert plan["settings"]["loss.name"]["origin"] == "space sec_rho"
     assert not list(tmp_path.iterdir())
 
 
-def test_plan_counts_finished_trials_and_estimates_cost_and_noise(tune_dml, swept):
-    _, out, _ = tune_dml("plan", *RHO1, "--json")
-    seen = json.loads(out)
-    assert seen["done"] == seen["trials"] == 12
-    assert seen["seconds_per_trial"] > 0
-    assert seen["eta_seconds"] == 0
-    assert seen["noise"] > 0
+def test_plan_counts_finished_trials_and_estimates_cost_and_noise(answer, tune_dml, swept):
+    plan = answer("plan", *RHO1)
+    assert (plan["done"], plan["trials"], plan["eta_seconds"]) == (12, 12, 0)
+    assert plan["seconds_per_trial"] > 0
+    assert plan["noise"] > 0
     assert "12 done already" in tune_dml("plan", *RHO1)[1]
 
 
-def test_a_plan_with_more_seeds_counts_finished_trials_and_suggests_extend(tune_dml, swept):
-    code, out, _ = tune_dml("plan", *RHO1, "--seeds", "3", "--json")
-    seen = json.loads(out)
-    assert (code, seen["trials"], seen["done"]) == (0, 18, 12)
-    assert any("rho1 exists already, with seeds 0,1 (asked for: 0,1,2)" in note for note in seen["notes"])
-    assert any("`tune-dml extend rho1`" in note for note in seen["notes"])
+def test_a_plan_with_more_seeds_counts_finished_trials_and_suggests_extend(answer, swept):
+    plan = answer("plan", *RHO1, "--seeds", "3")
+    assert (plan["trials"], plan["done"]) == (18, 12)
+    assert any("rho1 exists already, with seeds 0,1 (asked for: 0,1,2)" in note for note in plan["notes"])
+    assert any("`tune-dml extend rho1`" in note for note in plan["notes"])
 
 
-def test_status_prints_a_table_of_cells_by_seeds(tune_dml, swept):
-    code, out, _ = tune_dml("status", "rho1", "--json")
-    seen = json.loads(out)
-    assert code == 0
-    assert seen["counts"]["finished"] == 12
-    assert len(seen["trials"]) == 12
-    assert all(trial["run_id"] for trial in seen["trials"])
+def test_status_prints_a_table_of_cells_by_seeds(answer, tune_dml, swept):
+    status = answer("status", "rho1")
+    assert status["counts"]["finished"] == len(status["trials"]) == 12
+    assert all(trial["run_id"] for trial in status["trials"])
     assert "rho=0.01" in tune_dml("status", "rho1")[1]
-    assert seen["trials"][0]["trial"] in tune_dml("status", "rho1", "--trials")[1]
+    assert status["trials"][0]["trial"] in tune_dml("status", "rho1", "--trials")[1]
 
 
 def test_compare_lists_differing_settings_first(tune_dml, swept):
@@ -102,42 +104,31 @@ def test_compare_lists_differing_settings_first(tune_dml, swept):
     assert text.index("What differs") < text.index("Cells")
 
 
-def test_report_writes_and_attaches(tune_dml, swept, tmp_path):
-    code, out, _ = tune_dml("report", "rho1", "-o", tmp_path / "r", "--json")
-    seen = json.loads(out)
-    assert code == 0
-    assert seen["mlflow"]["error"] is None
-    for name in seen["files"]:
-        assert Path(name).stat().st_size
-    html = (tmp_path / "r" / "report.html").read_text()
-    assert "rho" in html
-    assert len(seen["verdicts"]) >= 3
+def test_report_writes_and_attaches(answer, swept, tmp_path):
+    report = answer("report", "rho1", "-o", tmp_path / "r")
+    assert report["mlflow"]["error"] is None
+    assert all(Path(name).stat().st_size for name in report["files"])
+    assert "rho" in (tmp_path / "r" / "report.html").read_text()
+    assert len(report["verdicts"]) >= 3
 
 
-def test_train_runs_a_stored_trial_again_to_the_same_numbers(tune_dml, swept):
-    _, out, _ = tune_dml("status", "rho1", "--json")
-    trial = json.loads(out)["trials"][4]["trial"]
-    code, out, _ = tune_dml("train", trial[:10], "--json")
-    seen = json.loads(out)
-    assert code == 0
-    assert seen["reproduced"] is True
-    assert not [name for name in seen["metrics"] if name.startswith("test/")]
+def test_train_runs_a_stored_trial_again_to_the_same_numbers(answer, swept):
+    trial = answer("status", "rho1")["trials"][4]["trial"]
+    again = answer("train", trial[:10])
+    assert again["reproduced"] is True
+    assert not [name for name in again["metrics"] if name.startswith("test/")]
 
 
-def test_train_show_prints_the_origin_of_each_setting(tune_dml):
-    code, out, _ = tune_dml("train", "--set", "data.name=digits", "--set", "loss.margin=0.3", "--show", "--json")
-    seen = json.loads(out)
-    assert code == 0
-    assert seen["loss.margin"] == {"value": 0.3, "origin": "--set"}
-    assert seen["training.steps"]["origin"] == "protocol digits/quick"
-    assert seen["optim.weight_decay"]["origin"] == "default"
+def test_train_show_prints_the_origin_of_each_setting(answer):
+    settings = answer("train", "--set", "data.name=digits", "--set", "loss.margin=0.3", "--show")
+    assert settings["loss.margin"] == {"value": 0.3, "origin": "--set"}
+    assert settings["training.steps"]["origin"] == "protocol digits/quick"
+    assert settings["optim.weight_decay"]["origin"] == "default"
 
 
-def test_running_a_finished_sweep_again_runs_nothing(tune_dml, swept):
+def test_running_a_finished_sweep_again_runs_nothing(answer, swept):
     before = events(swept)
-    code, out, _ = tune_dml("sweep", *RHO1, "--json")
-    assert code == 0
-    assert json.loads(out)["exit_code"] == 0
+    assert answer("sweep", *RHO1)["exit_code"] == 0
     assert [event.kind for event in events(swept)[len(before) :] if event.kind != "note"] == ["session"]
 
 
@@ -145,12 +136,12 @@ def events(folder):
     return read_events(folder / "sweeps" / "rho1")
 
 
-def test_a_sweep_file_runs_on_a_folder_of_pictures(tune_dml, swept):
-    seen = json.loads(tune_dml("status", "lr1", "--json")[1])
-    assert seen["counts"]["finished"] == 8
-    assert all(trial["metric"] is not None for trial in seen["trials"])
-    plan = json.loads(tune_dml("plan", "lr1.yaml", "--json")[1])
-    assert plan["settings"]["data.name"] == {"value": "image_folder", "origin": "--dataset"}
+def test_a_sweep_file_runs_on_a_folder_of_pictures(answer, swept):
+    status = answer("status", "lr1")
+    assert status["counts"]["finished"] == 8
+    assert all(trial["metric"] is not None for trial in status["trials"])
+    settings = answer("plan", "lr1.yaml")["settings"]
+    assert settings["data.name"] == {"value": "image_folder", "origin": "--dataset"}
 
 
 WRONG = {

@@ -16,9 +16,9 @@ from tune_dml.cli.screen import progress_bar
 
 
 @pytest.fixture
-def tune_dml(command_line, monkeypatch, tmp_path):
+def tune_dml(output_of, monkeypatch, tmp_path):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
-    return partial(command_line, "datasets")
+    return partial(output_of, "datasets")
 
 
 @pytest.fixture
@@ -30,34 +30,27 @@ LOOSE = ("--set", "data.strict=false")
 
 
 def test_prepare_decodes_once_and_prints_the_contents(tune_dml, birds):
-    code, out, _ = tune_dml("prepare", "cub200", "--root", birds, *LOOSE, "--json")
-    found = json.loads(out)
-    assert code == 0
-    assert (found["images"], found["classes"], found["test_classes"]) == (24, 6, 3)
-    assert found["seconds"] > 0
-    assert found["bytes"] > 24 * 256 * 256
-    assert any("11788" in note for note in found["notes"])
-    again = json.loads(tune_dml("prepare", "cub200", "--root", birds, *LOOSE, "--json")[1])
+    words = ("prepare", "cub200", "--root", birds, *LOOSE)
+    first, again = (json.loads(tune_dml(*words, "--json")) for _ in range(2))
+    assert (first["images"], first["classes"], first["test_classes"]) == (24, 6, 3)
+    assert first["seconds"] > 0
+    assert first["bytes"] > 24 * 256 * 256
+    assert any("11788" in note for note in first["notes"])
     assert again["seconds"] == 0
-    assert again["digest"] == found["digest"]
-    assert "decoded before" in tune_dml("prepare", "cub200", "--root", birds, *LOOSE)[1]
+    assert again["digest"] == first["digest"]
+    assert "decoded before" in tune_dml(*words)
 
 
 def test_verify_counts_and_decodes_everything(tune_dml, birds):
-    code, _, err = tune_dml("verify", "cub200", "--root", birds)
-    assert code == 1
-    assert "11788" in err
-    code, out, _ = tune_dml("verify", "cub200", "--root", birds, *LOOSE)
-    assert code == 0
+    assert "11788" in tune_dml("verify", "cub200", "--root", birds, code=1)
+    out = tune_dml("verify", "cub200", "--root", birds, *LOOSE)
     assert "Every picture decodes" in out
     assert "NOT the published data" in out
     assert out.count("11788") == 1
     assert f"datasets prepare cub200 --root {birds} --set data.strict=false" in " ".join(out.split())
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(victim.read_bytes()[:50])
-    code, _, err = tune_dml("verify", "cub200", "--root", birds, *LOOSE)
-    assert code == 1
-    assert victim.name in err
+    assert victim.name in tune_dml("verify", "cub200", "--root", birds, *LOOSE, code=1)
 
 
 def test_verify_lists_skipped_files_and_pictures_in_several_classes(tune_dml, tmp_path):
@@ -66,87 +59,77 @@ def test_verify_lists_skipped_files_and_pictures_in_several_classes(tune_dml, tm
         Image.new("L", (20, 20)).save(tmp_path / name / "same.png")
         Image.new("L", (20, 20)).save(tmp_path / name / "saved.jfif", "JPEG")
     (tmp_path / "none").mkdir()
-    _, out, _ = tune_dml("verify", "image_folder", "--root", tmp_path)
-    said = " ".join(out.split())
+    said = " ".join(tune_dml("verify", "image_folder", "--root", tmp_path).split())
     assert "files whose names are not those of pictures were passed over (2): saved.jfif" in said
     assert "folders without pictures were passed over (1): none" in said
     assert "pictures that lie in several classes: 1" in said
     (tmp_path / "bee" / "broken.png").write_bytes(b"x")
-    found = json.loads(tune_dml("verify", "image_folder", "--root", tmp_path, "--skip-corrupt", "--json")[1])
-    assert [note.split()[0] for note in found["notes"]] == ["folders", "files"]  # the rest is known when it is decoded
+    verified = json.loads(tune_dml("verify", "image_folder", "--root", tmp_path, "--skip-corrupt", "--json"))
+    assert [note.split()[0] for note in verified["notes"]] == ["folders", "files"]  # decoding tells the rest
 
 
 def test_verify_suggests_prepare_with_the_same_file_of_pairs(tune_dml, tmp_path):
     fixtures.face_bin(tmp_path / "lfw.bin")
-    _, out, _ = tune_dml("verify", "lfw_bin", "--root", tmp_path, *LOOSE)
+    out = tune_dml("verify", "lfw_bin", "--root", tmp_path, *LOOSE)
     assert f"datasets prepare lfw_bin --root {tmp_path} --set data.strict=false" in " ".join(out.split())
 
 
 def test_verify_counts_pictures_and_not_further_labels(tune_dml, tmp_path):
-    _, out, _ = tune_dml("verify", "sop", "--root", fixtures.sop(tmp_path / "sop"), *LOOSE, "--json")
+    out = tune_dml("verify", "sop", "--root", fixtures.sop(tmp_path / "sop"), *LOOSE, "--json")
     assert sorted(json.loads(out)["counts"]) == sorted(DATASETS["sop"].expected)
 
 
 def test_corrupt_pictures_are_skipped_only_with_skip_corrupt(tune_dml, birds):
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(b"not a picture")
-    code, _, err = tune_dml("prepare", "cub200", "--root", birds, *LOOSE)
-    assert code == 1
-    assert victim.name in err
-    code, out, _ = tune_dml("prepare", "cub200", "--root", birds, *LOOSE, "--skip-corrupt", "--json")
-    found = json.loads(out)
-    assert (code, found["images"]) == (0, 23)
-    assert any(victim.name in note for note in found["notes"])
+    words = ("prepare", "cub200", "--root", birds, *LOOSE)
+    assert victim.name in tune_dml(*words, code=1)
+    prepared = json.loads(tune_dml(*words, "--skip-corrupt", "--json"))
+    assert prepared["images"] == 23
+    assert any(victim.name in note for note in prepared["notes"])
 
 
 def test_verify_counts_the_pictures_that_will_be_skipped(tune_dml, birds):
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(b"")
-    code, out, _ = tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--skip-corrupt")
-    assert (code, "1 pictures do NOT decode" in out) == (0, True)
+    out = tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--skip-corrupt")
+    assert "1 pictures do NOT decode" in out
     assert "--set data.skip_corrupt=true" in " ".join(out.split())
 
 
 def test_verify_lists_every_problem_in_json(tune_dml, birds):
-    code, out, _ = tune_dml("verify", "cub200", "--root", birds, "--json")
-    found = json.loads(out)
-    assert (code, found["ok"], len(found["problems"])) == (1, False, 6)
-    assert set(found["problems"][0]) == {"place", "rule", "value", "remedy"}
-    code, out, _ = tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--json")
-    found = json.loads(out)
-    assert (code, found["ok"], found["problems"]) == (0, True, [])
-    assert found["counts"]["images"] == 24
-    assert "images" in found["differs"]
+    strict = json.loads(tune_dml("verify", "cub200", "--root", birds, "--json", code=1))
+    assert (strict["ok"], len(strict["problems"])) == (False, 6)
+    assert set(strict["problems"][0]) == {"place", "rule", "value", "remedy"}
+    loose = json.loads(tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--json"))
+    assert (loose["ok"], loose["problems"]) == (True, [])
+    assert loose["counts"]["images"] == 24
+    assert "images" in loose["differs"]
 
 
 def test_home_and_relative_roots_are_resolved_as_in_a_shell(tune_dml, birds, monkeypatch):
     monkeypatch.setenv("HOME", str(birds.parent))
-    assert tune_dml("verify", "cub200", "--root=~/CUB_200_2011", *LOOSE)[0] == 0
     monkeypatch.chdir(birds.parent)
-    assert tune_dml("verify", "cub200", "--root", "CUB_200_2011", *LOOSE)[0] == 0
     linked = birds.parent / "link"
     linked.symlink_to(birds)
-    code, out, _ = tune_dml("verify", "cub200", "--root", linked, *LOOSE, "--json")
-    assert (code, json.loads(out)["counts"]["images"]) == (0, 24)
+    for root in ("~/CUB_200_2011", "CUB_200_2011", linked):
+        out = tune_dml("verify", "cub200", f"--root={root}", *LOOSE, "--json")
+        assert json.loads(out)["counts"]["images"] == 24
 
 
 def test_datasets_lists_every_data_set_and_dead_addresses(tune_dml):
-    rows = {row["data set"]: row for row in json.loads(tune_dml("--json")[1])}
+    rows = {row["data set"]: row for row in json.loads(tune_dml("--json"))}
     assert set(rows) == set(DATASETS)
     assert "ai.stanford.edu" in rows["cars196"]["dead"]
-    assert "Dead" in tune_dml()[1]
+    assert "Dead" in tune_dml()
 
 
 def test_all_problems_are_reported_together(tune_dml):
-    code, _, err = tune_dml("prepare", "digits", "--root", ".", "--skip-corrupt", "--set", "optim.lr=1")
-    assert code == 1
+    err = tune_dml("prepare", "digits", "--root", ".", "--skip-corrupt", "--set", "optim.lr=1", code=1)
     assert all(part in err for part in ("--root", "--skip-corrupt", "optim.lr"))
-    code, _, err = tune_dml("verify", "cub20")
-    assert (code, "Did you mean 'cub200'" in err) == (1, True)
-    code, _, err = tune_dml("verify", "cub200")
-    assert (code, "--root" in err) == (1, True)
-    code, _, err = tune_dml("verify", "digits", "--set", "data.scael=3")
-    assert (code, "scale" in err) == (1, True)
+    assert "Did you mean 'cub200'" in tune_dml("verify", "cub20", code=1)
+    assert "--root" in tune_dml("verify", "cub200", code=1)
+    assert "scale" in tune_dml("verify", "digits", "--set", "data.scael=3", code=1)
 
 
 def test_the_bar_appears_with_the_first_picture_and_leaves_the_terminal_free():
@@ -167,7 +150,7 @@ def _commands(page):
     return [shlex.split(line) for line in lines if line.startswith("tune-dml ") and "/data/CUB_200_2011" in line]
 
 
-def test_the_commands_of_the_page_of_data_run(birds, tmp_path, monkeypatch, command_line):
+def test_the_commands_of_the_page_of_data_run(birds, tmp_path, monkeypatch, output_of):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
     commands = _commands("docs/data.md")
     assert [command[1] for command in commands[:2]] == ["datasets", "sweep"]
@@ -184,5 +167,4 @@ def test_the_commands_of_the_page_of_data_run(birds, tmp_path, monkeypatch, comm
             words += [word for setting in small for word in ("--set", setting)]
             birds = fixtures.cub(tmp_path / "more", classes=12, each=4)
             words[words.index("--data-root") + 1] = str(birds)
-        code, _, err = command_line(*words[1:])
-        assert code == 0, err
+        output_of(*words[1:])

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.processes import printed_by
 
 pytestmark = pytest.mark.slow
 
@@ -51,11 +52,7 @@ def seen(tmp_path_factory):
     assert done.returncode == 0, done.stdout + done.stderr
     path = os.pathsep.join((str(folder / "site"), str(ROOT)))
     environment = {**os.environ, "PYTHONPATH": path, "TUNE_DML_CACHE": str(folder / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", USE], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return json.loads(printed_by(USE, cwd=folder, env=environment))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import ray
 import torch
 from helpers.clusters import Cluster
+from helpers.processes import printed_by
 from helpers.sweeps import sweep_file
 from helpers.toys import Driver
 
@@ -131,10 +132,8 @@ with cluster.connect(None, engine="train"):
 
 @pytest.mark.slow
 def test_workers_report_a_node_without_the_pictures(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", LACKING, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert "does not have what the driver has: no folder /no/pictures" in done.stdout, done.stderr
+    said = printed_by(LACKING, tmp_path, timeout=120)
+    assert "does not have what the driver has: no folder /no/pictures" in said
 
 
 NO_ROOM = """
@@ -161,15 +160,8 @@ with cluster.connect(None, engine="train") as capacity:
 @pytest.mark.slow
 def test_a_trial_waits_until_its_workers_fit(tmp_path):
     """Ray Train counts missing resources as a controller failure, like workers that cannot start."""
-    done = subprocess.run(
-        [sys.executable, "-c", NO_ROOM, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-        env={**os.environ, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "2"},
-    )
-    assert done.stdout.endswith("waited\n"), done.stdout + done.stderr
+    impatient = {**os.environ, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "2"}
+    assert printed_by(NO_ROOM, tmp_path, timeout=150, env=impatient).endswith("waited\n")
 
 
 @ray.remote(num_cpus=0)
@@ -192,10 +184,10 @@ def test_placement_groups_requested_by_a_dead_process_are_removed():
     assert orphaned_placement_groups() == []
     ray.kill(dies)
     deadline = time.monotonic() + 20
-    while not (found := orphaned_placement_groups()):
+    while not (orphaned := orphaned_placement_groups()):
         assert time.monotonic() < deadline
-    assert found == [places[dies]]
-    remove_placement_groups(found)
+    assert orphaned == [places[dies]]
+    remove_placement_groups(orphaned)
     while orphaned_placement_groups():
         assert time.monotonic() < deadline
     remove_placement_groups([places[lives], ours.id.hex()])
@@ -233,12 +225,8 @@ with cluster.connect(None, engine="train"):
 @pytest.mark.slow
 def test_a_failing_worker_ends_its_trial_and_the_next_one_has_all_workers(tmp_path):
     """The other worker waits in a collective, and would add its number to that of the next trial."""
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE, str(tmp_path)], capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.stdout.splitlines() == ["finished 1", "failed 0", "finished 401", "failed 0", "finished 801"], (
-        done.stderr
-    )
+    ends = printed_by(ALONE, tmp_path, timeout=200).splitlines()
+    assert ends == ["finished 1", "failed 0", "finished 401", "failed 0", "finished 801"]
 
 
 @pytest.mark.slow
@@ -250,15 +238,9 @@ def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
             cluster.add_worker(cpus=4)
             cluster.wait_for(number)
         root = str(Path(__file__).parents[2])
-        done = subprocess.run(
-            [sys.executable, "-c", WHERE, cluster.address, root, str(tmp_path)],
-            env={**cluster.environment, "PYTHONPATH": root},
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-    assert done.stdout.split() == ["1", "2"], done.stderr
+        environment = {**cluster.environment, "PYTHONPATH": root}
+        nodes = printed_by(WHERE, cluster.address, root, tmp_path, env=environment, timeout=200)
+    assert nodes.split() == ["1", "2"]
 
 
 @pytest.fixture

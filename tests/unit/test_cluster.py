@@ -3,8 +3,6 @@
 import errno
 import os
 import socket
-import subprocess
-import sys
 import threading
 from concurrent import futures
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from helpers.processes import printed_by
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.checks import gpus
@@ -265,7 +264,7 @@ def printed(code, **environment):
     """Return the output of a process with only these environment variables."""
     given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     given = {name: value for name, value in given.items() if value}
-    return subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True).stdout
+    return printed_by(code, env=given)
 
 
 @pytest.mark.slow

@@ -179,15 +179,18 @@ def test_an_own_head_must_declare_that_it_offers_no_resources(home, filled):
     ]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_a_dashboard_on_loopback_is_fine(home, filled, host):
-    start = [f"{HEAD} --dashboard-host={host} --autoscaling-config=~/ray_bootstrap_config.yaml"]
-    assert cluster_file_problems(filled("cluster.yaml", head_start_ray_commands=start)) == []
+ON_LOOPBACK = f"{HEAD} --autoscaling-config=~/ray_bootstrap_config.yaml --dashboard-host="
 
 
-def test_credentials_and_keys_of_other_providers_are_accepted(home, filled):
-    provider = {"type": "aws", "region": "us-west-2", "aws_credentials": {"aws_access_key_id": "x"}}
-    assert cluster_file_problems(filled("cluster.yaml", provider=provider)) == []
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"head_start_ray_commands": [f"{ON_LOOPBACK}{host}"]} for host in ("127.0.0.1", "localhost", "::1")),
+        {"provider": {"type": "aws", "region": "us-west-2", "aws_credentials": {"aws_access_key_id": "x"}}},
+    ],
+)
+def test_a_dashboard_on_loopback_and_credentials_of_a_provider_are_accepted(home, filled, changes):
+    assert cluster_file_problems(filled("cluster.yaml", **changes)) == []
 
 
 def test_workers_without_a_mounted_folder_are_reported(home, filled):

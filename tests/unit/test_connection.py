@@ -95,46 +95,40 @@ def test_a_node_is_lost_if_reported_dead_or_long_silent(monkeypatch, tmp_path, a
     assert node.is_lost()  # no process listens any more
 
 
-def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
-    def fail(**arguments):
-        raise RuntimeError("Failed to connect to the GCS.\nA long story ...")
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", fail)
-    with Connection("head:6379", Resources()) as connection, pytest.raises(ConfigError) as refusal:
-        connection.capacity()
-    (problem,) = refusal.value.problems
-    assert "must be reachable (Failed to connect to the GCS.)" in problem.rule
-    assert "correct the address" in problem.remedy
-
-
-def start_failure(monkeypatch, folder, error):
-    """Return the message about a Ray that fails at its start, with its temporary files in a given folder."""
-    import ray
+def connection_problem(monkeypatch, address, error):
+    """Return the problem of a connection to a Ray that fails with this error."""
 
     def fail(**arguments):
         raise error
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", fail)
-    monkeypatch.setenv("RAY_TMPDIR", folder)
-    with Connection(None, Resources()) as connection, pytest.raises(ConfigError) as refusal:
+    with Connection(address, Resources()) as connection, pytest.raises(ConfigError) as refusal:
         connection.capacity()
     (problem,) = refusal.value.problems
     return problem
 
 
+def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
+    error = RuntimeError("Failed to connect to the GCS.\nA long story ...")
+    problem = connection_problem(monkeypatch, "head:6379", error)
+    assert "must be reachable (Failed to connect to the GCS.)" in problem.rule
+    assert "correct the address" in problem.remedy
+
+
 def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", "/full")
     late = Exception("The current node timed out during startup.\nThis could happen because ...")
-    problem = start_failure(monkeypatch, "/full", late)
+    problem = connection_problem(monkeypatch, None, late)
     assert "must start (The current node timed out during startup." in problem.rule
     assert "/full/ray/session_latest/logs" in problem.remedy
 
 
 def test_the_logs_of_a_failed_ray_start_are_found(monkeypatch):
     """In an unusable TMPDIR, which Ray uses and Python skips."""
+    monkeypatch.setenv("RAY_TMPDIR", "")
     monkeypatch.setenv("TMPDIR", "/read-only")
-    problem = start_failure(monkeypatch, "", OSError("[Errno 30] Read-only file system"))
+    problem = connection_problem(monkeypatch, None, OSError("[Errno 30] Read-only file system"))
     assert "/read-only/ray/session_latest/logs" in problem.remedy
     assert "RAY_TMPDIR" in problem.remedy
 

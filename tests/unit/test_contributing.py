@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.processes import printed_by
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 LISTING = re.compile(r"```python\n# (\S+\.py)(?:, above (\w+))?\n(.*?)```", re.DOTALL)
 GROWN_ARGUMENTS = shlex.split(os.environ.get("GROWN_ARGUMENTS", ""))  # to run fewer tests, e.g. "-k losses"
 LISTINGS = LISTING.findall((ROOT / "CONTRIBUTING.md").read_text())
+pytestmark = pytest.mark.slow
 
 
 def add_listings(folder):
@@ -103,29 +105,22 @@ def used(tree, tmp_path_factory):
     """Return the output of a process that runs in the copied tree, in an empty folder."""
     here = tmp_path_factory.mktemp("here")
     paths = {"PYTHONPATH": f"{tree}{os.pathsep}{TESTS}", "TUNE_DML_CACHE": str(here / "cache")}
-    command = [sys.executable, "-c", USE]
-    done = subprocess.run(command, cwd=here, env={**os.environ, **paths}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(printed_by(USE, cwd=here, env={**os.environ, **paths}))
 
 
-@pytest.mark.slow
 def test_the_copied_tree_is_imported(used, tree):
     assert Path(used["package"]).is_relative_to(tree)
 
 
-@pytest.mark.slow
 def test_the_loss_listing_works(used):
     assert used["value"] == pytest.approx(4 * 0.25 / 6)  # four of six ordered pairs are strangers at cosine 0, aim 0.5
     assert used["finite"]
 
 
-@pytest.mark.slow
 def test_the_data_set_listing_works(used):
     assert used["pictures"] == [240, 16, 1, [6, 7, 8, 9, 10, 11]]
 
 
-@pytest.mark.slow
 def test_the_metric_listing_works(used):
     # The only positive of each of the four queries is at rank 1, 3, 1 and 1.
     assert used["reciprocal_rank"] == pytest.approx(100 * (1 + 1 / 3 + 1 + 1) / 4)
@@ -133,32 +128,27 @@ def test_the_metric_listing_works(used):
     assert "MRR" in used["label"]
 
 
-@pytest.mark.slow
 def test_the_listing_of_a_space_and_a_protocol_works(used):
     assert used["cells"] == ["triplet", "t=-0.5", "t=0", "t=0.5"]
     assert used["steps"] == 40
 
 
-@pytest.mark.slow
 def test_the_command_line_lists_a_loss_with_its_knob(used):
     methods = {row["name"]: row for row in used["methods"]}
     assert "target" in str(methods["cosine_regression"]["knobs"])
 
 
-@pytest.mark.slow
 def test_the_listing_of_a_question_works(used):
     assert used["question"] == ["How far apart are the seeds?", "spread"]
     assert list(used["spread"]) == ["no SEC", "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]
     assert all(width > 0 for width in used["spread"].values())
 
 
-@pytest.mark.slow
 def test_the_listing_of_a_verb_works(used):
     (protocol,) = used["protocols"]
     assert protocol["name"] == "stripes/quick"
 
 
-@pytest.mark.slow
 def test_listings_are_as_tidy_as_the_tree(tree):
     shutil.copy(ROOT / "pyproject.toml", tree)
     files = [str(tree / path) for path, _, _ in LISTINGS]
@@ -169,7 +159,6 @@ def test_listings_are_as_tidy_as_the_tree(tree):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_fast_unit_tests_pass_with_every_listing_added(tmp_path):
     """Every tracked file, the listings, the records of `test_frozen.py`, and the pages of `make docs`."""

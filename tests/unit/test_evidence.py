@@ -238,14 +238,6 @@ def test_evidence_is_from_the_scored_evaluation_and_survives_a_kill(tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_new_evidence_replaces_old_and_only_rank_0_writes(tmp_path):
-    context = FolderContext(tmp_path, torch.device("cpu"))
-    context.replace_evidence({"a": b"1", "b": b"2"})
-    context.replace_evidence({"b": b"3"})
-    FolderContext(tmp_path, torch.device("cpu"), rank=1, world_size=2).replace_evidence({"c": b"4"})
-    assert {file.name: file.read_bytes() for file in (tmp_path / "evidence").iterdir()} == {"b": b"3"}
-
-
 def test_stored_evidence_reads_back(tmp_path):
     tiles = (Tile(3, "a"), Tile(5, "b", False, 0.25), None)
     evidence = Evidence("validation pictures", histogram_of(torch.arange(9.0)), Sheet(((0, "query"),), (tiles,)), 40)

@@ -3,6 +3,7 @@
 import os
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace as Details
 
 import pytest
 
@@ -22,17 +23,10 @@ class Client:
         self.sent = ""
 
     def list_jobs(self):
-        from types import SimpleNamespace as Details
-
+        told = {"tune_dml.sweep": "a", "tune_dml.sent": self.sent}
         return [
-            Details(
-                submission_id=name,
-                metadata={"tune_dml.sweep": "a", "tune_dml.sent": self.sent},
-                start_time=n,
-                message="",
-                status=Details(value=s),
-            )
-            for n, (name, s) in enumerate(self.there)
+            Details(submission_id=name, metadata=told, start_time=n, message="", status=Details(value=status))
+            for n, (name, status) in enumerate(self.there)
         ]
 
     def submit_job(self, *, submission_id, runtime_env, metadata, **rest):
@@ -70,14 +64,8 @@ def test_the_upload_has_the_named_files_and_no_secret(own):
 
 
 def test_credential_files_of_clouds_and_registries_are_not_uploaded(tmp_path):
-    names = (
-        "application_default_credentials.json",
-        "my-service-account.json",
-        "kaggle.json",
-        "secrets.yaml",
-        ".npmrc",
-        "token",
-    )
+    names = ("application_default_credentials.json", "my-service-account.json", "kaggle.json", "secrets.yaml")
+    names += (".npmrc", "token", ".netrc", "id_ed25519", "auth_token")
     for name in (*names, "tokens.py", "credential.py", "secretary.json"):
         (tmp_path / name).write_text("x")
     upload = collect_upload([], tmp_path)
@@ -200,8 +188,6 @@ def test_another_command_for_a_running_sweep_is_refused(tmp_path):
     ],
 )
 def test_a_job_stopped_before_any_output_continues_with_its_first_command(status, said, goes_on):
-    from types import SimpleNamespace as Details
-
     details = Details(
         entrypoint="python -m tune_dml.cli sweep mine.yaml --name a",
         runtime_env={"env_vars": {"TUNE_DML_SUBMITTED_TO": "c.yaml"}},
@@ -245,13 +231,9 @@ def test_closing_the_log_stream_closes_the_connection():
 def test_a_failed_job_has_a_reason():
     assert str(jobs.RayJob("a@1", "a", "STOPPED", "Job was intentionally stopped.")) == "a@1: stopped"
     told = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\nwords"
-    assert (
-        str(jobs.RayJob("a@1", "a", "FAILED", told)) == "a@1: failed (Job entrypoint command failed with exit code 1)"
-    )
-    for code, told in (
-        (3, "finished, with trials that failed"),
-        (130, "interrupted, resumable"),
-    ):  # 130: a spent budget
+    failed = jobs.RayJob("a@1", "a", "FAILED", told)
+    assert str(failed) == "a@1: failed (Job entrypoint command failed with exit code 1)"
+    for code, told in ((3, "finished, with trials that failed"), (130, "interrupted, resumable")):
         message = f"Job entrypoint command failed with exit code {code}, last available logs"
         assert str(jobs.RayJob("a@1", "a", "FAILED", message)) == f"a@1: {told}"
     assert str(jobs.RayJob("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
@@ -271,17 +253,10 @@ def test_cancel_suggests_resume_only_for_a_stopped_job(monkeypatch, capsys, stat
 
 def test_concurrent_submissions_return_the_same_job():
     client = Client(("a@1", "PENDING"))
-    seen = client.list_jobs
-
-    def late():
-        client.list_jobs = seen
-        return []
-
-    client.list_jobs = late
-    assert jobs.submit(client, "cluster.yaml", "a", ["version"], Upload({})) == (
-        jobs.RayJob("a@1", "a", "PENDING"),
-        False,
-    )
+    first_list = iter([[]])
+    client.list_jobs = lambda: next(first_list, None) or Client.list_jobs(client)
+    expected = (jobs.RayJob("a@1", "a", "PENDING"), False)
+    assert jobs.submit(client, "cluster.yaml", "a", ["version"], Upload({})) == expected
 
 
 def test_a_submitted_command_is_parsed_and_named():

@@ -1,13 +1,12 @@
 """Wrongly written methods of other packages: each mistake is one message with the place and the remedy."""
 
 import importlib
-import subprocess
-import sys
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Annotated
 
 import pytest
 import torch
+from helpers.processes import printed_by
 from pydantic import Field
 
 from trainables import methods, registries
@@ -90,9 +89,8 @@ def function(embeddings, labels):
 
 
 def losses(monkeypatch, *named):
-    entries = [
-        EntryPoint(str(i), f"{__name__}:{name}" if ":" not in name else name, GROUP) for i, name in enumerate(named)
-    ]
+    places = [name if ":" in name else f"{__name__}:{name}" for name in named]
+    entries = [EntryPoint(str(number), place, GROUP) for number, place in enumerate(places)]
     monkeypatch.setattr(methods, "_entry_points", lambda path: EntryPoints(entries))
     return methods.Registry("trainables.losses", Loss, GROUP)
 
@@ -112,19 +110,15 @@ def test_a_class_of_another_package_is_found(monkeypatch):
         ("DuplicateName", "a method's name must be unique, trainables.losses.triplet.TripletLoss has it already"),
         ("Nowhere", 'must be importable, but got "AttributeError'),
         ("no_such_package:Loss", 'must be importable, but got "ModuleNotFoundError'),
+        ("exits_on_import:Loss", "must be importable, but got 'SystemExit: 0'"),
     ],
 )
-def test_missing_parts_of_an_entry_point_are_named(monkeypatch, named, text):
+def test_missing_parts_of_an_entry_point_are_named(monkeypatch, tmp_path, named, text):
+    (tmp_path / "exits_on_import.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError) as error:
         len(losses(monkeypatch, named))
     assert text in str(error.value)
-
-
-def test_a_module_that_exits_on_import_ends_no_command(monkeypatch, tmp_path):
-    (tmp_path / "a_program.py").write_text("import sys\nsys.exit(0)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match="must be importable, but got 'SystemExit: 0'"):
-        len(losses(monkeypatch, "a_program:Loss"))
 
 
 def test_every_entry_point_that_cannot_be_imported_is_named(monkeypatch):
@@ -152,9 +146,8 @@ def test_a_knob_with_the_name_of_a_setting_is_refused():
 
 @pytest.mark.parametrize("like", [1, 2, 4, 5, 6])
 def test_a_value_that_is_not_a_scalar_is_named(like):
-    with pytest.raises(
-        ConfigError, match="value of the loss SquaredLength: must be a float tensor of shape \\(\\), but got"
-    ):
+    rule = r"value of the loss SquaredLength: must be a float tensor of shape \(\), but got"
+    with pytest.raises(ConfigError, match=rule):
         SquaredLength(like=like)(torch.ones(4, 3, requires_grad=True), torch.arange(4))
 
 
@@ -185,10 +178,9 @@ class ProxiesOnlyLoss(Loss):
 
 def test_a_loss_that_trains_only_its_parameters_is_named():
     leaf, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
+    rule = "ProxiesOnlyLoss: must have a gradient for the embeddings, not for parameters"
     for embeddings in (leaf, leaf * 2, (leaf * 2).half()):
-        with pytest.raises(
-            ConfigError, match="ProxiesOnlyLoss: must have a gradient for the embeddings, not for parameters"
-        ):
+        with pytest.raises(ConfigError, match=rule):
             ProxiesOnlyLoss()(embeddings, labels)
         ProxiesOnlyLoss(like=1)(embeddings, labels).backward()
     ProxiesOnlyLoss()(leaf.detach(), labels)
@@ -294,25 +286,24 @@ def test_a_sampler_without_steps_is_refused(monkeypatch):
         build_sampler("endless", [0, 1], 2)
 
 
+OURS = SquaredLength.__module__.partition(".")[0]
+
+
 @pytest.mark.parametrize(
-    ("registry", "settings"),
+    ("registry", "settings", "packages"),
     [
-        (LOSSES, {"loss.name": "whole"}),
-        (BACKBONES, {"model.backbone": "whole", "model.embedding_dim": 8}),
-        (SAMPLERS, {"batch.sampler": "whole"}),
+        (LOSSES, {"loss.name": "whole"}, {OURS}),
+        (BACKBONES, {"model.backbone": "whole", "model.embedding_dim": 8}, {OURS}),
+        (SAMPLERS, {"batch.sampler": "whole"}, {OURS}),
+        (DATASETS, {"data.name": "whole"}, set()),  # decoded before anything trains
+        (LOSSES, {"loss.name": "proxy_anchor", "regularizer.name": "sec"}, set()),
+        (LOSSES, {}, set()),
     ],
 )
-def test_trials_with_third_party_code_are_known(monkeypatch, registry, settings):
+def test_trials_with_third_party_code_are_known(monkeypatch, registry, settings, packages):
     """Their process runs no further trial."""
     monkeypatch.setitem(registry.data, "whole", SquaredLength)
-    assert registries.foreign_packages(settings) == {SquaredLength.__module__.partition(".")[0]}
-    assert not registries.foreign_packages({"loss.name": "proxy_anchor", "regularizer.name": "sec"})
-    assert not registries.foreign_packages({})
-
-
-def test_a_data_set_of_another_package_is_decoded_before_anything_trains(monkeypatch):
-    monkeypatch.setitem(DATASETS.data, "whole", SquaredLength)
-    assert not registries.foreign_packages({"data.name": "whole"})
+    assert registries.foreign_packages(settings) == packages
 
 
 def test_the_code_of_a_trial_is_identified_by_its_files(monkeypatch, tmp_path):
@@ -334,8 +325,7 @@ def test_the_code_of_a_trial_is_identified_by_its_files(monkeypatch, tmp_path):
 def test_every_package_is_imported_before_a_trial_begins():
     """Changes of torch at import are made before seeds and types are set, for the first trial too."""
     ask = "from trainables.resolve import resolve; resolve(); from trainables import samplers; print(vars(samplers.SAMPLERS))"
-    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
-    assert "m_per_class" in done.stdout
+    assert "m_per_class" in printed_by(ask)
 
 
 class PoolingBackbone(SmallConv):
@@ -370,10 +360,7 @@ class UndeclaredChannels(SmallConv):
 @pytest.mark.parametrize(
     ("backbone", "said"),
     [
-        (
-            PoolingBackbone,
-            "feature map of the backbone flat: must be \\(B, out_channels, h, w\\).* 64, but got \\(2, 64\\)",
-        ),
+        (PoolingBackbone, r"map of the backbone flat: must be \(B, out_channels, h, w\).* 64, but got \(2, 64\)"),
         (WrongChannels, "feature map of the backbone wider: .* its out_channels is 65, but got \\(2, 64, 2, 2\\)"),
         (UndeclaredChannels, "backbone uncounted: its constructor must set out_channels"),
     ],

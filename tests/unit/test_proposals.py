@@ -47,6 +47,13 @@ def run(proposals, order, slots=4, until=None, value=value_of):
         proposals.record_value(trial.key, value(trial))
 
 
+def cells_of(plan, order=0, slots=4, value=value_of):
+    """Return the cells that a search proposes, in their order."""
+    cells = []
+    run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(order), slots, value=value)
+    return cells
+
+
 @pytest.mark.parametrize("slots", [1, 2, 7])
 def test_a_grid_gives_each_cell_once_per_seed(slots):
     plan = plan_of(RHO, MARGIN)
@@ -82,12 +89,8 @@ def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
 @pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
 def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     plan = plan_of(LR, RHO, search=Search(method, 14, window=4))
-    labels = []
-    for order, slots in [(0, 1), (1, 4), (2, 12)]:
-        cells = []
-        run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(order), slots)
-        labels.append([cell.label for cell in cells])
-    assert labels[0] == labels[1] == labels[2]
+    one, other, third = ([c.label for c in cells_of(plan, *given)] for given in [(0, 1), (1, 4), (2, 12)])
+    assert one == other == third
 
 
 def above_a_rate_it_diverges(trial):
@@ -96,8 +99,7 @@ def above_a_rate_it_diverges(trial):
 
 def assert_an_interruption_changes_nothing(plan, *places):
     """Interrupted after so many trials and rebuilt, a search proposes the same cells, and no trial twice."""
-    whole = []
-    run(Proposals(plan, trial_values={}, on_cell=whole.append), random.Random(0), value=above_a_rate_it_diverges)
+    whole = cells_of(plan, value=above_a_rate_it_diverges)
     for until in places:
         first = []
         before = Proposals(plan, trial_values={}, on_cell=first.append)
@@ -136,7 +138,7 @@ def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cel
 
 @pytest.mark.parametrize("goal", ["maximize", "minimize"])
 def test_diverged_cells_stay_worse_than_all_others(goal):
-    space = replace(space_of(LR, fixed={"loss.name": "triplet"}), goal=goal)
+    space = space_of(LR, fixed={"loss.name": "triplet"}, goal=goal)
     plan = toys.plan_of(space=space, overrides=SIZES, seeds=1, search=Search("random", 12, window=1))
     proposals = Proposals(plan, trial_values={})
     values = iter([math.inf, math.inf, 60.0, math.inf, 10.0, 90.0, math.nan, 50.0, math.inf, 5.0, 95.0, 1.0])
@@ -158,8 +160,7 @@ def test_low_discrepancy_points_fill_the_space_evenly():
     """Of 16 points of a shifted Sobol sequence every eighth of every knob has two; 16 random draws miss some."""
     dim = Knob("model.embedding_dim", Range(1, 64, integer=True))
     plan = plan_of(LR, dim, MARGIN, search=Search("qmc", 16, window=4), seeds=1, baseline=False)
-    cells = []
-    run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), value=lambda trial: 1.0)
+    cells = cells_of(plan, value=lambda trial: 1.0)
     rates = Counter(int(8 * (math.log10(cell.knobs["optim.lr"]) + 4) / 3) for cell in cells)
     sizes = Counter((cell.knobs["model.embedding_dim"] - 1) // 8 for cell in cells)
     assert len(rates) == len(sizes) == 8
@@ -176,9 +177,8 @@ def test_tpe_finds_better_cells_than_random_search():
         medians = []
         for seed in range(3):
             plan = plan_of(LR, search=Search(method, 30, window=4, seed=seed), seeds=1, baseline=False)
-            cells = []
-            run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), slots=1)
-            medians.append(median(abs(math.log10(cell.settings["optim.lr"]) + 2.5) for cell in cells[10:]))
+            later = cells_of(plan, slots=1)[10:]
+            medians.append(median(abs(math.log10(cell.settings["optim.lr"]) + 2.5) for cell in later))
         misses[method] = mean(medians)
     assert misses["tpe"] < 0.7 * misses["random"], misses
 
@@ -212,8 +212,7 @@ def test_ranges_of_integers_and_categories_are_searched():
         search=Search("random", 6, window=4),
         seeds=1,
     )
-    cells = []
-    run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), slots=1)
+    cells = cells_of(plan, slots=1)
     assert all(isinstance(cell.knobs["model.embedding_dim"], int) for cell in cells)
     assert {cell.knobs["optim.name"] for cell in cells} == {"adamw", "sgd"}
 
@@ -256,11 +255,7 @@ def searched_rates(method, seed):
     """Return log10 lr of 60 cells, where -3 is best."""
     margin = Knob("loss.margin", Range(0.05, 0.5))
     plan = plan_of(LR, margin, search=Search(method, 60, window=4, seed=seed), seeds=1)
-    cells = []
-    run(
-        Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), 1,
-        value=lambda trial: -abs(math.log10(trial.cell.settings["optim.lr"]) + 3),
-    )  # fmt: skip
+    cells = cells_of(plan, 0, 1, lambda trial: -abs(math.log10(trial.cell.settings["optim.lr"]) + 3))
     return [round(math.log10(cell.settings["optim.lr"]), 9) for cell in cells]
 
 
@@ -279,13 +274,7 @@ def test_later_generations_have_the_rates_of_earlier_ones():
 
 
 def test_a_search_over_arms_resumes():
-    plan, whole, first = two_arms("tpe"), [], []
-    run(Proposals(plan, trial_values={}, on_cell=whole.append), random.Random(0))
-    before = Proposals(plan, trial_values={}, on_cell=first.append)
-    run(before, random.Random(3), until=9)
-    after = Proposals(plan, trial_values=dict(before.trial_values), proposed=list(first), on_cell=first.append)
-    run(after, random.Random(4))
-    assert [cell.label for cell in first] == [cell.label for cell in whole]
+    assert_an_interruption_changes_nothing(two_arms("tpe"), 9)
 
 
 @pytest.mark.slow
@@ -294,7 +283,6 @@ def test_a_search_over_arms_prefers_the_better_one():
     shares = []
     for seed in range(3):
         plan = replace(two_arms("tpe"), search=Search("tpe", 40, window=4, seed=seed))
-        cells = []
-        run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0), value=lambda t: ARMS[t.cell.arm])
-        shares.append(mean(cell.arm == "triplet" for cell in cells[20:]))
+        later = cells_of(plan, value=lambda trial: ARMS[trial.cell.arm])[20:]
+        shares.append(mean(cell.arm == "triplet" for cell in later))
     assert mean(shares) > 0.6, shares

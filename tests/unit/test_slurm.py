@@ -19,10 +19,18 @@ from tune_dml.running.slurm.node import _Allocation, _ports_of
 from tune_dml.running.slurm.processes import _descendants
 from tune_dml.running.slurm.profile import TEMPLATE, Profile, _seconds_of, read_profile
 
+SCRIPTS = {"job.sh": "#!/bin/bash\n"}
+
 
 def submission(folder, *words):
     words = words or ("sweep", "sec_rho", "--name", "eta1")
     return Submission("eta1", str(folder / "eta1"), words, ("resume", "eta1"), "slurm --time 5", time.time())
+
+
+@pytest.fixture
+def sent(fake):
+    """The submission of job 101, as it was recorded."""
+    return jobs.submit(submission(fake), SCRIPTS)[0]
 
 
 @pytest.mark.parametrize(
@@ -112,21 +120,20 @@ def test_a_trial_whose_task_slurm_queued_again_was_not_lost(said, lost):
 
 
 def test_a_second_submission_returns_the_job_that_waits(fake):
-    first, job, new = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    first, job, new = jobs.submit(submission(fake), SCRIPTS)
     assert (job.id, new) == ("101", True)
     (fake / "queue").write_text("99|RUNNING|None\n101|PENDING|Priority\n")
-    again, job, new = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    again, job, new = jobs.submit(submission(fake), SCRIPTS)
     assert (job.text(), new, again) == ("job 101 is pending (Priority)", False, first)
     with pytest.raises(ConfigError, match="started by another command"):
         jobs.submit(submission(fake, "sweep", "sec_eta", "--name", "eta1"), {})
     (fake / "queue").write_text("101|COMPLETED|None\n")
-    _, job, new = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+    _, job, new = jobs.submit(submission(fake), SCRIPTS)
     assert (job.id, new) == ("102", True)
     assert jobs.find_submission("eta1").scripts_folder == fake / "eta1" / "slurm"
 
 
-def test_the_status_of_a_pending_sweep_comes_from_slurm(fake, command_line):
-    jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+def test_the_status_of_a_pending_sweep_comes_from_slurm(fake, sent, command_line):
     (fake / "queue").write_text("101|PENDING|Priority\n")
     code, out, _ = command_line("status", "eta1", "--storage", fake)
     assert (code, out) == (0, "eta1 waits for SLURM: job 101 is pending (Priority). No trial has begun.\n")
@@ -139,8 +146,7 @@ def test_the_status_of_a_pending_sweep_comes_from_slurm(fake, command_line):
     assert "no job waits or runs, and no trial has begun. See: tune-dml logs slurm eta1" in out
 
 
-def test_cancel_signals_running_jobs_and_removes_waiting_ones(fake):
-    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+def test_cancel_signals_running_jobs_and_removes_waiting_ones(fake, sent):
     (fake / "queue").write_text("101|RUNNING|None\n")
     jobs.cancel(sent)
     assert "scancel --batch --signal=USR2 101" in (fake / "calls").read_text()
@@ -151,31 +157,28 @@ def test_cancel_signals_running_jobs_and_removes_waiting_ones(fake):
 
 def test_a_job_whose_number_cannot_be_written_is_removed(full_disk):
     with pytest.raises(OSError, match="No space left"):
-        jobs.submit(submission(full_disk), {"job.sh": "#!/bin/bash\n"})
+        jobs.submit(submission(full_disk), SCRIPTS)
     assert (full_disk / "calls").read_text().endswith("job.sh\nscancel 101\n")
 
 
-def test_tasks_of_an_array_are_one_line(fake):
-    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+def test_tasks_of_an_array_are_one_line(fake, sent):
     (fake / "queue").write_text("".join(f"101_{task}|RUNNING|None\n" for task in range(40)))
     assert [job.text() for job in jobs.jobs_of(sent)] == ["array 101: 40 tasks running"]
 
 
-def test_logs_include_jobs_and_array_tasks(fake):
-    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+def test_logs_include_jobs_and_array_tasks(fake, sent):
     (fake / "queue").write_text("101|COMPLETED|None\n")
     for number in ("101_2", "101_10", "101", "99"):
         (sent.scripts_folder / f"{number}.log").write_text(f"{number}\n")
     assert list(jobs.follow(sent, to_end=False)) == ["101_10\n"]
-    jobs.submit(sent, {"job.sh": "#!/bin/bash\n"})
+    jobs.submit(sent, SCRIPTS)
     (fake / "queue").write_text("102|COMPLETED|None\n")
     (sent.scripts_folder / "102.log").write_text("102\n")
     assert list(jobs.follow(sent, to_end=False)) == ["102\n"]
 
 
-def test_followed_logs_exclude_earlier_jobs(fake, monkeypatch):
+def test_followed_logs_exclude_earlier_jobs(sent, monkeypatch):
     """After `cancel` and `resume`, the log of the first job followed that of the second."""
-    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
     (sent.scripts_folder / "jobs").write_text("101\n102\n")
     for number in ("101", "102_0", "102_1"):
         (sent.scripts_folder / f"{number}.log").write_text(f"{number}\n")
@@ -186,23 +189,21 @@ def test_followed_logs_exclude_earlier_jobs(fake, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nothing", ".", "../slurm"])
-def test_an_unknown_name_gets_the_submit_command(fake, name):
-    jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+@pytest.mark.usefixtures("sent")
+def test_an_unknown_name_gets_the_submit_command(name):
     with pytest.raises(ConfigError, match="submit slurm -- sweep"):
         jobs.find_submission(name)
 
 
 @pytest.mark.parametrize("text", ['{"name": 5', "[]", "{}", '{"name": "eta1", "words": 5, "again": []}', "\0"])
-def test_a_damaged_submission_is_named(fake, text):
-    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+def test_a_damaged_submission_is_named(fake, sent, text):
     (sent.scripts_folder / "submission.json").write_text(text)
     with pytest.raises(ConfigError, match=r"submission\.json.*the file is damaged.*scancel --name tune-dml-eta1"):
         jobs.find_submission("eta1")
     assert jobs.open_jobs(fake / "eta1") == []
 
 
-def test_jobs_are_found_by_number_and_name(fake):
-    sent, _, _ = jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
+def test_jobs_are_found_by_number_and_name(fake, sent):
     (fake / "bin" / "squeue").write_text(
         '#!/bin/bash\n[[ "$*" = *--name=tune-dml-eta1* ]] || echo "101|RUNNING|None"\n'
     )
@@ -274,9 +275,8 @@ print("left")
     assert stranger.pid not in _descendants(os.getpid())
 
 
-def test_files_of_a_submission_hold_no_more_than_the_command(fake):
-    jobs.submit(submission(fake), {"job.sh": "#!/bin/bash\n"})
-    found = json.loads((fake / "eta1" / "slurm" / "submission.json").read_text())
-    assert found["words"] == ["sweep", "sec_rho", "--name", "eta1"]
+def test_files_of_a_submission_hold_no_more_than_the_command(fake, sent):
+    recorded = json.loads((fake / "eta1" / "slurm" / "submission.json").read_text())
+    assert recorded["words"] == ["sweep", "sec_rho", "--name", "eta1"]
     assert stat.S_ISREG((fake / "eta1" / "slurm" / "job.sh").stat().st_mode)
     assert not (fake / "eta1" / "slurm" / "submission.json").stat().st_mode & 0o077

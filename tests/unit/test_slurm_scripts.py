@@ -37,22 +37,26 @@ def test_scripts_quote_any_folder_of_logs():
     assert "--gres=gpu:4" in lines
 
 
+def begin(fake, step, profile, **environment):
+    """Start the batch script as job 7, whose step is this program."""
+    (fake / "bin" / "srun").write_text(f"#!/bin/bash\n{step}\n")
+    (fake / "bin" / "srun").chmod(0o755)
+    (fake / "eta1" / "slurm").mkdir(parents=True)
+    text = sweep_script(profile, "eta1", fake / "eta1")
+    return subprocess.Popen(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7", **environment})
+
+
+FOLLOWS = "--dependency=afterany:7"
+
+
 @pytest.mark.parametrize(
     ("requeue", "refused", "called"),
-    [
-        (True, "0", "scontrol requeue 7"),
-        (True, "1", "--dependency=afterany:7"),
-        (False, "0", "--dependency=afterany:7"),
-    ],
+    [(True, "0", "scontrol requeue 7"), (True, "1", FOLLOWS), (False, "0", FOLLOWS)],
 )
 def test_at_the_time_limit_the_step_is_signalled_and_a_job_follows(fake, requeue, refused, called):
     """The script with a step that handles USR1 like a session: it ends cleanly, with 130."""
-    step = fake / "bin" / "srun"
-    step.write_text("#!/bin/bash\ntrap 'exit 130' USR1\n: > \"$FAKE/ready\"\nwhile :; do sleep 0.05; done\n")
-    step.chmod(0o755)
-    (fake / "eta1" / "slurm").mkdir(parents=True)
-    text = sweep_script(Profile(requeue=requeue), "eta1", fake / "eta1")
-    job = subprocess.Popen(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7", "FAKE_REQUEUE": refused})
+    step = "trap 'exit 130' USR1\n: > \"$FAKE/ready\"\nwhile :; do sleep 0.05; done"
+    job = begin(fake, step, Profile(requeue=requeue), FAKE_REQUEUE=refused)
     while not (fake / "ready").exists():
         assert job.poll() is None
         time.sleep(0.02)
@@ -67,17 +71,11 @@ def test_at_the_time_limit_the_step_is_signalled_and_a_job_follows(fake, requeue
 )
 def test_after_a_hundred_jobs_in_a_row_a_sweep_waits(fake, before, goes_on):
     """Requeued and dependent jobs count towards the limit; a new submission starts at 1."""
-    step = fake / "bin" / "srun"
-    step.write_text("#!/bin/bash\nexit 130\n")
     (fake / "bin" / "sbatch").write_text(
         '#!/bin/bash\necho "${SLURM_RESTART_COUNT-none} $TUNE_DML_JOBS" > "$FAKE/calls"\n'
     )
-    step.chmod(0o755)
     (fake / "job").write_text("   PreemptTime=2026-11-25T10:00:00\n")
-    (fake / "eta1" / "slurm").mkdir(parents=True)
-    text = sweep_script(Profile(requeue=False), "eta1", fake / "eta1")
-    environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3", **before}
-    subprocess.run(["bash", "-c", text], env=environment, check=False)
+    begin(fake, "exit 130", Profile(requeue=False), **{"SLURM_RESTART_COUNT": "3", **before}).wait()
     assert (fake / "calls").exists() == goes_on
     assert not goes_on or (fake / "calls").read_text() == "none 5\n"
 
@@ -86,22 +84,14 @@ def test_after_a_hundred_jobs_in_a_row_a_sweep_waits(fake, before, goes_on):
     ("code", "taken", "goes_on"), [(130, "2026-11-25T10:00:00", True), (130, "None", False), (0, "2026-11-25", False)]
 )
 def test_a_preempted_job_continues_if_its_step_ends_within_the_grace_time(fake, code, taken, goes_on):
-    step = fake / "bin" / "srun"
-    step.write_text(f"#!/bin/bash\nexit {code}\n")
-    step.chmod(0o755)
     (fake / "job").write_text(f"JobId=7 JobName=x\n   PreemptEligibleTime=2026-11-25T09:00:00 PreemptTime={taken}\n")
-    text = sweep_script(Profile(), "eta1", fake / "eta1")
-    subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=False)
+    begin(fake, f"exit {code}", Profile()).wait()
     assert (fake / "calls").exists() == goes_on
 
 
 @pytest.mark.parametrize("code", [0, 3, 1])
 def test_an_ended_sweep_is_not_queued_again(fake, code):
-    step = fake / "bin" / "srun"
-    step.write_text(f"#!/bin/bash\nexit {code}\n")
-    step.chmod(0o755)
-    text = sweep_script(Profile(), "eta1", fake / "eta1")
-    assert subprocess.run(["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "7"}, check=False).returncode == code
+    assert begin(fake, f"exit {code}", Profile()).wait() == code
     assert not (fake / "calls").exists()
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers.trials import Killed, config_of, run
+from helpers.trials import TASKS, Killed, config_of, run
 
 from trainables import training
 from trainables.context import FolderContext
@@ -16,14 +16,9 @@ from trainables.tasks import build_learner
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 
-SMALL = {
-    "data.name": "digits",
-    "data.validation_fraction": 0.4,
-    "model.embedding_dim": 8,
-    "batch.batch_size": 9,
-    "training.steps": 6,
-    "training.eval_every": 3,
-}
+SMALL = {**TASKS["retrieval"], "batch.sampler": "m_per_class", "batch.batch_size": 9}
+SMALL |= {"training.steps": 6, "training.eval_every": 3}
+INCEPTION = {"model.backbone": "bn_inception", "augment.name": "crop_flip", "augment.crop": 32, "augment.resize": 32}
 
 
 def begin(config, folder):
@@ -68,18 +63,14 @@ def test_micro_batches_hold_fewer_activations(tmp_path):
 
 
 def test_micro_batches_that_change_results_are_refused(tmp_path):
-    settings = {"model__backbone": "bn_inception", "training__micro_batch": 4, "augment__name": "crop_flip"}
-    crop = {"augment__crop": 32, "augment__resize": 32}
     with pytest.raises(ConfigError, match=r"freeze_bn=true"):
-        begin(config_of(SMALL, **settings, **crop), tmp_path)
+        begin(config_of({**SMALL, **INCEPTION}, training__micro_batch=4), tmp_path)
 
 
 def test_a_sweep_refuses_micro_batches_that_change_results(cache_dir):
     """Whether they come from a setting or from the session."""
-    crops = {"augment.name": "crop_flip", "augment.crop": 32, "augment.resize": 32}
-    asked = {"model.backbone": "bn_inception", **crops}
-    request = Request("sec_rho", dataset="glyphs", seeds=1, settings=asked)
-    in_settings = replace(request, settings={**asked, "training.micro_batch": 4})
+    request = Request("sec_rho", dataset="glyphs", seeds=1, settings=INCEPTION)
+    in_settings = replace(request, settings={**INCEPTION, "training.micro_batch": 4})
     assert prepare(request, cache_dir=cache_dir).plan.cells
     for wrong, micro_batch in ((request, 4), (in_settings, None)):
         with pytest.raises(
@@ -112,7 +103,6 @@ def test_frozen_epochs_count_in_steps_of_the_sampler(tmp_path):
 def test_a_trial_killed_while_frozen_resumes_bit_identically(tmp_path):
     config = config_of(SMALL, optim__freeze_backbone_steps=4, optim__name="adam")
     whole, rows = run(config, tmp_path / "whole")
-
     with pytest.raises(Killed):
         run(config, tmp_path / "cut", stop_after=3)
     resumed, again = run(config, tmp_path / "cut")
@@ -217,17 +207,9 @@ def test_measuring_the_mean_norm_leaves_batch_statistics_alone(tmp_path):
 
 
 def test_frozen_batch_norm_survives_training_and_its_affine_part_stays(tmp_path):
-    settings = {
-        "model__backbone": "bn_inception",
-        "model__freeze_bn": True,
-        "model__freeze_bn_affine": True,
-        "augment__name": "crop_flip",
-        "augment__crop": 32,
-        "augment__resize": 32,
-        "batch__batch_size": 6,
-        "batch__instances_per_class": 2,
-    }
-    trial = begin(config_of(SMALL, **settings), tmp_path)
+    small = {"batch.batch_size": 6, "batch.instances_per_class": 2}
+    frozen = {"model__freeze_bn": True, "model__freeze_bn_affine": True}
+    trial = begin(config_of({**SMALL, **INCEPTION, **small}, **frozen), tmp_path)
     before = {k: v.clone() for k, v in trial.learner.network.backbone.state_dict().items() if "_bn." in k}
     training.update(trial)
     after = trial.learner.network.backbone.state_dict()

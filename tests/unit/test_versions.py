@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import ray.cloudpickle
 from helpers.clusters import BARE
+from helpers.processes import printed_by
 from packaging.requirements import Requirement
 
 from tune_dml.planning.request import Resources
@@ -68,9 +69,7 @@ def test_the_check_and_a_trial_run_on_a_node_without_the_project(tmp_path):
 def test_imports_of_a_trial_are_checked_on_nodes():
     """Imports of the project and of Ray's parts that a running node may lack; a newer Ray may need more."""
     code = "import sys, tune_dml.running.trials.preload, ray.train.torch; print(*{m.partition('.')[0] for m in sys.modules})"
-    imported = set(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    )
+    imported = set(printed_by(code).split())
     needed = {
         *requirements("tune-dml", ""),
         *requirements("ray", "tune"),

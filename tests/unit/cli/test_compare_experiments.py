@@ -43,19 +43,17 @@ def experiment(tmp_path, new_database):
 
 
 @pytest.mark.slow
-def test_experiments_of_two_stores_are_paired_within_seeds(experiment, command_line, tmp_path):
+def test_experiments_of_two_stores_are_paired_within_seeds(experiment, output_of, tmp_path):
     ours = experiment("ours", data=CUB, net="r50")
     theirs = experiment("theirs", data=CUB, net="r18", gain=0.05, store="two", lrs=("1e-1", "0.20"))
-    code, out, _ = command_line("compare", ours, theirs, *READ, "--json", "-o", tmp_path / "out")
-    found = json.loads(out)
-    assert code == 0
-    assert found["sweeps"] == ["ours", "theirs"]
-    assert found["differences"] == {"net": ["r50", "r18"]}
-    assert [(row["point"], row["seeds"], row["verdict"]) for row in found["paired"]] == [
+    compared = json.loads(output_of("compare", ours, theirs, *READ, "--json", "-o", tmp_path / "out"))
+    assert compared["sweeps"] == ["ours", "theirs"]
+    assert compared["differences"] == {"net": ["r50", "r18"]}
+    assert [(row["point"], row["seeds"], row["verdict"]) for row in compared["paired"]] == [
         ("lr = 0.1", 3, "better"),
         ("lr = 0.2", 3, "better"),
     ]
-    assert [row["difference"] for row in found["paired"]] == pytest.approx([0.05, 0.05], abs=1e-3)
+    assert [row["difference"] for row in compared["paired"]] == pytest.approx([0.05, 0.05], abs=1e-3)
     assert "How far apart" in (tmp_path / "out" / "comparison.html").read_text()
 
 
@@ -69,39 +67,34 @@ def test_experiments_of_two_stores_are_paired_within_seeds(experiment, command_l
         ({}, "the training data of b is unknown: log it with mlflow.log_input, or pass --same-data"),
     ],
 )
-def test_sweeps_that_do_not_compare_are_refused_with_the_reason(experiment, command_line, other, reason):
+def test_sweeps_that_do_not_compare_are_refused_with_the_reason(experiment, output_of, other, reason):
     words = (experiment("a", data=CUB), experiment("b", **other))
-    code, out, _ = command_line("compare", *words, *READ, "--json")
-    assert code == 1
-    assert reason in json.loads(out)["refused"]["b"][0]
-    assert not json.loads(out)["paired"]
+    compared = json.loads(output_of("compare", *words, *READ, "--json", code=1))
+    assert reason in compared["refused"]["b"][0]
+    assert not compared["paired"]
 
 
 @pytest.mark.parametrize("known", [None, CUB])
-def test_unlogged_data_count_as_equal_with_same_data(experiment, command_line, known):
+def test_unlogged_data_count_as_equal_with_same_data(experiment, output_of, known):
     words = (experiment("a", data=known), experiment("b", gain=0.05))
-    code, out, _ = command_line("compare", *words, *READ, "--json", "--same-data")
-    assert code == 0
-    assert {row["verdict"] for row in json.loads(out)["paired"]} == {"better"}
+    compared = json.loads(output_of("compare", *words, *READ, "--json", "--same-data"))
+    assert {row["verdict"] for row in compared["paired"]} == {"better"}
 
 
-def test_equal_settings_of_another_program_may_be_other_code(experiment, command_line):
+def test_equal_settings_of_another_program_may_be_other_code(experiment, output_of):
     words = (experiment("a", data=CUB), experiment("a", data=CUB, gain=0.05, store="two"))
-    _, out, _ = command_line("compare", *words, *READ, "--json")
-    assert json.loads(out)["sweeps"] == list(words)
-    assert len(json.loads(out)["paired"]) == 2
+    compared = json.loads(output_of("compare", *words, *READ, "--json"))
+    assert (compared["sweeps"], len(compared["paired"])) == ([*words], 2)
 
 
-def test_a_sweep_and_an_experiment_may_follow_different_rules(experiment, command_line, tmp_path):
+def test_a_sweep_and_an_experiment_may_follow_different_rules(experiment, output_of, tmp_path):
     bare_sweep(tmp_path / "sweeps" / "toy", dataset="glyphs")
     theirs = experiment("theirs", data=("glyphs", "c0ffee"))
-    options = ("--storage", tmp_path / "sweeps", *READ)
-    code, out, _ = command_line("compare", "toy", theirs, *options)
-    assert code == 1
+    out = output_of("compare", "toy", theirs, "--storage", tmp_path / "sweeps", *READ, code=1)
     assert "whose training rules are unknown" in " ".join(out.split())
 
 
-def test_a_logged_sweep_is_read_trial_by_trial(command_line, tmp_path, new_database):
+def test_a_logged_sweep_is_read_trial_by_trial(output_of, tmp_path, new_database):
     words = []
     for name, shift in (("low", 0.0), ("high", 5.0)):
         plan = plan_of(
@@ -116,26 +109,17 @@ def test_a_logged_sweep_is_read_trial_by_trial(command_line, tmp_path, new_datab
         uri = new_database(tmp_path / name)
         assert Tracker(SweepState(driver.folder, plan), uri, "toys").stop().error is None
         words.append(f"{uri}#toys")
-    code, out, _ = command_line("compare", *words, "--metric", METRIC, "--margin", "1", "--json")
-    assert code == 0
-    found = json.loads(out)
-    assert [row["seeds"] for row in found["paired"]] == [2, 2]
-    assert [budget["trials"] for budget in found["budgets"]] == [4, 4]
+    compared = json.loads(output_of("compare", *words, "--metric", METRIC, "--margin", "1", "--json"))
+    assert [row["seeds"] for row in compared["paired"]] == [2, 2]
+    assert [budget["trials"] for budget in compared["budgets"]] == [4, 4]
 
 
-def test_problems_name_the_word_of_the_command_line(experiment, command_line, tmp_path):
+def test_problems_name_the_word_of_the_command_line(experiment, output_of, tmp_path):
     word = experiment("mine")
-    other = word.replace("#mine", "#mien")
-    code, _, said = command_line("compare", other, *READ)
-    assert code == 1
+    said = output_of("compare", word.replace("#mine", "#mien"), *READ, code=1)
     assert "#mien: must be an experiment of sqlite:" in said
     assert "mine" in said.partition("Did you mean")[2]
-    code, _, said = command_line("compare", f"sqlite:///{tmp_path}/none.db#x", *READ)
-    assert code == 1
-    assert "the database must exist" in said
-    code, _, said = command_line("compare", word, "--metric", "acc")
-    assert code == 1
-    assert "--margin" in said
-    code, _, said = command_line("compare", "toy", "--same-data", "--metric", "acc")
-    assert code == 1
+    assert "the database must exist" in output_of("compare", f"sqlite:///{tmp_path}/none.db#x", *READ, code=1)
+    assert "--margin" in output_of("compare", word, "--metric", "acc", code=1)
+    said = output_of("compare", "toy", "--same-data", "--metric", "acc", code=1)
     assert said.count("a sweep has its own") == 2

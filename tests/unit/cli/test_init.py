@@ -24,19 +24,17 @@ def write_pictures(root, classes, each=6):
             Image.fromarray(pixels).save(folder / f"{picture}.png")
 
 
-def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
+def test_a_folder_of_pictures_becomes_a_sweep_file(output_of, command_line, cache_dir):
     write_pictures(Path("my birds"), 8)
-    code, out, _ = command_line("init", "my birds", "--no-probe")
-    assert (code, "Next: tune-dml sweep my_birds.yaml" in out) == (0, True)
+    assert "Next: tune-dml sweep my_birds.yaml" in output_of("init", "my birds", "--no-probe")
     study = study_of(Request("my_birds.yaml"))
     assert (study.name, study.dataset, study.problems) == ("my_birds", "image_folder", ())
     assert Path(read_sweep_file(Path("my_birds.yaml")).data_root).resolve() == Path("my birds").resolve()
     code, out, err = command_line("plan", "my_birds.yaml", "--cache-dir", cache_dir)
     assert (code, err) == (0, "")
     assert "3: margin=0.1, margin=0.2, margin=0.5" in out
-    code, _, err = command_line("init", "my birds", "--no-probe")
-    assert (code, "exists already" in err) == (1, True)
-    assert "the data folder must exist" in command_line("init", "nowhere")[2]
+    assert "exists already" in output_of("init", "my birds", "--no-probe", code=1)
+    assert "the data folder must exist" in output_of("init", "nowhere", code=1)
 
 
 def test_a_table_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
@@ -55,52 +53,53 @@ def test_a_table_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     assert "nowhere.csv: the table must exist" in command_line("init", "nowhere.csv")[2]
 
 
-def test_a_sweep_file_skips_broken_pictures_with_skip_corrupt(command_line, tmp_path, cache_dir):
+def test_a_sweep_file_skips_broken_pictures_with_skip_corrupt(output_of, tmp_path, cache_dir):
     write_pictures(tmp_path / "few", 8)
     next((tmp_path / "few").rglob("*.png")).write_bytes(b"")
-    code, _, err = command_line("init", "few", "--no-probe")
-    assert (code, "--skip-corrupt" in err, "`init`" in err) == (1, True, True)
-    assert command_line("init", "few", "--skip-corrupt", "--no-probe")[0] == 0
+    refusal = output_of("init", "few", "--no-probe", code=1)
+    assert "--skip-corrupt" in refusal
+    assert "`init`" in refusal
+    output_of("init", "few", "--skip-corrupt", "--no-probe")
     assert "leaves out 1 that cannot be decoded" in Path("few.yaml").read_text()
     prepare(Request("few.yaml"), cache_dir=cache_dir)
 
 
 @pytest.mark.parametrize("classes", [7, 8, 12, 13])
-def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_dir, tmp_path, classes):
+def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(output_of, cache_dir, tmp_path, classes):
     write_pictures(tmp_path / "few", classes)
-    assert command_line("init", "few", "--no-probe")[0] == 0
+    output_of("init", "few", "--no-probe")
     prepare(Request("few.yaml"), cache_dir=cache_dir)  # refuses what no trial could run with
 
 
-def test_classes_of_two_pictures_get_batches_of_two_a_class(command_line, cache_dir, tmp_path):
+def test_classes_of_two_pictures_get_batches_of_two_a_class(output_of, cache_dir, tmp_path):
     write_pictures(tmp_path / "pairs", 8, each=2)
-    assert command_line("init", "pairs", "--no-probe")[0] == 0
+    output_of("init", "pairs", "--no-probe")
     checked = prepare(Request("pairs.yaml"), cache_dir=cache_dir)
     assert checked.plan.base_settings["batch.instances_per_class"] == 2
     assert not [note for note in checked.notes if "at batch.instances_per_class" in note]
 
 
-def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command_line, tmp_path):
+def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(output_of, tmp_path):
     write_pictures(tmp_path / "few", 6)
-    code, _, err = command_line("init", "few", "--no-probe")
-    assert (code, "training needs at least 2 classes" in err) == (1, True)
+    err = output_of("init", "few", "--no-probe", code=1)
+    assert "training needs at least 2 classes" in err
     assert "two are held out for validation, and 3 of the 6 classes are the test half" in err
     assert "Or set data.split=paper_test_selection" in err
     assert not (tmp_path / "few.yaml").exists()
 
 
-def test_a_missing_output_folder_is_refused_before_the_probe(command_line, tmp_path):
+def test_a_missing_output_folder_is_refused_before_the_probe(output_of, tmp_path):
     write_pictures(tmp_path / "few", 8)
-    code, _, err = command_line("init", "few", "-o", "nowhere/few.yaml")
-    assert (code, err.count("\n")) == (1, 1)
+    err = output_of("init", "few", "-o", "nowhere/few.yaml", code=1)
+    assert err.count("\n") == 1
     assert "nowhere: the folder of the sweep file must exist. Create it, or change -o." in err
 
 
-def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_explained(command_line, tmp_path, monkeypatch, cache_dir):
+def test_steps_and_rate_of_a_new_sweep_file_are_measured_and_explained(output_of, tmp_path, monkeypatch, cache_dir):
     monkeypatch.setattr(trial_length, "_FIRST", 2)
     monkeypatch.setattr(trial_length, "_MAX_DOUBLINGS", 2)
     write_pictures(tmp_path / "few", 8)
-    assert command_line("init", "few", "--probe-seconds", "20")[0] == 0
+    output_of("init", "few", "--probe-seconds", "20")
     text = Path("few.yaml").read_text()
     assert "# R@1 after 2 steps: " in text
     plan = prepare(Request("few.yaml"), cache_dir=cache_dir).plan
@@ -130,20 +129,19 @@ def test_a_probe_whose_figures_fall_says_so():
 
 
 @pytest.mark.parametrize("name", ["2024", 'my #1: it\'s a "test"'])
-def test_folder_names_are_quoted_for_yaml_and_the_shell(command_line, tmp_path, name):
+def test_folder_names_are_quoted_for_yaml_and_the_shell(output_of, tmp_path, name):
     write_pictures(tmp_path / name, 8)
     next((tmp_path / name).rglob("*.png")).write_bytes(b"")
-    code, out, _ = command_line("init", name, "--no-probe", "--skip-corrupt", "-o", "out.yaml")
-    assert (code, "Next: tune-dml sweep out.yaml" in out) == (0, True)
+    out = output_of("init", name, "--no-probe", "--skip-corrupt", "-o", "out.yaml")
+    assert "Next: tune-dml sweep out.yaml" in out
     study = study_of(Request("out.yaml"))
     assert (study.problems, study.settings["data.root"]) == ((), str(tmp_path / name))
     (line,) = [line for line in Path("out.yaml").read_text().splitlines() if "sec_losses" in line]
     words = shlex.split(line.removeprefix("# "), comments=False)
     assert words[words.index("--data-root") + 1] == name
     assert "data.skip_corrupt=true" in words
-    assert {"training.steps=300", "training.eval_every=150"} <= set(
-        words
-    )  # else no answer knows whether training ended
+    # Else no answer knows whether training ended.
+    assert {"training.steps=300", "training.eval_every=150"} <= set(words)
 
 
 def test_a_line_break_in_a_folder_name_does_not_end_a_comment(command_line, tmp_path):
@@ -153,10 +151,8 @@ def test_a_line_break_in_a_folder_name_does_not_end_a_comment(command_line, tmp_
     assert (study.problems, study.settings["data.root"]) == ((), str(tmp_path / "two\nlines: ["))
 
 
-def test_the_next_command_has_the_path_of_the_file(command_line, tmp_path):
+def test_the_next_command_has_the_path_of_the_file(output_of, tmp_path):
     write_pictures(tmp_path / "few", 8)
     (tmp_path / "my sweeps").mkdir()
-    assert (
-        "Next: tune-dml sweep 'my sweeps/few.yaml'"
-        in command_line("init", "few", "--no-probe", "-o", "my sweeps/few.yaml")[1]
-    )
+    out = output_of("init", "few", "--no-probe", "-o", "my sweeps/few.yaml")
+    assert "Next: tune-dml sweep 'my sweeps/few.yaml'" in out

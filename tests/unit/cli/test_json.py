@@ -4,13 +4,12 @@ import dataclasses
 import json
 import math
 import shlex
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from helpers.processes import printed_by
 from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
 
 from trainables.errors import Problem
@@ -182,9 +181,7 @@ def test_frequent_verbs_load_no_heavy_package(storage, lines, heavy):
         code += f"sys.argv = {['tune-dml', *words, '--storage', str(storage)]!r}\n"
         code += "try: main()\nexcept SystemExit as end: assert not end.code\n"
     code += f"loaded = {set(heavy)!r} & set(sys.modules)\nassert not loaded, loaded"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert printed_by(code)
 
 
 def test_an_answer_is_computed_again_when_the_ledger_grows_or_its_file_is_damaged(storage):

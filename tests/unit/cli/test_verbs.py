@@ -44,20 +44,19 @@ def stored(tmp_path_factory):
     return storage
 
 
-def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
-    code, out, _ = command_line("list", "--storage", stored)
+def test_sweeps_are_listed_with_state_and_answer(output_of, stored):
+    out = output_of("list", "--storage", stored)
     lines = {line.split()[0]: line for line in out.splitlines() if line.strip().startswith(("toy", "planned"))}
-    assert code == 0
     assert "complete" in lines["toy"]
     assert "rho matters on glyphs" in lines["toy"]
     assert "not begun" in lines["planned"]
     assert max(map(len, out.splitlines())) <= 120
-    _, out, _ = command_line("list", "--storage", stored, "--json")
-    assert {row["sweep"]: (row["state"], bool(row["answer"])) for row in json.loads(out)} == {
+    rows = json.loads(output_of("list", "--storage", stored, "--json"))
+    assert {row["sweep"]: (row["state"], bool(row["answer"])) for row in rows} == {
         "toy": ("complete", True),
         "planned": ("not begun", False),
     }
-    assert "No sweep under" in command_line("list", "--storage", stored / "none")[1]
+    assert "No sweep under" in output_of("list", "--storage", stored / "none")
 
 
 @pytest.mark.parametrize(
@@ -76,51 +75,49 @@ def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
         ("planned", ["not begun", "No trial has a number yet"]),
     ],
 )
-def test_show_finds_every_kind_of_name(command_line, stored, name, words):
-    code, out, _ = command_line("show", name, "--storage", stored)
-    assert code == 0
+def test_show_finds_every_kind_of_name(output_of, stored, name, words):
+    out = output_of("show", name, "--storage", stored)
     assert [word for word in words if word not in out] == []
-    assert json.loads(command_line("show", name, "--storage", stored, "--json")[1])
+    assert json.loads(output_of("show", name, "--storage", stored, "--json"))
 
 
-def test_a_generated_data_set_needs_no_copy(command_line, stored):
-    assert "--root" not in command_line("show", "digits", "--storage", stored)[1]
+def test_a_generated_data_set_needs_no_copy(output_of, stored):
+    assert "--root" not in output_of("show", "digits", "--storage", stored)
 
 
-def test_an_unknown_name_gets_the_nearest_known_one(command_line, stored):
-    code, _, err = command_line("show", "sec_roh", "--storage", stored)
-    assert (code, "Did you mean 'sec_rho'?" in err) == (1, True)
+def test_an_unknown_name_gets_the_nearest_known_one(output_of, stored):
+    assert "Did you mean 'sec_rho'?" in output_of("show", "sec_roh", "--storage", stored, code=1)
 
 
 @pytest.mark.parametrize("verb", ["spaces", "methods"])
-def test_lists_have_one_line_of_80_columns_per_item(command_line, verb):
-    _, out, _ = command_line(verb)
-    rows = json.loads(command_line(verb, "--json")[1])
+def test_lists_have_one_line_of_80_columns_per_item(output_of, verb):
+    out = output_of(verb)
+    rows = json.loads(output_of(verb, "--json"))
     assert len(out.splitlines()) <= len(rows) + 1
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_a_plan_is_eight_lines_and_its_notes(command_line):
-    code, out, _ = command_line("plan", "sec_rho", "--dataset", "digits", "--set", "training.steps=5")
+def test_a_plan_is_eight_lines_and_its_notes(output_of):
+    out = output_of("plan", "sec_rho", "--dataset", "digits", "--set", "training.steps=5")
     lines = [line for line in out.splitlines() if not line.startswith("Note:")]
-    assert (code, len(lines) <= 8) == (0, True)
+    assert len(lines) <= 8
     assert "training.eval_every=5, where training ends: one evaluation cannot show whether" in " ".join(out.split())
     assert "optim.weight_decay" not in out
     assert {len(line) - len(line.partition(":")[2].lstrip()) for line in lines[2:-1]} == {8}  # all begin in one column
-    whole = command_line("plan", "sec_rho", "--dataset", "digits", "--all")[1]
+    whole = output_of("plan", "sec_rho", "--dataset", "digits", "--all")
     assert "optim.weight_decay" in whole
     assert "Trials: 18" in whole
 
 
-def test_a_plan_labels_cells_of_several_knobs_uniquely(command_line, tmp_path):
+def test_a_plan_labels_cells_of_several_knobs_uniquely(output_of, tmp_path):
     text = (
         "parameters: {loss.margin: {values: [0.1, 0.2]}, optim.lr: {values: [0.1, 0.2]}}\nfixed: {loss.name: triplet}\n"
     )
     (tmp_path / "two.yaml").write_text(f"{text}dataset: digits\n")
-    assert "4: margin=0.1, lr=0.1; margin=0.1, lr=0.2; m" in command_line("plan", tmp_path / "two.yaml")[1]
+    assert "4: margin=0.1, lr=0.1; margin=0.1, lr=0.2; m" in output_of("plan", tmp_path / "two.yaml")
 
 
-def test_status_lists_stopped_trials_and_the_next_command(command_line, tmp_path):
+def test_status_lists_stopped_trials_and_the_next_command(output_of, command_line, tmp_path):
     write_sweep(tmp_path / "toy")
     ledger = tmp_path / "toy" / "ledger.jsonl"
     whole = ledger.read_text().splitlines()
@@ -138,8 +135,7 @@ def test_status_lists_stopped_trials_and_the_next_command(command_line, tmp_path
         for verb in ("status", "show"):  # any next command is refused while it runs
             assert "Next:" not in command_line(verb, "toy", "--storage", tmp_path)[1]
         for words in (["rm", "toy", "--yes"], ["mv", "toy", "new"]):
-            code, _, err = command_line(*words, "--storage", tmp_path)
-            assert (code, "is running this one" in err) == (1, True)
+            assert "is running this one" in output_of(*words, "--storage", tmp_path, code=1)
     assert not is_running(tmp_path / "toy")
 
 
@@ -159,38 +155,35 @@ def test_status_prints_why_a_sweep_waits(command_line, tmp_path):
     assert "waits for" not in command_line("status", "toy", "--storage", tmp_path)[1]
 
 
-def test_mv_renames_a_sweep(command_line, tmp_path):
+def test_mv_renames_a_sweep(output_of, tmp_path):
     write_sweep(tmp_path / "toy")
     write_sweep(tmp_path / "other")
     before = Plan.load(tmp_path / "toy" / "plan.json")
     for name, words in (("../x", "name must have"), ("other", "the name is in use"), ("..", "name must have")):
-        code, _, err = command_line("mv", "toy", name, "--storage", tmp_path)
-        assert (code, words in err) == (1, True)
-    assert command_line("mv", "toy", "new", "--storage", tmp_path)[0] == 0
+        assert words in output_of("mv", "toy", name, "--storage", tmp_path, code=1)
+    output_of("mv", "toy", "new", "--storage", tmp_path)
     moved = tune_dml.load_sweep("new", storage=tmp_path)
     assert (moved.name, moved.results.plan.identity()) == ("new", before.identity())
     assert moved.results.count("finished") > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
 
 
-def test_rm_needs_confirmation(command_line, tmp_path, monkeypatch):
+def test_rm_needs_confirmation(output_of, tmp_path, monkeypatch):
     write_sweep(tmp_path / "toy")
     (tmp_path / "beside").mkdir()
     (tmp_path / "toy2").mkdir()
     for name in ("beside", "..", "toy/..", "toy2"):
-        assert command_line("rm", name, "--yes", "--storage", tmp_path)[0] == 1
-    code, _, err = command_line("rm", "toy", "--storage", tmp_path)
-    assert (code, "Add --yes" in err) == (1, True)
+        output_of("rm", name, "--yes", "--storage", tmp_path, code=1)
+    assert "Add --yes" in output_of("rm", "toy", "--storage", tmp_path, code=1)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     assert (tmp_path / "toy").exists()
-    assert command_line("rm", "toy", "--yes", "--storage", tmp_path)[0] == 0
+    output_of("rm", "toy", "--yes", "--storage", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beside", "toy2"]
 
 
-def test_a_file_that_cannot_be_written_is_named(command_line):
+def test_a_file_that_cannot_be_written_is_named(output_of):
     for words in (["schema", "-o", "nowhere/schema.json"], ["schema", "-o", "."]):
-        code, _, err = command_line(*words)
-        assert code == 1
+        err = output_of(*words, code=1)
         assert err.startswith(str(Path(words[-1]).absolute())) or err.startswith(words[-1])
         assert err.count("\n") == 1
 
@@ -221,8 +214,8 @@ def test_an_os_error_without_a_file_name_is_one_line(command_line, monkeypatch, 
     assert command_line("spaces")[::2] == (1, f"{place}: {os.strerror(number)}\n")
 
 
-def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(command_line):
-    schema = json.loads(command_line("schema")[1])
+def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(output_of):
+    schema = json.loads(output_of("schema"))
     assert schema == json.loads(json.dumps(sweep_file_schema()))
     assert [key for key, about in schema["properties"].items() if not about.get("description")] == []
     assert {"loss.margin", "regularizer.rho", "training.steps"} <= set(
@@ -255,26 +248,24 @@ def test_shell_completion_offers_names(line, offered, capsys, monkeypatch):
     assert capsys.readouterr().out.split() == offered
 
 
-def test_help_ends_with_examples_that_are_commands(command_line):
-    _, out, _ = command_line("plan", "--help")
-    assert "Examples:\n    tune-dml plan sec_rho" in out
-    code, out, _ = command_line("train")
-    assert code == 2
-    assert command_line("--version")[1].strip() == tune_dml.__version__
+def test_help_ends_with_examples_that_are_commands(output_of):
+    assert "Examples:\n    tune-dml plan sec_rho" in output_of("plan", "--help")
+    output_of("train", code=2)
+    assert output_of("--version").strip() == tune_dml.__version__
 
 
-def test_verdicts_are_shown_only_after_a_look(command_line, tmp_path):
+def test_verdicts_are_shown_only_after_a_look(output_of, tmp_path):
     """`status` prints metrics without a verdict, which would spend error that no look has recorded."""
     write_sweep(tmp_path / "toy")
-    shown = [command_line(verb, "toy", "--storage", tmp_path)[1] for verb in ("status", "show")]
+    shown = [output_of(verb, "toy", "--storage", tmp_path) for verb in ("status", "show")]
     assert all("Not judged yet. " in out and "tune-dml report toy" in out and "matters" not in out for out in shown)
-    [line] = json.loads(command_line("list", "--storage", tmp_path, "--json")[1])
+    [line] = json.loads(output_of("list", "--storage", tmp_path, "--json"))
     assert line["answer"] == ""
     sweep = tune_dml.load_sweep("toy", storage=tmp_path)
     assert "Not judged yet" in sweep._repr_html_()
     assert not (tmp_path / "toy" / "looks.jsonl").exists()
     tune_dml.write_report(sweep, tmp_path / "out")
-    assert "rho matters" in command_line("status", "toy", "--storage", tmp_path)[1]
+    assert "rho matters" in output_of("status", "toy", "--storage", tmp_path)
     assert "rho matters" in tune_dml.load_sweep("toy", storage=tmp_path)._repr_html_()
 
 
@@ -321,21 +312,19 @@ def test_a_sync_explains_how_to_repair_remaining_differences(stored):
     assert "delete the run there; then sync logs it again" in lines[-1]
 
 
-def test_a_sync_with_an_unreachable_server_prints_the_retry_command(stored, command_line):
+def test_a_sync_with_an_unreachable_server_prints_the_retry_command(stored, output_of):
     away = ("--tracking-uri", "http://127.0.0.1:9")
-    code, out, _ = command_line("sync", "toy", "--storage", stored, *away, "--experiment", "its own")
-    assert code == 3
+    out = output_of("sync", "toy", "--storage", stored, *away, "--experiment", "its own", code=3)
     words = f"tune-dml sync toy --storage {stored} --tracking-uri http://127.0.0.1:9 --experiment 'its own'"
     assert f"next: {words}" in " ".join(out.split())
 
 
-def test_sweeps_of_two_folders_get_unique_names_in_a_comparison(stored, tmp_path, command_line):
+def test_sweeps_of_two_folders_get_unique_names_in_a_comparison(stored, tmp_path, output_of, command_line):
     write_sweep(tmp_path / "elsewhere" / "toy", means={0.1: 70.0, 0.5: 60.0})
-    code, out, _ = command_line("compare", "toy", tmp_path / "elsewhere" / "toy", "--storage", stored)
-    assert code == 0
-    assert "elsewhere/toy" in out
-    assert command_line("compare", "toy", tmp_path / "elsewhere" / "none", "--storage", stored)[0] == 1
-    code, out, err = command_line("compare", "toy", tmp_path / "elsewhere" / "toy", "--rank", "--storage", stored)
+    other = tmp_path / "elsewhere" / "toy"
+    assert "elsewhere/toy" in output_of("compare", "toy", other, "--storage", stored)
+    output_of("compare", "toy", other.with_name("none"), "--storage", stored, code=1)
+    code, out, err = command_line("compare", "toy", other, "--rank", "--storage", stored)
     assert (code, out) == (1, "")
     assert "needs a knob with three values" in err
 

@@ -2,9 +2,8 @@
 
 import json
 import os
-import subprocess
-import sys
 
+from helpers.processes import printed_by
 from torch import hub
 
 from trainables.models.weights import _checkpoint_folder
@@ -57,24 +56,16 @@ with without_torch(["plan", "sec_rho"]):
 """
 
 
-def answered(code, cwd, **environment):
-    command = [sys.executable, "-c", code]
-    env = {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_every_plan_is_the_same_without_torch(tmp_path):
-    without = json.loads(answered(PLANS, tmp_path))
-    with_torch = json.loads(answered(PLANS, tmp_path, TUNE_DML_WITH_TORCH="1"))
+    without = json.loads(printed_by(PLANS, cwd=tmp_path))
+    with_torch = json.loads(printed_by(PLANS, cwd=tmp_path, env={**os.environ, "TUNE_DML_WITH_TORCH": "1"}))
     assert (with_torch["torch"], without["torch"]) == (True, False)
     assert all(isinstance(plan, list) for plan in without["plans"].values())
     assert without["plans"] == with_torch["plans"]
 
 
 def test_a_command_that_calls_torch_starts_again_with_it(tmp_path):
-    assert answered(CALLS_TORCH, tmp_path) == f"{['-c', CALLS_TORCH]} 1\n"
+    assert printed_by(CALLS_TORCH, cwd=tmp_path) == f"{['-c', CALLS_TORCH]} 1\n"
 
 
 def test_the_folder_of_checkpoints_is_that_of_torch(monkeypatch, tmp_path):

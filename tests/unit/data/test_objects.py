@@ -2,12 +2,12 @@
 
 import math
 import platform
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from helpers import drawn_views
+from helpers.processes import printed_by
 
 from trainables.data import build_dataset, objects
 from trainables.data.formats.mesh_views import mesh_file, view
@@ -37,9 +37,7 @@ def axes(wanted):
 
 def test_a_view_depends_on_mesh_and_number_alone():
     code = "from trainables.data.formats.mesh_views import view; print(view(3, 7) == eval(input()))"
-    given = repr(tuple(view(3, 7)))
-    other = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, text=True, check=True)
-    assert other.stdout == "True\n"
+    assert printed_by(code, input=repr(tuple(view(3, 7)))) == "True\n"
     assert len({view(mesh, number).matrix for mesh in range(10) for number in range(10)}) == 100
 
 

@@ -95,53 +95,45 @@ def test_broken_pictures_are_left_out_or_named(tmp_path, small_disk):
     assert found.images[1].shape == (16, 24, 3)
 
 
-def test_preparing_ahead_does_not_fall_back(tmp_path, small_disk):
-    data = build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
+@pytest.fixture
+def birds(tmp_path):
+    return build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
+
+
+def test_preparing_ahead_does_not_fall_back(birds, small_disk):
     small_disk()
     with pytest.raises(cache.DiskFull, match="Free some space"):
-        data.prepare(fall_back=False)
+        birds.prepare(fall_back=False)
 
 
-def test_the_cache_is_built_once_there_is_space(tmp_path, small_disk, monkeypatch):
-    data = build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
+def test_the_cache_is_built_once_there_is_space(birds, small_disk, monkeypatch):
     small_disk()
-    assert data.prepare().directory is None
+    assert birds.prepare().directory is None
     monkeypatch.setattr(cache, "_SPARE", 0)
-    assert data.prepare().directory is not None
-
-
-def _prepared(tmp_path):
-    data = build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
-    return data, data.prepare()
+    assert birds.prepare().directory is not None
 
 
 @pytest.mark.parametrize("end", ["cut", "overwritten"])
 @pytest.mark.parametrize("file", ["labels.npy", "shapes.npy", "pixels.bin"])
-def test_a_cache_with_a_damaged_file_is_not_used(tmp_path, file, end):
+def test_a_cache_with_a_damaged_file_is_not_used(birds, file, end):
     """Even a file of the same size: trials would silently train on other pictures."""
-    data, pictures = _prepared(tmp_path)
+    pictures = birds.prepare()
     whole = (pictures.directory / file).read_bytes()
     changed = bytes(255 - byte for byte in whole[-9:])
     (pictures.directory / file).write_bytes(whole[:-9] + (changed if end == "overwritten" else b""))
-    assert not data.is_prepared()
-    data.prepare()
+    assert not birds.is_prepared()
+    birds.prepare()
     assert (pictures.directory / file).read_bytes() == whole
-    assert data.is_prepared()
+    assert birds.is_prepared()
 
 
-def test_a_cache_of_an_older_version_is_used_as_it_is(tmp_path):
-    data, pictures = _prepared(tmp_path)
-    about = pictures.directory / "about.json"
-    body = json.loads(about.read_text())
+def test_a_cache_of_an_older_version_is_used_and_one_of_other_data_is_not(birds):
+    directory = birds.prepare().directory
+    body = json.loads((directory / "about.json").read_text())
     del body["fingerprints"]
-    about.write_text(json.dumps(body))
-    assert data.is_prepared()
-
-
-def test_a_cache_of_other_data_under_this_name_is_not_used(tmp_path):
-    data, pictures = _prepared(tmp_path)
-    about = pictures.directory / "about.json"
-    about.write_text(json.dumps({**json.loads(about.read_text()), "digest": "0" * 64}))
-    assert not data.is_prepared()
-    assert data.prepare().digest == data.digest()
-    assert open_pictures(pictures.directory).digest == data.digest()
+    (directory / "about.json").write_text(json.dumps(body))
+    assert birds.is_prepared()
+    (directory / "about.json").write_text(json.dumps({**body, "digest": "0" * 64}))
+    assert not birds.is_prepared()
+    assert birds.prepare().digest == birds.digest()
+    assert open_pictures(directory).digest == birds.digest()

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers.processes import printed_by
 
 from trainables.context import FolderContext
 from trainables.data import build_dataset
@@ -58,10 +59,7 @@ def test_pixels_equal_the_recorded_ones(size, tmp_path):
 )
 def test_threads_and_instruction_sets_do_not_change_a_pixel(environment, tmp_path):
     everything = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        [sys.executable, "-c", SIX_MESHES, str(tmp_path)], env=everything, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [RECORDED[64]]
+    assert printed_by(SIX_MESHES, tmp_path, env=everything).split() == [RECORDED[64]]
 
 
 def test_a_picture_does_not_depend_on_the_pictures_before_it():

@@ -86,12 +86,9 @@ def test_each_part_that_is_too_small_has_its_own_remedy(sizes, remedies):
     assert all(said in problem.remedy for said, problem in zip(remedies, error.value.problems, strict=True))
 
 
-def test_a_smaller_fraction_is_suggested_if_it_helps():
+def test_a_smaller_fraction_and_fewer_folds_are_suggested_if_they_help():
     with pytest.raises(ConfigError, match="or a smaller validation fraction"):
         class_disjoint_split(_labels([3] * 6), [0, 1], seed=0, validation_fraction=0.9)
-
-
-def test_fewer_folds_are_advised_where_they_help():
     with pytest.raises(ConfigError, match="into fewer folds"):
         class_disjoint_split(_labels([3] * 12), range(6, 12), seed=0, folds=6)
 
@@ -250,10 +247,8 @@ def test_training_uses_noisy_labels_and_evaluation_true_ones(tmp_path):
 
 
 def test_a_noisy_trial_with_a_tail_trains(tmp_path):
-    config = config_of(
-        TASKS["retrieval"], data__label_noise=0.2, data__long_tail=3.0, training__steps=2, training__eval_every=2
-    )
-    outcome, _ = run(config, tmp_path)
+    noisy = {"data__label_noise": 0.2, "data__long_tail": 3.0}
+    outcome, _ = run(config_of(TASKS["retrieval"], **noisy, training__steps=2, training__eval_every=2), tmp_path)
     assert np.isfinite(outcome.metrics["val/recall_at_1"])
 
 

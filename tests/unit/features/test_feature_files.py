@@ -31,22 +31,50 @@ def npz(**arrays):
     return write
 
 
-def _safetensors(folder):
-    parts = {"features": ROWS, "labels": NUMBERS}
-    header, content = {"__metadata__": {}}, b""
-    for name, array in parts.items():
-        kind = {"float32": "F32", "int64": "I64"}[str(array.dtype)]
-        offsets = [len(content), len(content) + array.nbytes]
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": offsets}
-        content += array.tobytes()
+def npy(rows):
+    """Return a function that writes rows, possibly pickled objects, as x.npy."""
+
+    def write(folder):
+        np.save(folder / "x.npy", rows, allow_pickle=True)
+        return folder / "x.npy"
+
+    return write
+
+
+def in_torch(**parts):
+    """Return a function that writes these objects as x.pt."""
+
+    def write(folder):
+        torch.save(parts, folder / "x.pt")
+        return folder / "x.pt"
+
+    return write
+
+
+def safetensors(header, content=b""):
+    """Return the bytes of a file of safetensors."""
     text = json.dumps(header).encode()
-    (folder / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content)
-    return folder / "x.safetensors"
+    return len(text).to_bytes(8, "little") + text + content
 
 
-def _torch(folder):
-    torch.save({"feats": torch.from_numpy(ROWS), "labels": torch.from_numpy(NUMBERS)}, folder / "x.pt")
-    return folder / "x.pt"
+def about(kind, shape, start, end):
+    return {"dtype": kind, "shape": list(shape), "data_offsets": [start, end]}
+
+
+def content(name, data):
+    """Return a function that writes a file of these bytes."""
+
+    def write(folder):
+        (folder / name).write_bytes(data)
+        return folder / name
+
+    return write
+
+
+SIZE = ROWS.nbytes
+PARTS = {"features": about("F32", ROWS.shape, 0, SIZE), "labels": about("I64", [8], SIZE, SIZE + NUMBERS.nbytes)}
+SAFETENSORS = safetensors({"__metadata__": {}, **PARTS}, ROWS.tobytes() + NUMBERS.tobytes())
+TORCH = {"feats": torch.from_numpy(ROWS), "labels": torch.from_numpy(NUMBERS)}
 
 
 def _embedding_reader(folder):
@@ -69,7 +97,9 @@ def _hdf5(folder):
     return folder / "x.hdf5"
 
 
-@pytest.mark.parametrize("write", [npz(), _safetensors, _torch, _embedding_reader, _hdf5])
+@pytest.mark.parametrize(
+    "write", [npz(), content("x.safetensors", SAFETENSORS), in_torch(**TORCH), _embedding_reader, _hdf5]
+)
 def test_every_format_becomes_the_same_folder(write, tmp_path):
     (tmp_path / "source").mkdir()
     import_features(write(tmp_path / "source"), tmp_path / "f")
@@ -119,9 +149,8 @@ def test_the_table_of_labels_replaces_the_labels_of_the_source(tmp_path):
 
 def test_bfloat16_of_safetensors_is_widened(tmp_path):
     words = (ROWS.view(np.uint32) >> 16).astype(np.uint16)
-    about = {"dtype": "BF16", "shape": [8, 4], "data_offsets": [0, words.nbytes]}
-    text = json.dumps({"features": about}).encode()
-    (tmp_path / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + words.tobytes())
+    header = {"features": about("BF16", [8, 4], 0, words.nbytes)}
+    (tmp_path / "x.safetensors").write_bytes(safetensors(header, words.tobytes()))
     (tmp_path / "classes.csv").write_text("\n".join(f"{n},{CLASSES[n]}" for n in range(8)))
     import_features(tmp_path / "x.safetensors", tmp_path / "f", labels=tmp_path / "classes.csv")
     assert np.allclose(np.load(tmp_path / "f" / FEATURES), ROWS, rtol=0.01)
@@ -159,27 +188,6 @@ class _Trap:
         return (open, ("unpickled", "w"))
 
 
-def content(name, data):
-    """Return a function that writes a file of these bytes."""
-
-    def write(folder):
-        (folder / name).write_bytes(data)
-        return folder / name
-
-    return write
-
-
-def cut(write, length):
-    """Return a function that writes a file and keeps only its first bytes."""
-
-    def write_cut(folder):
-        path = write(folder)
-        path.write_bytes(path.read_bytes()[:length])
-        return path
-
-    return write_cut
-
-
 def rows_and_table(rows, classes):
     """Return a function that writes rows as x.npy and classes as x.parquet."""
 
@@ -189,26 +197,6 @@ def rows_and_table(rows, classes):
         return folder
 
     return write
-
-
-def _pickled_npy(folder):
-    np.save(folder / "x.npy", np.array([_Trap()], dtype=object), allow_pickle=True)
-    return folder / "x.npy"
-
-
-def _object_in_torch(folder):
-    torch.save({"features": torch.from_numpy(ROWS), "labels": _Trap()}, folder / "x.pt")
-    return folder / "x.pt"
-
-
-def _no_labels(folder):
-    np.save(folder / "x.npy", ROWS)
-    return folder / "x.npy"
-
-
-def _named_integers_beside_floats(folder):
-    np.savez(folder / "x.npz", features=(ROWS * 10).astype(np.int8), other=ROWS, labels=NUMBERS)
-    return folder / "x.npz"
 
 
 def _expanding(folder):
@@ -233,43 +221,39 @@ def _huge_in_npz(folder):
     return folder / "x.npz"
 
 
-def _tensor_over_the_header(folder):
-    about = {"features": {"dtype": "F32", "shape": [2, 4], "data_offsets": [-32, 0]}}
-    text = json.dumps(about).encode()
-    (folder / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
-    return folder / "x.safetensors"
-
-
 WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
 
 
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (_pickled_npy, "x.npy"),
+        (npy(np.array([_Trap()], dtype=object)), "x.npy"),
         (npz(labels=np.array([_Trap()] * 8, dtype=object)), "x.npz"),
         (content("x.pt", pickle.dumps(_Trap())), "must hold only tensors"),
-        (_object_in_torch, "must hold only tensors"),
-        (cut(_safetensors, -40), "does not fit the file"),
+        (in_torch(features=torch.from_numpy(ROWS), labels=_Trap()), "must hold only tensors"),
+        (content("x.safetensors", SAFETENSORS[:-40]), "does not fit the file"),
         (npz(embeddings=WITH_NAN), "row 5 has one that is not"),
         (npz(embeddings=ROWS * 1e6), "finite float16"),
         (npz(labels=NUMBERS[:-1]), "same number of rows, but got '8 and 7"),
-        (_no_labels, "each row needs a class"),
+        (npy(ROWS), "each row needs a class"),
         (content("x.npz", b"PK nothing"), "must be readable as features"),
-        (cut(npz(), 300), "must be readable as features"),
+        (lambda folder: content("x.npz", npz()(folder).read_bytes()[:300])(folder), "must be readable as features"),
         (content("x.pt", b"junk"), "must be readable as features"),
         (lambda folder: npz()(folder).rename(folder / "x.npy"), "must be readable as features"),
         (content("x.safetensors", (2).to_bytes(8, "little") + b"[]"), "must be readable as features"),
         (npz(labels=np.where(NUMBERS == 1, np.nan, NUMBERS)), "row 2 has none"),
         (rows_and_table(ROWS, [None, *"abcdefg"]), "row 0 has none"),
         (rows_and_table(ROWS.astype(complex), NUMBERS), "must be floats"),
-        (_named_integers_beside_floats, "must have a float array (rows, dimension)"),
+        (
+            npz(embeddings=NUMBERS, features=(ROWS * 10).astype(np.int8), other=ROWS),
+            "must have a float array (rows, dim",
+        ),
         (npz(embeddings=ROWS * 1e-9), "too small for float16"),
         (_expanding, "expand to 1.1 GB"),
         (_huge_in_npz, "must be readable as features"),
         (content("x.npy", _header_alone("(-8, 4)")), "must be readable as features"),
         (content("x.npy", _header_alone(f"({10**22}, 4)")), "must be readable as features"),
-        (_tensor_over_the_header, "does not fit the file"),
+        (content("x.safetensors", safetensors({"features": about("F32", [2, 4], -32, 0)})), "does not fit the file"),
         (content("x.csv", b"1,2"), "must be a folder or one of"),
     ],
 )

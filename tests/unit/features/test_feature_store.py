@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -100,13 +101,8 @@ def test_the_floor_is_the_nearest_neighbour_of_the_raw_features(tmp_path):
     assert floor == pytest.approx(100 * hits / len(part), abs=1e-3)
 
 
-CONTRASTIVE = {
-    "task.name": "contrastive",
-    "loss.name": "nt_xent",
-    "batch.sampler": "random",
-    "data.split": "shared_classes",
-    "task.linear_epochs": 2,
-}
+CONTRASTIVE = {"task.name": "contrastive", "loss.name": "nt_xent", "batch.sampler": "random"}
+CONTRASTIVE |= {"data.split": "shared_classes", "task.linear_epochs": 2}
 
 
 @pytest.mark.parametrize("more", [{"training.precision": "float64"}, {"model.head": "mlp"}, CONTRASTIVE])
@@ -136,66 +132,29 @@ def test_identity_refuses_pictures(cache_dir):
     assert any("identity passes stored features on" in str(p) for p in task_of(chosen).data_problems(pictures))
 
 
-def _cut(root):
-    (root / FEATURES).write_bytes((root / FEATURES).read_bytes()[:-64])
-
-
-def _overwrite(root):
-    rows = np.load(root / FEATURES)
-    rows[3] = 1
-    np.save(root / FEATURES, rows)
-
-
-def _other_digest(root):
-    content = json.loads((root / "digest.json").read_text())
-    content["files"][METADATA]["sha256"] = "0" * 64
-    (root / "digest.json").write_text(json.dumps(content))
-
-
-def _no_digest(root):
-    (root / "digest.json").unlink()
-
-
-def _other_shape(root):
-    content = json.loads((root / "digest.json").read_text())
-    content["dimension"] = 5
-    (root / "digest.json").write_text(json.dumps(content))
-
-
-def _no_json(root):
-    (root / "digest.json").write_text("{]")
-
-
-def _nested(root):
-    (root / "digest.json").write_text("[" * 100_000)
-
-
-def _no_origin(root):
-    content = json.loads((root / "digest.json").read_text())
-    (root / "digest.json").write_text(json.dumps({**content, "origin": {"settings": 5}}))
-
-
-def _other_table(root):
-    (root / METADATA).write_bytes(b"PAR1")
+DIGEST = "digest.json"
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "damage", "message"),
     [
-        (_cut, "was changed or cut"),
-        (_overwrite, "was changed or cut"),
-        (_other_digest, "was changed or cut"),
-        (_other_table, "was changed or cut"),
-        (_no_digest, "no digest.json"),
-        (_other_shape, "rows of 5 float16"),
-        (_no_json, "must be the digest"),
-        (_nested, "must be the digest"),
-        (_no_origin, "must be the digest"),
+        (FEATURES, lambda content: content[:-64], "was changed or cut"),
+        (FEATURES, lambda content: content[:-8] + bytes(8), "was changed or cut"),
+        (DIGEST, lambda content: re.sub(rb'("sha256": ")\w+', rb"\g<1>00", content), "was changed or cut"),
+        (METADATA, lambda content: b"PAR1", "was changed or cut"),
+        (DIGEST, lambda content: None, "no digest.json"),
+        (DIGEST, lambda content: re.sub(rb'("dimension": )\d+', rb"\g<1>5", content), "rows of 5 float16"),
+        (DIGEST, lambda content: b"{]", "must be the digest"),
+        (DIGEST, lambda content: b"[" * 100_000, "must be the digest"),
+        (DIGEST, lambda content: content.replace(b'"origin": {', b'"origin": {"settings": 5,'), "must be the digest"),
     ],
-)
-def test_a_damaged_folder_is_refused_in_one_line(damage, message, tmp_path):
+)  # fmt: skip
+def test_a_damaged_folder_is_refused_in_one_line(name, damage, message, tmp_path):
     root = stored(tmp_path / "f")
-    damage(root)
+    before = (root / name).read_bytes()
+    damaged = damage(before)
+    assert damaged != before
+    (root / name).unlink() if damaged is None else (root / name).write_bytes(damaged)
     (problem,) = store_problems(root)
     assert message in str(problem)
     assert "\n" not in str(problem)

@@ -1,9 +1,9 @@
 """timm's import without the extra, and with builds of torch and torchvision that do not match."""
 
-import subprocess
 import sys
 
 import pytest
+from helpers.processes import printed_by
 
 from trainables.errors import ConfigError
 from trainables.models import BACKBONES, build_model
@@ -36,10 +36,7 @@ torch.library.register_fake("torchvision::nms")(lambda *_: None)
 def test_missing_operators_of_torchvision_are_declared(tmp_path):
     (tmp_path / "timm.py").write_text(FAKE)
     code = "from trainables.models.timm_backbone import _import_timm; print(_import_timm().__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == str(tmp_path / "timm.py"), done.stderr
+    assert printed_by(code, env={"PYTHONPATH": str(tmp_path)}).strip() == str(tmp_path / "timm.py")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("something else"), OSError("disk")])

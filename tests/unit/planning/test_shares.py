@@ -134,26 +134,13 @@ def two_gpus(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
+COUNTS = {None: 2, "": 0, "-1": 0, "0": 1, "1,0": 2, " 0 , 1 ": 2, "0,-1,1": 1, "GPU-99": 1, "MIG-7a": 1}
+ABSENT = [("7", 0, "7"), ("0,7", 1, "7"), ("7,0", 0, "7"), ("GPU-deadbeef", 0, "GPU-deadbeef"), ("all", 0, "all")]
+"""As CUDA has it, those before the first that is absent count."""
+
+
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(
-    ("named", "count", "absent"),
-    [
-        (None, 2, ""),
-        ("", 0, ""),
-        ("-1", 0, ""),
-        ("0", 1, ""),
-        ("1,0", 2, ""),
-        (" 0 , 1 ", 2, ""),
-        ("0,-1,1", 1, ""),
-        ("GPU-99", 1, ""),
-        ("MIG-7a", 1, ""),
-        ("7", 0, "'7'"),
-        ("0,7", 1, "'7'"),  # as CUDA has it: those before the first that is not there
-        ("7,0", 0, "'7'"),
-        ("GPU-deadbeef", 0, "'GPU-deadbeef'"),
-        ("all", 0, "'all'"),
-    ],
-)
+@pytest.mark.parametrize(("named", "count", "absent"), [*((*item, "") for item in COUNTS.items()), *ABSENT], ids=str)
 def test_visible_gpus_are_counted_and_missing_ones_reported(monkeypatch, named, count, absent):
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
@@ -162,7 +149,7 @@ def test_visible_gpus_are_counted_and_missing_ones_reported(monkeypatch, named, 
     assert bool(said) == bool(absent)
     if said:
         assert said == [str(problem) for problem in resource_problems(Resources())], "a sweep would begin on the CPU"
-        assert absent in said[0]
+        assert f"'{absent}'" in said[0]
         assert "which has 0, 1" in said[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.races import FAILED, FULL, RULE, RaceDrive, plan
+from helpers.races import FAILED, FULL, RULE, RaceDrive, plan, reasons_of
 from helpers.toys import event_of
 
 from tune_dml.cli._race import race_data, race_lines
@@ -41,8 +41,7 @@ def losing(lost, means=TRUTH):
 def raced(folder, lost, rule=RULE, **options):
     """Run a race to its end, and return its state."""
     drive = RaceDrive(folder / "toy", plan(), rule, losing(lost, **options))
-    drive.session(most=5000)
-    return drive, read_state(drive.folder)
+    return drive, drive.finish()
 
 
 def retry_failed(drive):
@@ -62,16 +61,15 @@ def test_the_best_value_that_loses_one_trial_of_a_one_seed_block_never_becomes_d
     assert knob.sensitivity.verdict == "sensitive"
     assert "rho does not matter" not in page
     assert FULL in page  # the report names what failed
-    why = {cell.label: state.race.settled[cell.digest].why for cell in state.plan.cells}
-    assert why == {**dict.fromkeys(TRUTH, "worse"), BEST: "best"}
+    assert reasons_of(state) == {**dict.fromkeys(TRUTH, "worse"), BEST: "best"}
     assert state.race.over == "decided"
 
 
 def test_a_seed_that_fails_in_all_cells_decides_nothing(tmp_path):
     _, state = raced(tmp_path, lambda label, seed: seed == 3)
     assert state.race.over == "decided"
-    assert "diverged" not in {settled.why for settled in state.race.settled.values()}
-    assert state.race.settled[state.plan.cells[2].digest].why == "best"
+    assert "diverged" not in reasons_of(state).values()
+    assert reasons_of(state)[BEST] == "best"
 
 
 def test_a_value_that_always_fails_stops_after_the_limit_and_is_named(tmp_path):
@@ -112,7 +110,7 @@ def test_if_all_trials_fail_the_race_ends_at_the_limit(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: True)
     assert state.race.over == "failed"
     assert len(state.trials) == MAX_FAILURES * len(state.plan.cells)
-    assert {settled.why for settled in state.race.settled.values()} == {"failed"}
+    assert set(reasons_of(state).values()) == {"failed"}
     assert write_report(results_of(drive.folder), tmp_path / "report").html.exists()
 
 
@@ -124,13 +122,11 @@ def test_retried_trials_count_and_the_race_is_judged_again(tmp_path):
     assert read_state(drive.folder).race.over == ""
     first = drive.session(2)
     again = read_state(drive.folder)
-    drive.session(most=5000)
-    state = read_state(drive.folder)
-    cells = {cell.label: cell.digest for cell in state.plan.cells}
+    state = drive.finish()
     assert len(first) == 2
     assert again.is_incomplete
     assert state.race.over == "decided"
-    assert state.race.settled[cells[BEST]].why == "best"
+    assert reasons_of(state)[BEST] == "best"
     assert not state.race.failed
     assert any(text.startswith(f"stops: {BEST} after") and "the best" in text for text in drive.said)
     assert analyse(results_of(drive.folder)).knobs[0].sensitivity.verdict == "sensitive"
@@ -140,8 +136,7 @@ def test_a_gap_filled_after_the_decision_is_judged_at_no_further_level(tmp_path)
     drive, before = raced(tmp_path, lambda label, seed: label == BEST and seed == 3)
     drive.value = losing(lambda label, seed: False)
     retry_failed(drive)
-    drive.session(most=5000)
-    state = read_state(drive.folder)
+    state = drive.finish()
     assert state.race.over == "decided"
     assert state.race.judged[: len(before.race.judged)] == before.race.judged
     assert not [trial for trial in state.trial_states.values() if trial.status == "failed"]
@@ -154,7 +149,7 @@ def test_an_interrupted_race_with_failures_takes_the_same_decisions(tmp_path):
     total = len(state.trials)
     for after in range(1, total, 7):
         again = RaceDrive(tmp_path / f"cut{after}" / "toy", whole.begun, RULE, losing(lost))
-        first, second = again.session(after), again.session(most=5000)
+        first, second = again.session(after), again.session()
         assert again.events() == whole.events(), after
         assert len({*first, *second}) == len(first) + len(second) == total
 
@@ -178,10 +173,9 @@ def test_a_stored_race_that_counted_failures_as_divergence_continues_the_cell(tm
     assert any(f"{BEST} was stopped as diverged" in note for note in stored.notes)
     assert analyse(Results.of(stored)).knobs[0].sensitivity.verdict != "insensitive"
     assert write_report(Results.of(stored), tmp_path / "report").html.exists()
-    drive.session(most=5000)
-    state = read_state(drive.folder)
+    state = drive.finish()
     assert state.race.over == "decided"
-    assert state.race.settled[best.digest].why == "best"
+    assert reasons_of(state)[BEST] == "best"
 
 
 def test_a_failed_trial_that_diverges_on_retry_ends_its_cell(tmp_path):
@@ -190,10 +184,9 @@ def test_a_failed_trial_that_diverges_on_retry_ends_its_cell(tmp_path):
     whole = losing(lambda label, seed: False)
     drive.value = lambda trial: np.nan if trial.cell.label == BEST else whole(trial)
     retry_failed(drive)
-    drive.session(most=5000)
-    state = read_state(drive.folder)
+    state = drive.finish()
     assert state.race.over == "decided"
-    assert state.race.settled[state.plan.cells[2].digest].why == "diverged"
+    assert reasons_of(state)[BEST] == "diverged"
     assert analyse(results_of(drive.folder)).knobs[0].sensitivity.verdict != "insensitive"
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.races import MEANS, RACE, RULE, RaceDrive, driver_of, plan, value_of
+from helpers.races import MEANS, RACE, RULE, RaceDrive, driver_of, plan, reasons_of, value_of
 from helpers.toys import METRIC, event_of
 from rich.console import Console
 
@@ -43,17 +43,14 @@ def decided(tmp_path):
 
 def test_a_race_decides_with_fewer_trials_and_reports_each_stop(decided):
     state = read_state(decided.folder)
-    race, cells = state.race, {cell.label: cell.digest for cell in state.plan.cells}
-    assert race.over == "decided"
-    assert {label: race.settled[digest].why for label, digest in cells.items()} == {
-        **dict.fromkeys(("off", "rho=0.01", "rho=0.5", "rho=0.9"), "worse"),
-        "rho=0.1": "best",
-    }
+    cells = {cell.label: cell.digest for cell in state.plan.cells}
+    assert state.race.over == "decided"
+    assert reasons_of(state) == {**dict.fromkeys(MEANS, "worse"), "rho=0.1": "best"}
     counts = Counter(trial.cell.label for trial in state.trials.values())
     assert counts["rho=0.9"] < counts["rho=0.01"] <= counts["rho=0.1"] == len(state.plan.seeds)
     assert sum(counts.values()) < len(cells) * len(state.plan.seeds)
     assert {trial.status for trial in state.trial_states.values()} == {"finished"}
-    first = race.settled[cells["rho=0.9"]]
+    first = state.race.settled[cells["rho=0.9"]]
     assert first.sentence.startswith(f"after {counts['rho=0.9']} seeds: worse than rho=")
     assert first.margin == 1.0
     assert 0 < first.level < 0.05
@@ -78,25 +75,22 @@ def test_the_report_agrees_with_the_race(tmp_path, means, goal, verdict):
     sign = 1.0 if goal == "maximize" else -1.0
     means = {"off": 50.0, **dict(zip(labels, means, strict=True))}
     drive = RaceDrive(tmp_path / "toy", plan(goal=goal), RaceRule(1.0, 100), lambda t: value_of(t, means, sign))
-    drive.session(most=5000)
-    state, knob = read_state(drive.folder), judged(drive)
+    state, knob = drive.finish(), judged(drive)
     assert state.race.over == "decided"
     assert knob.sensitivity.verdict == verdict
     values, axis = sign * knob.isolated.table.values, [float(level) for level in knob.levels]
-    found = judge_best(values, axis, 1.0, alpha=knob.sensitivity.alpha, raced=knob.raced)
-    candidates = {knob.isolated.table.labels[row] for row in found.candidates}
-    worse = {cell.label for cell in state.plan.cells if state.race.settled[cell.digest].why == "worse"}
-    assert not worse & candidates
+    best = judge_best(values, axis, 1.0, alpha=knob.sensitivity.alpha, raced=knob.raced)
+    reasons = reasons_of(state)
+    assert "worse" not in {reasons[knob.isolated.table.labels[row]] for row in best.candidates}
 
 
 def test_a_leading_baseline_does_not_end_the_race(tmp_path):
     means = {"off": 90.0, "rho=0.01": 71.2, "rho=0.1": 71.3, "rho=0.5": 71.0, "rho=0.9": 71.1}
     drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 100), lambda trial: value_of(trial, means))
-    drive.session(most=5000)
-    state = read_state(drive.folder)
-    why = {cell.label: state.race.settled[cell.digest].why for cell in state.plan.cells}
-    assert why.pop("off") == "best"
-    assert set(why.values()) == {"best", "tied"}
+    state = drive.finish()
+    reasons = reasons_of(state)
+    assert reasons.pop("off") == "best"
+    assert set(reasons.values()) == {"best", "tied"}
     assert judged(drive).sensitivity.verdict == "insensitive"
 
 
@@ -162,8 +156,7 @@ def test_an_additional_look_spends_error_and_changes_no_later_replay(tmp_path):
     drive.session(len(plan().trials()) + 1)
     state = read_state(drive.folder)
     record_look(drive.folder, look_at_sweep(state, "report"))
-    drive.session()
-    state = read_state(drive.folder)
+    state = drive.finish()
     assert [look.by for look in state.looks][:3] == ["race", "report", "race"]
     assert 3 < state.looks[1].seeds < 4
     spent = state.race.judged[1][1]
@@ -172,8 +165,7 @@ def test_an_additional_look_spends_error_and_changes_no_later_replay(tmp_path):
 
 def test_a_limit_of_seeds_ends_a_race_and_a_higher_one_continues_it(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
-    drive.session()
-    state = read_state(drive.folder)
+    state = drive.finish()
     assert (state.race.over, len(state.plan.seeds)) == ("max_seeds", 5)
     assert len(state.race.settled) < len(state.plan.cells)
     assert drive.session() == []
@@ -191,21 +183,19 @@ def test_a_budget_ends_a_race_and_cut_trials_are_not_missing(tmp_path):
     assert Results.of(state).count("missing") == 0
     assert drive.session() == []
     drive.rule = RULE
-    drive.session()
-    state = read_state(drive.folder)
+    state = drive.finish()
     assert state.race.over == "decided"
     assert len(plan().trials()) <= len(state.trials)
 
 
 def test_a_cell_that_diverges_stops_and_the_others_are_decided(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(), value=lambda trial: value_of(trial, {**MEANS, "rho=0.9": np.nan}))
-    drive.session()
-    state = read_state(drive.folder)
-    stopped = {settled.why: settled for settled in state.race.settled.values()}
+    state = drive.finish()
+    reasons = reasons_of(state)
     assert state.race.over == "decided"
-    assert stopped["diverged"].seeds == 3
-    assert stopped["diverged"].cell == state.plan.cells[-1].digest
-    assert stopped["best"].cell == state.plan.cells[2].digest
+    assert state.race.settled[state.plan.cells[-1].digest].seeds == 3
+    assert [label for label, why in reasons.items() if why == "diverged"] == ["rho=0.9"]
+    assert reasons["rho=0.1"] == "best"
 
 
 def test_a_race_ends_if_all_cells_diverge(tmp_path):
@@ -213,13 +203,12 @@ def test_a_race_ends_if_all_cells_diverge(tmp_path):
     assert len(drive.session()) == 15
     state = read_state(drive.folder)
     assert state.race.over == "decided"
-    assert {settled.why for settled in state.race.settled.values()} == {"diverged"}
+    assert set(reasons_of(state).values()) == {"diverged"}
 
 
 def test_a_race_from_one_seed_grows_to_the_first_look(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(seeds=(4,)))
-    drive.session()
-    state = read_state(drive.folder)
+    state = drive.finish()
     assert state.plan.seeds[:3] == (4, 5, 6)
     assert state.race.judged[0][0] == 3
     assert state.race.over == "decided"
@@ -236,8 +225,7 @@ def test_a_finished_sweep_continues_as_a_race_and_its_look_counts(tmp_path):
                 event_of("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
             )
     record_look(drive.folder, look_at_sweep(read_state(drive.folder), "sweep"))
-    drive.session()
-    state = read_state(drive.folder)
+    state = drive.finish()
     assert [look.planned for look in state.looks][:2] == [3, 40]
     assert state.race.judged[0] == (3, pytest.approx(0.04))  # the same data: the same level, not spent twice
     assert sum(level for _, level in state.race.judged) < 0.05
@@ -331,8 +319,7 @@ def test_seeds_that_come_out_equal_on_eight_queries_settle_no_cell(tmp_path):
     levels = {**dict.fromkeys(MEANS, 62.5), "rho=0.01": 75.0, "rho=0.9": 50.0}
     options = {"rule": replace(RULE, max_seeds=4), "value": lambda trial: levels[trial.cell.label]}
     for queries, over in ((10_000, "decided"), (8, "max_seeds")):
-        RaceDrive(tmp_path / f"{queries}", plan(), queries=queries, **options).session()
-        state = read_state(tmp_path / f"{queries}")
+        state = RaceDrive(tmp_path / f"{queries}", plan(), queries=queries, **options).finish()
         assert (state.race.over, bool(state.race.settled)) == (over, queries > 8)
     standing = analyse(Results.of(state)).race.race
     assert np.flatnonzero(standing.worse | standing.tied).tolist() == [standing.leader]

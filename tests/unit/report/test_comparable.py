@@ -1,6 +1,5 @@
 """Levels are compared only under equal conditions, known for each printed number and each cell."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 from helpers.toys import Driver, bare_sweep, write_sweep
-from pages import read
+from judging import report_of
 
 from trainables.errors import ConfigError
 from tune_dml.catalogue import protocols, spaces
@@ -18,7 +17,7 @@ from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.record.results import results_of
-from tune_dml.report import summary, write_report
+from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions.run.run_summary import run_summary
 from tune_dml.report.section import Facts
@@ -39,8 +38,7 @@ def compared(
         number = 60.0 + trial.cell.index + 0.1 * trial.seed
         driver.started(trial)
         driver.ended(trial, step=1, seconds=1.0, metrics={plan.metric: number})
-    written = write_report(results_of(folder / "s"), folder / "report")
-    return json.loads(written.verdicts.read_text())["knobs"][0]["agreement"]
+    return report_of(results_of(folder / "s"), folder).knob["agreement"]
 
 
 def of_table(found: list[dict[str, Any]], table: str, dataset: str) -> dict[str, Any]:
@@ -72,13 +70,8 @@ def test_a_setting_that_differs_from_the_printed_one_is_a_reason(tmp_path, space
 
 
 def test_half_the_epochs_are_a_reason(tmp_path):
-    found = compared(
-        tmp_path,
-        "sec_simclr_200",
-        "cifar10",
-        ["NT-Xent", "NT-Xent+SEC"],
-        **{"data.split": "shared_classes", "training.epochs": 100},
-    )
+    shorter = {"data.split": "shared_classes", "training.epochs": 100}
+    found = compared(tmp_path, "sec_simclr_200", "cifar10", ["NT-Xent", "NT-Xent+SEC"], **shorter)
     longer = [item for item in found if item["published"]["methods"] == ["NT-Xent+SEC"] and item["shared"]]
     assert longer
     assert all("other number of epochs: 100, not 200" in item["reasons"] for item in longer)
@@ -136,26 +129,20 @@ AS_PRINTED = {**protocols()["sec/cars196"].settings, "data.split": "paper_test_s
 
 
 def test_a_comparable_sweep_is_judged_in_level(tmp_path):
-    results = write_sweep(
-        tmp_path / "s",
-        dataset="cars196",
-        cell_settings=AS_PRINTED,
-        histories=False,
-        seeds=range(4),
-        sd=0.05,
-        seed_sd=0.1,
-    )
-    found = summary(results)
-    assert found.verdicts[2] == (
+    options = {"histories": False, "seeds": range(4), "sd": 0.05, "seed_sd": 0.1}
+    results = write_sweep(tmp_path / "s", dataset="cars196", cell_settings=AS_PRINTED, **options)
+    found = report_of(results, tmp_path)
+    assert found.files.summary.verdicts[2] == (
         "Against SEC-supplement, Table 4, Cars196, BN-Inception: level: matches (1 condition not printed); "
         "order: 7 of 10 published differences are significant (run s.d. 0.5, assumed): our order is significantly the same in 7, "
         "significantly the opposite in 0, undecided in 0."
     )
-    text = read(write_report(results, tmp_path / "report").html.read_text()).text
-    assert "The level matches SEC-supplement, Table 4" in text
-    assert "every difference is significantly below 1.00 points" in text
-    assert "the verdict holds up to" in text
-    assert "The published curve by itself: best at the lowest tested, if the run s.d. is at most 1.1." in text
+    for said in (
+        "The level matches SEC-supplement, Table 4",
+        "every difference is significantly below 1.00 points",
+        "the verdict holds up to",
+    ):
+        assert said in found.text
 
 
 @pytest.mark.parametrize(
@@ -164,8 +151,7 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
 def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
     """Numbers within noise of the paper's are compatible; agreement needs a bound on the difference."""
     results = bare_sweep(tmp_path / "s", dataset="cars196", cell_settings=AS_PRINTED, sd=sd, seed_sd=0.1)
-    data = json.loads(write_report(results, tmp_path / "report", margin=margin).verdicts.read_text())
-    found = data["knobs"][0]["agreement"][0]
+    found = report_of(results, tmp_path, margin=margin).knob["agreement"][0]
     assert found["verdict"] == verdict
     for sentence in found["sentences"]:
         assert ("This does not show agreement" in sentence) <= (verdict == "compatible")
@@ -200,15 +186,13 @@ def results(tmp_path_factory):
     ],
 )
 def test_a_printed_curve_is_judged_by_the_given_spread(results, tmp_path, given, sentence):
-    files = write_report(results, tmp_path / "report", paper_sd=given)
-    (knob,) = json.loads(files.verdicts.read_text())["knobs"]
-    assert f"The published curve by itself: {sentence}." in knob["agreement"][0]["sentences"]
+    agreement = report_of(results, tmp_path, paper_sd=given).knob["agreement"][0]
+    assert f"The published curve by itself: {sentence}." in agreement["sentences"]
 
 
 def test_the_best_of_a_printed_curve_follows_the_goal(results, tmp_path):
     least = replace(results, plan=replace(results.plan, space=replace(results.plan.space, goal="minimize")))
-    (knob,) = json.loads(write_report(least, tmp_path / "report").verdicts.read_text())["knobs"]
-    (sentence,) = (text for text in knob["agreement"][0]["sentences"] if "by itself" in text)
+    (sentence,) = (text for text in report_of(least, tmp_path).knob["agreement"][0]["sentences"] if "by itself" in text)
     assert "best at the lowest" not in sentence
 
 
@@ -221,12 +205,11 @@ def test_the_best_of_a_printed_curve_follows_the_goal(results, tmp_path):
     ],
 )
 def test_an_order_is_judged_by_the_given_spread(results, tmp_path, given, counts):
-    files = write_report(results, tmp_path / "report", paper_sd=given)
-    data = json.loads(files.verdicts.read_text())
-    found = data["knobs"][0]["agreement"][0]
-    assert any(counts in sentence for sentence in found["sentences"])
-    assert found["order"]["paper_certain"] == int(counts.split()[1])
-    plain = " ".join(data["answer"]["sentences"])
+    judged = report_of(results, tmp_path, paper_sd=given)
+    agreement = judged.knob["agreement"][0]
+    assert any(counts in sentence for sentence in agreement["sentences"])
+    assert agreement["order"]["paper_certain"] == int(counts.split()[1])
+    plain = " ".join(judged.data["answer"]["sentences"])
     assert ("its own numbers are too close" in plain) == (given == 5.0)
 
 

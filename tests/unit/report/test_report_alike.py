@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, write_sweep
+from judging import section_of
 
 from tune_dml.record.results import Results
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
-from tune_dml.report.questions import answers
 from tune_dml.report.questions.knobs.sensitivity import knob_headline
 from tune_dml.report.section import Notes
 from tune_dml.space import Grid, Knob
@@ -23,8 +23,8 @@ def twins(results, original):
     return replace(results, trials=tuple(trials))
 
 
-def section(results, name):
-    return next((found for found in answers(analyse(results), traces=False) if found.name == name), None)
+def alike(results):
+    return section_of(analyse(results), "alike")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_knob_whose_values_train_alike_is_not_called_insensitive(one_knob):
     assert "does not matter" not in " ".join(said.answer.sentences + said.verdicts)
     assert [finding for finding in said.findings if "rho changed nothing" in finding]
     assert not [command for command in said.commands if "--seeds" in command and "extend" in command]
-    assert section(results, "alike").data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]]
+    assert alike(results).data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]]
 
 
 def test_an_unused_knob_is_named_and_the_other_is_judged(two_knobs):
@@ -59,7 +59,7 @@ def test_an_unused_knob_is_named_and_the_other_is_judged(two_knobs):
     rho, margin = analyse(results).knobs
     assert (rho.unused, rho.sensitivity.verdict) == (False, "sensitive")
     assert (margin.unused, margin.sensitivity.verdict) == (True, "undecided")
-    found = section(results, "alike")
+    found = alike(results)
     assert len(found.data["alike"]) == 3
     assert [len(block.items) for block in found.body if isinstance(block, Notes)] == [3]
 
@@ -67,14 +67,15 @@ def test_an_unused_knob_is_named_and_the_other_is_judged(two_knobs):
 def test_configurations_that_train_alike_under_two_knobs_are_named(two_knobs):
     first = "rho=0.1, margin=0.1"
     results = twins(two_knobs, lambda label: first if label in {"rho=0.5, margin=0.1", "rho=1, margin=0.1"} else label)
-    sentence = section(results, "alike").headline
-    assert sentence.startswith("rho=0.1, margin=0.1; rho=0.5, margin=0.1; and rho=1, margin=0.1 gave exactly the same")
+    assert alike(results).headline.startswith(
+        "rho=0.1, margin=0.1; rho=0.5, margin=0.1; and rho=1, margin=0.1 gave exactly the same"
+    )
 
 
 def test_values_that_train_alike_are_named_and_the_knob_is_judged(one_knob):
     results = twins(one_knob, lambda label: "rho=0.9" if label == "rho=1" else label)
     assert not analyse(results).knobs[0].unused
-    found = section(results, "alike")
+    found = alike(results)
     assert found.headline == "rho=0.9 and rho=1 gave exactly the same results under every seed."
     assert found.findings == ()
     assert not [block for block in found.body if isinstance(block, Notes)], "the sentence names them"
@@ -88,7 +89,7 @@ def test_a_single_differing_figure_makes_configurations_different(one_knob):
     ]
     results = replace(results, trials=tuple(trials))
     assert not analyse(results).knobs[0].unused
-    assert section(results, "alike").data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9"]]
+    assert alike(results).data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9"]]
 
 
 @pytest.mark.parametrize("loss", [{"train/loss": 0.0}, {}])
@@ -97,7 +98,7 @@ def test_equal_counts_without_a_loss_prove_nothing(one_knob, loss):
     results: Results = replace(one_knob, trials=tuple(trials))
     (knob,) = analyse(results).knobs
     assert not knob.unused
-    assert section(results, "alike") is None
+    assert alike(results) is None
     wide = analyse(results, margin=20.0)
     assert wide.knobs[0].sensitivity.verdict == "insensitive"
     equal = "its 5 values gave exactly the same validation R@1 under every seed. Check that it is used."

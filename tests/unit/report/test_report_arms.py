@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from helpers.toys import METRIC, RHO, Driver, bare_sweep, crossed, rho_space, space_of, write_sweep
+from judging import section_of
 
 from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
@@ -43,16 +44,13 @@ def results(tmp_path_factory):
 
 
 def section(analysis, name="arms"):
-    return next((found for found in answers(analysis, traces=False) if found.name == name), None)
+    return section_of(analysis, name)
 
 
 def test_arms_have_their_cells_and_the_table_names_them(results):
     analysis = analyse(results)
-    assert [(arm.name, arm.baseline, len(arm.cells)) for arm in analysis.arms] == [
-        ("SEC", False, 4),
-        ("L2", False, 2),
-        ("plain", True, 1),
-    ]
+    arms = [(arm.name, arm.baseline, len(arm.cells)) for arm in analysis.arms]
+    assert arms == [("SEC", False, 4), ("L2", False, 2), ("plain", True, 1)]
     table = results.table()
     assert list(table.columns[:4]) == ["arm", "cell", "seed", "status"]
     assert set(table["arm"]) == {"SEC", "L2", "plain"}
@@ -76,10 +74,10 @@ def test_knobs_are_judged_within_each_arm(results):
 def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
     found = section(analyse(results))
     data = found.data["arms"]
-    assert [row.arm for row in data["rows"]] == ["SEC", "L2", "plain"]
-    assert data["rows"][0].configuration == "SEC: B=9, rho=0.1"
-    assert [row.score.n for row in data["rows"]] == [6, 6, 6]
-    assert data["rows"][0].score.low < data["rows"][0].score.mean < data["rows"][0].score.high
+    best = data["rows"][0]
+    assert [(row.arm, row.score.n) for row in data["rows"]] == [("SEC", 6), ("L2", 6), ("plain", 6)]
+    assert best.configuration == "SEC: B=9, rho=0.1"
+    assert best.score.low < best.score.mean < best.score.high
     assert "intervals allow for the selection" in data["sentences"][1]
     assert len(data["pairs"]) == 3
     assert found.title == "Which method is better?"
@@ -87,10 +85,9 @@ def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
     assert found.card.word == "SEC"
     assert "Of 3 methods SEC has the best validation R@1" in found.card.sentence
     assert "significantly better than" in found.card.sentence
-    against = data["rows"][0].against_baseline
-    assert (against.first, against.second) == ("SEC", "plain")
-    assert against.estimate == pytest.approx(14.5, abs=1)
-    assert not tuple(step.command for step in found.steps)
+    assert (best.against_baseline.first, best.against_baseline.second) == ("SEC", "plain")
+    assert best.against_baseline.estimate == pytest.approx(14.5, abs=1)
+    assert not found.steps
 
 
 def test_arms_within_noise_lead_to_more_seeds(tmp_path):
@@ -128,9 +125,7 @@ def test_a_fully_diverged_arm_is_named_and_never_called_equal(tmp_path):
     failures = {(label, 0): ("diverged", "loss is not finite") for label in means if label.startswith("L2")}
     found = section(analyse(written(tmp_path, means, sd=0.01, failures=failures)))
     assert found.data["arms"]["lost"] == ("L2",)
-    assert any(
-        "Every configuration of L2 diverged or failed" in sentence for sentence in found.data["arms"]["sentences"]
-    )
+    assert "Every configuration of L2 diverged or failed" in " ".join(found.data["arms"]["sentences"])
 
 
 def test_a_space_without_arms_has_no_section_on_arms(tmp_path):
@@ -162,20 +157,15 @@ def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
     assert data["rows"][0].configuration == "rho=1, lr=0.01"
     assert section(analysis).card.word == "sec_rho"
     assert [(row.arm, row.tried) for row in data["rows"]] == [("sec_rho", 4), ("no SEC", 2)]
-    best_of_two = expected_best(
-        np.array([[c.values[s] for s in range(6)] for c in analysis.cells if not c.cell.baseline]), 2
-    )
-    assert data["rows"][0].of_equal_cells == pytest.approx(best_of_two)
+    others = np.array([[c.values[s] for s in range(6)] for c in analysis.cells if not c.cell.baseline])
+    assert data["rows"][0].of_equal_cells == pytest.approx(expected_best(others, 2))
     assert data["rows"][0].of_equal_cells < data["rows"][0].score.mean
     assert "Expected best of 2 each: sec_rho 68" in data["sentences"][-1]
     assert [knob.path for knob in analysis.knobs] == ["regularizer.rho"]
-    assert confirmed_cells(results) == [analysis.baseline.label, "rho=1, lr=0.01"]
-
-
-def confirmed_cells(results):
     ranked = best_cells(results)
     off = next(cell for cell in ranked if cell.baseline)
-    return [cell.label for cell in confirmation_plan(results.plan, off, ranked[:1], (), 2).cells]
+    confirmed = confirmation_plan(results.plan, off, ranked[:1], (), 2).cells
+    assert [cell.label for cell in confirmed] == [analysis.baseline.label, "rho=1, lr=0.01"]
 
 
 def test_an_arm_gains_nothing_by_having_more_cells():
@@ -217,8 +207,7 @@ def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, 
         return [*trained, evaluated, {"step": 75, "train/loss": 1.0, "time/seconds": 1000 + slow * size / 4}]
 
     monkeypatch.setattr(Results, "history", history)
-    found = {section.name: section for section in answers(analyse(results))}
-    (figure,) = found["methods-by-knob"].figures
+    (figure,) = section_of(analyse(results), "methods-by-knob", traces=True).figures
     ratio, seconds = figure.views
     assert re.search(r"SEC, 0\.33\d*: 72\.\d", ratio.draw(False).svg())  # 2 of 8 pairs are positive at B = 9, M = 3
     assert seconds.sentence == "At B 9 SEC is fastest (0.09 s per step) and L2 slowest (0.18 s), without evaluation."
@@ -226,8 +215,7 @@ def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, 
 
 
 def test_a_comparison_along_a_knob_needs_two_methods(tmp_path):
-    found = answers(analyse(write_sweep(tmp_path / "toy")))
-    assert "methods-by-knob" not in {section.name for section in found}
+    assert section_of(analyse(write_sweep(tmp_path / "toy")), "methods-by-knob", traces=True) is None
 
 
 def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results):
@@ -240,7 +228,7 @@ def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results
     space = space_of(SIZES, arms=tuple(arms), baseline="triplet+none", fixed={"batch.instances_per_class": 3})
     sweep = write_sweep(tmp_path / "toy", space=space, means=means, dataset="digits", evidence=False)
     trials = {(trial.cell.label, trial.seed): trial for trial in sweep.trials}
-    (found,) = (section for section in answers(analyse(sweep)) if section.name == "norm-variance")
+    found = section_of(analyse(sweep), "norm-variance", traces=True)
     rows = found.data["norm_variance"]
     assert [row["cell"] for row in rows] == [arm.name for arm in arms if "none" not in arm.name]
     for row in rows:
@@ -252,22 +240,19 @@ def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results
     (figure,) = found.figures
     assert "Spearman correlation" in figure.description
     assert "recall_at_k_surrogate+l2: " in figure.draw(True).svg()
-    assert not [section for section in answers(analyse(results)) if section.name == "norm-variance"]
+    assert section_of(analyse(results), "norm-variance", traces=True) is None
 
 
 def test_a_method_with_zero_loss_throughout_learnt_nothing(results, monkeypatch):
-    def idle(trial):
-        return trial.cell.label == "L2: B=6"
-
+    idle = {trial.key for trial in results.trials if trial.cell.label == "L2: B=6"}
+    without = set(idle)
     monkeypatch.setattr(Results, "history", lambda self, key: [{"step": 25, "train/loss": float(key not in without)}])
-    without = {trial.key for trial in results.trials if idle(trial)}
-    trials = [replace(t, metrics=t.metrics | {"train/loss": float(not idle(t))}) for t in results.trials]
+    trials = [replace(t, metrics=t.metrics | {"train/loss": float(t.key not in idle)}) for t in results.trials]
     analysis = analyse(replace(results, trials=tuple(trials)))
     found = section(analysis, "untrained")
     assert found.data == {"untrained": ["L2: B=6"]}
-    assert (
-        found.headline == "L2: B=6 learned nothing: the loss was 0 at every logged step, so the network is unchanged."
-    )
+    said = "L2: B=6 learned nothing: the loss was 0 at every logged step, so the network is unchanged."
+    assert found.headline == said
     without.pop()
     assert section(analysis, "untrained") is None
 
@@ -283,10 +268,8 @@ def test_arms_are_matched_to_methods_of_a_printed_table_by_name(tmp_path):
     means = {"Triplet": 60.0, "Triplet+L2-reg": 70.0, "Triplet+SEC": 65.0}
     results = bare_sweep(tmp_path / "toy", space=space, means=means, seeds=range(4), sd=0.2, dataset="digits")
     nmi = {name: 80.0 + place for place, name in enumerate(means)}
-    trials = tuple(
-        replace(trial, metrics={**trial.metrics, "val/nmi": nmi[trial.cell.label]}) for trial in results.trials
-    )
-    known = replace(results, trials=trials)
+    trials = (replace(t, metrics={**t.metrics, "val/nmi": nmi[t.cell.label]}) for t in results.trials)
+    known = replace(results, trials=tuple(trials))
     found = section(analyse(known, paper_sd=0.1), "printed-methods")
     (entry,) = found.data["printed_methods"]
     assert [arm["arm"] for arm in entry["arms"]] == list(means)

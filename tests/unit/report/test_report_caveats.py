@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from helpers.toys import ETA, RHO, STEEP, bare_sweep, crossed, rho_space, write_sweep
+from helpers.toys import METRIC, STEEP, bare_sweep, rho_space, write_sweep
+from judging import GRID, TWO_KNOBS
 
 from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from tune_dml.programs.command import Program
@@ -14,8 +15,6 @@ from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.questions.validity.caveats import unconverged
 from tune_dml.report.section import Fold
 from tune_dml.space import Grid, Knob
-
-METRIC = "val/recall_at_1"
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +27,25 @@ def with_floors(results, pixels, untrained=10.0):
     return replace(results, floors={"raw_pixels": {METRIC: pixels}, "untrained_network": {METRIC: untrained}})
 
 
-def rows_of(*values):
-    return [{"step": 100.0 * (i + 1), METRIC: value} for i, value in enumerate(values)]
+def report_rows(monkeypatch, *values):
+    """Let every trial have reported these values, 100 steps apart."""
+    rows = [{"step": 100.0 * (i + 1), METRIC: value} for i, value in enumerate(values)]
+    monkeypatch.setattr(Results, "history", lambda self, key: rows)
+
+
+def steps_of(results):
+    """Return the steps that a report advises after `tune-dml sweep sec_rho`."""
+    typed = replace(results, provenance={"argv": ["tune-dml", "sweep", "sec_rho"]})
+    return [step for section in answers(analyse(typed), traces=False) for step in section.steps]
+
+
+def with_metric(results, value_of):
+    trials = (replace(t, metrics={**t.metrics, METRIC: value_of(t)}) for t in results.trials)
+    return replace(results, trials=tuple(trials))
 
 
 def test_a_sweep_below_raw_pixels_is_advised_to_train_longer(results):
-    found = replace(with_floors(results, 99.0), provenance={"argv": ["tune-dml", "sweep", "sec_rho"]})
-    steps = [step for section in answers(analyse(found), traces=False) for step in section.steps]
+    steps = steps_of(with_floors(results, 99.0))
     assert "whether longer training beats raw pixels" in [step.settles for step in steps]
     assert "confirm" not in " ".join(step.command for step in steps)
 
@@ -52,34 +63,31 @@ def test_the_answer_starts_with_cells_below_raw_pixels(results):
 
 
 def test_a_metric_at_its_limit_distinguishes_no_configurations(results):
-    def at(value):
-        return replace(results, trials=tuple(replace(t, metrics={**t.metrics, METRIC: value}) for t in results.trials))
-
-    assert summary(at(100.0)).answer.sentences[0] == (
+    assert summary(with_metric(results, lambda trial: 100.0)).answer.sentences[0] == (
         "Every trial has the same R@1, 100.00: it cannot tell the configurations apart. A finer metric or harder data may."
     )
     assert not any("Every trial" in sentence for sentence in summary(results).answer.sentences)
 
 
 def test_a_program_whose_seeds_change_nothing_may_ignore_its_seed(results):
-    def constant(program):
-        plan = replace(results.plan, space=replace(results.plan.space, program=program))
-        numbers = {cell.label: float(i) for i, cell in enumerate(analyse(results).cells)}
-        trials = (replace(t, metrics={**t.metrics, METRIC: numbers[t.cell.label]}) for t in results.trials)
-        return summary(replace(results, plan=plan, trials=tuple(trials))).answer.sentences
-
+    numbers = {cell.label: float(i) for i, cell in enumerate(analyse(results).cells)}
+    constant = with_metric(results, lambda trial: numbers[trial.cell.label])
     said = "Seeds changed nothing: every configuration has the same R@1 under all of its seeds. "
-    assert any(sentence.startswith(said) for sentence in constant(Program(("t",), ".")))
-    assert not any("Seeds changed" in sentence for sentence in constant(None))
+    assert any(sentence.startswith(said) for sentence in summary(by_program(constant)).answer.sentences)
+    assert not any("Seeds changed" in sentence for sentence in summary(constant).answer.sentences)
+
+
+def by_program(results):
+    """Return the sweep as if the user's own program had trained it."""
+    return replace(results, plan=replace(results.plan, space=replace(results.plan.space, program=Program(("t",), "."))))
 
 
 def test_a_program_may_report_a_percentage_as_a_fraction(results):
     """An R@1 of 0.612 reads as 0.612 points; programs written for another library report fractions."""
-    plan = replace(results.plan, space=replace(results.plan.space, program=Program(("t",), ".")))
 
     def unknown(factor):
-        trials = (replace(t, metrics={METRIC: factor * t.metrics[METRIC]}) for t in results.trials)
-        found = answers(analyse(replace(results, plan=plan, trials=tuple(trials))))
+        scaled = with_metric(results, lambda trial: factor * trial.metrics[METRIC])
+        found = answers(analyse(by_program(scaled)))
         return next(section.data["left_out"] for section in found if section.anchor == "left-out")
 
     assert any("Report 61.2, not 0.612" in text for text in unknown(0.01))
@@ -87,35 +95,31 @@ def test_a_program_may_report_a_percentage_as_a_fraction(results):
 
 
 def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):
-    assert ("Without training", "raw pixels: 30.00, the untrained network: 10.00") in summary(
-        with_floors(results, 30.0)
-    ).answer.facts
+    facts = summary(with_floors(results, 30.0)).answer.facts
+    assert ("Without training", "raw pixels: 30.00, the untrained network: 10.00") in facts
     assert "Without training" not in dict(summary(results).answer.facts)
 
 
 def test_floors_are_lines_of_the_first_figure(results):
+    def curve(analysis):
+        sections = answers(analysis)
+        (found,) = [figure for one in sections for figure in one.figures if figure.name.startswith("curve")]
+        return found
+
     analysis = analyse(with_floors(results, 30.0))
-    (figure,) = [
-        figure for section in answers(analysis) for figure in section.figures if figure.name.startswith("curve")
-    ]
+    figure = curve(analysis)
     assert "raw pixels 30.00, the untrained network 10.00" in figure.caption
     assert "raw pixels: 30.00" in figure.views[1].draw(False).svg()
     within = analysis.baseline.mean + 0.5
-    (near,) = [
-        figure
-        for section in answers(analyse(with_floors(results, within)))
-        for figure in section.figures
-        if figure.name.startswith("curve")
-    ]
-    assert f"raw pixels: {within:.2f}" in near.draw(False).svg()
+    assert f"raw pixels: {within:.2f}" in curve(analyse(with_floors(results, within))).draw(False).svg()
 
 
 def test_the_answer_starts_with_undertrained_cells(results, monkeypatch):
-    monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 50.0, 52.5))
+    report_rows(monkeypatch, 40.0, 45.0, 50.0, 52.5)
     assert summary(results).answer.sentences[0].startswith("Training had not converged: ")
     assert "gained another 2.5 points between steps 300 and 400." in summary(results).answer.sentences[0]
     assert sum("had not converged" in sentence for sentence in summary(results).answer.sentences) == 1
-    monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 45.0, 52.0, 52.5))
+    report_rows(monkeypatch, 40.0, 45.0, 52.0, 52.5)
     assert not summary(results).answer.sentences[0].startswith("Training had not converged")
 
 
@@ -145,10 +149,9 @@ def test_the_answer_starts_with_a_short_protocol(results):
 
 
 def test_curves_of_a_short_protocol_claim_nothing_about_longer_training(tmp_path, monkeypatch):
-    space = rho_space(scientific=(RHO, ETA), published=())
-    means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
-    found = write_sweep(tmp_path / "two", space=space, means=means, evidence=False)
-    monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 50.0, 52.0, 52.5))
+    means = {(a, b): STEEP[a] + b for a, b in GRID}
+    found = write_sweep(tmp_path / "two", space=TWO_KNOBS, means=means, evidence=False)
+    report_rows(monkeypatch, 40.0, 50.0, 52.0, 52.5)
 
     def training(gain):
         protocol = replace(GLYPHS_TRIPLET, still_gains={"triplet": gain})
@@ -162,7 +165,7 @@ def test_curves_of_a_short_protocol_claim_nothing_about_longer_training(tmp_path
         "matters, but twice the steps of glyphs/triplet add about 3 points of R@1."
     )
     assert training(gain=0.0)[0].figures[0].sentence.endswith("longer training would hardly change the answer.")
-    monkeypatch.setattr(Results, "history", lambda self, key: rows_of(40.0, 50.0, 52.0, 49.5))
+    report_rows(monkeypatch, 40.0, 50.0, 52.0, 49.5)
     assert training(gain=0.0)[0].figures[0].sentence.endswith(" lost 2.50 points.")
     assert not any(isinstance(block, Fold) for block in most.body)
     assert [type(block) for block in second.body] == [Fold]  # the curves of the knob that moves the metric less
@@ -176,24 +179,26 @@ def test_few_histories_are_read_for_the_answer_of_a_large_sweep(results, monkeyp
     assert len(read) <= max(24, 40 * len({t.seed for t in results.trials}))
 
 
-def test_collapsed_trials_are_in_the_answer(tmp_path):
-    labels = [f"rho={rho:g}" for rho in STEEP][:2]
+def collapsed(folder, labels):
+    """Return a sweep in which two of three trials of each of these cells collapsed."""
     lost = {(label, seed): ("diverged", "the embeddings collapsed by the end") for label in labels for seed in range(2)}
-    results = bare_sweep(tmp_path / "toy", space=rho_space(published=()), failures=lost)
+    return bare_sweep(folder / "toy", space=rho_space(published=()), failures=lost)
+
+
+LABELS = [f"rho={rho:g}" for rho in STEEP]
+
+
+def test_collapsed_trials_are_in_the_answer(tmp_path):
+    results = collapsed(tmp_path, LABELS[:2])
     sentence = next(s for s in summary(results).answer.sentences if "collapsed" in s)
     assert sentence.startswith(
-        f"4 of {len(results.trials)} trials collapsed to a single embedding and have no result ({labels[0]}: 2 of "
+        f"4 of {len(results.trials)} trials collapsed to a single embedding and have no result ({LABELS[0]}: 2 of "
     )
 
 
 def test_longer_training_is_not_advised_where_most_trials_collapsed(tmp_path):
-    lost = {
-        (f"rho={rho:g}", seed): ("diverged", "the embeddings collapsed by the end") for rho in STEEP for seed in (0, 1)
-    }
-    found = with_floors(bare_sweep(tmp_path / "toy", space=rho_space(published=()), failures=lost), 99.0)
-    found = replace(found, provenance={"argv": ["tune-dml", "sweep", "sec_rho"]})
-    steps = [step for section in answers(analyse(found), traces=False) for step in section.steps]
-    assert "whether longer training beats raw pixels" not in [step.settles for step in steps]
+    found = with_floors(collapsed(tmp_path, LABELS), 99.0)
+    assert "whether longer training beats raw pixels" not in [step.settles for step in steps_of(found)]
     (sentence,) = [s for s in summary(found).answer.sentences if "collapsed" in s]
     assert sentence.endswith(" A smaller optim.lr may help.")
 
@@ -217,10 +222,8 @@ def test_commands_in_sentences_are_formatted_as_code(results, tmp_path):
 
 def test_a_leading_baseline_is_the_best_configuration(tmp_path):
     def best(baseline):
-        name = f"toy-{baseline:g}"
-        return dict(summary(write_sweep(tmp_path / name, baseline=baseline, sd=0.01)).answer.facts)[
-            "Best configuration"
-        ]
+        sweep = write_sweep(tmp_path / f"toy-{baseline:g}", baseline=baseline, sd=0.01)
+        return dict(summary(sweep).answer.facts)["Best configuration"]
 
     assert best(60.0).startswith("rho=0.01: ")
     assert best(90.0).startswith("the baseline; of the others rho=0.01: ")

@@ -1,7 +1,6 @@
 """CSV, LaTeX and JSON have the numbers of the page; intervals are clipped to the range of a metric."""
 
 import csv
-import json
 import math
 import re
 
@@ -24,14 +23,8 @@ from tune_dml.text import value_text
 def test_csv_equals_the_page(steep):
     page = read(steep.html)
     names = {path.stem for path in steep.files.csv}
-    assert {
-        "cells",
-        "trials",
-        "cost",
-        "baseline",
-        "differences-regularizer-rho",
-        "agreement-regularizer-rho-1",
-    } <= names
+    assert names >= {"cells", "trials", "cost", "baseline"}
+    assert names >= {"differences-regularizer-rho", "agreement-regularizer-rho-1"}
     for path in steep.files.csv:
         lines = list(csv.reader(path.open(newline="")))
         table = by_id(page, f"table-{path.stem}")
@@ -63,9 +56,8 @@ def test_latex_is_balanced_and_rectangular(steep, broken):
             for line in body.splitlines():
                 if line.endswith(r"\\"):
                     assert len(re.findall(r"(?<!\\)&", line)) == len(columns) - 1
-        assert not re.search(
-            r"(?<!\\)[%_#](?!.*\n?% )", re.sub(r"^%.*$", "", text, flags=re.MULTILINE).replace("tab:", "")
-        )
+        uncommented = re.sub(r"^%.*$", "", text, flags=re.MULTILINE).replace("tab:", "")
+        assert not re.search(r"(?<!\\)[%_#](?!.*\n?% )", uncommented)
 
 
 def test_latex_has_the_rounded_numbers_of_the_page(steep):
@@ -125,7 +117,7 @@ def test_markdown_has_the_rows_of_latex(steep):
 
 
 def test_json_cells_are_the_means_of_their_trials(broken):
-    data = json.loads(broken.files.verdicts.read_text())
+    data = broken.data
     metrics = {trial["trial"]: trial["metrics"].get("val/recall_at_1") for trial in data["trials"]}
     assert len(data["cells"]) == 6
     for cell in data["cells"]:

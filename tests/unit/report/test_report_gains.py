@@ -1,15 +1,13 @@
 """Declared contrasts: each method against its own baseline, corrected among themselves alone, before all pairs."""
 
-import json
-
 import numpy as np
 import pytest
 from helpers.toys import bare_sweep, space_of
+from judging import report_of, section_of
 
 from search_spaces import sec_losses, sec_optimizer
 from trainables.errors import ConfigError
 from tune_dml.planning.files.sweep_file import read_sweep_file
-from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
 from tune_dml.space import Arm
@@ -37,14 +35,13 @@ def results(tmp_path_factory):
     return sweep(tmp_path_factory.mktemp("gains"))
 
 
-def found(results):
-    sections = answers(analyse(results), traces=False)
-    names = [section.name for section in sections if section.title]
-    return names, next((section for section in sections if section.name == "gains"), None)
+def gains_of(results, margin=None):
+    return section_of(analyse(results, margin), "gains")
 
 
 def test_each_gain_is_judged_against_its_own_baseline_and_comes_first(results):
-    names, gains = found(results)
+    gains = gains_of(results)
+    names = [section.name for section in answers(analyse(results), traces=False) if section.title]
     assert names.index("gains") < names.index("arms")
     rows = gains.data["gains"]["rows"]
     assert [(row.arm, row.against, row.verdict) for row in rows] == [
@@ -60,16 +57,14 @@ def test_each_gain_is_judged_against_its_own_baseline_and_comes_first(results):
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.98, "open"), (1.02, "within the margin")])
 def test_a_gain_is_within_the_margin_if_its_whole_interval_is(results, share, verdict):
-    _, gains = found(results)
-    row = gains.data["gains"]["rows"][1]
+    row = gains_of(results).data["gains"]["rows"][1]
     assert row.low < 0 < row.high
     margin = share * max(-row.low, row.high)
-    section = next(item for item in answers(analyse(results, margin), traces=False) if item.name == "gains")
-    assert section.data["gains"]["rows"][1].verdict == verdict
+    assert gains_of(results, margin).data["gains"]["rows"][1].verdict == verdict
 
 
 def test_the_answer_counts_the_losses_that_a_method_improves(results):
-    _, gains = found(results)
+    gains = gains_of(results)
     assert gains.headline.startswith("The gain of A+SEC is ")
     assert "SEC improves 1 of 3 methods (A +" in gains.headline
     assert "; it worsens 1 (C -" in gains.headline
@@ -78,17 +73,15 @@ def test_the_answer_counts_the_losses_that_a_method_improves(results):
 
 
 def test_for_a_minimised_metric_verdicts_are_reversed(tmp_path):
-    _, gains = found(sweep(tmp_path, goal="minimize"))
+    gains = gains_of(sweep(tmp_path, goal="minimize"))
     assert [row.verdict for row in gains.data["gains"]["rows"]] == ["loses", "within the margin", "gains"]
     assert gains.data["gains"]["differences"][0].verdict == "loses"
 
 
 def test_one_seed_gives_no_gain(tmp_path):
-    _, gains = found(sweep(tmp_path, seeds=1))
-    assert gains.headline == ""
-    assert gains.data["gains"]["sentences"] == [
-        "It is undecided what the methods gain: one seed gives no noise estimate."
-    ]
+    gains = gains_of(sweep(tmp_path, seeds=1))
+    said = ["It is undecided what the methods gain: one seed gives no noise estimate."]
+    assert (gains.headline, gains.data["gains"]["sentences"]) == ("", said)
 
 
 @pytest.mark.parametrize(
@@ -99,28 +92,23 @@ def test_one_seed_gives_no_gain(tmp_path):
     ],
 )
 def test_methods_that_add_nothing_by_name_are_counted_as_methods(tmp_path, means, said):
-    three = (
-        Arm("A", {"loss.margin": 0.1}),
-        *(Arm(x, {"loss.margin": m}, against=("A",)) for x, m in (("B", 0.2), ("C", 0.3))),
-    )
+    others = (Arm(name, {"loss.margin": margin}, against=("A",)) for name, margin in (("B", 0.2), ("C", 0.3)))
+    three = (Arm("A", {"loss.margin": 0.1}), *others)
     means = dict(zip("ABC", means, strict=True))
     results = bare_sweep(tmp_path / "toy", space=space_of(arms=three), means=means, sd=3.0, dataset="digits")
-    assert found(results)[1].headline.startswith(said)
+    assert gains_of(results).headline.startswith(said)
 
 
 def test_a_space_without_contrasts_has_no_section_on_gains(tmp_path):
     plain = tuple(Arm(arm.name, arm.settings) for arm in arms())
-    space = space_of(arms=plain)
-    results = bare_sweep(tmp_path / "toy", space=space, means=MEANS, dataset="digits")
-    assert found(results)[1] is None
+    assert gains_of(bare_sweep(tmp_path / "toy", space=space_of(arms=plain), means=MEANS, dataset="digits")) is None
 
 
 def test_the_report_lists_every_contrast(results, tmp_path):
-    files = write_report(results, tmp_path)
-    verdicts = json.loads(files.verdicts.read_text())
-    assert [row["verdict"] for row in verdicts["gains"]["rows"]] == ["gains", "within the margin", "loses"]
-    assert "What does each method gain over its own baseline?" in files.html.read_text()
-    assert "gains.csv" in {path.name for path in files.csv}
+    reported = report_of(results, tmp_path)
+    assert [row["verdict"] for row in reported.data["gains"]["rows"]] == ["gains", "within the margin", "loses"]
+    assert "What does each method gain over its own baseline?" in reported.html
+    assert "gains.csv" in {path.name for path in reported.files.csv}
 
 
 def test_gains_lie_inside_the_intervals_of_all_pairs():

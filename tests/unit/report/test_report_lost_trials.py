@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, space_of, write_sweep
-from judging import diverged, judged
+from judging import diverged, judged, section_of
 
 from tune_dml.planning.study import Search
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
-from tune_dml.report.questions import answers
 from tune_dml.space import Grid, Knob
 from tune_dml.stats.sequential.looks import level_left
 
@@ -79,9 +79,8 @@ def test_only_undecided_pairs_are_called_undecided(tmp_path: Path) -> None:
     means = dict.fromkeys(FLAT, 50.0) | {0.1: 50.01}
     options = {"means": means, "sd": 0.0, "seed_sd": 0.0, "seeds": range(2)}
     found = judged(tmp_path, failures={("rho=0.5", 1): ("diverged", "loss is nan")}, **options)
-    (said,) = (
-        text for text in found.data["answer"]["sentences"] if text.startswith("It is undecided whether rho matters")
-    )
+    sentences = found.data["answer"]["sentences"]
+    (said,) = (text for text in sentences if text.startswith("It is undecided whether rho matters"))
     assert said.endswith("with 2 seeds the true difference may be much larger (smallest that matters: 1 point).")
 
 
@@ -116,12 +115,10 @@ def test_diverged_values_are_never_called_insensitive(tmp_path: Path) -> None:
 
 
 def test_a_single_diverged_seed_is_a_result(tmp_path: Path) -> None:
-    failures = {("rho=1", 3): ("diverged", "loss is nan")}
-    found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=failures)
-    assert found.knob["sensitivity"]["verdict"] == "undecided"
-    lost = judged(tmp_path / "failed", means=FLAT, seeds=range(8), sd=0.3, margin=1.5,
-                  failures={("rho=1", 3): ("failed", "no disk")})  # fmt: skip
-    assert lost.knob["sensitivity"]["verdict"] == "insensitive"
+    options = {"means": FLAT, "seeds": range(8), "sd": 0.3, "margin": 1.5}
+    for status, verdict in (("diverged", "undecided"), ("failed", "insensitive")):
+        found = judged(tmp_path / status, failures={("rho=1", 3): (status, "a reason")}, **options)
+        assert found.knob["sensitivity"]["verdict"] == verdict
 
 
 def test_a_range_that_ends_in_divergence_is_not_extended(tmp_path: Path) -> None:
@@ -158,8 +155,7 @@ def test_the_answer_starts_with_stopped_cells(tmp_path):
     verdicts = " ".join(found.verdicts)
     assert "3 of 5 values were stopped early, and have no final result" in verdicts
     assert "3 others were stopped early and not compared" in verdicts
-    for claim in ("interior", "at the edge", "matches", "compatible", "not comparable"):
-        assert claim not in verdicts
+    assert not re.search("interior|at the edge|matches|compatible|not comparable", verdicts)
     assert not found.findings
 
 
@@ -189,9 +185,7 @@ def test_equal_values_do_not_matter_only_among_those_that_finished(tmp_path):
 
 
 def test_the_section_on_trust_names_stopped_cells_their_step_and_the_bias(tmp_path):
-    sections = answers(analyse(of(tmp_path, failures=STOPPED)), traces=False)
-    trust = next(section for section in sections if section.name == "trust")
-    text = str(trust.body)
+    text = str(section_of(analyse(of(tmp_path, failures=STOPPED)), "trust").body)
     assert "at step 200: rho=0.5 (place 4 of 5 there, and 2 went on)" in text
     assert "biased towards cells that learn fast" in text
 
@@ -220,11 +214,8 @@ def test_a_single_finished_value_is_not_compared(tmp_path):
     found = summary(of(tmp_path, failures=failures, baseline=None, space=rho_space(baseline=None)))
     assert "Nothing can be said about rho on glyphs: only one value has results." in found.answer.sentences
     assert found.verdicts[0] == "It is undecided whether rho matters: only one value has results."
-    assert (
-        summary(of(tmp_path / "against", failures=failures))
-        .verdicts[-1]
-        .endswith("better at rho=0.01; 4 others were stopped early and not compared.")
-    )
+    against = summary(of(tmp_path / "against", failures=failures)).verdicts[-1]
+    assert against.endswith("better at rho=0.01; 4 others were stopped early and not compared.")
 
 
 def test_lost_trials_enter_no_statement_on_training_or_seeds(tmp_path: Path) -> None:

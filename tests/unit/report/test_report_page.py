@@ -1,15 +1,14 @@
 import base64
 import hashlib
 import itertools
-import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.toys import ETA, FLAT, METRIC, STEEP, Driver, bare_sweep, opened, rho_space, write_sweep
+from judging import FAILURES, judged, report_of
 from pages import by_id, read
-from written import FAILURES
 
 from tune_dml.planning.study import Search
 from tune_dml.record.results import results_of
@@ -108,12 +107,9 @@ def test_every_number_of_a_table_is_in_the_json_or_a_trial(steep):
         elif isinstance(value, int | float):
             known.add(float(value))
 
-    data = json.loads(steep.files.verdicts.read_text())
-    collect(data)
-    cost = {row["seconds"] for row in data["cells"]} | {3 * row["seconds"] for row in data["cells"]}
-    shown = [
-        float(item.attributes["data-value"]) for item in read(steep.html).every() if "data-value" in item.attributes
-    ]
+    collect(steep.data)
+    cost = {row["seconds"] for row in steep.data["cells"]} | {3 * row["seconds"] for row in steep.data["cells"]}
+    shown = [float(item.attributes["data-value"]) for item in steep.page.every() if "data-value" in item.attributes]
     assert len(shown) > 300
     assert [value for value in shown if value not in known | cost] == []
 
@@ -164,15 +160,13 @@ def test_markup_in_names_and_reasons_is_text(broken):
 
 def test_figures_of_opened_test_metrics_are_labelled(steep):
     assert "Opened test metrics" in steep.html
-    data = json.loads(steep.files.verdicts.read_text())
-    assert data["opened_test"]["chosen"] == "rho=0.01"
-    assert data["opened_test"]["late"] == 0
     opening = steep.results.opening
-    assert data["opened_test"]["opening"] == vars(opening)
+    told = steep.data["opened_test"]
+    assert (told["chosen"], told["late"], told["opening"]) == ("rho=0.01", 0, vars(opening))
     assert f"until they were {opening}" in steep.html
     for table in ("opened-test", "trials"):
         assert f"were {opening}" in captions(steep)[table] or f"metrics, {opening}" in captions(steep)[table]
-    assert "test/recall_at_1" in data["trials"][0]["metrics"]
+    assert "test/recall_at_1" in steep.data["trials"][0]["metrics"]
 
 
 def captions(written):
@@ -188,15 +182,14 @@ def test_trials_that_end_after_the_opening_are_counted(tmp_path):
     results = opened(bare_sweep(tmp_path / "sec_rho", missing=[("rho=0.5", 2)]))
     trial = next(trial for trial in results.trials if trial.status == "missing")
     Driver(results.folder, results.plan).event("ended", trial.key, status="finished", metrics={METRIC: 60.0}, step=400)
-    files = write_report(results_of(results.folder), tmp_path / "report")
-    assert json.loads(files.verdicts.read_text())["opened_test"]["late"] == 1
-    assert "1 trial ended after the opening" in files.html.read_text()
+    reported = report_of(results_of(results.folder), tmp_path)
+    assert reported.data["opened_test"]["late"] == 1
+    assert "1 trial ended after the opening" in reported.html
 
 
 def test_the_page_shows_the_claim_of_selection_on_test(tmp_path):
     results = write_sweep(tmp_path / "flat", means=FLAT, sd=0.3, baseline=None, histories=False)
-    files = write_report(opened(results), tmp_path / "report")
-    claims = json.loads(files.verdicts.read_text())["opened_test"]
+    claims = report_of(opened(results), tmp_path).data["opened_test"]
     means = {row["label"]: row["mean"] for row in claims["rows"]}
     validation = {row["label"]: row["validation"] for row in claims["rows"]}
     assert claims["claimed"] == max(means, key=means.get)
@@ -239,11 +232,10 @@ def test_the_published_curve_is_drawn_with_ours(steep):
 
 def test_every_printed_metric_that_was_measured_has_a_curve_beside_the_papers(tmp_path):
     results = bare_sweep(tmp_path / "s")
-    trials = tuple(
-        replace(trial, metrics={**trial.metrics, "val/nmi": 0.5 * trial.metrics[METRIC]}) for trial in results.trials
-    )
-    files = write_report(replace(results, trials=trials), tmp_path / "report")
-    knob = analyse(replace(results, trials=trials)).knobs[0]
+    trials = (replace(t, metrics={**t.metrics, "val/nmi": 0.5 * t.metrics[METRIC]}) for t in results.trials)
+    results = replace(results, trials=tuple(trials))
+    files = write_report(results, tmp_path / "report")
+    knob = analyse(results).knobs[0]
     assert {"NMI", "F1"} <= {name for curve in knob.published for name in curve.others}
     pictures = {path.name: path.read_text() for path in (files.html.parent / "figures").glob("curve-regularizer-rho*")}
     assert set(pictures) == {f"curve-regularizer-rho{of}.svg" for of in ("", "-NMI", "-values")}
@@ -259,8 +251,7 @@ def test_every_printed_metric_that_was_measured_has_a_curve_beside_the_papers(tm
 @pytest.mark.parametrize(("weights", "said"), [(None, True), ("bn_inception-52deb4733.pth", False)])
 def test_starting_from_random_weights_is_a_reason(tmp_path, weights, said):
     settings = {"model.backbone": "bn_inception", "model.embedding_dim": 512, "model.weights": weights}
-    results = bare_sweep(tmp_path / "s", cell_settings=settings)
-    section = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "agreement-regularizer-rho").text
+    section = by_id(judged(tmp_path, cell_settings=settings).page, "agreement-regularizer-rho").text
     assert ("other initial weights: none, not bn_inception-52deb4733.pth" in section) is said
     assert "other backbone" not in section
 
@@ -300,9 +291,7 @@ def mine(*knobs, **changes):
     ],
 )  # fmt: skip
 def test_every_kind_of_sweep_renders(tmp_path, space, means, options, said):
-    results = write_sweep(tmp_path / "s", space=space, means=means, baseline=None, histories=False, **options)
-    files = write_report(results, tmp_path / "report")
-    text = read(files.html.read_text()).text
+    text = judged(tmp_path, space=space, means=means, baseline=None, evidence=True, **options).text
     assert said in text
     assert "borrows 0 degrees" not in text
     assert "nan" not in re.sub(r"[a-z]*nan[a-z]+", "", text.lower())
@@ -311,15 +300,14 @@ def test_every_kind_of_sweep_renders(tmp_path, space, means, options, said):
 def test_the_page_of_a_sweep_without_results_states_it(tmp_path):
     labels = ["no SEC", *(f"rho={rho:g}" for rho in STEEP)]
     every = [(label, seed) for label in labels for seed in range(3)]
-    failed = write_sweep(
-        tmp_path / "failed", failures=dict.fromkeys(every, ("failed", "data: no such folder")), histories=False
-    )
-    files = write_report(failed, tmp_path / "a")
-    assert "no value has results" in files.summary.verdicts[0]
-    assert "18 failed" in files.html.read_text()
-    assert "no trial has a result" in files.html.read_text()
-    assert "settings of the other knobs" not in files.html.read_text()
-    assert "No trial logged" not in files.html.read_text()
+    failures = dict.fromkeys(every, ("failed", "data: no such folder"))
+    failed = write_sweep(tmp_path / "failed", failures=failures, histories=False)
+    reported = report_of(failed, tmp_path / "a")
+    assert "no value has results" in reported.files.summary.verdicts[0]
+    for said in ("18 failed", "no trial has a result"):
+        assert said in reported.html
+    for said in ("settings of the other knobs", "No trial logged"):
+        assert said not in reported.html
     own = replace(failed, plan=replace(failed.plan, space=rho_space(published=())))
     assert "<figure" not in write_report(own, tmp_path / "c").html.read_text()
     waiting = write_sweep(tmp_path / "waiting", missing=every)
@@ -338,16 +326,15 @@ def test_flat_curve_has_no_optimum(tmp_path):
 
 
 def test_an_undecided_verdict_has_the_seeds_needed_and_their_cost(tmp_path):
-    results = write_sweep(tmp_path / "s", means=FLAT, sd=0.3, histories=False)
-    files = write_report(results, tmp_path / "report")
-    knob = json.loads(files.verdicts.read_text())["knobs"][0]
+    reported = judged(tmp_path, means=FLAT, sd=0.3)
+    knob = reported.knob
     assert 0.5 <= knob["sensitivity"]["seeds_chance"] <= 1
     needed = knob["sensitivity"]["seeds_needed"]
     assert knob["sensitivity"]["verdict"] == "undecided"
     assert needed > 3
     assert f"{needed - 3} more seed" in knob["sentences"][1]
     assert f"{(needed - 3) * 6} trials" in knob["sentences"][1]
-    assert f"tune-dml extend s --seeds {needed}" in files.html.read_text()
+    assert f"tune-dml extend s --seeds {needed}" in reported.html
 
 
 def test_an_edge_at_the_legal_bound_is_not_extended(tmp_path):

@@ -7,18 +7,16 @@ import json
 import numpy as np
 import pytest
 from helpers.toys import FLAT, STEEP, bare_sweep, rho_space, write_sweep
+from judging import FAILURES, report_of, section_of
 from pages import by_id, read
 from PIL import Image
-from written import FAILURES
 
 from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.results import results_of
-from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.drawing.frame import AxisRange
-from tune_dml.report.questions import answers
 from tune_dml.report.section import Photographs, Text
 
 
@@ -27,20 +25,26 @@ def keys_of(results, label, seed):
 
 
 def section(analysis, name):
-    (answer,) = [answer for answer in answers(analysis) if answer.name == name]
-    return answer
+    return section_of(analysis, name, traces=True)
+
+
+def stored_evidence(results, label, seed=0):
+    """Return the folder of the evidence of a trial, and the content of its file."""
+    (key,) = keys_of(results, label, seed)
+    folder = trial_folder(results.folder, key) / "evidence"
+    return folder, json.loads((folder / "evidence.json").read_text())
+
+
+def store_evidence(results, label, seed=0, **changes):
+    folder, body = stored_evidence(results, label, seed)
+    (folder / "evidence.json").write_text(json.dumps({**body, **changes}))
+    return folder
 
 
 def said(analysis, name):
     """Return the text of the first item of a section."""
     first = section(analysis, name).body[0]
     return first.text if isinstance(first, Text) else first.sentence
-
-
-def sentence_of(analysis, name, title):
-    """Return the sentence about one view of a section's figure."""
-    (figure,) = section(analysis, name).figures
-    return next(view.sentence for view in figure.views if view.title == title)
 
 
 def histories(analysis):
@@ -70,9 +74,7 @@ def test_training_shows_metric_and_loss_of_every_value_and_names_rising_curves(s
     assert [view.title for view in figure.views] == ["R@1", "loss"]
     assert figure.description.startswith("Training had not converged: over the last quarter")
     assert figure.views[1].sentence.startswith("The training loss ends lowest for")
-    changes = {}
-    for line in metric.lines:
-        changes[line.label] = line.mean[3] - line.mean[2]  # steps 400 and 300: the last quarter
+    changes = {line.label: line.mean[3] - line.mean[2] for line in metric.lines}  # the last quarter
     most = max(changes, key=changes.get)
     assert f"of {most} changed by +{changes[most]:.2f} points" in said(analysis, "training")
     assert said(analyse(steep.results, margin=50.0), "training").startswith(
@@ -103,11 +105,11 @@ def test_directions_equal_the_logged_ones(steep):
     assert by_label["no SEC"].mean == pytest.approx((0.08 * 0.7, 0.08 * 0.2))
     assert by_label["rho=1"].mean == pytest.approx((0.03 * 0.7, 0.03 * 0.2))
     assert mean.lines[0].mean == pytest.approx((0.75, 0.5))
+    (figure,) = section(analysis, "mechanism").figures
     assert (
         "At step 400, the turns over the last 200 steps had the smallest variance for rho=0.01 "
         "(0.004, mean turn 0.5) and the largest for no SEC (0.016, mean turn 0.5)."
-        in sentence_of(analysis, "mechanism", "variance of turns")
-    )
+    ) in next(view.sentence for view in figure.views if view.title == "variance of turns")
 
 
 def test_pictures_compare_the_baseline_with_the_best_other_cell(steep):
@@ -115,18 +117,14 @@ def test_pictures_compare_the_baseline_with_the_best_other_cell(steep):
     assert [(side.label, side.role) for side in pair.sides] == [("no SEC", "baseline"), ("rho=0.01", "best")]
     assert pair.seed == 0
     assert pair.missing == ()
-    assert [side.key for side in pair.sides] == [
-        *keys_of(steep.results, "no SEC", 0),
-        *keys_of(steep.results, "rho=0.01", 0),
-    ]
+    keys = [keys_of(steep.results, label, 0) for label in ("no SEC", "rho=0.01")]
+    assert [[side.key] for side in pair.sides] == keys
 
 
 def test_a_winning_baseline_is_compared_with_the_best_other_cell(tmp_path):
     pair = analyse(write_sweep(tmp_path / "s", baseline=90.0)).pair
-    assert [(side.label, side.role) for side in pair.sides] == [
-        ("no SEC", "baseline"),
-        ("rho=0.01", "best of the others"),
-    ]
+    sides = [(side.label, side.role) for side in pair.sides]
+    assert sides == [("no SEC", "baseline"), ("rho=0.01", "best of the others")]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +147,7 @@ def test_norms_are_described_by_mean_and_variance(steep):
     analysis = analyse(steep.results)
     sentence = said(analysis, "norms")
     for side in analysis.pair.sides:
-        raw = json.loads((trial_folder(steep.results.folder, side.key) / "evidence/evidence.json").read_text())["norms"]
+        raw = stored_evidence(steep.results, side.label)[1]["norms"]
         assert side.evidence.norms.counts == tuple(raw["counts"])
         assert f"{side.title} has mean {raw['mean']:.3g}, variance 0.25" in sentence
         assert f"standard deviation {100 * 0.5 / raw['mean']:.2g}% of the mean" in sentence
@@ -162,10 +160,9 @@ def test_both_sheets_are_copied_to_the_page(steep):
     images = section.all("img")
     prefix = "data:image/jpeg;base64,"
     for image, label in zip(images, ("no SEC", "rho=0.01"), strict=True):
-        (key,) = keys_of(steep.results, label, 0)
+        folder, _ = stored_evidence(steep.results, label)
         assert image.attributes["src"].startswith(prefix)
-        shown = base64.b64decode(image.attributes["src"].removeprefix(prefix))
-        assert shown == (trial_folder(steep.results.folder, key) / "evidence/sheet.jpg").read_bytes()
+        assert base64.b64decode(image.attributes["src"].removeprefix(prefix)) == (folder / "sheet.jpg").read_bytes()
         assert "bird <0>: bird <0> (right), bird <1> (wrong)" in image.attributes["alt"]
         assert image.attributes["alt"].startswith(label)
     assert section.text.count("1 of the 4 nearest images of 2 queries are of the query's class") == 2
@@ -174,12 +171,10 @@ def test_both_sheets_are_copied_to_the_page(steep):
 
 def test_a_sheet_of_pairs_is_described_as_one(tmp_path):
     results = write_sweep(tmp_path / "s")
-    for key in (*keys_of(results, "no SEC", 0), *keys_of(results, "rho=0.01", 0)):
-        path = trial_folder(results.folder, key) / "evidence/evidence.json"
-        body = json.loads(path.read_text())
-        ask, wrong = ({"picture": 0, "name": name, "right": right} for name, right in (("Ann", None), ("Bea", False)))
-        body["sheet"]["rows"] = [[ask, wrong, None, None, None], [ask, wrong, None, ask, wrong]]
-        path.write_text(json.dumps(body))
+    ask, wrong = ({"picture": 0, "name": name, "right": right} for name, right in (("Ann", None), ("Bea", False)))
+    rows = [[ask, wrong, None, None, None], [ask, wrong, None, ask, wrong]]
+    for label in ("no SEC", "rho=0.01"):
+        store_evidence(results, label, sheet={**stored_evidence(results, label)[1]["sheet"], "rows": rows})
     text, photographs = section(analyse(results), "sheets").body
     assert isinstance(text, Text)
     assert text.text.startswith("The most confident wrong pairs of validation pictures, seed 0.")
@@ -189,8 +184,7 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path):
 
 
 def test_evidence_that_no_trial_stored_has_no_section(tmp_path):
-    results = bare_sweep(tmp_path / "s")
-    page = read(write_report(results, tmp_path / "report").html.read_text())
+    page = report_of(bare_sweep(tmp_path / "s"), tmp_path).page
     assert not {"norms", "sheets"} & {item.attributes.get("id") for item in page.every()}
     said = by_id(page, "training-regularizer-rho").text
     assert "No trial logged validation R@1 during training" in said
@@ -199,8 +193,7 @@ def test_evidence_that_no_trial_stored_has_no_section(tmp_path):
 @pytest.mark.parametrize("damage", ["", "{}", "[]", '{"norms": null}', "not json"])
 def test_damaged_evidence_counts_as_missing(tmp_path, damage):
     results = write_sweep(tmp_path / "s", seeds=(0,))
-    (key,) = keys_of(results, "no SEC", 0)
-    folder = trial_folder(results.folder, key) / "evidence"
+    folder, _ = stored_evidence(results, "no SEC")
     assert Evidence.read(folder) is not None
     (folder / "evidence.json").write_text(damage)
     assert Evidence.read(folder) is None
@@ -209,33 +202,26 @@ def test_damaged_evidence_counts_as_missing(tmp_path, damage):
 def test_the_page_names_damaged_evidence(tmp_path):
     results = write_sweep(tmp_path / "s", seeds=(0, 1), histories=False)
     for seed in (0, 1):
-        (key,) = keys_of(results, "no SEC", seed)
-        (trial_folder(results.folder, key) / "evidence/evidence.json").write_text("{}")
-    page = read(write_report(results, tmp_path / "report").html.read_text())
+        (stored_evidence(results, "no SEC", seed)[0] / "evidence.json").write_text("{}")
+    page = report_of(results, tmp_path).page
     assert len(page.all("img")) == 1
     assert "no SEC, seed 0, has no evidence" in by_id(page, "norms").text
 
 
 def test_the_page_states_that_sheets_were_switched_off(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False)
-    (key,) = keys_of(results, "rho=0.01", 0)
-    path = trial_folder(results.folder, key) / "evidence/evidence.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "sheet": None}))
-    page = read(write_report(results, tmp_path / "report").html.read_text())
+    store_evidence(results, "rho=0.01", sheet=None)
+    page = report_of(results, tmp_path).page
     assert len(page.all("img")) == 1
     assert "rho=0.01 (best), seed 0, has no sheet: it was switched off" in by_id(page, "sheets").text
 
 
 def test_failed_and_missing_trials_do_not_break_the_pictures(broken, tmp_path):
     assert len(read(broken.html).all("img")) == 2
-    everywhere = {
-        (label, seed): ("failed", "no disk")
-        for label in ("no SEC", *(f"rho={v:g}" for v in STEEP))
-        for seed in range(3)
-    }
+    labels = ("no SEC", *(f"rho={v:g}" for v in STEEP))
+    everywhere = {(label, seed): ("failed", "no disk") for label in labels for seed in range(3)}
     results = write_sweep(tmp_path / "s", failures={**FAILURES, **everywhere}, histories=False)
-    page = read(write_report(results, tmp_path / "report").html.read_text())
-    assert not page.all("img")
+    assert not report_of(results, tmp_path).page.all("img")
     assert results_of(results.folder).evidence("unknown") is None
 
 
@@ -252,9 +238,7 @@ def watched(norms, turned):
 def test_norms_and_rotations_of_the_same_pictures_are_views_beside_the_histograms(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False)
     for label, norms, turned in (("no SEC", (5.0, 6.0, 7.0), 0.4), ("rho=0.01", (5.0, 5.0, 5.0), 0.2)):
-        (key,) = keys_of(results, label, 0)
-        path = trial_folder(results.folder, key) / "evidence/evidence.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "watched": watched(norms, turned)}))
+        store_evidence(results, label, watched=watched(norms, turned))
     (figure,) = section(analyse(results), "norms").figures
     assert [view.title for view in figure.views] == ["at the end", "over training", "turns of directions"]
     assert "norms of 2 training images, from step 0 to 400, seed 0: no SEC (baseline) from 1 to 0.25" in (
@@ -270,17 +254,14 @@ def test_of_a_long_sheet_only_queries_with_different_answers_are_shown(tmp_path)
     results = write_sweep(tmp_path / "s", histories=False)
     found = {"no SEC": [1, 0, 1, 0, 1, 1], "rho=0.01": [1, 1, 0, 0, 0, 0]}
     for label, right in found.items():
-        (key,) = keys_of(results, label, 0)
-        folder = trial_folder(results.folder, key) / "evidence"
-        body = json.loads((folder / "evidence.json").read_text())
-        body["sheet"]["rows"] = [
+        rows = [
             [
                 {"picture": n, "name": f"q{n}", "right": None, "similarity": None},
                 {"picture": 9 + n, "name": "a", "right": bool(hit), "similarity": 0.5},
             ]
             for n, hit in enumerate(right)
         ]
-        (folder / "evidence.json").write_text(json.dumps(body))
+        folder = store_evidence(results, label, sheet={**stored_evidence(results, label)[1]["sheet"], "rows": rows})
         Image.new("RGB", (168, 648), (200, 200, 200)).save(folder / "sheet.jpg")
         (folder / "maps.jpg").write_bytes((folder / "sheet.jpg").read_bytes())
     text, photographs, maps = section(analyse(results), "sheets").body
@@ -302,10 +283,9 @@ def test_axes_of_a_single_step_or_count_have_whole_numbers():
 def test_a_page_without_printed_curves_mentions_none(tmp_path):
     failures = dict.fromkeys([(f"rho={rho:g}", seed) for rho in (0.1, 0.9) for seed in range(3)], ("diverged", "nan"))
     space = rho_space(published=(), baseline=None)
-    results = write_sweep(
-        tmp_path / "lost", space=space, means={0.1: 70.0, 0.9: 71.0}, baseline=None, failures=failures, histories=False
-    )
-    page = write_report(results, tmp_path / "report").html.read_text()
+    options = {"baseline": None, "failures": failures, "histories": False}
+    results = write_sweep(tmp_path / "lost", space=space, means={0.1: 70.0, 0.9: 71.0}, **options)
+    page = report_of(results, tmp_path).html
     assert "<figure" not in page
     assert "rinted curve" not in page
     assert "their own baseline" not in page

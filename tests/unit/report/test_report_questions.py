@@ -6,7 +6,8 @@ import re
 import sys
 
 import pytest
-from helpers.toys import ETA, RHO, STEEP, bare_sweep, crossed, rho_space, write_sweep
+from helpers.toys import STEEP, bare_sweep, write_sweep
+from judging import GRID, TWO_KNOBS, judged
 from pages import by_id, read
 
 from trainables.errors import ConfigError
@@ -107,13 +108,10 @@ def test_a_new_question_is_in_every_file_of_the_report(how, tmp_path, monkeypatc
 
 def test_a_knob_question_runs_for_each_knob(tmp_path, monkeypatch):
     add_file(tmp_path, monkeypatch)
-    space = rho_space(scientific=(RHO, ETA), published=())
-    means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
-    results = bare_sweep(tmp_path / "s", space=space, means=means)
-    files = write_report(results, tmp_path / "report")
-    knobs = json.loads(files.verdicts.read_text())["knobs"]
+    reported = judged(tmp_path, space=TWO_KNOBS, means={(a, b): STEEP[a] + b for a, b in GRID})
+    knobs = reported.data["knobs"]
     assert [(knob["path"], knob["doubled"]) for knob in knobs] == [("regularizer.rho", 10), ("regularizer.eta", None)]
-    contents = [link.attributes["href"] for link in read(files.html.read_text()).all("nav")[0].all("a")]
+    contents = [link.attributes["href"] for link in reported.page.all("nav")[0].all("a")]
     assert "#doubled-regularizer-rho" in contents
     assert "#doubled-regularizer-eta" not in contents
     assert contents.index("#optimum-regularizer-rho") + 1 == contents.index("#curve-regularizer-eta")

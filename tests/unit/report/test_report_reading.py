@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from helpers.toys import ETA, METRIC, RHO, bare_sweep, crossed, rho_space, space_of, write_sweep
+from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, space_of, write_sweep
+from judging import TWO_KNOBS, diverged, section_of
 
 from tune_dml.cli._status_table import status_table
 from tune_dml.planning.plan import Search
@@ -22,22 +23,19 @@ LR = Knob("optim.lr", Grid((0.001, 0.1, 1000.0, 1e12), scale="log"), symbol="lr"
 
 def test_values_that_always_diverge_are_named_and_their_trials_are_drawn(tmp_path):
     labels = ("lr=0.1", "lr=1000", "lr=1e+12")
-    lost = {(label, seed): ("diverged", "the loss was not finite") for label in labels for seed in (0, 1)}
+    lost = diverged(*labels, seeds=2)
     means = {0.001: 60.0, 0.1: 25.0, 1000.0: 5.0, 1e12: 5.0}
     results = write_sweep(tmp_path / "lr", space=space_of(LR), means=means, baseline=None, seeds=(0, 1), failures=lost)
     said = summary(results).answer.sentences
     assert "lr = 0.1, 1000 and 1e+12 always diverge." in said
-    trust = next(section for section in answers(analyse(results), traces=False) if section.anchor == "trust")
-    (figure,) = trust.figures
+    (figure,) = section_of(analyse(results), "trust").figures
     assert all(label in figure.draw(False).document() for label in labels)
 
 
 def test_a_value_that_diverges_at_every_setting_of_the_other_knob_is_named_alone(tmp_path):
     rates = Knob("optim.lr", Grid((0.1, 1e12), scale="log"), symbol="lr")
     means = {(rho, lr): 60.0 for rho in (0.1, 0.5, 0.9) for lr in (0.1, 1e12)}
-    lost = {
-        (f"rho={rho}, lr=1e+12", seed): ("diverged", "the loss is nan") for rho in (0.1, 0.5, 0.9) for seed in (0, 1)
-    }
+    lost = diverged(*(f"rho={rho}, lr=1e+12" for rho in (0.1, 0.5, 0.9)), seeds=2)
     rho = Knob("regularizer.rho", Grid((0.1, 0.5, 0.9)), symbol="rho")
     options = {"means": means, "baseline": None, "seeds": (0, 1), "histories": False, "evidence": False}
     every = write_sweep(tmp_path / "all", space=space_of(rho, rates), failures=lost, **options)
@@ -131,8 +129,7 @@ def shapes_of(canvas):
 
 def test_a_lost_trial_of_a_grid_moves_the_thick_line_no_further_than_the_sentence(tmp_path):
     """The average over the other knob keeps the seed's other trials; formerly only the line dropped the whole seed."""
-    space = rho_space(scientific=(RHO, ETA), published=())
-    results = bare_sweep(tmp_path / "s", space=space, means=GRID, failures=LOST, sd=6.0, seed_sd=8.0)
+    results = bare_sweep(tmp_path / "s", space=TWO_KNOBS, means=GRID, failures=LOST, sd=6.0, seed_sd=8.0)
     analysis = analyse(results)
     knob = next(knob for knob in analysis.knobs if knob.path == RHO.path)
     line = means_of(drawn(analysis, knob))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from helpers.commands import whole_command
-from helpers.toys import ETA, FLAT, RHO, STEEP, Driver, bare_sweep, crossed, rho_space, space_of, write_sweep
+from helpers.toys import FLAT, STEEP, Driver, bare_sweep, space_of, write_sweep
+from judging import GRID, TWO_KNOBS
 
 from tune_dml.cli.options import seeds_of, values_of
 from tune_dml.planning.plan import Search
@@ -33,10 +34,7 @@ SWEEPS = {
     "partial": {"missing": [("rho=0.1", 2)]},
     "all failed": {"failures": dict.fromkeys(EVERY, ("failed", "no disk"))},
     "diverged": {"failures": {("rho=1", seed): ("diverged", "nan") for seed in range(3)}},
-    "two knobs": {
-        "space": rho_space(scientific=(RHO, ETA), published=()),
-        "means": {(a, b): STEEP[a] + 3 * b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])},
-    },
+    "two knobs": {"space": TWO_KNOBS, "means": {(a, b): STEEP[a] + 3 * b for a, b in GRID}},
     "a search": {
         "space": space_of(LR),
         "means": {10.0**-k: 70 - (k - 3) ** 2 for k in range(1, 6)},
@@ -77,10 +75,8 @@ def test_every_command_is_accepted(tmp_path, name):
         if verb == "extend":
             seeds = seeds_of(parsed["seeds"]) or ()
             seeds = range(seeds) if isinstance(seeds, int) else seeds
-            longer = results.plan.extend(
-                seeds=seeds, values=values_of(parsed["add"]), num_samples=parsed["num_samples"]
-            )
-            assert longer.identity() != results.plan.identity()
+            added = {"values": values_of(parsed["add"]), "num_samples": parsed["num_samples"]}
+            assert results.plan.extend(seeds=seeds, **added).identity() != results.plan.identity()
 
 
 @pytest.mark.parametrize(
@@ -163,18 +159,7 @@ def test_fresh_seeds_unlikely_to_show_a_gain_are_not_suggested(tmp_path):
 
 def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
     results = write_sweep(tmp_path / "my_sweep", evidence=False)
-    typed = [
-        "tune-dml",
-        "sweep",
-        "sec_rho",
-        "--set",
-        "training.steps=400",
-        "--name=my_sweep",
-        "--seeds",
-        "3",
-        "-o",
-        "x",
-    ]
+    typed = shlex.split("tune-dml sweep sec_rho --set training.steps=400 --name=my_sweep --seeds 3 -o x")
     results = replace(results, provenance={"argv": typed})
     (step,) = train_longer(results, "whether it is the same", 5)
     assert step.command == "tune-dml sweep sec_rho --seeds 3 --set training.steps=800 --name my_sweep-800"

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.toys import ETA, FLAT, RHO, STEEP, bare_sweep, crossed, rho_space, space_of, write_sweep
-from judging import diverged, judged
-from pages import by_id, read
+from judging import GRID, TWO_KNOBS, diverged, judged, report_of
+from pages import by_id
 
 from tune_dml.planning.study import Search
 from tune_dml.record.judging.looks import Look
 from tune_dml.record.results import Results
-from tune_dml.report import summary, write_report
+from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
 from tune_dml.report.naming import metric_name
 from tune_dml.space import Grid, Knob, LogRange, Range
@@ -52,14 +52,10 @@ def test_the_best_value_is_among_the_named_ones(tmp_path: Path) -> None:
     ("means", "verdict", "headline"),
     [
         ({"linear": 60.0, "constant": 73.0, "epoch_ramp": 66.0}, "found", ["The best schedule is constant."]),
-        (
-            {"linear": 60.0, "constant": 73.0, "epoch_ramp": 72.9},
-            "undecided",
-            ["The best schedule is constant or epoch_ramp."],
-        ),
+        ({"linear": 60.0, "constant": 73.0, "epoch_ramp": 72.9}, "undecided", ["The best schedule is constant or epoch_ramp."]),
         ({"linear": 73.0, "constant": 73.05, "epoch_ramp": 73.1}, "none", []),
     ],
-)
+)  # fmt: skip
 def test_the_best_of_values_without_an_order_is_named(tmp_path: Path, means, verdict, headline) -> None:
     knob = Knob("regularizer.schedule", Grid(tuple(means), scale="category"), symbol="schedule")
     found = judged(tmp_path, space=space_of(knob), means=means, baseline=None, seeds=range(6), sd=0.2)
@@ -92,12 +88,11 @@ def test_a_random_search_claims_the_importance_of_no_knob(tmp_path: Path) -> Non
     found = judged(tmp_path, space=space, means=means, baseline=None, search=Search("random", 12), seeds=range(5))
     verdicts = [knob["sensitivity"]["verdict"] for knob in found.data["knobs"]]
     assert verdicts == ["undecided", "undecided"]
-    assert not [
-        sentence for sentence in found.files.summary.verdicts if re.match(r"(lr|m) (matters|does not)", sentence)
-    ]
-    assert "lr and m: undecided, since not all values were tried" in " ".join(found.files.summary.verdicts)
+    said = found.files.summary.verdicts
+    assert not [sentence for sentence in said if re.match(r"(lr|m) (matters|does not)", sentence)]
+    assert "lr and m: undecided, since not all values were tried" in " ".join(said)
     assert found.data["importance"][0]["shares"] == []
-    assert "The importance of the knobs is unknown" in " ".join(found.files.summary.verdicts)
+    assert "The importance of the knobs is unknown" in " ".join(said)
     best = found.data["configuration"]
     truth = {cell["label"]: cell["mean"] for cell in found.data["cells"]}
     assert truth[best["label"]] == max(truth.values())
@@ -124,23 +119,17 @@ def test_a_search_names_the_important_knob_if_a_model_predicts(tmp_path: Path) -
     assert "lr has an effect on" in found.text
     assert "Every configuration by lr and m" in found.files.html.read_text()
     assert "Why? The mechanism behind" not in found.text  # the other knob changed too
-    assert re.search(
-        r"lr has an effect: .* than elsewhere \(permutation test over 24 configurations, p = 0.0", found.text
-    )
+    tested = r"lr has an effect: .* than elsewhere \(permutation test over 24 configurations, p = 0.0"
+    assert re.search(tested, found.text)
     assert "undecided whether m matters: no effect is significant (permutation test" in found.text
-    assert "undecided where the optimum of lr lies: the size of its effect is undecided" in " ".join(
-        found.files.summary.verdicts
-    )
-    sure = "lr explains significantly more than any other knob" in found.text
-    assert (
-        sure
-        == (shares["lr"]["low"] > shares["m"]["high"])
-        != ("It is undecided which knob explains most" in found.text)
-    )
+    verdicts = " ".join(found.files.summary.verdicts)
+    assert "undecided where the optimum of lr lies: the size of its effect is undecided" in verdicts
+    is_certain = shares["lr"]["low"] > shares["m"]["high"]
+    assert ("lr explains significantly more than any other knob" in found.text) == is_certain
+    assert ("It is undecided which knob explains most" in found.text) != is_certain
     assert "What each knob explains of" in found.text
-    unlisted = judged(
-        tmp_path / "tpe", space=space_of(LR, MARGIN), means=means, **{**options, "search": Search("tpe", 24)}
-    )
+    options["search"] = Search("tpe", 24)
+    unlisted = judged(tmp_path / "tpe", space=space_of(LR, MARGIN), means=means, **options)
     assert not any(knob["sensitivity"]["effect"] for knob in unlisted.data["knobs"])  # its false claims exceed 5 %
 
 
@@ -171,9 +160,7 @@ def test_a_crossed_nuisance_knob_is_tuned_for_each_value_and_all_seeds_judge(tmp
 
 
 def test_the_gain_of_the_best_configuration_has_no_selection_bias(tmp_path: Path) -> None:
-    space = rho_space(scientific=(RHO, ETA), published=())
-    means = dict.fromkeys(crossed(list(STEEP), [0.0, 0.5, 1.0]), 65.0)
-    found = judged(tmp_path, space=space, means=means, baseline=65.0, sd=1.0)
+    found = judged(tmp_path, space=TWO_KNOBS, means=dict.fromkeys(GRID, 65.0), baseline=65.0, sd=1.0)
     best, naive = found.data["configuration"], max(cell["mean"] for cell in found.data["cells"])
     assert best["gain"]["low"] < 0 < best["gain"]["high"]
     assert best["gain"]["mean"] < naive - found.data["cells"][0]["mean"]
@@ -195,9 +182,8 @@ def test_a_knob_whose_effects_cancel_is_called_flat_only_on_average(tmp_path: Pa
 
 
 def test_main_effects_and_interactions_of_a_full_grid(tmp_path: Path) -> None:
-    space = rho_space(scientific=(RHO, ETA), published=())
-    means = {(a, b): STEEP[a] + b * (10 if a == 0.01 else 0) for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
-    found = judged(tmp_path, space=space, means=means, seeds=range(5))
+    means = {(a, b): STEEP[a] + b * (10 if a == 0.01 else 0) for a, b in GRID}
+    found = judged(tmp_path, space=TWO_KNOBS, means=means, seeds=range(5))
     (pair,) = found.data["interactions"]
     (importance,) = found.data["importance"]
     assert sum(row["share"] for row in importance["shares"]) == pytest.approx(1)
@@ -205,15 +191,14 @@ def test_main_effects_and_interactions_of_a_full_grid(tmp_path: Path) -> None:
     assert (pair["first"], pair["second"], pair["verdict"]) == ("rho", "eta", "interact")
     assert "rho=0.01" in pair["levels"]
     assert "rho and eta interact." in found.files.summary.verdicts
-    additive = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
-    plain = judged(tmp_path / "plain", space=space, means=additive, seeds=range(5))
+    additive = {(a, b): STEEP[a] + b for a, b in GRID}
+    plain = judged(tmp_path / "plain", space=TWO_KNOBS, means=additive, seeds=range(5))
     assert plain.data["interactions"][0]["verdict"] != "interact"
 
 
 def test_of_two_equal_knobs_none_matters_most(tmp_path: Path) -> None:
-    space = rho_space(scientific=(RHO, ETA), published=())
-    means = {(a, b): 60 + 4 * (a == 0.01) + 3.4 * (b == 0.0) for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
-    found = judged(tmp_path, space=space, means=means, seeds=range(4))
+    means = {(a, b): 60 + 4 * (a == 0.01) + 3.4 * (b == 0.0) for a, b in GRID}
+    found = judged(tmp_path, space=TWO_KNOBS, means=means, seeds=range(4))
     (importance,) = found.data["importance"]
     assert len(importance["shares"]) == 2
     assert importance["sentence"].startswith("It is undecided which knob explains most. Shares of what")
@@ -221,9 +206,8 @@ def test_of_two_equal_knobs_none_matters_most(tmp_path: Path) -> None:
 
 
 def test_a_grid_with_a_diverged_corner_is_averaged_where_every_value_trained(tmp_path: Path) -> None:
-    space = rho_space(scientific=(RHO, ETA), published=())
-    means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
-    found = judged(tmp_path, space=space, means=means, failures=diverged("rho=1, eta=1"))
+    means = {(a, b): STEEP[a] + b for a, b in GRID}
+    found = judged(tmp_path, space=TWO_KNOBS, means=means, failures=diverged("rho=1, eta=1"))
     assert found.knob["sensitivity"]["verdict"] == "sensitive"
     assert found.knob["sensitivity"]["cells"] == 5
     points = {point["label"]: point["mean"] for point in found.knob["points"]}
@@ -238,10 +222,8 @@ def test_a_knob_compared_at_a_single_value_of_another_has_a_note(tmp_path: Path)
     space = rho_space(scientific=(RHO, Knob("regularizer.eta", Grid((0.0, 0.5)), "eta")), published=())
     means = {(a, b): STEEP[a] for a, b in crossed(list(STEEP), [0.0, 0.5])}
     found = judged(tmp_path, space=space, means=means, failures=diverged("rho=1, eta=0.5"))
-    assert (
-        ", at the one of 2 settings of the other knobs where every value has a number: "
-        in found.files.summary.verdicts[0]
-    )
+    where = ", at the one of 2 settings of the other knobs where every value has a number: "
+    assert where in found.files.summary.verdicts[0]
     assert found.knob["isolated"].startswith("at the one of 2")
 
 
@@ -265,10 +247,7 @@ def test_a_number_has_the_same_uncertainty_everywhere(tmp_path: Path, seeds: int
 def test_no_seeds_are_suggested_if_too_many_are_needed(tmp_path: Path) -> None:
     found = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0)
     assert not [command for command in found.files.summary.commands if "extend" in command]
-    assert (
-        "Even with 10 seeds, the chance of showing whether rho matters would be below 50%."
-        in found.files.html.read_text()
-    )
+    assert "Even with 10 seeds, the chance of showing whether rho matters would be below 50%." in found.html
     assert found.knob["sensitivity"]["seeds_needed"] is None
     assert found.knob["sensitivity"]["seeds_chance"] < 0.5
     (step, *_) = judged(tmp_path / "few", means=FLAT, seeds=range(3), sd=0.3).files.summary.commands
@@ -278,9 +257,7 @@ def test_no_seeds_are_suggested_if_too_many_are_needed(tmp_path: Path) -> None:
 def test_two_seeds_give_wide_intervals(tmp_path: Path) -> None:
     found = judged(tmp_path, means=FLAT, seeds=range(2), sd=0.3)
     assert found.knob["sensitivity"]["verdict"] == "undecided"
-    assert (
-        "With two seeds each pair has one degree of freedom" in by_id(read(found.files.html.read_text()), "trust").text
-    )
+    assert "With two seeds each pair has one degree of freedom" in by_id(found.page, "trust").text
 
 
 def test_the_section_on_trust_has_spent_error_and_uneven_noise(tmp_path: Path) -> None:
@@ -289,7 +266,7 @@ def test_the_section_on_trust_has_spent_error_and_uneven_noise(tmp_path: Path) -
     assert trust["level"] == trust["error_spent"] == pytest.approx(0.04 * 29 / 30)  # the rest waits for the lost trial
     assert trust["planned_seeds"] == 5
     assert 0.25 <= trust["epsilon"]["regularizer.rho"] <= 1
-    text = by_id(read(found.files.html.read_text()), "trust").text
+    text = by_id(found.page, "trust").text
     assert "1 of 30 trials gave no result" in text
     assert "3.87% of 5% is spent" in text
     assert "once, at 4.83 seeds a cell; planned before the first: 5" in text
@@ -302,7 +279,7 @@ def test_recorded_looks_reduce_the_level_of_the_next_one(tmp_path):
     analysis = analyse(results)
     assert analysis.looks.level == pytest.approx(level_left([3, 5, 8], planned=5))
     assert f"{100 * (1 - level_left([3, 5, 8], planned=5)):.3g}% simultaneous interval" in summary(results).verdicts[0]
-    text = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "trust").text
+    text = by_id(report_of(results, tmp_path).page, "trust").text
     assert "3 times, at 3, 5, 8 seeds a cell; planned before the first: 5" in text
 
 
@@ -320,21 +297,16 @@ def test_rounding_errors_between_equal_means_are_no_difference():
 
 def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: Path) -> None:
     results = write_sweep(tmp_path / "s", means=FLAT, seeds=range(2), sd=25.0, histories=False)
-    assert (
-        "with 2 seeds the true difference may be much larger (smallest that matters: 1 point)."
-        in summary(results).answer.sentences[0]
-    )
+    said = "with 2 seeds the true difference may be much larger (smallest that matters: 1 point)."
+    assert said in summary(results).answer.sentences[0]
 
 
 def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
     """Two seeds that disagree: a t distribution of one degree of freedom is unbounded, R@1 is not."""
-    space = rho_space(scientific=(RHO, ETA), published=())
-    means = {(a, b): 90.0 + a for a, b in crossed(list(STEEP), [0.0, 0.5])}
-    results = write_sweep(tmp_path / "noisy", space=space, means=means, seeds=(0, 1), sd=6.0, histories=False)
-    files = write_report(results, tmp_path / "report")
+    means = {(a, b): 90.0 + a for a, b in GRID if b < 1}
+    files = judged(tmp_path, space=TWO_KNOBS, means=means, seeds=(0, 1), sd=6.0).files
     assert max(float(end) for end in re.findall(r"-?\d+\.\d+", (files.html.parent / "tables.md").read_text())) <= 200
-    said = " ".join(files.summary.verdicts)
-    for low, high in re.findall(r"interval (-?[\d.]+) to (-?[\d.]+)", said):
+    for low, high in re.findall(r"interval (-?[\d.]+) to (-?[\d.]+)", " ".join(files.summary.verdicts)):
         assert -100 <= float(low) <= float(high) <= 100
 
 
@@ -348,11 +320,8 @@ def test_the_same_outcome_for_two_tables_is_printed_once(tmp_path: Path) -> None
 def of_queries(results: Results, queries: float) -> Results:
     """Return the sweep as if every trial had so many queries, each with its own loss."""
     counts = {"val/queries": queries, "test/queries": queries}
-    trials = tuple(
-        replace(trial, metrics={**trial.metrics, **counts, "train/loss": 0.1 + number})
-        for number, trial in enumerate(results.trials)
-    )
-    return replace(results, trials=trials)
+    trials = (replace(t, metrics={**t.metrics, **counts, "train/loss": 0.1 + n}) for n, t in enumerate(results.trials))
+    return replace(results, trials=tuple(trials))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The choice of a store, and its problems, reported before anything is written."""
 
 import json
+import socket
 import sqlite3
 import sys
 import threading
@@ -111,13 +112,18 @@ def test_a_locked_database_is_named(tmp_path, monkeypatch):
     holder.close()
 
 
-@pytest.mark.parametrize("uri", ["file:///data/mlruns", "./mlruns", "/data/mlruns", "ftp://host/x"])
-def test_folders_and_unknown_schemes_lead_to_sqlite(uri):
-    assert "Use sqlite:///" in one_problem(uri)
-
-
-def test_the_remedy_for_a_folder_is_a_database_beside_it():
-    assert "Use sqlite:////data/mlflow.db" in one_problem("file:///data/mlruns")
+@pytest.mark.parametrize(
+    ("uri", "remedy"),
+    [
+        ("file:///data/mlruns", "Use sqlite:////data/mlflow.db"),  # beside it
+        ("./mlruns", "Use sqlite:///"),
+        ("/data/mlruns", "Use sqlite:///"),
+        ("ftp://host/x", "Use sqlite:///"),
+        *((malformed, "") for malformed in ("http://", "http://host:notaport/", "https://[::1")),
+    ],
+)
+def test_folders_unknown_schemes_and_malformed_addresses_are_problems(uri, remedy):
+    assert remedy in one_problem(uri)
 
 
 def test_an_absent_server_is_named_without_its_password():
@@ -128,8 +134,6 @@ def test_an_absent_server_is_named_without_its_password():
 
 
 def test_a_silent_server_times_out(monkeypatch):
-    import socket
-
     monkeypatch.setattr(tracking_store, "_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "timed out" in one_problem(f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -156,11 +160,6 @@ def test_a_writable_server_is_accepted(serve, monkeypatch):
 )
 def test_unexpected_answers_of_a_server_are_named(serve, status, body, said):
     assert said in one_problem(serve(status, body))
-
-
-def test_malformed_addresses_are_problems():
-    for uri in ("http://", "http://host:notaport/", "https://[::1"):
-        assert one_problem(uri)
 
 
 def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch):

@@ -1,0 +1,12 @@
+"""Python in a process of its own, for what depends on imports, on variables of the shell or on its end."""
+
+import subprocess
+import sys
+
+
+def printed_by(code, *arguments, **options):
+    """Return the standard output of a process that runs `code`, which must succeed."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
