@@ -39,7 +39,6 @@ class Step:
     settles: str
     """The question that the step would settle, as a clause: `whether rho matters`."""
     trials: int
-    """Number of trials that the step runs."""
     urgency: int
     """Rank: 90 resumes a sweep, 50 widens a range, 40 adds seeds. The page advises the most urgent step."""
     chance: float | None = None
@@ -74,16 +73,19 @@ def chance_text(chance: float) -> str:
 
 def cost_of(step: Step, results: Results) -> str:
     """Return the cost of a step: `12 trials, about 3 min 05 s of training`."""
+    return counted(step.trials, "trial") + training_time(results, step.trials * step.length)
+
+
+def training_time(results: Results, trials: float) -> str:
+    """Return `, about 3 min 05 s of training` for a number of trials; empty if unknown."""
     seconds = [trial.seconds for trial in results.trials if trial.status == "finished" and trial.seconds > 0]
-    text = counted(step.trials, "trial")
-    if not seconds:
-        return text
-    return f"{text}, about {duration(step.trials * step.length * sum(seconds) / len(seconds))} of training"
+    return f", about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
 
 
 def continue_sweep(
-    results: Results, verb: str, change: str, *, settles: str, trials: int, urgency: int, chance: float | None = None
-) -> tuple[Step, ...]:
+    results: Results, verb: str, change: str = "", *,
+    settles: str, trials: int, urgency: int, chance: float | None = None,
+) -> tuple[Step, ...]:  # fmt: skip
     """Return a step that runs a verb on the sweep; empty without trials, or for another protocol version."""
     if results.plan.protocol_version != PROTOCOL_VERSION or not trials:
         return ()

@@ -64,6 +64,16 @@ class CellComparisons:
         """Number of trials by status; statuses without trials are left out."""
         return {status: count for status in _STATUSES if (count := self.results.count(status))}
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of training of all trials."""
+        return sum(trial.seconds for trial in self.results.trials)
+
+    @cached_property
+    def ranked(self) -> tuple[CellAnalysis, ...]:
+        """Cells with a value, the best mean first."""
+        return tuple(sorted((cell for cell in self.cells if cell.values), key=lambda cell: -self.sign * cell.mean))
+
     @cached_property
     def settings(self) -> Mapping[str, Value]:
         """Settings of the first cell that is not a baseline."""
@@ -183,7 +193,6 @@ def better_or_worse(low: float, high: float, sign: float) -> Literal["better", "
 
 
 def _differences(analysis: CellComparisons) -> tuple[Difference, ...]:
-    """Compare all other cells with the baseline cell, or with the best of several baseline cells."""
     table, level, labels = analysis.table, analysis.looks.level, [cell.label for cell in analysis.baselines]
     raced = analysis.race.of(table.labels) if analysis.race else None
     if len(labels) > 1:
