@@ -165,7 +165,6 @@ class Photograph:
     """An image with its text alternative."""
 
     source: str
-    """A data URL."""
     title: str
     description: str
 

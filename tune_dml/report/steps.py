@@ -153,7 +153,11 @@ def extend(
     plan = results.plan
     if results.race is not None or plan.protocol_version != PROTOCOL_VERSION:
         return ()
-    written = {path: [_as_written(value) for value in listed] for path, listed in (values or {}).items()}
+    # a number as the command line parses its text
+    written = {
+        path: [json.loads(value_text(x)) if isinstance(x, float) else x for x in listed]
+        for path, listed in (values or {}).items()
+    }
     try:
         extended = plan.extend(seeds=range(seeds), values=written, num_samples=num_samples)
     except ConfigError:
@@ -168,8 +172,3 @@ def extend(
     return continue_sweep(
         results, "extend", " ".join(parts), settles=settles, trials=trials, urgency=urgency, chance=chance
     )
-
-
-def _as_written(value: Value) -> Value:
-    """Return a number as the command line parses its text."""
-    return json.loads(value_text(value)) if isinstance(value, float) else value

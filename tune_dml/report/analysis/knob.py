@@ -91,7 +91,6 @@ class KnobAnalysis:
     cells: tuple[str, ...] = ()
     """Cell label of each level; empty if a level has several cells."""
     failed: tuple[str, ...] = ()
-    """Values that a race left unsettled because their trials failed."""
     search_effect: SearchedEffect | None = None
     """Test of the knob's effect, if its values cannot be compared because a search did not cross them."""
     unused: bool = False

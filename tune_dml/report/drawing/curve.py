@@ -122,7 +122,11 @@ def draw_differences(picture: CurvePicture, *, narrow: bool) -> Canvas:
     canvas = Canvas(width, 40 + height + 20 * len(kinds) + 46)
     frame = Frame(canvas, 66, 40, width - room, 40 + height, _span(picture))
     frame = frame.with_knob(picture.axis, picture.values, even=picture.connected)
-    _draw_background(picture, frame)
+    low, high = frame.y_at(-picture.margin), frame.y_at(picture.margin)
+    canvas.box(frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences too small to matter")
+    if picture.baseline:
+        _draw_floors(picture, frame, picture.baseline_mean)
+    frame.horizontal_line(0.0, Pen("base", 1.5, "6 3"), picture.baseline)
     frame.draw_y(lambda tick: f"+{tick:g}" if tick > 0 else f"{tick:g}".replace("-", "−"))
     unit = picture.metric.unit_after
     zero = picture.baseline or "the mean of all values"
@@ -131,7 +135,11 @@ def draw_differences(picture: CurvePicture, *, narrow: bool) -> Canvas:
     else:
         titles = ("no trial has a result" + ": only published curves" * bool(picture.printed), "no trial has a result")
     frame.name_y(_longest_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
-    ends = [(_draw_printed(frame, curve), curve) for curve in picture.printed]
+    ends = []
+    for curve in picture.printed:
+        tips = [f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline" for x, y in curve.differences]
+        with canvas.group(f"printed-{curve.index}"):
+            ends.append((_draw_points(frame, curve, curve.differences, tips), curve))
     for place, arm in enumerate(picture.arms):
         _draw_arm(picture, frame, arm, _ARM_DISTANCE * (place - (len(picture.arms) - 1) / 2))
     _draw_lost_counts(picture, frame, kinds)
@@ -168,15 +176,6 @@ def _span(picture: CurvePicture) -> AxisRange:
     return AxisRange.of([*core, *(min(max(end, low - reach), high + reach) for end in ends)], pad=0.05)
 
 
-def _draw_background(picture: CurvePicture, frame: Frame) -> None:
-    low, high = frame.y_at(-picture.margin), frame.y_at(picture.margin)
-    pen, text = Pen("margin", opacity=0.2), "differences too small to matter"
-    frame.canvas.box(frame.left, high, frame.right, low, pen, text=text)
-    if picture.baseline:
-        _draw_floors(picture, frame, picture.baseline_mean)
-    frame.horizontal_line(0.0, Pen("base", 1.5, "6 3"), picture.baseline)
-
-
 def _draw_floors(picture: CurvePicture, frame: Frame, zero: float) -> None:
     """Draw a dotted line for each floor within the axis range; `zero` is the axis's origin."""
     for name, value in picture.floors:
@@ -186,13 +185,6 @@ def _draw_floors(picture: CurvePicture, frame: Frame, zero: float) -> None:
         text = f"{name}: {picture.metric.number(value)}"
         frame.horizontal_line(value - zero, Pen("lost", 1.2, "2 3"), text)
         frame.canvas.text(frame.left + 4, height - 4, text, "lost")
-
-
-def _draw_printed(frame: Frame, curve: PublishedLine) -> float:
-    """Draw a published curve and return the height of its end."""
-    with frame.canvas.group(f"printed-{curve.index}"):
-        tips = [f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline" for x, y in curve.differences]
-        return _draw_points(frame, curve, curve.differences, tips)
 
 
 def _draw_points(

@@ -36,7 +36,6 @@ def _baseline_test(verdict: str) -> Callable[[Verdicts, str], bool]:
 
 
 def _knobs(verdicts: Verdicts, name: str) -> list[Verdicts]:
-    """Return the knobs with a name, or all knobs if it is empty."""
     return [knob for knob in verdicts["knobs"] if not name or _is_named(knob, name)]
 
 

@@ -143,7 +143,6 @@ def _curve_differences(
 
 
 def _matched(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> dict[str, PublishedPoint]:
-    """Return the published point at each label's value."""
     return {label: point for label in printed for point in published.points if same_value(knob.level(label), point.x)}
 
 

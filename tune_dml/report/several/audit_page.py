@@ -78,7 +78,6 @@ def _settings_sentences(report: AuditReport) -> tuple[str, ...]:
 
 
 def _bound_sentence(effects: Sequence[FactorEffect], metric: MetricName, adjective: str) -> tuple[str, ...]:
-    """Return a sentence with an upper bound of the effects; empty without effects."""
     if not effects:
         return ()
     bound = metric.amount(max(max(abs(effect.low), abs(effect.high)) for effect in effects))

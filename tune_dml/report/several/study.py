@@ -74,7 +74,6 @@ class Transfer:
     lost: TuningGain | None = None
     """Gain of tuning in the second sweep over the best value of the first sweep."""
     carried: str = ""
-    """Best value of the first sweep, as labelled in the second."""
 
 
 class StudyAnalysis(SeveralSweeps):

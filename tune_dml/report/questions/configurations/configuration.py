@@ -58,7 +58,6 @@ class Configuration:
     table_mean: float
     """Mean over all seeds, including those that selected it, as in the table of cells."""
     candidates: tuple[str, ...]
-    """Configurations that cannot be ruled out as the best."""
     cells: int
     """Number of configurations with a result."""
     alpha: float

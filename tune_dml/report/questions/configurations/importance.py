@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
+from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.knob import grid_positions, level_key, positions_of
 from tune_dml.report.cells import TableCell
 from tune_dml.report.drawing.charts import Whisker, draw_whiskers
@@ -18,7 +18,7 @@ from tune_dml.report.naming import confidence, slug, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, Text
 from tune_dml.report.steps import Step, extend
-from tune_dml.space import Grid, Knob
+from tune_dml.space import Grid
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_per_knob
 
 _MAX_GRID_CELLS = 2000
@@ -98,7 +98,10 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
         return None
     values = seed_values(trained, analysis.seeds)
     if searched:
-        positions, levels = zip(*(_positions(knob, trained, len(arm.knobs)) for knob in arm.knobs), strict=True)
+        even = ((np.arange(count := levels_per_knob(len(arm.knobs))) + 0.5) / count)[:, None]
+        domains = [knob.domain for knob in arm.knobs]
+        levels = [grid_positions(domain) if isinstance(domain, Grid) else even for domain in domains]
+        positions = [positions_of(knob, trained) for knob in arm.knobs]
         judged = importance_of_search(positions, levels, values, level)
     else:
         grid = _full_grid(arm)
@@ -132,14 +135,6 @@ def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
         return None
     ranks = [tuple(level.index(part) for level, part in zip(levels, key, strict=True)) for key in keys]
     return sorted(range(len(keys)), key=lambda row: ranks[row]), sizes
-
-
-def _positions(knob: Knob, cells: Sequence[CellAnalysis], knobs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a knob's position in each cell, and the positions of its levels, as columns from 0 to 1."""
-    if isinstance(knob.domain, Grid):
-        return positions_of(knob, cells), grid_positions(knob.domain)
-    count = levels_per_knob(knobs)
-    return positions_of(knob, cells), ((np.arange(count) + 0.5) / count)[:, None]
 
 
 def _sentence(

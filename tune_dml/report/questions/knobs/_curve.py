@@ -70,10 +70,8 @@ def _view(name: str, analysis: Analysis, knob: KnobAnalysis, sources: Sequence[C
 
 def _drawable_curves(knob: KnobAnalysis) -> list[PublishedCurve]:
     """Return the published curves that can be drawn on our axis: both have numbers, or both have names."""
-    return [
-        curve for curve in knob.published
-        if curve.points and knob.numeric == all(is_number(point.x) for point in curve.points)
-    ]  # fmt: skip
+    curves = [curve for curve in knob.published if curve.points]
+    return [curve for curve in curves if knob.numeric == all(is_number(point.x) for point in curve.points)]
 
 
 def _picture(analysis: Analysis, knob: KnobAnalysis, sources: Sequence[CurveReference]) -> CurvePicture:

@@ -74,7 +74,9 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
         body = [figure, *body] if verdict.candidates else [*body, Fold("Probability of being the best", (figure,))]
     curve = _parabola(analysis, knob)
     if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
-        body.append(Text(_suggestion(curve)))
+        where = f"between {curve.low:.3g} and {curve.high:.3g}" if math.isfinite(curve.low) else "inside the range"
+        fit = f"suggests an optimum {where} (R² {curve.r2:.2f} on left-out values)"
+        body.append(Text(f"A parabola through the curve {fit}. This assumes the shape and is not a verdict."))
     if verdict.extend and not steps:
         values = " and ".join(map(value_text, _as_tried(knob, verdict.extend)))
         body.append(Text(f"To extend the range, list more values in a new sweep file: the next are {values}."))
@@ -296,12 +298,6 @@ def _parabola(analysis: Analysis, knob: KnobAnalysis) -> Parabola | None:
     values = np.array(_numbers(knob, [knob.isolated.table.labels[row] for row in rows]))
     table, resolution = analysis.sign * knob.isolated.table.values[rows], knob.isolated.table.resolution
     return fit_parabola(table, values, scale=_scale(knob), alpha=knob.sensitivity.alpha, resolution=resolution)
-
-
-def _suggestion(curve: Parabola) -> str:
-    where = f"between {curve.low:.3g} and {curve.high:.3g}" if math.isfinite(curve.low) else "inside the range"
-    fit = f"suggests an optimum {where} (R² {curve.r2:.2f} on left-out values)"
-    return f"A parabola through the curve {fit}. This assumes the shape and is not a verdict."
 
 
 def _table(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> Table:

@@ -63,7 +63,6 @@ class _ArmComparison:
 
     arms: tuple[ArmAtBest, ...]
     lost: tuple[str, ...]
-    """Arms without a trained configuration."""
     matters: SensitivityVerdict
     tuned: TunedLevels | None
     """Every trained configuration of every method; None if each method has only one."""

@@ -55,7 +55,6 @@ class _Contrasts:
     rows: tuple[ArmGain, ...]
     differences: tuple[ArmGain, ...]
     lost: tuple[str, ...]
-    """Arms without a trained configuration."""
     margin: float
     alpha: float
     algorithm: str
@@ -216,7 +215,6 @@ def _sentences(analysis: Analysis, contrasts: _Contrasts) -> list[str]:
 
 
 def _rows(contrasts: _Contrasts) -> list[tuple[str, str, ArmGain]]:
-    """Return the kind, label and gain of each contrast."""
     grouped = [row for rows in _groups(contrasts.rows).values() for row in rows]
     pairs = [("difference of gains", f"{row.arm} rather than {row.against}", row) for row in contrasts.differences]
     return pairs + [("gain", f"{row.arm} over {row.against}", row) for row in grouped]
