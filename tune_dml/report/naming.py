@@ -128,6 +128,11 @@ def _described(tail: str) -> tuple[str, bool]:
     return (name, True) if name else (_LOGGED.get(tail) or tail.replace("_", " "), False)
 
 
+def confidence(alpha: float) -> str:
+    """Return the confidence of intervals at an error level: `95%`."""
+    return f"{100 * (1 - alpha):.3g}%"
+
+
 def floor_name(key: str) -> str:
     """Return the name of a floor: `raw pixels`, `the raw features`, `the untrained network`."""
     names = {"raw_features": "the raw features", "untrained_network": "the untrained network"}

@@ -33,24 +33,17 @@ def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
 
     analysis = analyse(results)
     _refuse_unknown(analysis, knob)
-    rows: list[dict[str, Any]] = [
-        {
-            "arm": item.arm or results.plan.space.name,
-            "knob": item.path,
-            "value": point.value,
-            "label": point.label,
-            "seeds": len(point.seeds),
-            "mean": point.mean,
-            "low": analysis.metric.level(point.mean - point.half_bar),
-            "high": analysis.metric.level(point.mean + point.half_bar),
-            "lost": len(point.failures),
-            "baseline": point is item.baseline,
-        }
+    level, space = analysis.metric.level, results.plan.space.name
+    rows = [
+        (item.arm or space, item.path, point.value, point.label, len(point.seeds), point.mean,
+         level(point.mean - point.half_bar), level(point.mean + point.half_bar), len(point.failures),
+         point is item.baseline)
         for item in analysis.knobs
         if knob in {None, item.path}
         for point in item.points_and_baseline
-    ]
-    return pd.DataFrame(rows)
+    ]  # fmt: skip
+    columns = ["arm", "knob", "value", "label", "seeds", "mean", "low", "high", "lost", "baseline"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def best_table(results: Results) -> pd.DataFrame:
@@ -84,7 +77,7 @@ def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
     if figure is None or not any(cell.values for cell in analysis.cells):
         rule = "nothing to draw: no trial has a result yet"
         raise ConfigError(option_problem("sweep", rule, None, f"See `tune-dml status {results.name}`."))
-    return matplotlib_figure(figure.views[0].draw(False))
+    return matplotlib_figure(figure.draw(False))
 
 
 def notebook_html(results: Results) -> str:
@@ -99,9 +92,8 @@ def notebook_html(results: Results) -> str:
     if answer.step is not None:
         parts.append(f"<p>Next: <code>{html.escape(answer.step.command)}</code> ({html.escape(answer.cost)})</p>")
     if figure is not None:
-        svg = base64.b64encode(figure.views[0].draw(False).document().encode()).decode()
-        description = html.escape(figure.description, quote=True)
-        parts.append(f'<img src="data:image/svg+xml;base64,{svg}" alt="{description}">')
+        svg = base64.b64encode(figure.draw(False).document().encode()).decode()
+        parts.append(f'<img src="data:image/svg+xml;base64,{svg}" alt="{html.escape(figure.description)}">')
     return "\n".join(parts)
 
 

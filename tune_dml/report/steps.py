@@ -39,7 +39,6 @@ class Step:
     settles: str
     """The question that the step would settle, as a clause: `whether rho matters`."""
     trials: int
-    """Number of trials that the step runs."""
     urgency: int
     """Rank: 90 resumes a sweep, 50 widens a range, 40 adds seeds. The page advises the most urgent step."""
     chance: float | None = None
@@ -74,16 +73,19 @@ def chance_text(chance: float) -> str:
 
 def cost_of(step: Step, results: Results) -> str:
     """Return the cost of a step: `12 trials, about 3 min 05 s of training`."""
+    return counted(step.trials, "trial") + training_time(results, step.trials * step.length)
+
+
+def training_time(results: Results, trials: float) -> str:
+    """Return `, about 3 min 05 s of training` for a number of trials; empty if unknown."""
     seconds = [trial.seconds for trial in results.trials if trial.status == "finished" and trial.seconds > 0]
-    text = counted(step.trials, "trial")
-    if not seconds:
-        return text
-    return f"{text}, about {duration(step.trials * step.length * sum(seconds) / len(seconds))} of training"
+    return f", about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
 
 
 def continue_sweep(
-    results: Results, verb: str, change: str, *, settles: str, trials: int, urgency: int, chance: float | None = None
-) -> tuple[Step, ...]:
+    results: Results, verb: str, change: str = "", *,
+    settles: str, trials: int, urgency: int, chance: float | None = None,
+) -> tuple[Step, ...]:  # fmt: skip
     """Return a step that runs a verb on the sweep; empty without trials, or for another protocol version."""
     if results.plan.protocol_version != PROTOCOL_VERSION or not trials:
         return ()
@@ -151,7 +153,11 @@ def extend(
     plan = results.plan
     if results.race is not None or plan.protocol_version != PROTOCOL_VERSION:
         return ()
-    written = {path: [_as_written(value) for value in listed] for path, listed in (values or {}).items()}
+    # a number as the command line parses its text
+    written = {
+        path: [json.loads(value_text(x)) if isinstance(x, float) else x for x in listed]
+        for path, listed in (values or {}).items()
+    }
     try:
         extended = plan.extend(seeds=range(seeds), values=written, num_samples=num_samples)
     except ConfigError:
@@ -166,8 +172,3 @@ def extend(
     return continue_sweep(
         results, "extend", " ".join(parts), settles=settles, trials=trials, urgency=urgency, chance=chance
     )
-
-
-def _as_written(value: Value) -> Value:
-    """Return a number as the command line parses its text."""
-    return json.loads(value_text(value)) if isinstance(value, float) else value

@@ -28,30 +28,23 @@ class Answer:
     """The answer of a sweep, shown first on the page and in the terminal."""
 
     sentences: tuple[str, ...]
-    step: Step | None
-    """The step to run next; None if no step is worth its cost."""
-    cost: str
-    """Cost of the step; empty without one."""
-    facts: tuple[tuple[str, str], ...]
-    """(name, text) of the best configuration, the baseline, seeds, failures and cost."""
+    step: Step | None = None
+    """None if no step is worth its cost."""
+    cost: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
 
 
 def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
     """Collect the sections' headlines and the most urgent step."""
-    sentences = [
-        one_line(section.headline)
-        for section in sorted(sections, key=lambda section: not section.appendix)
-        if section.headline
-    ]
-    steps = _steps(sections)
-    step = next((step for step in steps if step.is_worth_it(analysis.results)), None)
+    appendix_first = sorted(sections, key=lambda section: not section.appendix)
+    sentences = [one_line(section.headline) for section in appendix_first if section.headline]
+    results, steps = analysis.results, _steps(sections)
+    step = next((step for step in steps if step.is_worth_it(results)), None)
     if step is None and steps:
-        sentences.append(
-            f"No next step is worth its cost: {steps[0].command} takes {cost_of(steps[0], analysis.results)}."
-        )
+        sentences.append(f"No next step is worth its cost: {steps[0].command} takes {cost_of(steps[0], results)}.")
     if step is None or step.urgency < _ADDS_SEEDS:
         sentences += [section.hint for section in sections if section.hint][:1]
-    return Answer(tuple(sentences), step, cost_of(step, analysis.results) if step else "", _facts(analysis))
+    return Answer(tuple(sentences), step, cost_of(step, results) if step else "", _facts(analysis))
 
 
 def _steps(sections: Sequence[Section]) -> list[Step]:
@@ -61,27 +54,20 @@ def _steps(sections: Sequence[Section]) -> list[Step]:
 
 
 def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    results, metric, ranked = analysis.results, analysis.metric, _rank_cells(analysis)
-    lost = sum(len(cell.failures) for cell in analysis.cells)
-    seconds = sum(trial.seconds for trial in results.trials)
-
-    def score_text(cell: CellAnalysis) -> str:
-        return f"{cell.label}: {metric.number(cell.mean)}"
-
-    def best_text(cells: Sequence[CellAnalysis]) -> str:
-        if not cells:
-            return "no configuration has a result" if analysis.baseline is None else "only the baseline has a result"
-        baseline, text = analysis.baseline, score_text(cells[0])
-        leads = baseline is not None and analysis.sign * (baseline.mean - cells[0].mean) >= 0
-        return f"the baseline; of the others {text}" if leads else text
-
+    results, metric, baseline, ranked = analysis.results, analysis.metric, analysis.baseline, _rank_cells(analysis)
+    lost, trials, seconds = sum(len(cell.failures) for cell in analysis.cells), len(results.trials), analysis.seconds
+    best = "no configuration has a result" if baseline is None else "only the baseline has a result"
+    if ranked:
+        best = f"{ranked[0].label}: {metric.number(ranked[0].mean)}"
+        if baseline is not None and analysis.sign * (baseline.mean - ranked[0].mean) >= 0:
+            best = f"the baseline; of the others {best}"
     floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
-        ("Best configuration", best_text(ranked)),
-        ("Baseline", score_text(analysis.baseline) if analysis.baseline else "none"),
+        ("Best configuration", best),
+        ("Baseline", f"{baseline.label}: {metric.number(baseline.mean)}" if baseline else "none"),
         *(((WITHOUT_TRAINING, floors),) if floors else ()),
         ("Seeds", f"{len(analysis.seeds)}, paired" if len(analysis.seeds) > 1 else "1, so no intervals"),
-        ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
+        ("Failures", f"{lost or 'none'} of {trials} trials"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),
     )
 
@@ -98,7 +84,6 @@ class SummaryRow:
 
     label: str
     n: int
-    """Number of seeds with a result."""
     planned: int
     mean: float
     low: float
@@ -110,7 +95,6 @@ class SummaryRow:
     """Lower end of the difference's simultaneous interval; NaN if unknown."""
     difference_high: float
     note: str
-    """The seeds without a result, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +112,9 @@ class SweepSummary:
     commands: tuple[str, ...]
     """Candidates for the next command, the most urgent first."""
     counts: Mapping[str, int]
-    """Number of trials by status."""
     findings: tuple[str, ...]
     """Failed trials and extendable edges; empty if a check passes."""
     judgement: Judgement
-    """The answer and its numbers for MLflow."""
 
 
 def summary(results: Results, margin: float | None = None) -> SweepSummary:
@@ -156,13 +138,15 @@ def headline(results: Results) -> str:
 
 def summarise(analysis: Analysis, sections: Sequence[Section]) -> SweepSummary:
     """Summarise the sections of a report."""
-    answer = answer_of(analysis, sections)
+    answer, cells = answer_of(analysis, sections), analysis.cells
+    if analysis.results.plan.search.num_samples:  # the cells of a search are ranked by their means
+        cells = (*analysis.ranked, *(cell for cell in cells if not cell.values))
     return SweepSummary(
         analysis.results.name,
         analysis.metric.axis,
         analysis.margin,
         answer,
-        tuple(_row(analysis, cell) for cell in _order_cells(analysis)),
+        tuple(_row(analysis, cell) for cell in cells),
         tuple(sentence for section in sections for sentence in section.verdicts),
         tuple(step.command for step in _steps(sections)),
         analysis.counts,
@@ -175,18 +159,12 @@ def _judgement(analysis: Analysis, sections: Sequence[Section], answer: Answer) 
     """Return the answer, and each cell's comparison bar and difference to the baseline, for MLflow."""
     following = [f"Next: {answer.step.command}"] if answer.step else []
     best = next(iter(_rank_cells(analysis)), None)
-    figures = {"baseline_mean": analysis.baseline.mean if analysis.baseline else math.nan}
+    numbers = {"baseline_mean": analysis.baseline.mean if analysis.baseline else math.nan}
     if best is not None:
-        figures["best_mean"] = best.mean
-        figures |= {f"best_{name}": value for name, value in _figures(analysis, best).items()}
-    figure = next(iter(figures_of(sections)), None)
-    return Judgement(
-        (" ".join(answer.sentences), *following),
-        figures,
-        {cell.label: CellJudgement(_figures(analysis, cell), _sentence(analysis, cell)) for cell in analysis.cells},
-        figure.name if figure else "",
-        best.label if best else "",
-    )
+        numbers |= {f"best_{name}": value for name, value in {"mean": best.mean, **_figures(analysis, best)}.items()}
+    cells = {cell.label: CellJudgement(_figures(analysis, cell), _sentence(analysis, cell)) for cell in analysis.cells}
+    figure, label = next((figure.name for figure in figures_of(sections)), ""), best.label if best else ""
+    return Judgement((" ".join(answer.sentences), *following), numbers, cells, figure, label)
 
 
 def _figures(analysis: Analysis, cell: CellAnalysis) -> dict[str, float]:
@@ -210,21 +188,11 @@ def _sentence(analysis: Analysis, cell: CellAnalysis) -> str:
     return text if not cell.lost else f"{text} Lost: {cell.lost}."
 
 
-def _order_cells(analysis: Analysis) -> Sequence[CellAnalysis]:
-    """Return the cells in grid order; the cells of a search are ranked by their means."""
-    if not analysis.results.plan.search.num_samples:
-        return analysis.cells
-    return sorted(analysis.cells, key=lambda cell: -analysis.sign * cell.mean if math.isfinite(cell.mean) else math.inf)
-
-
 def _row(analysis: Analysis, cell: CellAnalysis) -> SummaryRow:
-    against = analysis.against(cell)
-    numbers = (against.difference, against.low, against.high) if against else (math.nan,) * 3
-    difference, low, high = (value if math.isfinite(value) else math.nan for value in numbers)
-    ends = analysis.bar(cell)
-    return SummaryRow(
-        cell.label, len(cell.values), len(cell.trials), cell.mean, *ends, difference, low, high, cell.lost
-    )
+    against, numbers = analysis.against(cell), (cell.label, len(cell.values), len(cell.trials), cell.mean)
+    ends = (against.difference, against.low, against.high) if against else (math.nan,) * 3
+    difference, low, high = (value if math.isfinite(value) else math.nan for value in ends)
+    return SummaryRow(*numbers, *analysis.bar(cell), difference, low, high, cell.lost)
 
 
 def seed_table(results: Results) -> SeedTable:

@@ -83,8 +83,8 @@ def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
     assert found.title == "Which method is better?"
     assert [table.name for table in found.tables] == ["arms", "arm-pairs"]
     assert found.card.word == "SEC"
-    assert "Of 3 methods SEC has the best validation R@1" in found.card.sentence
-    assert "significantly better than" in found.card.sentence
+    assert "Of 3 methods SEC has the best validation R@1" in found.verdicts[0]
+    assert "significantly better than" in found.verdicts[0]
     assert (best.against_baseline.first, best.against_baseline.second) == ("SEC", "plain")
     assert best.against_baseline.estimate == pytest.approx(14.5, abs=1)
     assert not found.steps
@@ -116,7 +116,7 @@ def test_methods_that_come_out_equal_lead_together(tmp_path):
     means = MEANS | dict.fromkeys([label for label in MEANS if label.startswith("L2")], 74.5)
     failures = {(label, 1): ("failed", "no disk") for label in means}
     found = section(analyse(written(tmp_path, means, seeds=range(2), sd=0.0, failures=failures)))
-    assert "SEC and L2 have the best validation R@1" in found.card.sentence
+    assert "SEC and L2 have the best validation R@1" in found.verdicts[0]
     assert found.headline == "SEC and L2 lead on digits; one seed gives no noise estimate."
 
 
@@ -151,7 +151,7 @@ def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
     assert len(analysis.against_baseline) == 4
     rows = compare_all_with_best_of(analysis.table, [cell.label for cell in off_cells], alpha=analysis.looks.level)
     assert [(r.label, r.low, r.high) for r in analysis.against_baseline] == [(d.first, d.low, d.high) for d in rows]
-    assert "Against the best of 2 cells of no SEC" in section(analysis, "against-baseline").card.sentence
+    assert "Against the best of 2 cells of no SEC" in section(analysis, "against-baseline").verdicts[0]
     data = section(analysis).data["arms"]
     assert [row.arm for row in data["rows"]] == ["sec_rho", "no SEC"]
     assert data["rows"][0].configuration == "rho=1, lr=0.01"
@@ -279,7 +279,7 @@ def test_arms_are_matched_to_methods_of_a_printed_table_by_name(tmp_path):
     (unsure,) = section(analyse(known, paper_sd=100.0), "printed-methods").data["printed_methods"]
     assert (unsure["order"]["paper_certain"], unsure["order"]["open"]) == (0, 3)
     tables = {table.name: table for table in tables_of([found])}
-    rows = {(row[1].text, row[2].text): (row[3].value, row[4].value) for row in tables["printed-metrics"].rows}
+    rows = {(row[1].text, row[2].text): (row[3].value, row[4].value) for row in tables["printed-metrics"].cells}
     assert {name: rows["NMI", name][0] for name in means} == nmi
     assert rows["NMI", "Triplet"][1] == published_curve(table).others["NMI"][0].y
 
@@ -294,7 +294,7 @@ def test_methods_without_knobs_have_training_curves_one_interval_each_and_a_figu
     assert {"triplet", "n-pair"} <= set(re.findall(r"triplet|n-pair", training.body[0].views[0].description))
     analysis = analyse(toy)
     (compared,) = [found for found in sections if found.name == "arms"]
-    for row in tables_of((compared,))[0].rows:
+    for row in tables_of((compared,))[0].cells:
         cell = next(one for one in analysis.cells if one.label == row[0].text)
         assert (row[3].value, row[4].value) == pytest.approx(analysis.bar(cell), nan_ok=True)
     assert "data:image/svg+xml" in notebook_html(load_results_and_look(tmp_path, "toy", "report"))

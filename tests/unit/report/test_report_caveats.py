@@ -13,7 +13,7 @@ from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.questions.validity.caveats import unconverged
-from tune_dml.report.section import Fold
+from tune_dml.report.section import Fold, Text
 from tune_dml.space import Grid, Knob
 
 
@@ -233,5 +233,5 @@ def test_trials_with_one_evaluation_have_a_sentence_and_no_curve(tmp_path, monke
     results, history = write_sweep(tmp_path / "toy", evidence=False), Results.history
     monkeypatch.setattr(Results, "history", lambda self, key: history(self, key)[-1:])
     (training,) = [section for section in answers(analyse(results)) if section.contents == "Training"]
-    assert [block.kind for block in training.body] == ["text"]
+    assert [type(block) for block in training.body] == [Text]
     assert training.body[0].text == "Evaluations were too rare to tell whether training had converged."

@@ -19,7 +19,7 @@ from tune_dml.report.section import Section
 TOY = '''
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.questions import knob_question, question
-from tune_dml.report.section import Card, CommandBlock, Figure, Heading, Notes, Section, Table, TableCell, Text, text_cell
+from tune_dml.report.section import Card, Figure, Heading, Notes, Section, Table, TableCell, Text, text_cell
 from tune_dml.report.steps import Step
 
 @question(order=305)
@@ -35,8 +35,8 @@ def seeds(analysis):
     return Section(
         "seeds", "How many seeds are there?", "Seeds",
         (Text("There are some.", badge="some"), Heading("Again"), Notes(("one <note>",)),
-         CommandBlock("tune-dml x"), table, figure),
-        card=Card("some", "better", "Are there seeds?", f"{n} seeds."),
+         table, figure),
+        card=Card("some", "better"),
         verdicts=(f"{n} seeds.",), findings=("too few",), headline="Seeds are some.",
         steps=(Step("tune-dml extend", "nothing", 1, 99),), data={"toy": {"seeds": n}},
     )
@@ -78,7 +78,7 @@ def test_a_new_question_is_in_every_file_of_the_report(how, tmp_path, monkeypatc
 
     page = read(files.html.read_text())
     section = by_id(page, "seeds").text
-    for text in ("How many seeds are there?", "There are some. some", "Again", "one <note>", "tune-dml x", "Drawn by"):
+    for text in ("How many seeds are there?", "There are some. some", "Again", "one <note>", "Drawn by"):
         assert text in section
     assert by_id(page, "table-seeds").all("td")[0].attributes["data-value"] == repr(1 / 3)
     (link,) = [item for item in page.all("nav")[0].all("a") if item.attributes["href"] == "#seeds"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -86,22 +86,39 @@ def seed_values(cells: Sequence[CellAnalysis], seeds: Sequence[int]) -> np.ndarr
     return np.array([[cell.values.get(seed, math.nan) for seed in seeds] for cell in cells])
 
 
+def analyse_cells(trials: Iterable[TrialResult], metric: str) -> tuple[CellAnalysis, ...]:
+    """Return the cells of trials, in the order of their first trials."""
+    by_cell: dict[str, list[TrialResult]] = {}
+    for trial in trials:
+        by_cell.setdefault(trial.cell.digest, []).append(trial)
+    return tuple(_analyse_cell(of_cell, metric) for of_cell in by_cell.values())
+
+
+def _analyse_cell(trials: list[TrialResult], metric: str) -> CellAnalysis:
+    values: dict[int, float] = {}
+    failures: list[tuple[TrialResult, str]] = []
+    for trial in trials:
+        number = trial.metrics.get(metric, math.nan)
+        if trial.status in {"failed", "diverged"}:
+            why = f": {trial.reason}" if trial.reason else ""
+            failures.append((trial, f"{trial.status}{why}"))
+        elif trial.status == "finished" and not math.isfinite(number):
+            failures.append((trial, f"finished without a finite {metric}"))
+        elif trial.status == "finished":
+            values[trial.seed] = float(number)
+    return CellAnalysis(trials[0].cell, tuple(trials), values, tuple(failures))
+
+
 def best_cells(results: Results) -> list[Cell]:
     """Return the cells with a finished trial, the best on validation first; a baseline is included.
 
     Cells with a diverged trial are left out; lost and missing trials count as holes.
     """
-    metric, goal = results.plan.metric, results.plan.space.goal
-    cells = {trial.cell.digest: trial.cell for trial in results.trials}
-    diverged = {trial.cell.digest for trial in results.trials if trial.status == "diverged"}
-    values: dict[str, dict[int, float]] = {digest: {} for digest in cells if digest not in diverged}
-    for trial in results.trials:
-        number = trial.metrics.get(metric, math.nan)
-        if trial.status == "finished" and math.isfinite(number) and trial.cell.digest in values:
-            values[trial.cell.digest][trial.seed] = float(number)
-    table = SeedTable.of(values, results.plan.seeds)
-    ranked = best_first(table.values if goal == "maximize" else -table.values)
-    return [cells[table.labels[row]] for row in ranked]
+    plan = results.plan
+    cells = {cell.cell.digest: cell for cell in analyse_cells(results.trials, plan.metric) if not cell.diverged}
+    table = SeedTable.of({digest: cell.values for digest, cell in cells.items()}, plan.seeds)
+    ranked = best_first(table.values if plan.space.goal == "maximize" else -table.values)
+    return [cells[table.labels[row]].cell for row in ranked]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,19 +127,14 @@ class RaceFindings:
 
     race: RaceState
     rows: dict[str, int]
-    """Row of each cell, by label."""
     margin: float
     sign: float
 
-    def of(self, labels: Sequence[str], *, signed: bool = False) -> RaceStanding | None:
-        """Return the findings about these cells; None if a cell is not in the race.
-
-        Values have the metric's own sign; if `signed`, larger is better.
-        """
+    def of(self, labels: Sequence[str]) -> RaceStanding | None:
+        """Return the findings about these cells, with the metric's own sign; None if a cell is not in the race."""
         if any(label not in self.rows for label in labels):
             return None
-        rows = [self.rows[label] for label in labels]
-        return self.race.of(rows, self.margin, 1.0 if signed else self.sign)
+        return self.race.of([self.rows[label] for label in labels], self.margin, self.sign)
 
     @property
     def lost(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFinding
 from tune_dml.report.analysis.looks import Looks, looks_of
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
-from tune_dml.stats import Difference, ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
+from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
@@ -63,6 +63,16 @@ class CellComparisons:
     def counts(self) -> dict[str, int]:
         """Number of trials by status; statuses without trials are left out."""
         return {status: count for status in _STATUSES if (count := self.results.count(status))}
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training of all trials."""
+        return sum(trial.seconds for trial in self.results.trials)
+
+    @cached_property
+    def ranked(self) -> tuple[CellAnalysis, ...]:
+        """Cells with a value, the best mean first."""
+        return tuple(sorted((cell for cell in self.cells if cell.values), key=lambda cell: -self.sign * cell.mean))
 
     @cached_property
     def settings(self) -> Mapping[str, Value]:
@@ -160,7 +170,13 @@ class CellComparisons:
             return None
         by_label = {cell.label: cell for cell in self.cells}
         rows = []
-        for difference in _differences(self):
+        table, level, labels = self.table, self.looks.level, [cell.label for cell in self.baselines]
+        raced = self.race.of(table.labels) if self.race else None
+        if len(labels) > 1:
+            differences = compare_all_with_best_of(table, labels, sign=self.sign, alpha=level, raced=raced)
+        else:
+            differences = compare_all_with(table, labels[0], alpha=level, raced=raced)
+        for difference in differences:
             verdict = better_or_worse(difference.low, difference.high, self.sign)
             ends = self.metric.change_ends(difference.low, difference.high)
             shared = len(by_label[difference.first].values.keys() & self.baseline.values.keys())
@@ -180,12 +196,3 @@ def better_or_worse(low: float, high: float, sign: float) -> Literal["better", "
     """Return the verdict on a difference with this interval; `sign` is -1 if smaller is better."""
     low, high = sorted((sign * low, sign * high))
     return "better" if low > 0 else "worse" if high < 0 else "undecided"
-
-
-def _differences(analysis: CellComparisons) -> tuple[Difference, ...]:
-    """Compare all other cells with the baseline cell, or with the best of several baseline cells."""
-    table, level, labels = analysis.table, analysis.looks.level, [cell.label for cell in analysis.baselines]
-    raced = analysis.race.of(table.labels) if analysis.race else None
-    if len(labels) > 1:
-        return compare_all_with_best_of(table, labels, sign=analysis.sign, alpha=level, raced=raced)
-    return compare_all_with(table, labels[0], alpha=level, raced=raced)

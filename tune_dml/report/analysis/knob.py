@@ -48,7 +48,6 @@ class CurvePoint:
     failures: tuple[tuple[int, str, str], ...]
     """(seed, status, reason) of each trial without a value."""
     trials: tuple[str, ...]
-    """Keys of the trials of this value."""
     stopped: int = 0
     """Number of trials that were stopped early."""
 
@@ -92,7 +91,6 @@ class KnobAnalysis:
     cells: tuple[str, ...] = ()
     """Cell label of each level; empty if a level has several cells."""
     failed: tuple[str, ...] = ()
-    """Values that a race left unsettled because their trials failed."""
     search_effect: SearchedEffect | None = None
     """Test of the knob's effect, if its values cannot be compared because a search did not cross them."""
     unused: bool = False
@@ -174,11 +172,13 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
     at_level: dict[str, list[CellAnalysis]] = {label: [] for label in labels.values()}
     for cell in knob_cells:
         at_level[labels[level_key(cell.cell.knobs[knob.path])]].append(cell)
+    only_cells = tuple(cells[0].label for cells in at_level.values()) if len(knob_cells) == len(levels) else ()
     isolated = _isolate(analysis, arm, knob, labels)
     diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
     stopped = [label for label, cells in at_level.items() if any(cell.stopped for cell in cells)]
-    failed = _failed_in_race(analysis, at_level)
-    raced = _race_standing(analysis, at_level, isolated.table.labels)
+    failed, raced = _failed_in_race(analysis, at_level), None
+    if analysis.race is not None and only_cells:
+        raced = analysis.race.of([at_level[label][0].label for label in isolated.table.labels])
     sensitivity = judge_sensitivity(
         isolated.table, analysis.margin, alpha=alpha, diverged=diverged, stopped=stopped, failed=failed,
         crossed=isolated.crossed, tuned=isolated.tuned, sign=analysis.sign, raced=raced,
@@ -191,16 +191,17 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
         sensitivity = replace(sensitivity, reason=isolated.problem, effect=effect)
     elif unused:
         sensitivity = replace(sensitivity, verdict="undecided", reason=_UNUSED, flat=False)
-    bars, seeds = _bars(analysis, at_level, sensitivity, isolated.means), _isolated_seeds(isolated.table)
+    bars = _bars(analysis, dict(zip(at_level, only_cells, strict=False)), sensitivity, isolated.means)
+    seeds = _isolated_seeds(isolated.table)
     points = []
     for level, (label, cells) in zip(levels, at_level.items(), strict=True):
-        mean, bar = isolated.means.get(label, math.nan), bars.get(label, math.nan)
-        point = _point_of(label, level, cells, mean, bar if math.isfinite(mean) else math.nan)
+        mean = isolated.means.get(label, math.nan)
+        point = _point_of(label, level, cells, mean, bars.get(label, math.nan) if math.isfinite(mean) else math.nan)
         points.append(replace(point, seeds=seeds.get(label) or point.seeds))
     return KnobAnalysis(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(analysis.sign), raced, sensitivity, tuple(points),
-        _baseline_point(analysis), _published_curves(analysis, knob, arm.name), arm.name, _only_cells(at_level), tuple(failed),
+        _baseline_point(analysis), _published_curves(analysis, knob, arm.name), arm.name, only_cells, tuple(failed),
         tested, unused,
     )  # fmt: skip
 
@@ -226,15 +227,6 @@ def _isolate(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, labels: Ma
     return isolate(points, labels, analysis.seeds, analysis.sign, analysis.resolution)
 
 
-def _race_standing(
-    analysis: CellComparisons, at_level: Mapping[str, list[CellAnalysis]], rows: Sequence[str]
-) -> RaceStanding | None:
-    """Return the race's findings about the values in `rows`; None if a value has several cells."""
-    if analysis.race is None or any(len(cells) > 1 for cells in at_level.values()):
-        return None
-    return analysis.race.of([at_level[row][0].label for row in rows])
-
-
 def _failed_in_race(analysis: CellComparisons, at_level: Mapping[str, list[CellAnalysis]]) -> list[str]:
     """Return the values that a race left unsettled because their trials failed."""
     if analysis.race is None:
@@ -247,27 +239,18 @@ def _failed_in_race(analysis: CellComparisons, at_level: Mapping[str, list[CellA
 
 
 def _bars(
-    analysis: CellComparisons,
-    at_level: Mapping[str, list[CellAnalysis]],
-    verdict: SensitivityVerdict,
-    means: Mapping[str, float],
+    analysis: CellComparisons, cells: Mapping[str, str], verdict: SensitivityVerdict, means: Mapping[str, float]
 ) -> dict[str, float]:
     """Return half a comparison bar for each value; if each value has one cell, that of the cell."""
-    if all(len(cells) == 1 for cells in at_level.values()):
-        return {label: analysis.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}
+    if cells:
+        return {label: analysis.bars.get(cell, math.nan) for label, cell in cells.items()}
     if verdict.bounds is None:
         return {}
     bars = comparison_bars(verdict.bounds, [means[label] for label in verdict.labels])
     return dict(zip(verdict.labels, bars.tolist(), strict=True))
 
 
-def _only_cells(at_level: Mapping[str, list[CellAnalysis]]) -> tuple[str, ...]:
-    cells = [cell.label for cells in at_level.values() for cell in cells]
-    return tuple(cells) if len(cells) == len(at_level) else ()
-
-
 def _point_of(label: str, level: Value, cells: list[CellAnalysis], mean: float, bar: float) -> CurvePoint:
-    """Return a point of a curve with the results and failures of its trials."""
     seeds = tuple((seed, number) for cell in cells for seed, number in sorted(cell.values.items()))
     failures = tuple((trial.seed, trial.status, why) for cell in cells for trial, why in cell.failures)
     return CurvePoint(
@@ -277,7 +260,6 @@ def _point_of(label: str, level: Value, cells: list[CellAnalysis], mean: float, 
 
 
 def _isolated_seeds(table: SeedTable) -> dict[str, tuple[tuple[int, float], ...]]:
-    """Return the (seed, value) pairs of each row, by label."""
     rows = (zip(table.seeds, row, strict=True) for row in table.values.tolist())
     numbers = (tuple((seed, number) for seed, number in row if math.isfinite(number)) for row in rows)
     return dict(zip(table.labels, numbers, strict=True))
@@ -307,10 +289,9 @@ def _sort_levels(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
     numbers = [value for value in tried if is_number(value)]
     if len(numbers) == len(tried):
         return tuple(sorted(numbers))
-    order = [level_key(value) for value in knob.domain.values] if isinstance(knob.domain, Grid) else []
-    return tuple(
-        sorted(tried, key=lambda value: order.index(level_key(value)) if level_key(value) in order else len(order))
-    )
+    listed = knob.domain.values if isinstance(knob.domain, Grid) else ()
+    ranks = {level_key(value): rank for rank, value in enumerate(listed)}
+    return tuple(sorted(tried, key=lambda value: ranks.get(level_key(value), len(listed))))
 
 
 def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
@@ -323,14 +304,19 @@ def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
     return "linear"
 
 
+def grid_positions(domain: Grid) -> np.ndarray:
+    """Return the positions of a grid's values, as `positions_of`."""
+    count = len(domain.values)
+    return np.eye(count) if domain.scale == "category" else np.linspace(0, 1, count)[:, None]
+
+
 def positions_of(knob: Knob, cells: Sequence[CellAnalysis]) -> np.ndarray:
     """Return the position of a knob in each cell, from 0 to 1: one column for numbers, one per category for names."""
     tried: list[Value] = [cell.cell.knobs[knob.path] for cell in cells]
     domain = knob.domain
     if isinstance(domain, Grid):
         keys = [level_key(value) for value in domain.values]
-        positions = np.eye(len(keys)) if domain.scale == "category" else np.linspace(0, 1, len(keys))[:, None]
-        return positions[[keys.index(level_key(value)) for value in tried]]
+        return grid_positions(domain)[[keys.index(level_key(value)) for value in tried]]
     low, high = float(domain.low), float(domain.high)
     numbers = np.array(tried, dtype=float)
     if domain.scale == "log":

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from tune_dml.record.judging.looks import Look, cells_added, seeds_after
 from tune_dml.record.results import TrialResult
+from tune_dml.report.naming import confidence
 from tune_dml.stats.sequential.looks import error_spent, level_left
 
 ALPHA = 0.05
@@ -45,7 +46,7 @@ class Looks:
     @property
     def confidence(self) -> str:
         """Confidence of the current look's intervals, e.g. `96%`."""
-        return f"{100 * (1 - self.level):.3g}%"
+        return confidence(self.level)
 
     def level_at(self, seeds: float) -> float:
         """Return the error level of a further look at `seeds` seeds per cell."""
@@ -55,20 +56,9 @@ class Looks:
 
 
 def looks_of(
-    past: Sequence[Look],
-    trials: Sequence[TrialResult],
-    *,
-    imported: bool = False,
-    share: float = 1.0,
+    past: Sequence[Look], trials: Sequence[TrialResult], *, imported: bool = False, share: float = 1.0
 ) -> Looks:
-    """Return the recorded looks together with the current look.
-
-    Args:
-        past: the recorded looks, in order.
-        trials: all planned trials in their present state.
-        imported: whether another program made the results.
-        share: see `Looks`.
-    """
+    """Return the recorded looks together with the current look; for `share`, see `Looks`."""
     ended = [trial for trial in trials if trial.status not in {"running", "missing"}]
     failed = sum(trial.status == "failed" for trial in ended)
     seeds, grown = [look.seeds for look in past], cells_added(past)

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from trainables.evidence.record import Evidence
-from tune_dml.record.results import Results, TrialResult
+from tune_dml.record.results import Results
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.text import is_number
 
@@ -41,7 +42,6 @@ class Change:
     last: int
     """Steps of the two evaluations."""
     size: float
-    """Mean change over the trials that have both evaluations."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,14 @@ class Histories:
 
     def lines(self, key: str, labels: Sequence[str] | None = None) -> dict[str, Line]:
         """Return a metric's line by label, for the given labels (default: all) that logged it."""
-        lines = ((label, self._line(label, key)) for label in labels or self.by_label)
-        return {label: line for label, line in lines if line is not None}
+        return {label: line for label in labels or self.by_label if (line := self._line(label, key))}
 
     def changes(self, key: str, share: float) -> tuple[Change, ...]:
         """Return the change of a metric at each value, over about the last `share` of training.
 
         A change begins at the latest evaluation before that share, and ends at the last evaluation.
         """
-        changes = (self._change(label, key, share) for label in self.by_label)
-        return tuple(change for change in changes if change is not None)
+        return tuple(change for label in self.by_label if (change := self._change(label, key, share)))
 
     def _change(self, label: str, key: str, share: float) -> Change | None:
         trials = [{int(row["step"]): row[key] for row in rows if key in row} for rows in self.by_label[label]]
@@ -108,45 +106,23 @@ class Histories:
         return Line(label, steps, mean, tuple(map(min, columns)), tuple(map(max, columns)))
 
 
-class LoggedRows:
-    """Reads the rows that trials logged, each trial once."""
-
-    def __init__(self, results: Results) -> None:
-        self._results = results
-        self._rows: dict[str, Rows] = {}
-
-    def read(self, keys: Sequence[str]) -> dict[str, Rows]:
-        """Return the rows of trials, by trial key."""
-        for key in keys:
-            if key not in self._rows:
-                self._rows[key] = [_finite_numbers(row) for row in self._results.history(key)]
-        return {key: self._rows[key] for key in keys}
-
-
-def _finite_numbers(row: Mapping[str, object]) -> dict[str, float]:
-    numbers = {}
-    for key, value in row.items():
-        if (type(value) is float or is_number(value)) and math.isfinite(value):
-            numbers[key] = float(value)
-    return numbers
+def finite_numbers(row: Mapping[str, object]) -> dict[str, float]:
+    """Return the finite numbers of a logged row."""
+    numbers = ((key, value) for key, value in row.items() if type(value) is float or is_number(value))
+    return {key: float(value) for key, value in numbers if math.isfinite(value)}
 
 
 def group_histories(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], baseline: str | None) -> Histories:
     """Group rows by value of the knob; `levels` maps each label to its trials."""
     labels = [label for label in levels if label != baseline]
-    shown = _drawn_labels(labels)
+    shown = labels
+    if len(labels) > _MAX_LINES:  # the first, the last and evenly spaced ones
+        shown = [labels[i] for i in np.linspace(0, len(labels) - 1, _MAX_LINES).round().astype(int)]
     return Histories(
         {label: [rows[key] for key in trials] for label, trials in levels.items()},
         (*shown, *([baseline] if baseline is not None else [])),
         tuple(label for label in labels if label not in shown),
     )
-
-
-def _drawn_labels(labels: list[str]) -> list[str]:
-    """Return all labels, or the first, the last and evenly spaced ones if there are too many lines."""
-    if len(labels) <= _MAX_LINES:
-        return labels
-    return [labels[i] for i in np.linspace(0, len(labels) - 1, _MAX_LINES).round().astype(int)]
 
 
 @dataclass(frozen=True)
@@ -174,37 +150,22 @@ class Pair:
     seed: int | None
     """Seed whose trials are shown; None without evidence."""
     missing: tuple[str, ...]
-    """Sentences about missing evidence."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A cell to show, and its role."""
-
-    label: str
-    role: str
-    trials: tuple[TrialResult, ...]
-
-
-def choose_evidence(results: Results, candidates: Sequence[Candidate], missing: Sequence[str]) -> Pair:
-    """Return the candidates' evidence under the seed with evidence of the most candidates."""
-    seeds = results.plan.seeds
-    by_seed = {
-        seed: tuple(side for cell in candidates if (side := _side(results, cell, seed)) is not None) for seed in seeds
-    }
-    seed = max(seeds, key=lambda seed: len(by_seed[seed]), default=None)
+def choose_evidence(results: Results, candidates: Sequence[tuple[CellAnalysis, str]], missing: Sequence[str]) -> Pair:
+    """Return the evidence of (cell, role) pairs under the seed with evidence of the most cells."""
+    by_seed: dict[int, list[ShownCell]] = {seed: [] for seed in results.plan.seeds}
+    for cell, role in candidates:
+        for trial in cell.trials:
+            if trial.status == "finished" and (evidence := results.evidence(trial.key)):
+                by_seed[trial.seed].append(ShownCell(cell.label, role, evidence, trial.key))
+    seed = max(by_seed, key=lambda seed: len(by_seed[seed]), default=None)
     if seed is None or not by_seed[seed]:
         return Pair((), None, ())
     shown = {side.label for side in by_seed[seed]}
     absent = [
         f"{cell.label}, seed {seed}, has no evidence: its trial did not finish, or ran before evidence was stored."
-        for cell in candidates
+        for cell, _ in candidates
         if cell.label not in shown
     ]
-    return Pair(by_seed[seed], seed, (*missing, *absent))
-
-
-def _side(results: Results, cell: Candidate, seed: int) -> ShownCell | None:
-    trial = next((trial for trial in cell.trials if trial.seed == seed and trial.status == "finished"), None)
-    evidence = results.evidence(trial.key) if trial else None
-    return ShownCell(cell.label, cell.role, evidence, trial.key) if trial and evidence else None
+    return Pair(tuple(by_seed[seed]), seed, (*missing, *absent))

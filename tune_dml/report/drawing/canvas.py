@@ -63,7 +63,6 @@ class Mark:
     link: str = ""
     """Anchor of the page's row with details."""
     group: str = ""
-    """Group of marks that are shown and hidden together."""
 
 
 @dataclass

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fit_text, text_width
 from tune_dml.report.drawing.colours import DASHES, SHAPES
 from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, number_text
+from tune_dml.report.naming import MetricName
 
 _TALL = 195.0
 """Height of a line chart in pixels."""
@@ -41,17 +42,16 @@ def draw_lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: 
     canvas = Canvas(width, _TALL + 84 + 18 * len(rows))
     numbers = [number for item in series for number in (*item.low, *item.high, *item.mean)]
     span = AxisRange.of([number for number in numbers if not log or number > 0], scale="log" if log else "linear")
-    frame = Frame(canvas, 56, 34, width - room - 12, 34 + _TALL, span)
     xs = [x for item in series for x in item.xs]
-    horizontal = AxisRange.of(xs, pad=0.02)
+    across = AxisRange.of(xs, pad=0.02)
+    frame = Frame(canvas, 56, 34, width - room - 12, 34 + _TALL, span, across)
     frame.draw_y()
     frame.name_y(y_title)
     are_whole = all(float(x).is_integer() for x in xs)
-    ticks = [(horizontal.share(tick), number_text(tick)) for tick in horizontal.ticks(5)]
-    frame.draw_x(horizontal.whole_ticks(5) if are_whole else ticks, x_title)
+    frame.draw_x(x_title, across.whole_ticks(5) if are_whole else across.named_ticks(5))
     ends: list[tuple[float, int]] = []
     for index, item in enumerate(series):
-        _draw_series(frame, horizontal, item, index, log)
+        _draw_series(frame, item, index, log)
         ends.append((frame.y_at(max(item.mean[-1], span.low) if log else item.mean[-1]), index))
     if narrow:
         _legend(canvas, series, rows, frame.bottom + 56)
@@ -61,16 +61,15 @@ def draw_lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: 
     return canvas
 
 
-def _draw_series(frame: Frame, horizontal: AxisRange, item: Series, index: int, log: bool) -> None:
+def _draw_series(frame: Frame, item: Series, index: int, log: bool) -> None:
     kept = [i for i, low in enumerate(item.low) if not log or low > 0]
     if not kept:  # a logarithmic axis shows positive numbers only
         return
-    xs = [frame.x_at(horizontal.share(item.xs[i])) for i in kept]
-    upper = [(x, frame.y_at(item.high[i])) for x, i in zip(xs, kept, strict=True)]
-    lower = [(x, frame.y_at(item.low[i])) for x, i in zip(xs, kept, strict=True)]
+    upper, lower, middle = (
+        [(frame.x_at(item.xs[i]), frame.y_at(ys[i])) for i in kept] for ys in (item.high, item.low, item.mean)
+    )
     if len(kept) > 1 and any(item.high[i] > item.low[i] for i in kept):
         frame.canvas.area([*upper, *reversed(lower)], Pen(item.colour, opacity=0.13))
-    middle = [(x, frame.y_at(item.mean[i])) for x, i in zip(xs, kept, strict=True)]
     frame.canvas.line(middle, Pen(item.colour, 1.8, DASHES[index % len(DASHES)]), item.label)
     stride = max(1, len(kept) // 8)
     for (x, y), i in list(zip(middle, kept, strict=True))[::stride]:
@@ -128,7 +127,6 @@ class Bar:
     share: float
     colour: str = "mean"
     note: str = ""
-    """Text beside the bar."""
     tip: str = ""
 
 
@@ -166,6 +164,13 @@ class Whisker:
     tip: str = ""
 
 
+def verdict_whisker(metric: MetricName, label: str, ends: tuple[float, float, float], verdict: str) -> Whisker:
+    """Return a difference (estimate, low, high) with its verdict: better, worse or another word."""
+    shape, colour = {"better": ("circle", "good"), "worse": ("cross", "bad")}.get(verdict, ("diamond", "base"))
+    estimate, low, high = map(metric.signed, ends)
+    return Whisker(label, *ends, colour, shape, f"{label}: {estimate} ({low} to {high}), {verdict}")
+
+
 def draw_whiskers(
     items: Sequence[Whisker], x_title: str, *, narrow: bool, band: float | None = None, zero: bool = True
 ) -> Canvas:
@@ -178,26 +183,20 @@ def draw_whiskers(
     room = 1.2 * (core.high - core.low)
     ends = [min(max(end, core.low - room), core.high + room) for item in items for end in (item.low, item.high)]
     span = AxisRange.of([*middles, *(end for end in ends if math.isfinite(end)), core.low, core.high], pad=0.03)
-    frame = Frame(canvas, left, 10, width - 14, 14 + row * len(items), AxisRange(0, 1))
+    frame = Frame(canvas, left, 10, width - 14, 14 + row * len(items), x=span)
     if band:
-        shaded = (frame.x_at(span.share(-band)), frame.x_at(span.share(band)))
         pen, text = Pen("margin", opacity=0.18), "differences too small to matter"
-        canvas.box(shaded[0], frame.top, shaded[1], frame.bottom, pen, text=text)
+        canvas.box(frame.x_at(-band), frame.top, frame.x_at(band), frame.bottom, pen, text=text)
     if zero:
-        zero_x = frame.x_at(span.share(0.0))
-        canvas.line([(zero_x, frame.top), (zero_x, frame.bottom)], Pen("base", 1.2, "5 3"))
+        canvas.line([(frame.x_at(0.0), frame.top), (frame.x_at(0.0), frame.bottom)], Pen("base", 1.2, "5 3"))
     for index, (name, item) in enumerate(zip(names, items, strict=True)):
         height = frame.top + row * (index + 0.5)
         canvas.text(left - 8, height + 4, name, "ink", anchor="end")
         if math.isfinite(item.low) and math.isfinite(item.high):
-            frame.horizontal_interval(
-                height, (span.share(item.low), span.share(item.high)), Pen(item.colour, 1.8), item.tip
-            )
+            frame.horizontal_interval(height, (item.low, item.high), Pen(item.colour, 1.8), item.tip)
         if math.isfinite(item.middle):
-            canvas.dot(
-                frame.x_at(span.share(item.middle)), height, Pen(item.colour), item.shape, size=4.5, text=item.tip
-            )
-    frame.draw_x([(span.share(tick), number_text(tick)) for tick in span.ticks()])
+            canvas.dot(frame.x_at(item.middle), height, Pen(item.colour), item.shape, size=4.5, text=item.tip)
+    frame.draw_x()
     title = fit_text(x_title, width)  # a title longer than the axis begins below the names of rows
     middle = min(left + frame.width / 2, width - 2 - text_width(title) / 2)
     canvas.text(middle, frame.bottom + 36, title, "ink", anchor="middle")
@@ -288,14 +287,14 @@ def draw_critical_differences(
     canvas = Canvas(width, top + 44 + row * half + 14)
     span = AxisRange.of([item.middle for item in items], pad=0.12)
     room = min(150.0, 0.3 * width)
-    frame = Frame(canvas, room, top, width - room, top + 1, AxisRange(0, 1))
+    frame = Frame(canvas, room, top, width - room, top + 1, x=span)
     ranked = sorted(range(len(items)), key=lambda index: items[index].middle)
     for height, group in enumerate(joined):
-        ends = sorted(frame.x_at(span.share(items[index].middle)) for index in group)
+        ends = sorted(frame.x_at(items[index].middle) for index in group)
         y = 10 + 11.0 * height
         canvas.line([(ends[0] - 4, y), (ends[-1] + 4, y)], Pen("ink", 4.0, opacity=0.7))
     for rank, index in enumerate(ranked):
-        item, x = items[index], frame.x_at(span.share(items[index].middle))
+        item, x = items[index], frame.x_at(items[index].middle)
         is_left = rank < half
         y = top + 44 + row * (rank if is_left else len(items) - 1 - rank)
         side = room - 8 if is_left else width - room + 8
@@ -305,7 +304,6 @@ def draw_critical_differences(
         canvas.dot(x, frame.bottom, Pen(item.colour), item.shape, size=4.5, text=item.tip)
     canvas.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], RULE)
     for tick in span.ticks(5):
-        x = frame.x_at(span.share(tick))
-        canvas.text(x, frame.bottom + 17, number_text(tick), anchor="middle", halo=True)
+        canvas.text(frame.x_at(tick), frame.bottom + 17, number_text(tick), anchor="middle", halo=True)
     canvas.text(width / 2, canvas.height - 2, x_title, "ink", anchor="middle", halo=True)
     return canvas

@@ -10,7 +10,7 @@ from tune_dml.report.analysis.knob import Axis
 from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen, fit_text, text_width
 from tune_dml.report.drawing.charts import figure_width
 from tune_dml.report.drawing.colours import RAMP
-from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, KnobAxis, number_text
+from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, KnobAxis
 from tune_dml.space import Value
 
 
@@ -20,7 +20,6 @@ class TriedConfiguration:
 
     label: str
     values: tuple[Value, ...]
-    """Value of each knob."""
     score: float
     tip: str
 
@@ -44,7 +43,7 @@ def draw_parallel_coordinates(
     """
     width, height, top, bottom = figure_width(narrow), 316.0, 60.0, 284.0
     axes = [KnobAxis(knob.axis, knob.levels, bottom - top, even=False) for knob in knobs]
-    widest = max(text_width(text) for axis in axes for _, text in axis.ticks())
+    widest = max(text_width(text) for axis in axes for _, text in axis.named_ticks())
     left, right = max(56.0, widest + 8), width - 62.0
     rows = -(-len(knobs) // max(1, int((right - left) // (widest + 14))))
     each = -(-len(knobs) // rows)
@@ -59,9 +58,9 @@ def draw_parallel_coordinates(
             points = [(x, lower + bottom - share * (bottom - top)) for x, share in zip(xs, shares, strict=True)]
             depth = round(span.share(cell.score) * (RAMP - 1))
             canvas.line([p for p in points if math.isfinite(p[1])], Pen(f"ramp{depth}", 1.6, opacity=0.75), cell.tip)
-        scores = [(span.share(tick), number_text(tick)) for tick in span.ticks(5)]
+        scores = span.named_ticks(5)
         named = [
-            *((knob.name, axis.ticks()) for knob, axis in zip(knobs[part], axes[part], strict=True)),
+            *((knob.name, axis.named_ticks()) for knob, axis in zip(knobs[part], axes[part], strict=True)),
             (score, scores),
         ]
         _draw_vertical_axes(canvas, xs, named, lower + top, lower + bottom)
@@ -97,45 +96,42 @@ def draw_plane(
     """Draw every configuration at its values of two knobs, coloured by score; the highest scores are drawn last."""
     canvas = Canvas(figure_width(narrow), 330)
     vertical = KnobAxis(knobs[1].axis, knobs[1].levels, 240.0, even=False)
-    left = max(64.0, *(12 + text_width(text) for _, text in vertical.ticks()))
-    frame = Frame(canvas, left, 36, canvas.width - 14, 276, AxisRange(0.0, 1.0))
-    horizontal = KnobAxis(knobs[0].axis, knobs[0].levels, frame.width, even=False)
+    left = max(64.0, *(12 + text_width(text) for _, text in vertical.named_ticks()))
+    frame = Frame(canvas, left, 36, canvas.width - 14, 276).with_knob(knobs[0].axis, knobs[0].levels, even=False)
     end = -math.inf
-    for share, text in sorted(vertical.ticks()):
+    for share, text in sorted(vertical.named_ticks()):
         if math.isfinite(share) and 240 * (share - end) >= 15:
             canvas.text(frame.left - 7, frame.y_at(share) + 4, text, anchor="end")
             end = share
     frame.name_y(f"{knobs[1].name}; colour: {score}")
     span = AxisRange.of([cell.score for cell in cells])
     for cell in sorted(cells, key=lambda cell: cell.score):
-        x, y = (axis.share(value) for axis, value in zip((horizontal, vertical), cell.values, strict=True))
+        x, y = frame.x_at(cell.values[0]), frame.y_at(vertical.share(cell.values[1]))
         if math.isfinite(x + y):
             depth = round(span.share(cell.score) * (RAMP - 1))
-            canvas.dot(frame.x_at(x), frame.y_at(y), Pen(f"ramp{depth}"), "circle", size=6.0, text=cell.tip)
-    frame.draw_x(horizontal.ticks(), knobs[0].name)
+            canvas.dot(x, y, Pen(f"ramp{depth}"), "circle", size=6.0, text=cell.tip)
+    frame.draw_x(knobs[0].name)
     return canvas
 
 
 def draw_best_so_far(cells: Sequence[TriedConfiguration], sign: float, score: str, *, narrow: bool) -> Canvas:
     """Draw configurations in the order of their proposal, with the best score so far."""
     canvas = Canvas(figure_width(narrow), 300)
-    frame = Frame(canvas, 56, 36, canvas.width - 14, 246, AxisRange.of([cell.score for cell in cells]))
-    horizontal = AxisRange(0.5, len(cells) + 0.5)
+    across = AxisRange(0.5, len(cells) + 0.5)
+    frame = Frame(canvas, 56, 36, canvas.width - 14, 246, AxisRange.of([cell.score for cell in cells]), across)
     frame.draw_y()
     frame.name_y(score)
     best, steps = -math.inf, []
     for number, cell in enumerate(cells, 1):
-        x = frame.x_at(horizontal.share(number))
+        x = frame.x_at(number)
         if best > -math.inf:
             steps.append((x, frame.y_at(sign * best)))
         best = max(best, sign * cell.score)
         steps.append((x, frame.y_at(sign * best)))
     canvas.line(steps, Pen("mean", 2.2), "best so far")
     for place, cell in enumerate(cells, 1):
-        canvas.dot(
-            frame.x_at(horizontal.share(place)), frame.y_at(cell.score), Pen("seed"), "circle", size=3.2, text=cell.tip
-        )
-    frame.draw_x(horizontal.whole_ticks(8, lowest=1), "configurations, in order")
+        canvas.dot(frame.x_at(place), frame.y_at(cell.score), Pen("seed"), "circle", size=3.2, text=cell.tip)
+    frame.draw_x("configurations, in order", across.whole_ticks(8, lowest=1))
     return canvas
 
 
@@ -150,25 +146,16 @@ def draw_each_knob(
     for place, knob in enumerate(knobs):
         left, top = (place % columns) * width / columns, 290.0 * (place // columns)
         frame = Frame(canvas, left + 52, top + 36, left + width / columns - 12, top + 236, span)
-        axis = KnobAxis(knob.axis, knob.levels, frame.width, even=False)
+        frame = frame.with_knob(knob.axis, knob.levels, even=False)
         frame.draw_y(ticks=5)
         frame.name_y(score if place == 0 else "")
         best: dict[float, float] = {}
         for cell in cells:
-            share = axis.share(cell.values[place])
-            if math.isfinite(share):
-                canvas.dot(
-                    frame.x_at(share),
-                    frame.y_at(cell.score),
-                    Pen("seed", opacity=0.8),
-                    "circle",
-                    size=3.2,
-                    text=cell.tip,
-                )
-                best[share] = max(best.get(share, -math.inf), sign * cell.score)
+            x, y = frame.x_at(cell.values[place]), frame.y_at(cell.score)
+            if math.isfinite(x):
+                canvas.dot(x, y, Pen("seed", opacity=0.8), "circle", size=3.2, text=cell.tip)
+                best[x] = max(best.get(x, -math.inf), sign * cell.score)
         if len(best) < len(cells):
-            canvas.line(
-                [(frame.x_at(share), frame.y_at(sign * best[share])) for share in sorted(best)], Pen("mean", 2.2)
-            )
-        frame.draw_x(axis.ticks(), knob.name)
+            canvas.line([(x, frame.y_at(sign * best[x])) for x in sorted(best)], Pen("mean", 2.2))
+        frame.draw_x(knob.name)
     return canvas

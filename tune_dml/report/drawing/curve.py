@@ -18,6 +18,7 @@ from tune_dml.text import value_text
 _MAX_DOTS = 1500
 """Maximum number of trials drawn as dots; with more, only evenly chosen seeds are drawn."""
 _SHAPES = ("square", "triangle", "down", "cross")
+_LOST_MARKS = {"diverged": "cross", "failed": "square", "stopped": "diamond"}
 _ARM_DISTANCE = 8.0
 """Pixels between the intervals of two arms at one value."""
 _ROOM = 168.0
@@ -94,9 +95,7 @@ class CurvePicture:
     """Title of the horizontal axis."""
     axis: Axis
     values: tuple[Value, ...]
-    """Values of the sweep and of the published curves, in order."""
     connected: bool
-    """Whether values are connected by lines."""
     arms: tuple[CurveArm, ...]
     printed: tuple[PublishedLine, ...]
     baseline: str
@@ -104,7 +103,6 @@ class CurvePicture:
     baseline_mean: float
     margin: float
     floors: tuple[tuple[str, float], ...] = ()
-    """Scores reached without training, by name."""
 
 
 def thin_dots(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
@@ -118,30 +116,35 @@ def thin_dots(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...
 
 def draw_differences(picture: CurvePicture, *, narrow: bool) -> Canvas:
     """Draw differences to the baseline; a published curve is drawn as difference to its own baseline."""
-    width = figure_width(narrow)
-    kinds = [
-        kind for kind in ("diverged", "failed", "stopped") if any(_lost(level, kind) for level in _levels(picture))
-    ]
-    room = 14.0 if narrow else _ROOM + 8
-    height = 250.0 if narrow else 268.0
+    width, levels = figure_width(narrow), _levels(picture)
+    kinds = [kind for kind in _LOST_MARKS if any(_lost(level, kind) for level in levels)]
+    room, height = (14.0, 250.0) if narrow else (_ROOM + 8, 268.0)
     canvas = Canvas(width, 40 + height + 20 * len(kinds) + 46)
     frame = Frame(canvas, 66, 40, width - room, 40 + height, _span(picture))
-    axis = KnobAxis(picture.axis, picture.values, frame.width, even=picture.connected)
-    _draw_background(picture, frame)
+    frame = frame.with_knob(picture.axis, picture.values, even=picture.connected)
+    low, high = frame.y_at(-picture.margin), frame.y_at(picture.margin)
+    canvas.box(frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences too small to matter")
+    if picture.baseline:
+        _draw_floors(picture, frame, picture.baseline_mean)
+    frame.horizontal_line(0.0, Pen("base", 1.5, "6 3"), picture.baseline)
     frame.draw_y(lambda tick: f"+{tick:g}" if tick > 0 else f"{tick:g}".replace("-", "−"))
     unit = picture.metric.unit_after
     zero = picture.baseline or "the mean of all values"
-    if any(level.dots for level in _levels(picture)):
+    if any(level.dots for level in levels):
         titles = (f"{picture.metric.label} minus {zero}{unit}", f"minus {zero}{unit}")
     else:
         titles = ("no trial has a result" + ": only published curves" * bool(picture.printed), "no trial has a result")
     frame.name_y(_longest_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
-    ends = [(_draw_printed(frame, axis, curve), curve) for curve in picture.printed]
+    ends = []
+    for curve in picture.printed:
+        tips = [f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline" for x, y in curve.differences]
+        with canvas.group(f"printed-{curve.index}"):
+            ends.append((_draw_points(frame, curve, curve.differences, tips), curve))
     for place, arm in enumerate(picture.arms):
-        _draw_arm(picture, frame, axis, arm, _ARM_DISTANCE * (place - (len(picture.arms) - 1) / 2))
-    _draw_lost_counts(picture, frame, axis, kinds)
-    equal = ", equal steps" if axis.crowded else ""
-    frame.draw_x([(share, text) for share, text in axis.ticks()], picture.knob + equal, 20.0 * len(kinds))
+        _draw_arm(picture, frame, arm, _ARM_DISTANCE * (place - (len(picture.arms) - 1) / 2))
+    _draw_lost_counts(picture, frame, kinds)
+    equal = ", equal steps" if isinstance(frame.x, KnobAxis) and frame.x.crowded else ""
+    frame.draw_x(picture.knob + equal, drop=20.0 * len(kinds))
     if narrow:
         _draw_letters(frame, ends)
     else:
@@ -158,9 +161,8 @@ def _levels(picture: CurvePicture) -> list[Level]:
 
 
 def _lost(level: Level, kind: str) -> int:
-    """Return the number of lost trials of a kind; every status but `diverged` and `stopped` counts as `failed`."""
-    kinds = {"diverged", "stopped"}
-    return sum(count for status, count in level.lost if (status if status in kinds else "failed") == kind)
+    """Return the number of lost trials of a kind; a status without a mark of its own counts as `failed`."""
+    return sum(count for status, count in level.lost if (status if status in _LOST_MARKS else "failed") == kind)
 
 
 def _span(picture: CurvePicture) -> AxisRange:
@@ -174,16 +176,6 @@ def _span(picture: CurvePicture) -> AxisRange:
     return AxisRange.of([*core, *(min(max(end, low - reach), high + reach) for end in ends)], pad=0.05)
 
 
-def _draw_background(picture: CurvePicture, frame: Frame) -> None:
-    low, high = frame.y_at(-picture.margin), frame.y_at(picture.margin)
-    frame.canvas.box(
-        frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences too small to matter"
-    )
-    if picture.baseline:
-        _draw_floors(picture, frame, picture.baseline_mean)
-    frame.horizontal_line(0.0, Pen("base", 1.5, "6 3"), picture.baseline)
-
-
 def _draw_floors(picture: CurvePicture, frame: Frame, zero: float) -> None:
     """Draw a dotted line for each floor within the axis range; `zero` is the axis's origin."""
     for name, value in picture.floors:
@@ -195,40 +187,29 @@ def _draw_floors(picture: CurvePicture, frame: Frame, zero: float) -> None:
         frame.canvas.text(frame.left + 4, height - 4, text, "lost")
 
 
-def _draw_printed(frame: Frame, axis: KnobAxis, curve: PublishedLine) -> float:
-    """Draw a published curve and return the height of its end."""
+def _draw_points(
+    frame: Frame, curve: PublishedLine, points: Sequence[tuple[float | str, float]], tips: Sequence[str]
+) -> float:
+    """Draw the points that are on the axis, joined by a line, and return the height of the last one."""
     colour = f"printed{curve.index % 4}"
-    points = _pixel_points(frame, axis, curve.differences)
-    if not points:
-        return frame.top
-    with frame.canvas.group(f"printed-{curve.index}"):
-        if len(points) > 1:
-            frame.canvas.line([(px, py) for px, py, _, _ in points], Pen(colour, 1.6, "5 3"))
-        for px, py, x, y in points:
-            tip = f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline"
-            frame.canvas.dot(px, py, Pen(colour), _SHAPES[curve.index % 4], size=3.6, text=tip)
-    return points[-1][1]
+    placed = [(frame.x_at(x), frame.y_at(y)) for x, y in points]
+    shown = [(point, tip) for point, tip in zip(placed, tips, strict=True) if math.isfinite(point[0])]
+    if len(shown) > 1:
+        frame.canvas.line([point for point, _ in shown], Pen(colour, 1.6, "5 3"))
+    for (x, y), tip in shown:
+        frame.canvas.dot(x, y, Pen(colour), _SHAPES[curve.index % 4], size=3.6, text=tip)
+    return shown[-1][0][1] if shown else frame.top
 
 
-def _pixel_points(
-    frame: Frame, axis: KnobAxis, points: Sequence[tuple[float | str, float]]
-) -> list[tuple[float, float, float | str, float]]:
-    """Return (x and y in pixels, value, number) of the points that are on the axis."""
-    shares = [(axis.share(x), x, y) for x, y in points]
-    return [(frame.x_at(share), frame.y_at(y), x, y) for share, x, y in shares if math.isfinite(share)]
-
-
-def _draw_arm(picture: CurvePicture, frame: Frame, axis: KnobAxis, arm: CurveArm, shift: float) -> None:
+def _draw_arm(picture: CurvePicture, frame: Frame, arm: CurveArm, shift: float) -> None:
     """Draw an arm, shifted by `shift` pixels so that intervals of several arms do not overlap."""
-    placed = [(frame.x_at(axis.share(level.value)) + shift, level) for level in arm.levels]
+    placed = [(frame.x_at(level.value) + shift, level) for level in arm.levels]
     canvas, thin = frame.canvas, "seed" if arm.colour == "mean" else arm.colour
     seeds = sorted({dot.seed for level in arm.levels for dot in level.dots})
     with canvas.group("seeds"):
         for seed in seeds if picture.connected else ():
-            line = [
-                (x, frame.y_at(dot.difference)) for x, level in placed for dot in level.dots
-                if dot.seed == seed and math.isfinite(dot.difference)
-            ]  # fmt: skip
+            dots = [(x, dot.difference) for x, level in placed for dot in level.dots if dot.seed == seed]
+            line = [(x, frame.y_at(difference)) for x, difference in dots if math.isfinite(difference)]
             if len(line) > 1:
                 canvas.line(line, Pen(thin, 1.0, opacity=0.5), f"seed {seed}")
         for x, level in placed:
@@ -248,12 +229,9 @@ def _draw_seed(picture: CurvePicture, frame: Frame, placed: tuple[float, Level, 
     x, level, dot = placed
     if not math.isfinite(dot.difference):
         return
-    metric = picture.metric
-    zero = picture.baseline or "the seed's mean"
-    tip = (
-        f"seed {dot.seed}, {value_text(level.value)}: {metric.number(dot.absolute)}, "
-        f"{metric.signed(dot.difference)} to {zero}"
-    )
+    metric, zero = picture.metric, picture.baseline or "the seed's mean"
+    score, difference = metric.number(dot.absolute), metric.signed(dot.difference)
+    tip = f"seed {dot.seed}, {value_text(level.value)}: {score}, {difference} to {zero}"
     link = f"trial-{dot.trial}" if dot.trial else ""
     frame.canvas.dot(x, frame.y_at(dot.difference), Pen(colour, opacity=0.8), "circle", size=2.6, text=tip, link=link)
 
@@ -266,7 +244,7 @@ def _interval(picture: CurvePicture, level: Level) -> str:
     return text
 
 
-def _draw_lost_counts(picture: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]) -> None:
+def _draw_lost_counts(picture: CurvePicture, frame: Frame, kinds: Sequence[str]) -> None:
     """Draw a row of counts below the axis for each kind of trials without a value."""
     for row, kind in enumerate(kinds):
         height = frame.bottom + 20 * row + 12
@@ -275,11 +253,10 @@ def _draw_lost_counts(picture: CurvePicture, frame: Frame, axis: KnobAxis, kinds
         for level in _levels(picture):
             counts[level.value] += _lost(level, kind)
         for value, count in counts.items():
-            x = frame.x_at(axis.share(value))
+            x = frame.x_at(value)
             if count:
                 tip = f"{value_text(value)}: {count} {kind}"
-                mark = {"diverged": "cross", "failed": "square", "stopped": "diamond"}[kind]
-                frame.canvas.dot(x, height, Pen("lost"), mark, size=4.5, text=tip)
+                frame.canvas.dot(x, height, Pen("lost"), _LOST_MARKS[kind], size=4.5, text=tip)
                 frame.canvas.text(x + 9, height + 4, str(count), "lost")
 
 
@@ -293,7 +270,6 @@ def _draw_letters(frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> 
 
 
 def _draw_names(picture: CurvePicture, frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
-    """Write the name of each line at its right end."""
     names: list[tuple[str, str, str, str]] = []
     wanted: list[tuple[float, int]] = []
 
@@ -332,32 +308,30 @@ def draw_absolute(picture: CurvePicture, *, narrow: bool) -> Canvas:
     columns = 1 if narrow else min(count, 3)
     rows = -(-count // columns)
     canvas = Canvas(width, 318.0 * rows)
-    for place in range(count):
-        left = (place % columns) * width / columns
-        top = 318.0 * (place // columns)
-        box = (left + 52, top + 40, left + width / columns - 12, top + 40 + 220)
-        if place:
-            _draw_printed_panel(canvas, box, picture, picture.printed[place - 1])
+    for place, curve in enumerate((None, *picture.printed)):
+        left, top = (place % columns) * width / columns, 318.0 * (place // columns)
+        frame = Frame(canvas, left + 52, top + 40, left + width / columns - 12, top + 40 + 220)
+        frame = frame.with_knob(picture.axis, picture.values, even=picture.connected)
+        if curve:
+            _draw_printed_panel(frame, picture, curve)
         else:
-            _draw_own_panel(canvas, box, picture)
+            _draw_own_panel(frame, picture)
     return canvas
 
 
-def _draw_own_panel(canvas: Canvas, box: tuple[float, float, float, float], picture: CurvePicture) -> None:
-    levels = _levels(picture)
+def _draw_own_panel(frame: Frame, picture: CurvePicture) -> None:
+    canvas, levels = frame.canvas, _levels(picture)
     core = [dot.absolute for level in levels for dot in level.dots] + [level.absolute for level in levels]
     core += [picture.baseline_mean] if picture.baseline else []
     core += [value for _, value in picture.floors]
-    frame = Frame(canvas, *box, AxisRange.of(core))
-    axis = KnobAxis(picture.axis, picture.values, frame.width, even=picture.connected)
+    frame = replace(frame, y=AxisRange.of(core))
     frame.draw_y(ticks=5)
     frame.name_y(picture.metric.axis)
     _draw_floors(picture, frame, 0.0)
     if picture.baseline and math.isfinite(picture.baseline_mean):
-        frame.horizontal_line(picture.baseline_mean, Pen("base", 1.5, "6 3"), picture.baseline)
-        canvas.text(frame.right, frame.y_at(picture.baseline_mean) - 5, picture.baseline, "base", anchor="end")
+        _draw_baseline(frame, picture.baseline_mean, picture.baseline, picture.baseline)
     for arm in picture.arms:
-        placed = [(frame.x_at(axis.share(level.value)), level) for level in arm.levels]
+        placed = [(frame.x_at(level.value), level) for level in arm.levels]
         for x, level in placed:
             for dot in level.dots:
                 tip = f"seed {dot.seed}, {value_text(level.value)}: {picture.metric.number(dot.absolute)}"
@@ -370,24 +344,20 @@ def _draw_own_panel(canvas: Canvas, box: tuple[float, float, float, float], pict
             canvas.line(means, Pen(arm.colour, 2.2))
         for x, y in means:
             canvas.dot(x, y, Pen(arm.colour), "diamond", size=4.5)
-    frame.draw_x(axis.ticks(), picture.knob)
+    frame.draw_x(picture.knob)
 
 
-def _draw_printed_panel(
-    canvas: Canvas, box: tuple[float, float, float, float], picture: CurvePicture, curve: PublishedLine
-) -> None:
-    colour = f"printed{curve.index % 4}"
+def _draw_baseline(frame: Frame, value: float, name: str, tip: str) -> None:
+    frame.horizontal_line(value, Pen("base", 1.5, "6 3"), tip)
+    frame.canvas.text(frame.right, frame.y_at(value) - 5, name, "base", anchor="end")
+
+
+def _draw_printed_panel(frame: Frame, picture: CurvePicture, curve: PublishedLine) -> None:
     numbers = [y for _, y in curve.points] + ([curve.baseline] if curve.baseline is not None else [])
-    frame = Frame(canvas, *box, AxisRange.of(numbers))
-    axis = KnobAxis(picture.axis, picture.values, frame.width, even=picture.connected)
+    frame = replace(frame, y=AxisRange.of(numbers))
     frame.draw_y(ticks=5)
     frame.name_y(_longest_fitting((f"{curve.name}: {curve.y_title}", curve.name), frame.width + 40))
     if curve.baseline is not None:
-        frame.horizontal_line(curve.baseline, Pen("base", 1.5, "6 3"), "its own baseline")
-        canvas.text(frame.right, frame.y_at(curve.baseline) - 5, "its baseline", "base", anchor="end")
-    points = _pixel_points(frame, axis, curve.points)
-    if len(points) > 1:
-        canvas.line([(px, py) for px, py, _, _ in points], Pen(colour, 1.6, "5 3"))
-    for px, py, x, y in points:
-        canvas.dot(px, py, Pen(colour), _SHAPES[curve.index % 4], size=3.6, text=f"{value_text(x)}: {y:g}")
-    frame.draw_x(axis.ticks(), picture.knob)
+        _draw_baseline(frame, curve.baseline, "its baseline", "its own baseline")
+    _draw_points(frame, curve, curve.points, [f"{value_text(x)}: {y:g}" for x, y in curve.points])
+    frame.draw_x(picture.knob)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
+from tune_dml.report.analysis.knob import Axis
 from tune_dml.report.drawing.canvas import Canvas, Pen, fit_text, text_width
 from tune_dml.space import Value
 from tune_dml.text import is_number, value_text
@@ -56,10 +57,17 @@ class AxisRange:
         last = math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
 
+    def named_ticks(self, count: int = 6) -> list[tuple[float, str]]:
+        """Return (position, text) of about `count` round numbers within the range."""
+        return [(self.share(tick), number_text(tick)) for tick in self.ticks(count)]
+
     def whole_ticks(self, count: int, lowest: int = 0) -> list[tuple[float, str]]:
         """Return (position, text) of about `count` whole numbers within the range, from `lowest` on."""
         ticks = [tick for tick in self.ticks(count) if math.isclose(tick, round(tick), abs_tol=1e-9)]
         return [(self.share(round(tick)), number_text(round(tick))) for tick in ticks if tick >= lowest]
+
+
+_UNIT = AxisRange(0.0, 1.0)
 
 
 def _round_step(lowest: float) -> float:
@@ -90,23 +98,17 @@ def number_text(value: float) -> str:
 class KnobAxis:
     """Positions of a knob's values between 0 and 1, and their ticks."""
 
-    def __init__(
-        self, kind: Literal["log", "linear", "ordered"], values: Sequence[Value], width: float, *, even: bool = True
-    ):
+    def __init__(self, kind: Axis, values: Sequence[Value], width: float, *, even: bool = True):
         """Place the values; with `even`, a few values that are too close are placed at equal distances."""
-        self.values = tuple(values)
+        self.values, self._range, self.crowded = tuple(values), _UNIT, False
         self._keys = [repr(_plain(value)) for value in self.values]
         numbers = [float(value) for value in self.values if is_number(value)]
         self.equal = kind == "ordered" or len(numbers) < len(self.values)
-        self._range = AxisRange(0.0, 1.0)
         if not self.equal and numbers:
             self._range = AxisRange.of(numbers, scale="log" if kind == "log" else "linear", pad=0.08)
             positions = sorted(self._range.share(number) * width for number in numbers)
-            crowded = any(after - before < _CLOSEST for before, after in pairwise(positions))
-            self.crowded = even and crowded and len(numbers) <= _MAX_NAMED
-            self.equal = self.crowded
-        else:
-            self.crowded = False
+            are_close = any(after - before < _CLOSEST for before, after in pairwise(positions))
+            self.equal = self.crowded = even and are_close and len(numbers) <= _MAX_NAMED
 
     def share(self, value: Value) -> float:
         """Return the position of a value; NaN if it is not on the axis."""
@@ -117,11 +119,11 @@ class KnobAxis:
             return math.nan
         return self._range.share(float(value))
 
-    def ticks(self) -> list[tuple[float, str]]:
+    def named_ticks(self) -> list[tuple[float, str]]:
         """Return (position, text) of each tick."""
         if self.equal or len(self.values) <= _MAX_NAMED:
             return [(self.share(value), value_text(value)) for value in self.values]
-        return [(self._range.share(tick), number_text(tick)) for tick in self._range.ticks()]
+        return self._range.named_ticks()
 
 
 def _plain(value: Value) -> Value:
@@ -137,16 +139,21 @@ class Frame:
     top: float
     right: float
     bottom: float
-    y: AxisRange
+    y: AxisRange = _UNIT
+    x: AxisRange | KnobAxis = _UNIT
+
+    def with_knob(self, kind: Axis, values: Sequence[Value], *, even: bool) -> Frame:
+        """Return the frame with a knob's values on its horizontal axis; see `KnobAxis`."""
+        return replace(self, x=KnobAxis(kind, values, self.width, even=even))
 
     @property
     def width(self) -> float:
         """Width in pixels."""
         return self.right - self.left
 
-    def x_at(self, share: float) -> float:
-        """Return the x coordinate of a share of the width."""
-        return self.left + share * self.width
+    def x_at(self, value: Any) -> float:
+        """Return the x coordinate of a value; NaN if it is not on the axis."""
+        return self.left + self.x.share(value) * self.width
 
     def y_at(self, value: float) -> float:
         """Return the y coordinate of a value."""
@@ -163,11 +170,11 @@ class Frame:
 
     def horizontal_interval(self, y: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
         """Draw a horizontal interval at y, with an arrowhead at each end that lies outside the frame."""
-        low, high = ends
-        self.canvas.line([(self.x_at(min(max(share, 0.0), 1.0)), y) for share in ends], pen, text)
-        if low < 0:
+        low, high = (self.x_at(end) for end in ends)
+        self.canvas.line([(min(max(x, self.left), self.right), y) for x in (low, high)], pen, text)
+        if low < self.left:
             self.canvas.dot(self.left + _HEAD, y, Pen(pen.colour), "left", size=_HEAD, text=text)
-        if high > 1:
+        if high > self.right:
             self.canvas.dot(self.right - _HEAD, y, Pen(pen.colour), "right", size=_HEAD, text=text)
 
     def horizontal_line(self, value: float, pen: Pen, text: str = "") -> None:
@@ -180,17 +187,14 @@ class Frame:
             self.horizontal_line(tick, _GRID)
             self.canvas.text(self.left - 7, self.y_at(tick) + 4, name(tick), anchor="end")
 
-    def draw_x(self, ticks: Sequence[tuple[float, str]], title: str = "", drop: float = 0.0) -> None:
-        """Draw the horizontal axis; ticks with room and the title are `drop` pixels below it."""
+    def draw_x(self, title: str = "", ticks: Sequence[tuple[float, str]] | None = None, drop: float = 0.0) -> None:
+        """Draw the horizontal axis; ticks (position, text) with room and the title are `drop` pixels below it."""
         ground = self.bottom + drop
         self.canvas.line([(self.left, self.bottom), (self.right, self.bottom)], RULE)
         named: list[tuple[float, float]] = []
-        last = len(ticks) - 1
-        for index in dict.fromkeys([last, 0, *range(1, last)] if ticks else []):
-            share, text = ticks[index]
-            if not math.isfinite(share):
-                continue
-            x, reach = self.x_at(share), text_width(text) / 2 + 4
+        shown = [(x, text) for x, text in self.x.named_ticks() if math.isfinite(x)] if ticks is None else ticks
+        for share, text in dict.fromkeys([*shown[-1:], *shown]):
+            x, reach = self.left + share * self.width, text_width(text) / 2 + 4
             self.canvas.line([(x, ground), (x, ground + 4)], RULE)
             if all(abs(x - named_x) > reach + named_reach for named_x, named_reach in named):
                 self.canvas.text(x, ground + 17, text, anchor="middle")

@@ -19,9 +19,12 @@ _FONT_SCALE = 0.86
 
 def render_file(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
     """Return the canvas as a PDF or PNG file, in light colours."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
     with _own_style():
         figure = _draw_figure(canvas)
-        _attach(figure, form)
+        (FigureCanvasPdf if form == "pdf" else FigureCanvasAgg)(figure)  # these work without a screen
         buffer = io.BytesIO()
         metadata = {"CreationDate": None, "Creator": None, "Producer": None} if form == "pdf" else {"Software": None}
         figure.savefig(buffer, format=form, dpi=2 * _PIXELS_PER_INCH, metadata=metadata)
@@ -53,14 +56,6 @@ def _draw_figure(canvas: Canvas) -> Figure:
     for order, mark in enumerate(canvas.marks):
         _draw_mark(ax, mark, order)
     return figure
-
-
-def _attach(figure: Figure, form: str) -> None:
-    """Attach matplotlib's canvas for a file format, which works without a screen."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf
-
-    (FigureCanvasPdf if form == "pdf" else FigureCanvasAgg)(figure)
 
 
 def _draw_mark(ax: Any, mark: Mark, order: int) -> None:

@@ -42,7 +42,6 @@ class ReportFiles:
     figures: tuple[Path, ...]
     summary: SweepSummary
     findings: tuple[str, ...]
-    """Findings that make a check fail: trials without a result, and optima at an edge that can be extended."""
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from trainables.errors import Problem, nearest
@@ -22,34 +21,22 @@ _ARGUMENT = r"(?P<argument>(?:[^()]|\([^()]*\))*?)"  # labels may contain parent
 _TERM = re.compile(rf"\s*(?P<negated>not\s+)?(?P<word>[a-z_]+)\s*(?:\(\s*{_ARGUMENT}\s*\))?\s*")
 
 
-@dataclass(frozen=True)
-class _Term:
-    """One term of a condition."""
-
-    text: str
-    word: str
-    argument: str
-    negated: bool
-
-
 def _knob_test(part: str, verdict: str) -> Callable[[Verdicts, str], bool]:
     """Return a test whether a knob has a verdict in one part of its verdicts, such as `sensitivity`."""
-
-    def holds(verdicts: Verdicts, argument: str) -> bool:
-        knobs = [knob for knob in verdicts["knobs"] if not argument or _is_named(knob, argument)]
-        return any(knob[part] is not None and knob[part]["verdict"] == verdict for knob in knobs)
-
-    return holds
+    return lambda verdicts, name: any((knob[part] or {}).get("verdict") == verdict for knob in _knobs(verdicts, name))
 
 
 def _baseline_test(verdict: str) -> Callable[[Verdicts, str], bool]:
     """Return a test whether a cell has a verdict against the baseline."""
+    return lambda verdicts, label: any(
+        row["verdict"] == verdict
+        for row in (verdicts["baseline"] or {"rows": ()})["rows"]
+        if label in {"", row["label"]}
+    )
 
-    def holds(verdicts: Verdicts, argument: str) -> bool:
-        rows = (verdicts["baseline"] or {"rows": ()})["rows"]
-        return any(row["verdict"] == verdict for row in rows if not argument or row["label"] == argument)
 
-    return holds
+def _knobs(verdicts: Verdicts, name: str) -> list[Verdicts]:
+    return [knob for knob in verdicts["knobs"] if not name or _is_named(knob, name)]
 
 
 def _is_named(knob: Verdicts, argument: str) -> bool:
@@ -64,12 +51,7 @@ _WORDS: dict[str, tuple[Callable[[Verdicts, str], bool], str]] = {
     "interior": (_knob_test("optimum", "interior"), "knob"),
     "better": (_baseline_test("better"), "cell"),
     "worse": (_baseline_test("worse"), "cell"),
-    "still_gaining": (
-        lambda verdicts, name: any(
-            knob["still_gaining"] for knob in verdicts["knobs"] if not name or _is_named(knob, name)
-        ),
-        "knob",
-    ),
+    "still_gaining": (lambda verdicts, name: any(knob["still_gaining"] for knob in _knobs(verdicts, name)), "knob"),
     "failed": (lambda verdicts, _: bool(verdicts["failures"]), ""),
     "complete": (lambda verdicts, _: not {"running", "missing"} & set(verdicts["counts"]), ""),
     "confirmed": (lambda verdicts, _: (verdicts["confirmation"] or {}).get("verdict") == "holds", ""),
@@ -84,28 +66,25 @@ def condition_problems(conditions: Sequence[str]) -> list[Problem]:
 
 def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Problem]:
     """Return the problems of arguments that name no knob or cell of the sweep."""
-    names = {
-        "knob": [knob["path"] for knob in verdicts["knobs"]],
-        "cell": [cell["label"] for cell in verdicts["cells"]],
-    }
+    names = {"knob": [knob["path"] for knob in verdicts["knobs"]], "cell": [c["label"] for c in verdicts["cells"]]}
     problems = []
     for term in (term for text in conditions for term in _terms(text)):
-        kind, argument = _WORDS[term.word][1], term.argument
+        kind, argument = _WORDS[term["word"]][1], term["argument"]
         allowed = names.get(kind, [])
         is_knob = kind == "knob" and any(_is_named(knob, argument) for knob in verdicts["knobs"])
         if argument and not is_knob and argument not in allowed:
-            rule = f"{term.word}(...) takes a {kind} of the sweep"
+            rule = f"{term['word']}(...) takes a {kind} of the sweep"
             problems.append(Problem("--check", rule, argument, nearest(argument, allowed, what=kind)))
     return problems
 
 
 def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
     """Return the terms that do not hold, as written."""
+    terms = (term for text in conditions for term in _terms(text))
     return [
-        term.text
-        for text in conditions
-        for term in _terms(text)
-        if _WORDS[term.word][0](verdicts, term.argument) == term.negated
+        term[0].strip()
+        for term in terms
+        if _WORDS[term["word"]][0](verdicts, term["argument"] or "") == bool(term["negated"])
     ]
 
 
@@ -121,20 +100,16 @@ def _split(text: str) -> list[str]:
     return [*terms, text[begin:]]
 
 
-def _terms(text: str) -> list[_Term]:
-    parts = [(part.strip(), _TERM.fullmatch(part)) for part in _split(text)]
-    return [
-        _Term(part, match["word"], match["argument"] or "", bool(match["negated"])) for part, match in parts if match
-    ]
+def _terms(text: str) -> list[re.Match[str]]:
+    return list(filter(None, map(_TERM.fullmatch, _split(text))))
 
 
 def _term_problems(text: str) -> list[Problem]:
     match = _TERM.fullmatch(text)
-    example = "Example: --check 'sensitive(regularizer.rho) and not at_edge'."
     if match is None:
-        return [
-            Problem("--check", "a condition is [not] word or word(argument), joined by `and`", text.strip(), example)
-        ]
+        rule = "a condition is [not] word or word(argument), joined by `and`"
+        example = "Example: --check 'sensitive(regularizer.rho) and not at_edge'."
+        return [Problem("--check", rule, text.strip(), example)]
     word = match["word"]
     if word not in _WORDS:
         return [Problem("--check", "the word must be known", word, nearest(word, list(_WORDS), what="word"))]

@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from tune_dml.report.section import Table, TableCell
+from tune_dml.report.cells import TableCell
+from tune_dml.report.section import Table
 from tune_dml.text import one_line
 
 
@@ -15,7 +16,7 @@ def csv_text(table: Table) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(table.columns)
-    writer.writerows([_csv_field(item) for item in row] for row in table.rows)
+    writer.writerows([_csv_field(item) for item in row] for row in table.cells)
     return buffer.getvalue()
 
 
@@ -27,25 +28,17 @@ def _csv_field(item: TableCell) -> str:
     return f"'{text}" if text[:1] in {"=", "+", "@"} or (text[:1] == "-" and len(text) > 1) else text
 
 
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\ensuremath{<}",
-    ">": r"\ensuremath{>}",
-}
 _GREEK = {
     "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ": "theta",
     "κ": "kappa", "λ": "lambda", "μ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau",
     "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega",
 }  # fmt: skip
+_ESCAPES = str.maketrans({
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    **{letter: rf"\ensuremath{{{letter}}}" for letter in "<>"},
+    **{letter: rf"\ensuremath{{\{name}}}" for letter, name in _GREEK.items()},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+})  # fmt: skip
 
 
 def latex_text(tables: Sequence[Table], heading: str) -> str:
@@ -56,10 +49,7 @@ def latex_text(tables: Sequence[Table], heading: str) -> str:
 
 def escape(text: str) -> str:
     """Escape text for LaTeX."""
-    return "".join(
-        _ESCAPES.get(letter) or (rf"\ensuremath{{\{_GREEK[letter]}}}" if letter in _GREEK else letter)
-        for letter in text
-    )
+    return text.translate(_ESCAPES)
 
 
 def _environment(table: Table) -> str:
@@ -73,7 +63,7 @@ def _environment(table: Table) -> str:
         r"\toprule",
         " & ".join(map(escape, table.columns)) + r" \\",
         r"\midrule",
-        *(" & ".join(map(_latex_field, row)) + r" \\" for row in table.rows),
+        *(" & ".join(map(_latex_field, row)) + r" \\" for row in table.cells),
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
@@ -94,11 +84,10 @@ def markdown_text(tables: Sequence[Table], heading: str) -> str:
 
 def _markdown_table(table: Table) -> str:
     rule = ["---:" if numeric else "---" for numeric in table.numeric]
-    rows = [list(table.columns), rule, *([item.text for item in row] for row in table.rows)]
+    rows = [list(table.columns), rule, *([item.text for item in row] for row in table.cells)]
     lines = [f"| {' | '.join(map(_markdown_field, row))} |" for row in rows]
     return "\n".join([f"**{_markdown_field(table.caption)}**", "", *lines])
 
 
 def _markdown_field(text: str) -> str:
-    """Escape text for a field of a Markdown table."""
     return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

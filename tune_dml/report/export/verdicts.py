@@ -47,7 +47,6 @@ def verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
 
 
 def _answer(analysis: Analysis, sections: Sequence[Section]) -> dict[str, object]:
-    """Return the answer at the head of the page."""
     answer = answer_of(analysis, sections)
     names = ("command", "settles", "chance", "trials")
     step = answer.step and {**{name: getattr(answer.step, name) for name in names}, "cost": answer.cost}

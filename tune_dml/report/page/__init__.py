@@ -23,9 +23,10 @@ from trainables.errors import raise_if_any
 from trainables.files import write_whole
 from tune_dml.planning.request import folder_problems
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.cells import TableCell
 from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
-from tune_dml.report.section import Section, Table, TableCell
+from tune_dml.report.section import Section, Table
 from tune_dml.report.summary import Answer, answer_of
 
 _MAX_ROWS = 1500
@@ -66,7 +67,7 @@ def page_text(analysis: Analysis, sections: Sequence[Section]) -> str:
     )
     title = plan.space.title or plan.name
     answer = answer_of(analysis, sections)
-    return page_of(PageHead(plan.name, kicker, title, answer, footer, downloads, len(analysis.knobs) > 1), sections)
+    return _page_of(PageHead(plan.name, kicker, title, answer, footer, downloads, len(analysis.knobs) > 1), sections)
 
 
 def writable(folder: Path) -> Path:
@@ -75,17 +76,18 @@ def writable(folder: Path) -> Path:
     return folder
 
 
-def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Write `NAME.html` and `NAME.json` into a folder, which is created if missing."""
+def write_page(
+    folder: Path, name: str, head: PageHead, sections: Sequence[Section], data: Mapping[str, Any]
+) -> tuple[Path, Path]:
+    """Write `NAME.html` and `NAME.json`, which has the numbers, into a folder, which is created if missing."""
     folder = writable(folder)
     html_file, json_file = folder / f"{name}.html", folder / f"{name}.json"
-    write_whole(html_file, page)
-    text = json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False)
-    write_whole(json_file, text + "\n")
+    write_whole(html_file, _page_of(replace(head, downloads=f"{name}.json (every number in full precision)"), sections))
+    write_whole(json_file, json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     return html_file, json_file
 
 
-def page_of(head: PageHead, sections: Sequence[Section]) -> str:
+def _page_of(head: PageHead, sections: Sequence[Section]) -> str:
     """Return the HTML of any page: head, sections with a title, and the folded appendix."""
     script = _part("page.js")
     titled = [section for section in sections if section.title]
@@ -111,20 +113,14 @@ def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters.update(
-        code=_with_code, shortened=_shortened, rows=_rows, first_word=lambda text: text.partition(" ")[0]
-    )
+    environment.filters.update(code=_with_code, shortened=_shortened, rows=_rows)
+    environment.filters.update(kind=lambda block: type(block).__name__, first_word=lambda text: text.partition(" ")[0])
     return environment.from_string(_part("page.html"))
 
 
 def _css(text: str) -> str:
-    """Return the style sheet with the palette and rules for views and toggles."""
     light, dark = css_variables(dark=False), css_variables(dark=True)
     rules = [
         f":root {{ {light} }}",
@@ -146,7 +142,6 @@ def _with_code(text: str) -> Markup:
 
 
 def _shortened(table: Table) -> Table:
-    """Return the columns and rows of a table that the page shows."""
     table = table.without(table.csv_only)
     if len(table.rows) <= _MAX_ROWS:
         return table
@@ -156,21 +151,16 @@ def _shortened(table: Table) -> Table:
 
 def _rows(table: Table) -> str:
     """Render the rows in Python; the template would take a second for every ten thousand cells."""
-    return "".join(f"<tr{_row_id(row)}>{''.join(_fields(table, row))}</tr>\n" for row in table.rows)
-
-
-def _row_id(row: Sequence[TableCell]) -> str:
-    return f' id="{html.escape(row[0].anchor)}"' if row[0].anchor else ""
-
-
-def _fields(table: Table, row: Sequence[TableCell]) -> list[str]:
-    fields = []
-    for index, item in enumerate(row):
-        tag, scope = ("th", ' scope="row"') if index == 0 else ("td", "")
-        kind = ' class="n"' if item.numeric or table.numeric[index] else ""
-        value = f' data-value="{item.value}"' if item.numeric else ""
-        fields.append(f"<{tag}{scope}{kind}{value}>{_content(item)}</{tag}>")
-    return fields
+    parts = []
+    for row in table.cells:
+        parts.append(f'<tr id="{html.escape(row[0].anchor)}">' if row[0].anchor else "<tr>")
+        for index, item in enumerate(row):
+            tag, scope = ("th", ' scope="row"') if index == 0 else ("td", "")
+            kind = ' class="n"' if item.numeric or table.numeric[index] else ""
+            value = f' data-value="{item.value}"' if item.numeric else ""
+            parts.append(f"<{tag}{scope}{kind}{value}>{_content(item)}</{tag}>")
+        parts.append("</tr>\n")
+    return "".join(parts)
 
 
 def _content(item: TableCell) -> str:

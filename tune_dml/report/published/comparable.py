@@ -41,7 +41,8 @@ _LABELS = {
     "model.pooling": "pooling",
     "model.weights": "initial weights",
 }
-"""Names of settings in reasons; other settings are named by their path."""
+"""Names of settings in reasons; other settings are named by their path, and come last."""
+_RANKS = {path: rank for rank, path in enumerate(_LABELS)}
 _SELECTIONS = {
     "validation": "chosen on validation classes",
     "class_disjoint": "chosen on validation classes",
@@ -53,13 +54,9 @@ _SELECTIONS = {
 
 def published_at(knob: KnobAnalysis, published: PublishedCurve) -> dict[str, float]:
     """Return the published numbers at the knob's values that have results, by label."""
-    theirs = published.values()
-    numbers = {
-        label: next((number for x, number in theirs.items() if same_value(knob.level(label), x)), None)
-        for label, mean in knob.isolated.means.items()
-        if math.isfinite(mean)
-    }
-    return {label: number for label, number in numbers.items() if number is not None}
+    labels = [label for label, mean in knob.isolated.means.items() if math.isfinite(mean)]
+    theirs = list(published.values().items())
+    return {label: number for label in labels for x, number in theirs if same_value(knob.level(label), x)}
 
 
 def data_difference(ours: str, published: str) -> list[str]:
@@ -74,7 +71,9 @@ def condition_differences(row: PublishedRow, settings: Mapping[str, Value]) -> l
         return []
     return [
         f"other {_LABELS.get(path, path)}: {_in_words(ours)}, not {_in_words(theirs)}"
-        for path, (ours, theirs) in sorted(conditions.differing(settings).items(), key=lambda item: _rank(item[0]))
+        for path, (ours, theirs) in sorted(
+            conditions.differing(settings).items(), key=lambda item: _RANKS.get(item[0], len(_RANKS))
+        )
     ]
 
 
@@ -91,24 +90,22 @@ def reasons_against(
     """Return the differences in conditions that forbid a comparison of levels."""
     theirs, settings = published.published, analysis.settings
     plan, selection = analysis.results.plan, str(settings.get("data.split", "class_disjoint"))
-    pairs = [
-        _pair("backbone", settings.get("model.backbone"), theirs.backbone),
-        _pair("embedding size", settings.get("model.embedding_dim"), _embedding_dim(knob, published, printed)),
-        _pair("metric", analysis.metric.name, theirs.metric),
+    size = settings.get("model.embedding_dim")
+    printed_size = size if knob.path == "model.embedding_dim" else _embedding_dim(knob, published, printed)
+    pairs: list[tuple[str, object, object]] = [
+        ("backbone", settings.get("model.backbone"), theirs.backbone),
+        ("embedding size", size, printed_size),
+        ("metric", analysis.metric.name, theirs.metric),
     ]
     reasons = data_difference(plan.dataset, theirs.dataset)
     reasons += [
         f"other {what}: {ours}, not {number}"
-        for what, ours, number, same in pairs
-        if not same and not (what == "embedding size" and knob.path == "model.embedding_dim")
+        for what, ours, number in pairs
+        if _spelling_key(ours) != _spelling_key(number)
     ]
     reasons += _curve_differences(analysis, knob, published, printed)
     reasons += selection_difference(selection, theirs.selection)
     return tuple(reasons)
-
-
-def _pair(what: str, ours: object, printed: object) -> tuple[str, object, object, bool]:
-    return what, ours, printed, _spelling_key(ours) == _spelling_key(printed)
 
 
 def _embedding_dim(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> Value:
@@ -139,22 +136,17 @@ def _curve_differences(
     return [
         f"other {_LABELS.get(path, path)}: {ours}, not {theirs}"
         + ("" if len(labels) == len(matched) else f" (at {', '.join(labels)})")
-        for (path, ours, theirs), labels in sorted(by_values.items(), key=lambda item: _rank(item[0][0]))
+        for (path, ours, theirs), labels in sorted(
+            by_values.items(), key=lambda item: _RANKS.get(item[0][0], len(_RANKS))
+        )
     ]
 
 
-def _rank(path: str) -> int:
-    """Return a sort key that puts named settings first."""
-    return list(_LABELS).index(path) if path in _LABELS else len(_LABELS)
-
-
 def _matched(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> dict[str, PublishedPoint]:
-    """Return the published point at each label's value."""
     return {label: point for label in printed for point in published.points if same_value(knob.level(label), point.x)}
 
 
 def _cells_at(analysis: Analysis, knob: KnobAnalysis, label: str) -> list[Cell]:
-    """Return the cells at a value of the knob."""
     cells = [cell.cell for cell in analysis.cells if cell.cell.arm == knob.arm]
     key = level_key(knob.level(label))
     return [cell for cell in cells if knob.path in cell.knobs and level_key(cell.knobs[knob.path]) == key]

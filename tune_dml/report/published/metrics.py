@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.knob import KnobAnalysis
 
@@ -43,12 +42,8 @@ def by_published_metrics(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tup
     for name in dict.fromkeys(name for curve in knob.published for name in curve.others):
         key = our_metric(name)
         if key in logged and key.startswith("val/"):
-            by_metric = _analyse_by(analysis, key, [curve for curve in knob.published if name in curve.others], name)
+            published = [replace(curve.published, metric=name) for curve in knob.published if name in curve.others]
+            plan = analysis.results.plan
+            plan = replace(plan, space=replace(plan.space, metric=key, published=tuple(published)))
+            by_metric = analyse(replace(analysis.results, plan=plan), analysis.margin, analysis.paper_sd)
             yield name, by_metric, next(item for item in by_metric.knobs if item.key == knob.key)
-
-
-def _analyse_by(analysis: Analysis, key: str, curves: list[PublishedCurve], name: str) -> Analysis:
-    plan = analysis.results.plan
-    published = tuple(replace(curve.published, metric=name) for curve in curves)
-    space = replace(plan.space, metric=key, published=published)
-    return analyse(replace(analysis.results, plan=replace(plan, space=space)), analysis.margin, analysis.paper_sd)

@@ -72,10 +72,8 @@ def order_sentence(order: OrderAgreement, deviation: PaperDeviation, what: str) 
         text += f" They remain significant up to a run s.d. of {order.holds_up_to:.2g}."
     if not math.isfinite(order.tau):
         return text
-    return (
-        f"{text} Kendall's tau is {order.tau:.2f} for the means, with bounds {order.low:.2f} to "
-        f"{order.high:.2f} (1 is the same order, -1 the reverse)."
-    )
+    bounds = f"with bounds {order.low:.2f} to {order.high:.2f} (1 is the same order, -1 the reverse)"
+    return f"{text} Kendall's tau is {order.tau:.2f} for the means, {bounds}."
 
 
 def order_in_plain_words(order: OrderAgreement) -> str:
@@ -84,17 +82,16 @@ def order_in_plain_words(order: OrderAgreement) -> str:
         return "The paper's order cannot be checked: its own numbers are too close"
     if order.same == order.opposite == 0:
         return "Whether the paper's order holds is undecided"
-    certain, parts = order.paper_certain, []
-    these = "these" if certain < order.pairs else f"{certain} pairs"
+    certain, pairs, parts = order.paper_certain, order.pairs, []
+    these = "these" if certain < pairs else f"{certain} pairs"
     for count, word in ((order.same, "the same"), (order.opposite, "the opposite")):
         if count == certain:
             parts.append(f"{word} in all of {these}")
         elif count:
             parts.append(f"{word} in {count} of {these}" if not parts else f"{word} in {count}")
-    ours = f"our order is {' and '.join(parts)}"
-    if certain == order.pairs:
-        return f"All published differences are significant; {ours}"
-    return f"Published differences are significant in {certain} of {order.pairs} pairs; {ours}"
+    lead = f"Published differences are significant in {certain} of {pairs} pairs"
+    lead = "All published differences are significant" if certain == pairs else lead
+    return f"{lead}; our order is {' and '.join(parts)}"
 
 
 def _ours(order: OrderAgreement) -> str:

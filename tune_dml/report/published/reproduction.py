@@ -32,7 +32,6 @@ class ReproducedNumber:
     metric: str
     printed: float
     ours: float
-    """Mean over seeds; NaN without results."""
     half_width: float
     """Half the 95% interval of the mean; NaN with fewer than two seeds."""
     seeds: int
@@ -65,11 +64,10 @@ def write_reproduction(rows: Sequence[ReproducedNumber], printed: PrintedTable, 
     """Write `reproduction.csv`, with one row per number, and `reproduction.md`, the table with the sweep's results."""
     folder.mkdir(parents=True, exist_ok=True)
     csv_file, markdown_file = folder / "reproduction.csv", folder / "reproduction.md"
+    columns = ("method", "hyperparameters", "metric", "paper", "ours", "half_width", "seeds", "gap", "cell", "why_not")
     with csv_file.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            ["method", "hyperparameters", "metric", "paper", "ours", "half_width", "seeds", "gap", "cell", "why_not"]
-        )
+        writer.writerow(columns)
         for row in rows:
             width = f"{row.half_width:.4g}" if math.isfinite(row.half_width) else ""
             has_result = math.isfinite(row.ours)
@@ -121,15 +119,13 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
     named = [cell for cell in matching if cell.arm == row.method] or matching
     printed = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
     printed |= {path: value for path, value in method.settings.items() if path not in names}
-    exact = [
-        cell
-        for cell in named
-        if all(equals_printed(cell.knobs[path], v) for path, v in printed.items() if path in cell.knobs)
-    ]
-    rho = printed.get("regularizer.rho")
-    exact = [
-        cell for cell in exact if rho is None or equals_printed(cell.settings.get("regularizer.rho"), rho)
-    ] or exact
+
+    def has_printed_values(cell: Cell) -> bool:
+        return all(equals_printed(cell.knobs[path], value) for path, value in printed.items() if path in cell.knobs)
+
+    exact = list(filter(has_printed_values, named))
+    if (rho := printed.get("regularizer.rho")) is not None:
+        exact = [cell for cell in exact if equals_printed(cell.settings.get("regularizer.rho"), rho)] or exact
     if not exact:
         return None, "no cell of ours is this method at these values" if named else "no arm of ours is this method"
     means = {cell.digest: _mean(_values(results, cell, results.plan.metric)) for cell in exact}
@@ -139,32 +135,29 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
 def _reproduce_number(
     results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell | None, missing: str
 ) -> ReproducedNumber:
-    key = our_metric(row.metric)
-    values = _values(results, cell, key) if cell and key else []
-    reasons = [missing] if missing else []
-    if cell and not values:
-        reasons.append(f"ours has no {row.metric}")
+    values: list[float] = []
     not_printed: tuple[str, ...] = ()
+    reasons = [missing]
     if cell:
+        key, conditions = our_metric(row.metric), conditions_of(row)
+        values = _values(results, cell, key) if key else []
+        reasons = [] if values else [f"ours has no {row.metric}"]
         reasons += _reasons(results, printed, row, cell)
-        conditions = conditions_of(row)
         not_printed = conditions.unprinted if conditions else ()
-    half = _half_width(values)
-    remarks = (*(printed.table.remarks), "source_note")
+    remarks = (*printed.table.remarks, "source_note")
     shown = {name: value for name, value in row.hyperparameters.items() if name not in remarks}
     return ReproducedNumber(
-        row.method, shown, row.metric, row.value, _mean(values), half, len(values), cell.label if cell else "",
-        tuple(reasons), not_printed,
+        row.method, shown, row.metric, row.value, _mean(values), _half_width(values), len(values),
+        cell.label if cell else "", tuple(reasons), not_printed,
     )  # fmt: skip
 
 
 def _reasons(results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell) -> list[str]:
     reasons = [*data_difference(results.plan.dataset, row.dataset), *condition_differences(row, cell.settings)]
     selection: Selection = "test" if cell.settings.get("data.split") == "paper_test_selection" else "validation"
-    if printed.table.selection not in {"unknown", selection}:
-        reasons.append(
-            f"other selection: ours on {selection} classes, the paper's on {printed.table.selection} classes"
-        )
+    theirs = printed.table.selection
+    if theirs not in {"unknown", selection}:
+        reasons.append(f"other selection: ours on {selection} classes, the paper's on {theirs} classes")
     return reasons
 
 

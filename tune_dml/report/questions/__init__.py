@@ -31,7 +31,8 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 class Question:
     """A question of the report."""
 
-    answer: Callable[[Analysis, KnobAnalysis | None], Section | None]
+    answer: Callable[..., Section | None]
+    """Function of the analysis and, if `about_knob`, of a knob."""
     order: int
     """Position on the page. Each hundred is a part of the page, in which questions about knobs come first: 100 methods,
     200 knobs, 300 cells and trust, 400 training, 500 opened tests, 600 the folded appendix."""
@@ -43,7 +44,7 @@ class Question:
 
     def section(self, analysis: Analysis, knob: KnobAnalysis | None) -> Section:
         """Return the answer; the section has no title if the question does not apply."""
-        answer = self.answer(analysis, knob) or Section("", "", "", data=self.unanswered)
+        answer = self.answer(analysis, *([knob] if self.about_knob else [])) or Section(data=self.unanswered)
         return replace(answer, knob=knob, appendix=self.appendix)
 
     @property
@@ -61,21 +62,14 @@ def question(
     order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
 ) -> Callable[[Callable[[Analysis], Section | None]], Question]:
     """Decorate a function that answers a question about the sweep; see `Question` for the arguments."""
-    return lambda answer: Question(lambda analysis, _: answer(analysis), order, False, reads_traces, unanswered)
+    return lambda answer: Question(answer, order, False, reads_traces, unanswered)
 
 
 def knob_question(
     order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
 ) -> Callable[[Callable[[Analysis, KnobAnalysis], Section | None]], Question]:
     """Decorate a function that answers a question about each knob; see `Question` for the arguments."""
-
-    def decorate(answer: Callable[[Analysis, KnobAnalysis], Section | None]) -> Question:
-        def answer_for(analysis: Analysis, knob: KnobAnalysis | None) -> Section | None:
-            return answer(analysis, knob) if knob is not None else None
-
-        return Question(answer_for, order, True, reads_traces, unanswered)
-
-    return decorate
+    return lambda answer: Question(answer, order, True, reads_traces, unanswered)
 
 
 def _questions() -> list[Question]:
@@ -90,14 +84,9 @@ def _questions() -> list[Question]:
 
 
 def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:
-    """Answer every question, in the order of the page.
+    """Answer every question, in the order of the page; with `traces`, those that read histories or evidence, too.
 
-    Args:
-        analysis: The analysed sweep.
-        traces: Whether to include the questions that read histories or evidence.
-
-    Raises:
-        ConfigError: Two sections, tables or figures share a name.
+    Raises ConfigError if two sections, tables or figures share a name.
     """
     sections = tuple(item.section(analysis, knob) for item, knob in _page_order(analysis, traces=traces))
     _refuse_clashes(sections)
@@ -144,17 +133,13 @@ def rank_of(analysis: Analysis, knob: KnobAnalysis) -> int:
         verdict, largest = item.sensitivity.verdict, item.sensitivity.largest
         return arms.index(item.arm), verdict != "sensitive", -abs(largest.estimate) if largest else 0.0
 
-    return next(rank for rank, item in enumerate(sorted(analysis.knobs, key=sort_key)) if item is knob)
+    return sorted(analysis.knobs, key=sort_key).index(knob)
 
 
 def _refuse_clashes(sections: tuple[Section, ...]) -> None:
     anchors = [section.anchor for section in sections if section.title]
-    for kind, names in (
-        ("sections", anchors),
-        ("tables", [table.name for table in tables_of(sections)]),
-        ("figures", [figure.name for figure in figures_of(sections)]),
-    ):
-        repeated = next((name for name in names if names.count(name) > 1), None)
-        if repeated is not None:
+    tables, figures = [table.name for table in tables_of(sections)], [figure.name for figure in figures_of(sections)]
+    for kind, names in (("sections", anchors), ("tables", tables), ("figures", figures)):
+        for repeated in (name for name in names if names.count(name) > 1):
             rule = f"two {kind} of the report share a name, which is their anchor or file"
             raise ConfigError(Problem("report", rule, repeated, RENAME))

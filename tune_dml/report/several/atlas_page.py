@@ -12,9 +12,9 @@ from typing import Any
 from tune_dml.record.atlas import METRIC, JudgedKnob
 from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.naming import MetricName, metric_name
-from tune_dml.report.page import page_of, write_page
-from tune_dml.report.section import Section, Table, TableCell, text_cell, value_cell
-from tune_dml.report.several.page import interval_figure, sweeps_head
+from tune_dml.report.page import PageHead, write_page
+from tune_dml.report.section import Section, Table, whisker_figure
+from tune_dml.report.summary import Answer
 from tune_dml.stats.atlas import ALPHA, Estimate
 from tune_dml.text import counted, joined, json_value, value_text
 
@@ -37,44 +37,29 @@ def atlas_sentences(knobs: Sequence[JudgedKnob], margin: float) -> tuple[str, ..
         f"{words[word]} {singular if words[word] == 1 else plural} {what}"
         for word, (singular, plural, what) in verbs.items()
     ]
-    loss_count = counted(len(losses), "loss") if len(losses) == 1 else f"{len(losses)} losses"
+    loss_count = f"{len(losses)} {'loss' if len(losses) == 1 else 'losses'}"
     first = f"Of {counted(len(knobs), 'knob')} of {loss_count} on {joined(sorted(datasets))}, {', '.join(parts)}."
     best = sorted(knobs, key=lambda knob: -knob.verdict.tunability.low)[:3]
     gains = [
         f"{item.loss}'s {item.knob} ({item.dataset}): {value_text(item.verdict.values[item.verdict.best])} for "
-        f"{value_text(item.verdict.default)} gains {_amount(metric, item.verdict.tunability)}"
+        f"{value_text(item.verdict.default)} gains {metric.amount(gain.value)} ({metric.interval(gain.low, gain.high)})"
         for item in best
-        if item.verdict.tunability.low > 0
+        if (gain := item.verdict.tunability).low > 0
     ]
     return (first, f"Most is gained by {'; '.join(gains)}.") if gains else (first,)
-
-
-def _amount(metric: MetricName, gain: Estimate) -> str:
-    return f"{metric.amount(gain.value)} ({metric.interval(gain.low, gain.high)})"
 
 
 def atlas_data(knobs: Sequence[JudgedKnob], margin: float) -> dict[str, Any]:
     """Return the atlas as data for JSON."""
     rows = [
-        {
-            "dataset": item.dataset,
-            "loss": item.loss,
-            "knob": item.knob,
-            "word": item.verdict.word,
-            "best": item.verdict.values[item.verdict.best],
-            **asdict(item.verdict),
-        }
+        {"dataset": item.dataset, "loss": item.loss, "knob": item.knob, "word": item.verdict.word,
+         "best": item.verdict.values[item.verdict.best], **asdict(item.verdict)}
         for item in knobs
-    ]
+    ]  # fmt: skip
     transfers = [dict(zip(_TRANSFER, row, strict=True)) for row in _transfers(knobs)]
+    answer = atlas_sentences(knobs, margin)
     data: dict[str, Any] = json_value(
-        {
-            "metric": METRIC,
-            "margin": margin,
-            "answer": list(atlas_sentences(knobs, margin)),
-            "knobs": rows,
-            "transfer": transfers,
-        }
+        {"metric": METRIC, "margin": margin, "answer": answer, "knobs": rows, "transfer": transfers}
     )
     return data
 
@@ -88,12 +73,11 @@ def write_atlas(knobs: Sequence[JudgedKnob], margin: float, folder: Path) -> tup
         ("Error", f"{ALPHA:.0%} over the whole page"),
     )
     footer = "Each value is compared with the default of its loss by paired seeds. docs/atlas.md explains the columns."
-    head = sweeps_head(
-        ("Atlas", "Atlas of knobs", "Which knobs of which losses matter?"), (sentences, facts), footer, "atlas.json"
-    )
+    answer, title = Answer(sentences, facts=facts), "Which knobs of which losses matter?"
     sections = [_gains(knobs), _verdicts(knobs)]
     sections += [_transfer_section(knobs)] if len({item.dataset for item in knobs}) > 1 else []
-    return write_page(folder, "atlas", page_of(head, sections), atlas_data(knobs, margin))
+    head = PageHead("Atlas", "Atlas of knobs", title, answer, footer)
+    return write_page(folder, "atlas", head, sections, atlas_data(knobs, margin))
 
 
 def _gains(knobs: Sequence[JudgedKnob]) -> Section:
@@ -113,37 +97,32 @@ def _gains(knobs: Sequence[JudgedKnob]) -> Section:
         f"The {len(items)} largest gains of the best value over the default; intervals hold for the whole page at once. "
         "Grey: not significant."
     )
-    texts = "What tuning each knob gains.", caption
-    return Section(
-        "gains", "What does tuning gain?", "Gains", (interval_figure("gains", items, f"gain in {metric.label}", texts),)
-    )
+    figure = whisker_figure("gains", items, f"gain in {metric.label}", "What tuning each knob gains.", caption)
+    return Section("gains", "What does tuning gain?", "Gains", (figure,))
 
 
-def _estimate_cells(metric: MetricName, estimate: Estimate) -> tuple[TableCell, TableCell]:
+def _estimate_cells(metric: MetricName, estimate: Estimate) -> tuple[float, str]:
     ends = metric.interval(*metric.change_ends(max(estimate.low, 0.0), estimate.high))
-    return value_cell(round(estimate.value, 2)), text_cell(ends or "-")
+    return round(estimate.value, 2), ends or "-"
 
 
 def _verdicts(knobs: Sequence[JudgedKnob]) -> Section:
     metric = metric_name(f"val/{METRIC}")
-    rows = tuple(
-        (
-            text_cell(item.dataset), text_cell(item.loss), text_cell(item.knob), text_cell(item.verdict.word),
-            value_cell(item.verdict.default), value_cell(item.verdict.values[item.verdict.best]),
-            *_estimate_cells(metric, item.verdict.tunability), *_estimate_cells(metric, item.verdict.mistunability),
-            text_cell(" to ".join(map(value_text, item.verdict.tolerated))),
-            text_cell(" to ".join(map(value_text, item.verdict.perhaps_tolerated))),
-        )
+    rows = [
+        (item.dataset, item.loss, item.knob, item.verdict.word, item.verdict.default,
+         item.verdict.values[item.verdict.best],
+         *_estimate_cells(metric, item.verdict.tunability), *_estimate_cells(metric, item.verdict.mistunability),
+         " to ".join(map(value_text, item.verdict.tolerated)),
+         " to ".join(map(value_text, item.verdict.perhaps_tolerated)))
         for item in knobs
-    )  # fmt: skip
+    ]  # fmt: skip
     columns = (
         "data", "loss", "knob", "verdict", "default", "best", "gain", "interval", "loss of worst", "interval of worst",
         "tolerated", "perhaps tolerated",
     )  # fmt: skip
     caption = "Best and worst value against the default, and the range that stays within the margin."
-    return Section(
-        "verdicts", "What does each knob do?", "Verdicts", (Table("verdicts", caption, columns, rows, searchable=True),)
-    )
+    table = Table("verdicts", caption, columns, rows, searchable=True)
+    return Section("verdicts", "What does each knob do?", "Verdicts", (table,))
 
 
 _TRANSFER = ("loss", "knob", "from", "to", "value", "effect", "low", "high")
@@ -167,17 +146,10 @@ def _transfers(knobs: Sequence[JudgedKnob]) -> list[tuple[str, str, str, str, fl
 
 
 def _transfer_section(knobs: Sequence[JudgedKnob]) -> Section:
-    rows = tuple(
-        tuple(
-            value_cell(round(item, 4)) if isinstance(item, float) and math.isfinite(item) else text_cell(str(item))
-            for item in row
-        )
+    rows = [
+        [round(item, 4) if isinstance(item, float) and math.isfinite(item) else str(item) for item in row]
         for row in _transfers(knobs)
-    )
-    caption = "The best value on item data set, tried on another: its effect against the default there."
-    return Section(
-        "transfer",
-        "Does the best value transfer?",
-        "Transfer",
-        (Table("transfer", caption, _TRANSFER, rows, searchable=True),),
-    )
+    ]
+    caption = "The best value on one data set, tried on another: its effect against the default there."
+    table = Table("transfer", caption, _TRANSFER, rows, searchable=True)
+    return Section("transfer", "Does the best value transfer?", "Transfer", (table,))

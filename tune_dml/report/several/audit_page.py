@@ -11,11 +11,12 @@ import numpy as np
 
 from tune_dml.planning.audit import Audit
 from tune_dml.record.results import Results
+from tune_dml.report.cells import delta_cells, metric_cell, text_cell
 from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.naming import MetricName, metric_name
-from tune_dml.report.page import page_of, write_page
-from tune_dml.report.section import Block, Notes, Section, Table, Text, metric_cell, text_cell
-from tune_dml.report.several.page import delta_cells, interval_figure, sweeps_head
+from tune_dml.report.page import PageHead, write_page
+from tune_dml.report.section import Notes, Section, Table, Text, whisker_figure
+from tune_dml.report.summary import Answer
 from tune_dml.stats.screening import FactorEffect, ScreeningVerdict, Suspects
 from tune_dml.text import counted, joined, json_value
 
@@ -43,11 +44,6 @@ class AuditReport:
         """Trials of both stages."""
         return len(self.first.trials) + len(self.second.trials)
 
-    @property
-    def protocol_mean(self) -> float:
-        """Estimated mean of the protocol over all seeds, from all runs."""
-        return self.verdict.reference
-
 
 def audit_sentences(report: AuditReport) -> tuple[str, ...]:
     """Return the answer in sentences: settings that change the result, a bound for the others, faults of the data.
@@ -62,28 +58,26 @@ def audit_sentences(report: AuditReport) -> tuple[str, ...]:
 def _settings_sentences(report: AuditReport) -> tuple[str, ...]:
     verdict, audit, metric = report.verdict, report.audit, report.metric
     count = len(audit.factors)
-    other_effects = [
-        effect for index, effect in enumerate(verdict.effects) if index not in {*verdict.named, *verdict.one_of}
-    ]
-    bound = _bound_sentence(other_effects, metric, "other " if verdict.named or verdict.one_of else "")
-    if verdict.together is not None:
-        single = [_effect_sentence(report, index) for index in verdict.named if index not in (verdict.pair or ())]
-        return (_pair_sentence(report), *single, *bound, *_number_sentence(report))
+    suspects = {*verdict.named, *verdict.one_of}
+    other_effects = [effect for index, effect in enumerate(verdict.effects) if index not in suspects]
+    bound = _bound_sentence(other_effects, metric, "other " if suspects else "")
     if verdict.named:
-        effects = [_effect_sentence(report, index) for index in verdict.named]
-        return (*effects, *bound, *_number_sentence(report))
-    if verdict.one_of:
+        first = [_effect_sentence(report, index) for index in verdict.named if index not in (verdict.pair or ())]
+        if verdict.together is not None:
+            first.insert(0, _pair_sentence(report, verdict.together))
+    elif verdict.one_of:
         names = " and ".join(audit.factors[index].name for index in verdict.one_of)
-        sentence = f"At least one of {names} changes {metric.name}; {report.trials} trials cannot tell which."
-        return (sentence, *bound, *_number_sentence(report))
-    subject = (
-        "The setting that differs is not shown" if count == 1 else f"None of the {count} settings that differ is shown"
-    )
-    return (f"{subject} to change {metric.name}.", *bound, *_number_sentence(report))
+        first = [f"At least one of {names} changes {metric.name}; {report.trials} trials cannot tell which."]
+    else:
+        subject = f"None of the {count} settings that differ is" if count > 1 else "The setting that differs is not"
+        first = [f"{subject} shown to change {metric.name}."]
+    if audit.number is None:
+        return (*first, *bound)
+    reached = f"{audit.protocol.name} itself reaches {metric.number(verdict.reference)} here"
+    return (*first, *bound, f"{reached}; the number is {metric.number(audit.number)}.")
 
 
 def _bound_sentence(effects: Sequence[FactorEffect], metric: MetricName, adjective: str) -> tuple[str, ...]:
-    """Return a sentence with an upper bound of the effects; empty without effects."""
     if not effects:
         return ()
     bound = metric.amount(max(max(abs(effect.low), abs(effect.high)) for effect in effects))
@@ -105,63 +99,48 @@ def _changes(effect: FactorEffect, metric: MetricName, verbs: tuple[str, str] = 
     return f"{verb} {metric.amount(sign * effect.effect)} of {metric.name} ({metric.interval(low, high)})"
 
 
-def _pair_sentence(report: AuditReport) -> str:
+def _pair_sentence(report: AuditReport, together: FactorEffect) -> str:
     verdict, metric = report.verdict, report.metric
-    assert verdict.together is not None  # noqa: S101 - its only caller has checked it
     pair = verdict.pair or ()
     first, second = (report.audit.factors[index].name for index in pair)
     alone = [_changes(verdict.effects[index], metric) for index in pair]
-    both = _changes(verdict.together, metric, ("cost", "add"))
+    both = _changes(together, metric, ("cost", "add"))
     return f"{first} and {second} act together: both {both}; {first} alone {alone[0]}, {second} alone {alone[1]}."
-
-
-def _number_sentence(report: AuditReport) -> tuple[str, ...]:
-    number, metric = report.audit.number, report.metric
-    if number is None:
-        return ()
-    reached = f"{report.audit.protocol.name} itself reaches {metric.number(report.protocol_mean)} here"
-    return (f"{reached}; the number is {metric.number(number)}.",)
 
 
 def audit_data(report: AuditReport) -> dict[str, Any]:
     """Return the audit as data for JSON."""
     verdict = report.verdict
+    audit = report.audit
     settings = [
-        {
-            "name": factor.name,
-            "yours": dict(factor.yours),
-            "protocol": dict(factor.protocol),
-            **asdict(effect),
-        }
-        for factor, effect in zip(report.audit.factors, verdict.effects, strict=True)
+        {"name": factor.name, "yours": factor.yours, "protocol": factor.protocol, **asdict(effect)}
+        for factor, effect in zip(audit.factors, verdict.effects, strict=True)
     ]
-    data: dict[str, Any] = json_value(
-        {
-            "run": report.audit.run,
-            "protocol": report.audit.protocol.name,
-            "metric": report.audit.metric,
-            "number": report.audit.number,
-            "protocol_mean": report.protocol_mean,
-            "named": [report.audit.factors[index].name for index in verdict.named],
-            "one_of": [report.audit.factors[index].name for index in verdict.one_of],
-            "together": verdict.together,
-            "settings": settings,
-            "noise": verdict.noise,
-            "trials": report.trials,
-            "ineffective": list(report.audit.differences.ineffective),
-            "unscreened": list(report.audit.differences.unscreened),
-            "data": list(report.audit.data),
-            "answer": list(audit_sentences(report)),
-            "notes": list(report.notes),
-            "sweeps": [report.first.name, report.second.name],
-        }
-    )
+    data: dict[str, Any] = json_value({
+        "run": audit.run,
+        "protocol": audit.protocol.name,
+        "metric": audit.metric,
+        "number": audit.number,
+        "protocol_mean": verdict.reference,
+        "named": [audit.factors[index].name for index in verdict.named],
+        "one_of": [audit.factors[index].name for index in verdict.one_of],
+        "together": verdict.together,
+        "settings": settings,
+        "noise": verdict.noise,
+        "trials": report.trials,
+        "ineffective": audit.differences.ineffective,
+        "unscreened": audit.differences.unscreened,
+        "data": audit.data,
+        "answer": audit_sentences(report),
+        "notes": report.notes,
+        "sweeps": [report.first.name, report.second.name],
+    })  # fmt: skip
     return data
 
 
 def write_audit(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     """Write `audit.html` and `audit.json` into a folder, which is created if missing."""
-    audit, sentences = report.audit, audit_sentences(report)
+    audit = report.audit
     facts = (
         ("Settings that differ", str(len(audit.factors))),
         ("Trials", f"{len(report.first.trials)} screen all settings, {len(report.second.trials)} on fresh seeds"),
@@ -169,8 +148,8 @@ def write_audit(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     )
     title = f"{audit.run} against {audit.protocol.name}"
     footer = f"Sweeps {report.first.name} and {report.second.name}. {_CONTEXT}"
-    head = sweeps_head((title, "Audit", title), (sentences, facts), footer, "audit.json")
-    return write_page(folder, "audit", page_of(head, [_settings(report), _trust(report)]), audit_data(report))
+    head = PageHead(title, "Audit", title, Answer(audit_sentences(report), facts=facts), footer)
+    return write_page(folder, "audit", head, [_settings(report), _trust(report)], audit_data(report))
 
 
 def _verdict_text(effect: FactorEffect) -> str:
@@ -180,25 +159,21 @@ def _verdict_text(effect: FactorEffect) -> str:
 
 
 def _settings(report: AuditReport) -> Section:
-    metric, order = report.metric, sorted(
-        range(len(report.audit.factors)), key=lambda index: -abs(report.verdict.effects[index].effect)
-    )  # fmt: skip
-    effects = report.verdict.effects
+    metric, effects, names = report.metric, report.verdict.effects, [f.name for f in report.audit.factors]
+    order = sorted(range(len(names)), key=lambda index: -abs(effects[index].effect))
     items = [
-        Whisker(report.audit.factors[i].name, effects[i].effect, effects[i].low, effects[i].high,
-                colour="mean" if effects[i].named else "base", tip=f"{report.audit.factors[i].name}: {_verdict_text(effects[i])}")
+        Whisker(names[i], effects[i].effect, effects[i].low, effects[i].high,
+                colour="mean" if effects[i].named else "base", tip=f"{names[i]}: {_verdict_text(effects[i])}")
         for i in order
     ]  # fmt: skip
     caption = "Your value minus the protocol's, with intervals that hold at once. Grey: not named."
-    figure = interval_figure(
-        "effects", items, f"effect on {metric.label}{metric.unit_after}", (" ".join(audit_sentences(report)), caption)
-    )
-    rows = tuple(
-        (*map(text_cell, report.audit.describe(i)),
-         *delta_cells(metric, effects[i].effect, effects[i].low, effects[i].high),
+    axis, finding = f"effect on {metric.label}{metric.unit_after}", " ".join(audit_sentences(report))
+    figure = whisker_figure("effects", items, axis, finding, caption)
+    rows = [
+        (*report.audit.describe(i), *delta_cells(metric, effects[i].effect, effects[i].low, effects[i].high),
          text_cell(_verdict_text(effects[i]), mark="worse" if effects[i].named else ""))
         for i in order
-    )  # fmt: skip
+    ]  # fmt: skip
     columns = ("setting", "yours", "protocol", "effect", "low", "high", "verdict")
     table = Table("settings", "The same in numbers.", columns, rows)
     return Section("settings", "Which setting changes the result?", "Settings", (figure, table))
@@ -208,26 +183,23 @@ def _trust(report: AuditReport) -> Section:
     audit, metric = report.audit, report.metric
     names = joined([audit.factors[index].name for index in report.suspects.factors])
     action = "undid one at a time" if report.suspects.undo else "added to the protocol one at a time"
-    body: list[Block] = [
-        Text(
-            f"The first {counted(len(report.first.trials), 'trial')} change all settings at once, by a two-level design with its "
-            f"mirror image. It found the suspects {names}, which {counted(len(report.second.trials), 'trial')} {action} "
-            "on fresh seeds. The effects are estimated from both. A setting is named if every explanation without it is "
-            "much less likely than the best one; the threshold comes from a simulation of the whole procedure."
-        )
-    ]
+    text = Text(
+        f"The first {counted(len(report.first.trials), 'trial')} change all settings at once, by a two-level design with its "
+        f"mirror image. It found the suspects {names}, which {counted(len(report.second.trials), 'trial')} {action} "
+        "on fresh seeds. The effects are estimated from both. A setting is named if every explanation without it is "
+        "much less likely than the best one; the threshold comes from a simulation of the whole procedure."
+    )
     cells: dict[str, list[float]] = {}
     for trial in report.second.trials:
         cells.setdefault(trial.cell.arm, []).append(trial.metrics.get(audit.metric, np.nan))
-    rows = tuple(
-        (text_cell(arm), text_cell(str(len(values))), metric_cell(metric, float(np.nanmean(values))))
+    rows = [
+        (arm, str(len(values)), metric_cell(metric, float(np.nanmean(values))))
         for arm, values in cells.items()
         if np.isfinite(values).any()
-    )
-    body.append(Table("fresh", "The second stage.", ("run", "seeds", metric.axis), rows))
-    left_out = [f"{path} differs without an effect on training." for path in audit.differences.ineffective]
-    left_out += [
-        f"{path} differs and chooses other pictures: it was not screened." for path in audit.differences.unscreened
     ]
-    body += [Notes((*left_out, *report.notes))] if left_out or report.notes else []
-    return Section("trust", "How was it found?", "Design", tuple(body))
+    fresh = Table("fresh", "The second stage.", ("run", "seeds", metric.axis), rows)
+    differences = audit.differences
+    notes = [f"{path} differs without an effect on training." for path in differences.ineffective]
+    notes += [f"{path} differs and chooses other pictures: it was not screened." for path in differences.unscreened]
+    notes += report.notes
+    return Section("trust", "How was it found?", "Design", (text, fresh, *([Notes(notes)] if notes else [])))

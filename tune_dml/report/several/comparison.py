@@ -1,4 +1,4 @@
-"""List the settings that differ between sweeps, and compute paired differences at the points that they share."""
+"""Compare sweeps: settings that differ, paired differences at shared points, and agreement on the order of values."""
 
 from __future__ import annotations
 
@@ -13,15 +13,34 @@ from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
 from tune_dml.report.analysis.comparisons import better_or_worse
-from tune_dml.report.several.page import SeveralSweeps
+from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.intervals.contrasts import estimate_contrasts
+from tune_dml.stats.verdicts.ranks import RankAgreement, agree_in_rank
+from tune_dml.stats.verdicts.ranks import Table as RankTable
 from tune_dml.text import is_number, value_text
 
 _SEARCHED = "(searched)"
 _FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
 """Properties of the plan that may differ; listed before the settings."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralSweeps:
+    """Analyses of several sweeps; the metric is that of the first."""
+
+    sweeps: tuple[Analysis, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sweeps."""
+        return tuple(sweep.results.name for sweep in self.sweeps)
+
+    @property
+    def metric(self) -> MetricName:
+        """Metric of the first sweep."""
+        return self.sweeps[0].metric
 
 
 @dataclass(frozen=True)
@@ -41,22 +60,12 @@ class PairedDifference:
     point: str
     """Values of the knobs of both cells."""
     first: str
-    """Cell of the first sweep."""
     second: str
     seeds: int
-    """Number of seeds that both cells have."""
     difference: float
     low: float
     high: float
     verdict: Literal["better", "worse", "undecided"]
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Reasons why a sweep is not compared with the first one."""
-
-    sweep: str
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,24 +75,20 @@ class SweepComparison(SeveralSweeps):
     @cached_property
     def level(self) -> float:
         """Error level of all differences together: the lowest level among the compared sweeps."""
-        refused = {item.sweep for item in self.refusals}
-        return min(sweep.looks.level for sweep in self.sweeps if sweep.results.name not in refused)
+        return min(sweep.looks.level for sweep in self.sweeps if sweep.results.name not in self.refusals)
 
     @cached_property
     def differences(self) -> dict[str, tuple[Value, ...]]:
         """Settings that differ, with their value in each sweep; data and protocol first."""
         by_sweep = [_settings(sweep.results) for sweep in self.sweeps]
-        paths = sorted({path for settings in by_sweep for path in settings}, key=_data_first)
+        paths = dict.fromkeys((*_FROM_PLAN, *sorted({path for settings in by_sweep for path in settings})))
         rows = {path: tuple(settings.get(path, "-") for settings in by_sweep) for path in paths}
         return {path: values for path, values in rows.items() if len({str(value) for value in values}) > 1}
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
         """Budget of each sweep."""
-        return tuple(
-            Budget(len(item.cells), item.results.count("finished"), sum(t.seconds for t in item.results.trials))
-            for item in self.sweeps
-        )
+        return tuple(Budget(len(item.cells), item.results.count("finished"), item.seconds) for item in self.sweeps)
 
     @property
     def equal_budgets(self) -> bool:
@@ -91,10 +96,10 @@ class SweepComparison(SeveralSweeps):
         return len({(budget.cells, budget.trials) for budget in self.budgets}) <= 1
 
     @cached_property
-    def refusals(self) -> tuple[Refusal, ...]:
-        """Sweeps that cannot be compared with the first one."""
-        by_sweep = ((sweep.results.name, _reasons(self.sweeps[0], sweep)) for sweep in self.sweeps[1:])
-        return tuple(Refusal(name, reasons) for name, reasons in by_sweep if reasons)
+    def refusals(self) -> dict[str, tuple[str, ...]]:
+        """Reasons why a sweep cannot be compared with the first one, by its name."""
+        by_sweep = {sweep.results.name: _reasons(self.sweeps[0], sweep) for sweep in self.sweeps[1:]}
+        return {name: reasons for name, reasons in by_sweep.items() if reasons}
 
     @cached_property
     def same(self) -> dict[str, int]:
@@ -107,11 +112,10 @@ class SweepComparison(SeveralSweeps):
     @cached_property
     def paired(self) -> tuple[PairedDifference, ...]:
         """Paired differences to the first sweep, with simultaneous intervals."""
-        refused = {item.sweep for item in self.refusals}
         pairs = [
             (sweep, first, second)
             for sweep in self.sweeps[1:]
-            if sweep.results.name not in refused
+            if sweep.results.name not in self.refusals
             for first, second in _matched(self.sweeps[0], sweep)
             if first.cell.digest != second.cell.digest and len(first.values.keys() & second.values.keys()) > 1
         ]
@@ -135,11 +139,6 @@ def assume_same_data(results: Sequence[Results]) -> list[Results]:
 
 def _is_data_unknown(results: Results) -> bool:
     return results.imported is not None and not results.plan.data_digest
-
-
-def _data_first(path: str) -> tuple[int, str]:
-    """Return a sort key that puts properties of the plan before settings."""
-    return (_FROM_PLAN.index(path) if path in _FROM_PLAN else len(_FROM_PLAN), path)
 
 
 def _settings(results: Results) -> dict[str, Value]:
@@ -217,17 +216,12 @@ def _judge_pairs(
     resolution = max(sweep.resolution for sweep in (reference, *(sweep for sweep, _, _ in pairs)))
     contrasts = estimate_contrasts(table.values, weights, alpha, resolution=resolution)
     judged = []
-    for index, (sweep, first, second) in enumerate(pairs):
-        low, high = float(contrasts.low[index]), float(contrasts.high[index])
-        verdict = better_or_worse(low, high, reference.sign)
+    for (sweep, first, second), low, high in zip(pairs, contrasts.low.tolist(), contrasts.high.tolist(), strict=True):
+        names = (sweep.results.name, _point(first), first.label, second.label)
         shared = sorted(first.values.keys() & second.values.keys())
         difference = float(np.mean([second.values[seed] - first.values[seed] for seed in shared]))
-        judged.append(
-            PairedDifference(
-                sweep.results.name, _point(first), first.label, second.label, len(shared), difference,
-                *reference.metric.change_ends(low, high), verdict,
-            )
-        )  # fmt: skip
+        ends, verdict = reference.metric.change_ends(low, high), better_or_worse(low, high, reference.sign)
+        judged.append(PairedDifference(*names, len(shared), difference, *ends, verdict))
     return tuple(judged)
 
 
@@ -236,3 +230,34 @@ def _point(cell: Cell) -> str:
         return f"baseline ({cell.label})"
     values = ", ".join(f"{path} = {value_text(value)}" for path, value in cell.cell.knobs.items())
     return ": ".join(part for part in (cell.cell.arm, values) if part) or cell.label
+
+
+def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreement]:
+    """Return the agreement of each knob that both sweeps search at three or more common values, by path."""
+    paths = [knob.path for knob in first.results.plan.knobs]
+    second_paths = {knob.path for knob in second.results.plan.knobs}
+    agreements = {}
+    for path in dict.fromkeys(path for path in paths if path in second_paths):
+        levels, second_levels = _complete_cells(first, path), _complete_cells(second, path)
+        common = [level for level in levels if level in second_levels]
+        if len(common) >= 3:
+            tables = _level_means(levels, common), _level_means(second_levels, common)
+            agreements[path] = agree_in_rank(*tables, resolutions=(first.resolution, second.resolution))
+    return agreements
+
+
+def _complete_cells(sweep: Analysis, path: str) -> Mapping[Value, list[Cell]]:
+    """Return, for each value, the cells with a result on every seed; baselines are left out."""
+    levels: dict[Value, list[Cell]] = {}
+    seeds = set(sweep.results.plan.seeds)
+    for cell in sweep.cells:
+        if path in cell.cell.knobs and not cell.cell.baseline and set(cell.values) >= seeds:
+            levels.setdefault(cell.cell.knobs[path], []).append(cell)
+    return levels
+
+
+def _level_means(levels: Mapping[Value, list[Cell]], common: list[Value]) -> RankTable:
+    """Return the mean over the cells of each value, (values, seeds)."""
+    seeds = sorted(levels[common[0]][0].values)
+    rows = [[np.mean([cell.values[seed] for cell in levels[level]]) for seed in seeds] for level in common]
+    return np.array(rows, dtype=np.float64)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from tune_dml.report.cells import delta_cells, metric_cells, text_cell
 from tune_dml.report.drawing.charts import Whisker
-from tune_dml.report.page import page_of, write_page
-from tune_dml.report.section import Block, Figure, Notes, Section, Table, Text, metric_cell, text_cell, value_cell
+from tune_dml.report.naming import confidence
+from tune_dml.report.page import PageHead, write_page
+from tune_dml.report.section import Block, Figure, Notes, Section, Table, Text, whisker_figure
 from tune_dml.report.several.comparison import PairedDifference, SweepComparison
-from tune_dml.report.several.page import delta_cells, interval_figure, sweeps_head
-from tune_dml.text import counted, duration, json_value, value_text
+from tune_dml.report.summary import Answer
+from tune_dml.text import counted, duration, joined, json_value, value_text
 
 SCHEMA = "tune_dml.comparison/1"
 _MAX_WHISKERS = 40
@@ -25,7 +27,7 @@ def comparison_data(comparison: SweepComparison) -> dict[str, object]:
         "sweeps": names,
         "differences": comparison.differences,
         "budgets": comparison.budgets,
-        "refused": {item.sweep: item.reasons for item in comparison.refusals},
+        "refused": comparison.refusals,
         "same_configuration": comparison.same,
         "paired": comparison.paired,
         "cells": [
@@ -40,12 +42,13 @@ def comparison_data(comparison: SweepComparison) -> dict[str, object]:
 def comparison_sentences(comparison: SweepComparison) -> tuple[str, ...]:
     """Return the findings as sentences; sweeps that cannot be compared come first."""
     first = comparison.names[0]
-    lines = [f"{item.sweep} is not compared with {first}: {'; '.join(item.reasons)}." for item in comparison.refusals]
+    refusals = comparison.refusals
+    lines = [f"{name} is not compared with {first}: {'; '.join(reasons)}." for name, reasons in refusals.items()]
     for name in comparison.names[1:]:
         rows = [row for row in comparison.paired if row.sweep == name]
         if rows:
             lines.append(_verdict(comparison, name, rows))
-        elif comparison.same[name] and name not in {item.sweep for item in comparison.refusals}:
+        elif comparison.same[name] and name not in refusals:
             lines.append(f"{name} and {first} share only equal configurations, so there is no difference to judge.")
     return tuple(lines)
 
@@ -71,38 +74,34 @@ def write_comparison(comparison: SweepComparison, folder: Path) -> tuple[Path, P
         (name, f"{budget.cells} cells, {budget.trials} finished trials, {duration(budget.seconds)}")
         for name, budget in zip(names, comparison.budgets, strict=True)
     )
-    title = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    footer = f"Compared within seeds; {names[0]} is the reference."
-    sentences = comparison_sentences(comparison)
-    head = sweeps_head((title, "Comparison of sweeps", title), (sentences, facts), footer, "comparison.json")
-    page = page_of(head, [_what_differs(comparison), _differences(comparison), _cells(comparison)])
-    return write_page(folder, "comparison", page, comparison_data(comparison))
+    title, footer = joined(names), f"Compared within seeds; {names[0]} is the reference."
+    answer = Answer(comparison_sentences(comparison), facts=facts)
+    head = PageHead(title, "Comparison of sweeps", title, answer, footer)
+    sections = [_what_differs(comparison), _differences(comparison), _cells(comparison)]
+    return write_page(folder, "comparison", head, sections, comparison_data(comparison))
 
 
 def _what_differs(comparison: SweepComparison) -> Section:
-    rows = tuple(
-        (text_cell(path), *(text_cell(value_text(value)) for value in values))
-        for path, values in comparison.differences.items()
-    )
+    rows = [(path, *map(value_text, values)) for path, values in comparison.differences.items()]
     caption, columns = "Settings that differ, data and protocol first.", ("setting", *comparison.names)
     body: list[Block] = [Table("differs", caption, columns, rows) if rows else Text("The sweeps share every setting.")]
     if not comparison.equal_budgets:
         body.append(Text("The budgets differ: with a larger one the best cell is better by chance alone."))
-    return Section("differs", "What differs?", "What differs", tuple(body))
+    return Section("differs", "What differs?", "What differs", body)
 
 
 def _differences(comparison: SweepComparison) -> Section:
     body: list[Block] = [
-        Text(f"{item.sweep} is not compared: {'; '.join(item.reasons)}.", badge="refused")
-        for item in comparison.refusals
+        Text(f"{name} is not compared: {'; '.join(reasons)}.", badge="refused")
+        for name, reasons in comparison.refusals.items()
     ]
     if comparison.paired:
         body += [_figure(comparison), _table(comparison)]
-    same = [f"{name}: {count} cells have the configuration of a cell of {comparison.names[0]} and are left out."
-            for name, count in comparison.same.items() if count]  # fmt: skip
-    body += [Notes(tuple(same))] if same else []
+    equal = f"cells have the configuration of a cell of {comparison.names[0]} and are left out."
+    same = [f"{name}: {count} {equal}" for name, count in comparison.same.items() if count]
+    body += [Notes(same)] if same else []
     title = f"How far apart is {comparison.metric.name}, seed by seed?"
-    return Section("paired", title, "Paired differences", tuple(body))
+    return Section("paired", title, "Paired differences", body)
 
 
 def _figure(comparison: SweepComparison) -> Figure:
@@ -118,23 +117,23 @@ def _figure(comparison: SweepComparison) -> Figure:
         if row in kept
     ]  # fmt: skip
     texts = " ".join(comparison_sentences(comparison)), _caption(comparison)
-    return interval_figure("paired", items, f"{metric.label} minus that of {first}{metric.unit_after}", texts)
+    return whisker_figure("paired", items, f"{metric.label} minus that of {first}{metric.unit_after}", *texts)
 
 
 def _caption(comparison: SweepComparison) -> str:
     more = len(comparison.paired) - _MAX_WHISKERS
     return (
-        f"Differences within seeds at equal knobs, with {100 * (1 - comparison.level):.3g}% intervals that hold at once."
+        f"Differences within seeds at equal knobs, with {confidence(comparison.level)} intervals that hold at once."
         + (f" The largest {_MAX_WHISKERS}; {more} more are in the table." if more > 0 else "")
     )
 
 
 def _table(comparison: SweepComparison) -> Table:
-    rows = tuple(
-        (text_cell(row.sweep), text_cell(row.point), value_cell(row.seeds),
-         *delta_cells(comparison.metric, row.difference, row.low, row.high), text_cell(row.verdict, mark=row.verdict))
+    rows = [
+        (row.sweep, row.point, row.seeds, *delta_cells(comparison.metric, row.difference, row.low, row.high),
+         text_cell(row.verdict, mark=row.verdict))
         for row in comparison.paired
-    )  # fmt: skip
+    ]  # fmt: skip
     columns = ("sweep", "at", "seeds", f"minus {comparison.names[0]}", "low", "high", "verdict")
     return Table("paired", _caption(comparison), columns, rows, folded="Every difference")
 
@@ -142,12 +141,11 @@ def _table(comparison: SweepComparison) -> Table:
 def _cells(comparison: SweepComparison) -> Section:
     blocks = []
     for index, (name, sweep) in enumerate(zip(comparison.names, comparison.sweeps, strict=True)):
-        rows = tuple(
-            (text_cell(cell.label), value_cell(len(cell.values)),
-             *(metric_cell(sweep.metric, value) for value in (cell.mean, *sweep.bar(cell))))
+        rows = [
+            (cell.label, len(cell.values), *metric_cells(sweep.metric, cell.mean, *sweep.bar(cell)))
             for cell in sweep.cells
-        )  # fmt: skip
+        ]
         caption = f"{name} on {sweep.results.plan.dataset}, with comparison bars that hold within this sweep alone."
         columns = ("cell", "seeds", sweep.metric.axis, "bar low", "bar high")
         blocks.append(Table(f"cells-{index + 1}", caption, columns, rows))
-    return Section("cells", "Every cell, one table per sweep", "Every cell", tuple(blocks), appendix=True)
+    return Section("cells", "Every cell, one table per sweep", "Every cell", blocks, appendix=True)

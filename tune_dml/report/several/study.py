@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 
 import numpy as np
 
@@ -17,8 +18,9 @@ from trainables.errors import Problem, raise_if_any
 from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
+from tune_dml.report.analysis.cell import seed_values
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
-from tune_dml.report.several.page import SeveralSweeps
+from tune_dml.report.several.comparison import SeveralSweeps
 from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.verdicts.ranks import significant_order, tau_bounds
 from tune_dml.stats.verdicts.selection import score_of_best
@@ -62,11 +64,9 @@ class Transfer:
     first: str
     second: str
     shared: int
-    """Number of values with results in both sweeps."""
     refusal: str
     """Reason why the orders are not compared; empty if they are."""
     tau: float = math.nan
-    """Kendall's tau of the means."""
     low: float = math.nan
     """Lower bound of tau, which counts every pair that is uncertain in either sweep as a disagreement."""
     high: float = math.nan
@@ -74,7 +74,6 @@ class Transfer:
     lost: TuningGain | None = None
     """Gain of tuning in the second sweep over the best value of the first sweep."""
     carried: str = ""
-    """Best value of the first sweep, as labelled in the second."""
 
 
 class StudyAnalysis(SeveralSweeps):
@@ -83,18 +82,15 @@ class StudyAnalysis(SeveralSweeps):
     @cached_property
     def tunings(self) -> tuple[Tuning, ...]:
         """Gain of tuning each knob of each sweep, if at least two of its values have results."""
-        return tuple(
-            _tuning(sweep, knob) for sweep in self.sweeps for knob in sweep.knobs if len(knob.isolated.table.labels) > 1
-        )
+        knobs = ((sweep, knob) for sweep in self.sweeps for knob in sweep.knobs)
+        return tuple(_tuning(sweep, knob) for sweep, knob in knobs if len(knob.isolated.table.labels) > 1)
 
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
         """Transfer of each knob that two sweeps share, for each ordered pair of sweeps."""
         return tuple(
             _transfer(first, second, knob, other)
-            for first in self.sweeps
-            for second in self.sweeps
-            if first is not second
+            for first, second in permutations(self.sweeps, 2)
             for knob in first.knobs
             for other in second.knobs
             if knob.key == other.key
@@ -147,8 +143,7 @@ def _default(sweep: Analysis, knob: KnobAnalysis) -> tuple[str, np.ndarray | Non
             if same_value(knob.level(label), advised):
                 return f"{label}, the paper's best on {curve.published.dataset}", row
     if sweep.baseline is not None and sweep.baseline.values and not knob.arm:
-        row = np.array([sweep.baseline.values.get(seed, math.nan) for seed in table.seeds])
-        return f"{sweep.baseline.label}, the baseline", row
+        return f"{sweep.baseline.label}, the baseline", seed_values([sweep.baseline], table.seeds)[0]
     return "", None
 
 
@@ -173,15 +168,15 @@ def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: Knob
     if bounds is None or other_bounds is None:
         untestable = knob if bounds is None else other
         return Transfer(*names, f"the noise of one of them is unknown: {untestable.sensitivity.reason}")
-    tau, low, high = _agreement(
-        _order(knob, bounds, [mine[key] for key in shared]),
-        _order(other, other_bounds, [theirs[key] for key in shared]),
-    )
-    means = knob.isolated.means
-    carried = max(shared, key=lambda key: first.sign * means[mine[key]])
+    from scipy.stats import kendalltau  # takes a second
+
+    means, order = _order(knob, bounds, [mine[key] for key in shared])
+    other_means, other_order = _order(other, other_bounds, [theirs[key] for key in shared])
+    tau, ends = float(kendalltau(means, other_means).statistic), tau_bounds(order, other_order)
+    best = shared[int(np.argmax(first.sign * means))]
     values = second.sign * other.isolated.table.values
-    row = values[other.isolated.table.labels.index(theirs[carried])]
-    return Transfer(*names, "", tau, low, high, _gain(values, row, second), theirs[carried])
+    row = values[other.isolated.table.labels.index(theirs[best])]
+    return Transfer(*names, "", tau, *ends, _gain(values, row, second), theirs[best])
 
 
 def _order(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -189,13 +184,3 @@ def _order(knob: KnobAnalysis, bounds: Bounds, labels: Sequence[str]) -> tuple[n
     rows = [knob.sensitivity.labels.index(label) for label in labels]
     means = np.array([knob.isolated.means[label] for label in labels])
     return means, significant_order(bounds, rows)
-
-
-def _agreement(
-    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
-) -> tuple[float, float, float]:
-    """Return Kendall's tau of the means, and its bounds from the pairs with a significant order."""
-    from scipy.stats import kendalltau  # takes a second
-
-    tau = float(kendalltau(first[0], second[0]).statistic)
-    return tau, *tau_bounds(first[1], second[1])

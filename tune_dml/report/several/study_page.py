@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from tune_dml.report.cells import delta_cells
 from tune_dml.report.drawing.charts import Whisker
-from tune_dml.report.page import page_of, write_page
+from tune_dml.report.page import PageHead, write_page
 from tune_dml.report.questions.knobs.sensitivity import knob_headline
-from tune_dml.report.section import Block, Figure, Section, Table, Text, text_cell, value_cell
-from tune_dml.report.several.page import delta_cells, interval_figure, sweeps_head
+from tune_dml.report.section import Block, Figure, Section, Table, Text, whisker_figure
 from tune_dml.report.several.study import StudyAnalysis, Transfer, Tuning, TuningGain
+from tune_dml.report.summary import Answer
 from tune_dml.text import duration, json_value
 
 SCHEMA = "tune_dml.study/1"
@@ -36,7 +37,6 @@ def study_sentences(study: StudyAnalysis) -> tuple[str, ...]:
 
 
 def _verdicts(study: StudyAnalysis, *, named: bool) -> tuple[str, ...]:
-    """Return the verdict on each knob of each sweep, with the sweep's name if `named`."""
     rows = [(s.results.name, sentence) for s in study.sweeps for k in s.knobs if (sentence := knob_headline(s, k))]
     return tuple(f"{name}: {sentence}" if named else sentence for name, sentence in rows)
 
@@ -62,11 +62,11 @@ def _tuning_sentence(study: StudyAnalysis, item: Tuning) -> str:
     if math.isfinite(loss.estimate):
         amount = metric.amount(loss.estimate)
         parts.append(f"a random value of {item.knob} loses {amount} ({_ends(study, loss)})")
-    if not parts:
-        parts = [f"the gain of tuning {item.knob} is unknown with one seed"]
-    have = "has" if item.tolerant == 1 else "have"
-    near = f"{item.tolerant} of {item.values} values {have} a mean so close to the best that the difference does not matter"
-    return f"{item.sweep}: {'; '.join(parts)}; {near}."
+    parts = parts or [f"the gain of tuning {item.knob} is unknown with one seed"]
+    near = (
+        f"{item.tolerant} of {item.values} values {'has' if item.tolerant == 1 else 'have'} a mean so close to the best"
+    )
+    return f"{item.sweep}: {'; '.join(parts)}; {near} that the difference does not matter."
 
 
 def _ends(study: StudyAnalysis, gain: TuningGain) -> str:
@@ -80,26 +80,23 @@ def write_study(study: StudyAnalysis, folder: Path) -> tuple[Path, Path]:
     datasets = list(dict.fromkeys(sweep.results.plan.dataset for sweep in study.sweeps))
     facts = tuple(
         (
-            sweep.results.name,
-            f"{sweep.results.plan.dataset}: {len(sweep.cells)} cells x {len(sweep.seeds)} seeds, "
-            f"{duration(sum(trial.seconds for trial in sweep.results.trials))}",
+            s.results.name,
+            f"{s.results.plan.dataset}: {len(s.cells)} cells x {len(s.seeds)} seeds, {duration(s.seconds)}",
         )
-        for sweep in study.sweeps
+        for s in study.sweeps
     )
     verdicts = _verdicts(study, named=len(datasets) < len(study.sweeps))  # each verdict names its data set
     names, kicker = ", ".join(study.names), f"Study of {len(study.sweeps)} sweeps on {', '.join(datasets)}"
-    head = sweeps_head((names, kicker, "; ".join(spaces)), (verdicts, facts), f"Sweeps: {names}.", "study.json")
-    return write_page(folder, "study", page_of(head, [_transfer(study), _tuning(study)]), study_data(study))
+    head = PageHead(names, kicker, "; ".join(spaces), Answer(verdicts, facts=facts), f"Sweeps: {names}.")
+    return write_page(folder, "study", head, [_transfer(study), _tuning(study)], study_data(study))
 
 
 def _transfer(study: StudyAnalysis) -> Section:
-    rows = tuple(
-        (text_cell(t.knob), text_cell(t.first), text_cell(t.second), value_cell(t.shared),
-         value_cell(round(t.tau, 3)), value_cell(t.low), value_cell(t.high), text_cell(t.carried or "-"),
-         *delta_cells(study.metric, (t.lost or TuningGain()).estimate),
-         text_cell(t.refusal))
+    rows = [
+        (t.knob, t.first, t.second, t.shared, round(t.tau, 3), t.low, t.high, t.carried or "-",
+         *delta_cells(study.metric, (t.lost or TuningGain()).estimate), t.refusal)
         for t in study.transfers
-    )  # fmt: skip
+    ]  # fmt: skip
     columns = (
         "knob", "from", "to", "shared values", "tau", "at least", "at most", "carried over", "tuning gains", "refused",
     )  # fmt: skip
@@ -109,7 +106,7 @@ def _transfer(study: StudyAnalysis) -> Section:
     )
     body: list[Block] = [Text(_transfer_sentence(study, item)) for item in study.transfers]
     body.append(Table("transfer", caption, columns, rows, folded="The numbers"))
-    return Section("transfer", "Does the optimum carry over?", "Transfer", tuple(body))
+    return Section("transfer", "Does the optimum carry over?", "Transfer", body)
 
 
 def _tuning(study: StudyAnalysis) -> Section:
@@ -117,14 +114,7 @@ def _tuning(study: StudyAnalysis) -> Section:
     for t in study.tunings:
         gain = t.tunability or TuningGain()
         cells = delta_cells(study.metric, gain.estimate, gain.low, gain.high, t.mistunability.estimate)
-        names = (
-            text_cell(t.sweep),
-            text_cell(t.dataset),
-            text_cell(t.knob),
-            text_cell(t.best),
-            text_cell(t.default or "-"),
-        )
-        rows.append((*names, *cells, value_cell(t.tolerant), value_cell(t.values)))
+        rows.append((t.sweep, t.dataset, t.knob, t.best, t.default or "-", *cells, t.tolerant, t.values))
     columns = (
         "sweep", "data", "knob", "best", "over", "gain", "low", "high", "random value loses", "near the best", "values",
     )  # fmt: skip
@@ -135,8 +125,8 @@ def _tuning(study: StudyAnalysis) -> Section:
     known = [(t, t.tunability) for t in study.tunings if t.tunability and math.isfinite(t.tunability.estimate)]
     body: list[Block] = [_figure(study, known)] if known else []
     body += [Text(_tuning_sentence(study, item)) for item in study.tunings]
-    body.append(Table("tuning", caption, columns, tuple(rows), folded="The numbers"))
-    return Section("tuning", "What is tuning worth?", "Tuning", tuple(body))
+    body.append(Table("tuning", caption, columns, rows, folded="The numbers"))
+    return Section("tuning", "What is tuning worth?", "Tuning", body)
 
 
 def _figure(study: StudyAnalysis, known: list[tuple[Tuning, TuningGain]]) -> Figure:
@@ -147,4 +137,4 @@ def _figure(study: StudyAnalysis, known: list[tuple[Tuning, TuningGain]]) -> Fig
     ]
     caption = "Gain of tuning over the paper's value or the baseline, from seeds that did not choose the value."
     texts = " ".join(_tuning_sentence(study, t) for t, _ in known), caption
-    return interval_figure("tuning", items, f"gain of tuning in {metric.name}{metric.unit_after}", texts)
+    return whisker_figure("tuning", items, f"gain of tuning in {metric.name}{metric.unit_after}", *texts)

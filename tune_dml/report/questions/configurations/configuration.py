@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import combinations
-from typing import Literal
+from itertools import combinations, product
 
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
-from tune_dml.report.naming import prose_label, symbol_of, value_label
+from tune_dml.report.cells import delta_cells
+from tune_dml.report.naming import confidence, prose_label, symbol_of, value_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.knobs.optimum import locate_optimum
-from tune_dml.report.section import Block, Card, Section, Table, Text, delta_cell, text_cell
+from tune_dml.report.section import Card, Section, Table, Text
 from tune_dml.report.steps import Step, add_seeds, explain_no_extension, extend
 from tune_dml.space import Knob
 from tune_dml.stats.forecast import Forecast, best_is_known, forecast_seeds
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
 from tune_dml.stats.verdicts.best import compare_with_best
-from tune_dml.stats.verdicts.selection import ALGORITHM, score_of_best
+from tune_dml.stats.verdicts.selection import ALGORITHM, SelectedBest, score_of_best
 from tune_dml.text import joined
 
 _QUESTION = "which configuration is the best"
+_ANSWERS = {
+    "sensitive": "yes",
+    "insensitive": "no",
+    "undecided": "undecided",
+    "effect": "an effect is significant over all configurations, its size is undecided",
+    "not crossed": "undecided, since not all values were tried with the same settings of the other knobs (a grid would show it)",
+}
 _MAX_CONTRASTS = 2000
 """Maximum number of double differences of a pair of knobs; with more, no interaction is estimated."""
 
@@ -52,7 +58,6 @@ class Configuration:
     table_mean: float
     """Mean over all seeds, including those that selected it, as in the table of cells."""
     candidates: tuple[str, ...]
-    """Configurations that cannot be ruled out as the best."""
     cells: int
     """Number of configurations with a result."""
     alpha: float
@@ -66,11 +71,11 @@ class _Interaction:
     first: str
     second: str
     levels: tuple[str, str, str, str]
-    """Labels of a, b, c and d."""
     estimate: float
     low: float
     high: float
-    verdict: Literal["interact", "do not interact", "undecided"]
+    verdict: str
+    """`interact`, `do not interact` or `undecided`."""
 
 
 @question(order=301, unanswered={"configuration": None, "interactions": ()})
@@ -86,13 +91,12 @@ def configuration(analysis: Analysis) -> Section | None:
     importance = [_importance(analysis.knobs), *([_interaction_sentence(pairs)] if pairs else [])]
     ahead = _ahead(analysis, best)
     steps = _steps(analysis, best, ahead)
-    body: list[Block] = [Text(sentence), Text(" ".join(importance))]
     return Section(
         "configuration",
         "Which configuration is best, and which knob mattered?",
         "Best configuration",
-        (*body, _table(analysis, pairs)),
-        Card(best.label, "sensitive", "Which configuration is best?", sentence),
+        (Text(sentence), Text(" ".join(importance)), _table(analysis, pairs)),
+        Card(best.label, "sensitive"),
         (sentence, *importance),
         headline=f"{_headline(analysis, best)}{_interaction_headline(pairs)}",
         steps=steps,
@@ -131,11 +135,9 @@ def _ahead(analysis: Analysis, best: Configuration) -> Forecast | None:
     """Forecast what further seeds would show; None unless a search has several candidates."""
     if not analysis.results.plan.search.num_samples or analysis.stopped or len(best.candidates) < 2:
         return None
-    table = analysis.table.times(analysis.sign)
-    return forecast_seeds(
-        table.values, len(analysis.seeds), analysis.looks.level_at, best_is_known(table.resolution),
-        scale=analysis.margin, resolution=table.resolution,
-    )  # fmt: skip
+    values, step, level_at = analysis.sign * analysis.table.values, analysis.resolution, analysis.looks.level_at
+    known = best_is_known(step)
+    return forecast_seeds(values, len(analysis.seeds), level_at, known, scale=analysis.margin, resolution=step)
 
 
 def _best(analysis: Analysis) -> Configuration | None:
@@ -146,31 +148,18 @@ def _best(analysis: Analysis) -> Configuration | None:
     candidates = _candidates(analysis)
     selected = score_of_best(values, alpha=level, resolution=step)
     # lost seeds may raise the mean of a configuration that is significantly worse
+    baseline = analysis.baseline.label if analysis.baseline else None
     if candidates and table.labels[int(selected.best)] not in candidates:
-        kept = [
-            label in candidates or label == (analysis.baseline and analysis.baseline.label) for label in table.labels
-        ]
+        kept = [label in candidates or label == baseline for label in table.labels]
         values = np.where(np.array(kept)[:, None], values, np.nan)
         selected = score_of_best(values, alpha=level, resolution=step)
+    label, mean, cells = table.labels[int(selected.best)], sign * float(selected.naive), len(table.labels)
     if analysis.stopped:  # all seeds selected the configuration
-        mean, label = float(selected.naive), table.labels[int(selected.best)]
-        return Configuration(
-            label, Score(sign * mean, math.nan, math.nan), None, sign * mean, (), len(table.labels), level
-        )
-    baseline = analysis.baseline.label if analysis.baseline else None
+        return Configuration(label, Score(mean, math.nan, math.nan), None, mean, (), cells, level)
     gain = None
-    if baseline in table.labels and len(table.labels) > 1:
-        best = score_of_best(values, table.labels.index(baseline), alpha=level, resolution=step)
-        gain = _score(float(best.mean), float(best.low), float(best.high), 1.0)
-    return Configuration(
-        table.labels[int(selected.best)],
-        _score(float(selected.mean), float(selected.low), float(selected.high), sign),
-        gain,
-        sign * float(selected.naive),
-        candidates,
-        len(table.labels),
-        level,
-    )
+    if baseline in table.labels and cells > 1:
+        gain = _score(score_of_best(values, table.labels.index(baseline), alpha=level, resolution=step), 1.0)
+    return Configuration(label, _score(selected, sign), gain, mean, candidates, cells, level)
 
 
 def _candidates(analysis: Analysis) -> tuple[str, ...]:
@@ -202,28 +191,26 @@ def _beaten_cells(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
     return worse
 
 
-def _score(mean: float, low: float, high: float, sign: float) -> Score:
+def _score(selected: SelectedBest, sign: float) -> Score:
     """Return a score with the metric's own sign; the interval is NaN unless both ends are finite."""
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return Score(sign * mean, math.nan, math.nan)
-    return Score(sign * mean, *sorted((sign * low, sign * high)))
+    low, high = sorted((sign * float(selected.low), sign * float(selected.high)))
+    is_finite = math.isfinite(low) and math.isfinite(high)
+    return Score(sign * float(selected.mean), *((low, high) if is_finite else (math.nan, math.nan)))
 
 
 def _sentence(analysis: Analysis, best: Configuration) -> str:
-    metric, confidence = analysis.metric, f"{100 * (1 - best.alpha):.3g}% interval"
+    metric = analysis.metric
     baseline = analysis.baseline.label if analysis.baseline else ""
     text = f"The best configuration found is {best.label}"
     if analysis.stopped:
         score = f"{metric.label} {metric.number(best.score.mean)} on the seeds that selected it"
-        return (
-            f"{text}, of the {best.cells} that finished training: {score}. This mean is optimistic; `confirm` measures it "
-            "on fresh seeds."
-        )
+        optimistic = "This mean is optimistic; `confirm` measures it on fresh seeds."
+        return f"{text}, of the {best.cells} that finished training: {score}. {optimistic}"
     if not math.isfinite(best.score.low):
         return f"{text}, but one seed does not show how certain that is."
     spread = metric.interval(*metric.level_ends(best.score.low, best.score.high))
     text += f": {metric.label} {metric.number(best.table_mean)} on all seeds, and"
-    text += f" {metric.number(best.score.mean)} ({confidence} {spread}) on seeds that did not select it"
+    text += f" {metric.number(best.score.mean)} ({confidence(best.alpha)} interval {spread}) on seeds that did not select it"
     if best.gain is not None and best.label != baseline:
         ends = metric.interval(*metric.change_ends(best.gain.low, best.gain.high))
         better = f"{metric.amount(abs(best.gain.mean))} {'better' if best.gain.mean > 0 else 'worse'} than {baseline}"
@@ -242,36 +229,25 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
 
 
 def _importance(knobs: Sequence[KnobAnalysis]) -> str:
-    uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem and not knob.sensitivity.effect]
-    with_effect = [knob.symbol for knob in knobs if knob.isolated.problem and knob.sensitivity.effect]
-    verdicts = {
-        word: [knob.symbol for knob in knobs if knob.sensitivity.verdict == verdict and not knob.isolated.problem]
-        for word, verdict in (("yes", "sensitive"), ("no", "insensitive"), ("undecided", "undecided"))
-    }
-    parts = [f"{joined(names)}: {word}" for word, names in verdicts.items() if names]
+    by_answer: dict[str, list[str]] = {answer: [] for answer in _ANSWERS.values()}
+    for knob in knobs:
+        verdict: str = knob.sensitivity.verdict
+        if knob.isolated.problem:
+            verdict = "effect" if knob.sensitivity.effect else "not crossed"
+        by_answer[_ANSWERS[verdict]].append(knob.symbol)
     average = ", averaged over the others" if any(knob.isolated.average for knob in knobs) else ""
-    if with_effect:
-        parts.append(f"{joined(with_effect)}: an effect is significant over all configurations, its size is undecided")
-    if uncrossed:
-        parts.append(
-            f"{joined(uncrossed)}: undecided, since not all values were tried with the same settings of the other knobs (a "
-            "grid would show it)"
-        )
-    return f"Does the knob matter{average}? {'; '.join(parts)}."
+    answers = "; ".join(f"{joined(names)}: {answer}" for answer, names in by_answer.items() if names)
+    return f"Does the knob matter{average}? {answers}."
 
 
 def _interactions(analysis: Analysis) -> tuple[_Interaction, ...]:
     """Judge each pair of knobs in every arm that is a full grid with results; the pairs share the error."""
-    by_arm = [_interactions_in(analysis, arm) for arm in analysis.arms if not arm.baseline]
-    pairs = sum(map(len, by_arm))
-    return tuple(judge(pairs) for judges in by_arm for judge in judges)
+    pairs = [pair for arm in analysis.arms if not arm.baseline for pair in _pairs_of(analysis, arm)]
+    return tuple(_interaction(analysis, *pair, len(pairs)) for pair in pairs)
 
 
-def _interactions_in(analysis: Analysis, arm: ArmAnalysis) -> list[Callable[[int], _Interaction]]:
-    """Return a function for each pair of an arm's knobs that judges their interaction.
-
-    The argument of the functions is the number of pairs that share the error, which all arms determine together.
-    """
+def _pairs_of(analysis: Analysis, arm: ArmAnalysis) -> list[tuple[ArmAnalysis, tuple[Knob, Knob], list[list[int]]]]:
+    """Return the arm, two of its knobs, and the level of each of the two in every cell."""
     knobs, cells = arm.knobs, arm.cells
     tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
     levels = [sorted({row[index] for row in tried}) for index in range(len(knobs))]
@@ -279,20 +255,19 @@ def _interactions_in(analysis: Analysis, arm: ArmAnalysis) -> list[Callable[[int
     pairs = [(i, k) for i, k in combinations(range(len(knobs)), 2) if min(len(levels[i]), len(levels[k])) > 1]
     if not is_full or len(analysis.seeds) < 2:
         return []
-    judges: list[Callable[[int], _Interaction]] = []
-    for i, k in pairs:
-        count = math.comb(len(levels[i]), 2) * math.comb(len(levels[k]), 2)
-        if count <= _MAX_CONTRASTS:
-            rows = [
-                [levels[index].index(level_key(cell.cell.knobs[knobs[index].path])) for cell in cells]
-                for index in (i, k)
-            ]
-            judges.append(partial(_interaction, analysis, arm, (knobs[i], knobs[k]), (rows[0], rows[1])))
-    return judges
+    rows = [
+        [ranks.index(level_key(cell.cell.knobs[knob.path])) for cell in cells]
+        for knob, ranks in zip(knobs, levels, strict=True)
+    ]
+    return [
+        (arm, (knobs[i], knobs[k]), [rows[i], rows[k]])
+        for i, k in pairs
+        if math.comb(len(levels[i]), 2) * math.comb(len(levels[k]), 2) <= _MAX_CONTRASTS
+    ]
 
 
 def _interaction(
-    analysis: Analysis, arm: ArmAnalysis, knobs: tuple[Knob, Knob], rows: tuple[list[int], list[int]], pairs: int
+    analysis: Analysis, arm: ArmAnalysis, knobs: tuple[Knob, Knob], rows: list[list[int]], pairs: int
 ) -> _Interaction:
     cells = arm.cells
     values = seed_values(cells, analysis.seeds)
@@ -302,24 +277,18 @@ def _interaction(
     single = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
     lower = np.maximum(effects.low, -effects.high)
     index = int(lower.argmax())
-    quadruples = [
-        (a, b, c, d) for a, b in combinations(sorted(set(rows[0])), 2) for c, d in combinations(sorted(set(rows[1])), 2)
-    ]
 
     def label(side: int, row: int) -> str:
         cell = cells[rows[side].index(row)]
         return value_label(knobs[side], cell.cell.knobs[knobs[side].path])
 
-    a, b, c, d = quadruples[index]
+    (a, b), (c, d) = list(product(*(combinations(sorted(set(side)), 2) for side in rows)))[index]
     flat = bool((np.maximum(-single.low, single.high) < analysis.margin).all())
-    verdict: Literal["interact", "do not interact", "undecided"] = "do not interact" if flat else "undecided"
-    if lower[index] > 0 and not flat:
-        verdict = "interact"
-    names = [f"{symbol_of(knob)} of {arm.name}" if arm.name else symbol_of(knob) for knob in knobs]
-    return _Interaction(
-        names[0], names[1], (label(0, a), label(0, b), label(1, c), label(1, d)),
-        float(effects.estimate[index]), float(effects.low[index]), float(effects.high[index]), verdict,
-    )  # fmt: skip
+    verdict = "do not interact" if flat else "interact" if lower[index] > 0 else "undecided"
+    first, second = (f"{symbol_of(knob)} of {arm.name}" if arm.name else symbol_of(knob) for knob in knobs)
+    estimate, low, high = (float(side[index]) for side in (effects.estimate, effects.low, effects.high))
+    levels = (label(0, a), label(0, b), label(1, c), label(1, d))
+    return _Interaction(first, second, levels, estimate, low, high, verdict)
 
 
 def _interaction_sentence(pairs: Sequence[_Interaction]) -> str:
@@ -343,11 +312,10 @@ def _interaction_headline(pairs: Sequence[_Interaction]) -> str:
 
 def _table(analysis: Analysis, pairs: Sequence[_Interaction]) -> Table:
     metric = analysis.metric
-    rows = tuple(
-        (text_cell(pair.first), text_cell(pair.second), text_cell(" ".join(pair.levels)), delta_cell(metric, pair.estimate),
-         delta_cell(metric, pair.low), delta_cell(metric, pair.high), text_cell(pair.verdict))
-        for pair in pairs
-    )  # fmt: skip
+    rows = [
+        (p.first, p.second, " ".join(p.levels), *delta_cells(metric, p.estimate, p.low, p.high), p.verdict)
+        for p in pairs
+    ]
     caption = (
         "Interactions: for each pair of knobs the most significant double difference, (a, c) - (b, c) - (a, d) + (b, d), "
         "averaged over the other knobs. Simultaneous intervals within seeds."

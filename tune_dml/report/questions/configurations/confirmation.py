@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tune_dml.record.judging.resolution import resolution_in
-from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.alike import identical_cells
-from tune_dml.report.analysis.cell import best_cells
+from tune_dml.report.analysis.cell import analyse_cells, best_cells
 from tune_dml.report.analysis.comparisons import better_or_worse
+from tune_dml.report.cells import delta_cells, metric_cell, metric_cells, text_cell
 from tune_dml.report.naming import prose_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.validity.caveats import unbeaten_floor
-from tune_dml.report.section import (
-    Block,
-    Card,
-    Section,
-    Table,
-    TableCell,
-    Text,
-    delta_cell,
-    metric_cell,
-    text_cell,
-    value_cell,
-)
+from tune_dml.report.section import Card, Section, Table, Text
 from tune_dml.report.steps import Step, continue_sweep
 from tune_dml.stats import SeedTable
 from tune_dml.stats.forecast import Forecast, forecast_fresh_seeds
@@ -47,7 +36,6 @@ class ConfirmedCell:
     selection: Interval
     """Mean on the sweep's own seeds."""
     fresh: Interval
-    """Mean on the fresh seeds."""
     optimism: float
     """Selection score minus fresh score; a positive number means that the selection score was too good."""
     gain: Interval | None
@@ -55,9 +43,7 @@ class ConfirmedCell:
     gain_optimism: float
     """Gain on the seeds that selected the cell minus the gain on fresh seeds."""
     planned: int
-    """Number of planned fresh seeds."""
     lost: tuple[str, ...]
-    """Fresh trials without a result, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -76,31 +62,19 @@ def confirmation(analysis: Analysis) -> Section | None:
     """Compare selection and fresh scores; advise a confirmation if there is none."""
     if not analysis.results.confirmed:
         steps, hint = _advice(analysis)
-        return Section("", "", "", steps=steps, hint=hint, data={"confirmation": None})
+        return Section(steps=steps, hint=hint, data={"confirmation": None})
     cells = _cells(analysis)
     outcome = _judge(analysis, cells)
-    body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(analysis, cells)]
-    if any(cell.gain for cell in cells):
-        body.append(_gains(analysis, cells))
-    body.append(_trials(analysis))
-    title, first = "Does the best configuration hold up?", outcome.sentences[0]
-    style = {"holds": "better", "worse": "worse"}.get(outcome.verdict, "undecided")
+    results, settles = analysis.results, "whether the best configuration holds up on fresh seeds"
     return Section(
         "confirmation",
-        title,
+        "Does the best configuration hold up?",
         "Confirmation",
-        tuple(body),
-        card=Card(outcome.verdict, style, title, first),
-        verdicts=(first,),
+        (Text(" ".join(outcome.sentences)), _scores(analysis, cells), _gains(analysis, cells), _trials(analysis)),
+        Card(outcome.verdict, {"holds": "better", "worse": "worse"}.get(outcome.verdict, "undecided")),
+        outcome.sentences[:1],
         headline=_headline(analysis, outcome),
-        steps=continue_sweep(
-            analysis.results,
-            "resume",
-            "",
-            settles="whether the best configuration holds up on fresh seeds",
-            trials=analysis.results.confirmation_left,
-            urgency=85,
-        ),
+        steps=continue_sweep(results, "resume", settles=settles, trials=results.confirmation_left, urgency=85),
         data={"confirmation": outcome},
     )
 
@@ -113,11 +87,8 @@ def _advice(analysis: Analysis) -> tuple[tuple[Step, ...], str]:
     best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
     if not best or analysis.results.is_incomplete or len(analysis.cells) < 2 or unbeaten_floor(analysis):
         return (), ""
-    values = analysis.table.values
-    if (
-        any(len(group) == len(analysis.cells) for group in identical_cells(analysis.cells))
-        or (values == values[0]).all()
-    ):
+    values, alike = analysis.table.values, identical_cells(analysis.cells)
+    if any(len(group) == len(analysis.cells) for group in alike) or (values == values[0]).all():
         return (), ""  # the cells do not differ
     winner, baseline = best[0].label, analysis.baseline
     ahead = _ahead(analysis, winner)
@@ -126,12 +97,9 @@ def _advice(analysis: Analysis) -> tuple[tuple[Step, ...], str]:
         return (), f"Even with {ahead.seeds} fresh seeds, the chance of showing {gain} would be below 50%."
     seeds, chance = (_FRESH[0], None) if ahead is None else (ahead.seeds, ahead.chance)
     settles = f"whether {winner} holds up on fresh seeds" if chance is None else f"{gain} on fresh seeds"
-    trials = seeds * (1 + (baseline is not None))
-    change = f"--top 1 --seeds {seeds}"
-    steps = continue_sweep(
-        analysis.results, "confirm", change, settles=settles, trials=trials, urgency=10, chance=chance
-    )
-    return steps, ""
+    trials, change = seeds * (1 + (baseline is not None)), f"--top 1 --seeds {seeds}"
+    confirm = partial(continue_sweep, analysis.results, "confirm", change)
+    return confirm(settles=settles, trials=trials, urgency=10, chance=chance), ""
 
 
 def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
@@ -151,51 +119,39 @@ def _ahead(analysis: Analysis, winner: str) -> Forecast | None:
 
 def _cells(analysis: Analysis) -> tuple[ConfirmedCell, ...]:
     """Return the confirmed cells: the baseline first, then the others by their rank on validation."""
-    trials: dict[str, list[TrialResult]] = {}
-    for trial in analysis.results.confirmed:
-        trials.setdefault(trial.cell.digest, []).append(trial)
+    metric, confirmed = analysis.metric.key, analysis.results.confirmed
     by_digest = {cell.cell.digest: cell for cell in analysis.cells}
+    again = {cell.cell.digest: cell for cell in analyse_cells(confirmed, metric)}
     ranked = [cell.digest for cell in best_cells(analysis.results)]
-    order = [digest for digest in dict.fromkeys((*ranked, *trials)) if digest in trials]
+    order = [digest for digest in dict.fromkeys((*ranked, *again)) if digest in again]
     chosen = sorted((by_digest[digest] for digest in order), key=lambda cell: not cell.cell.baseline)
-    seeds = list(dict.fromkeys(trial.seed for trial in analysis.results.confirmed))
-    metric = analysis.metric.key
-    numbers = {cell.label: _values(trials[cell.cell.digest], metric) for cell in chosen}
-    step = resolution_in(metric, [[trial.metrics for trial in cell_trials] for cell_trials in trials.values()])
-    fresh = SeedTable.of(numbers, seeds, resolution=step)
+    seeds = list(dict.fromkeys(trial.seed for trial in confirmed))
+    step = resolution_in(metric, [[trial.metrics for trial in cell.trials] for cell in again.values()])
+    fresh = SeedTable.of({cell.label: again[cell.cell.digest].values for cell in chosen}, seeds, resolution=step)
     before = SeedTable.of({cell.label: cell.values for cell in chosen}, analysis.seeds, resolution=analysis.resolution)
     sign, alpha = analysis.sign, analysis.confirmation_looks.level
-    confirmed = []
+    rows = []
     for row, cell in enumerate(chosen):
-        selection, confirmation_score = (cell_interval(table, row, alpha) for table in (before, fresh))
+        selection, score = (cell_interval(table, row, alpha) for table in (before, fresh))
         gain, gain_optimism = None, math.nan
         if chosen[0].cell.baseline and row:
             gain = paired_difference(fresh, row, 0, alpha)
             gain_optimism = sign * (paired_difference(before, row, 0).mean - gain.mean)
-        fresh_trials = trials[cell.cell.digest]
-        unfinished = [trial for trial in fresh_trials if trial.status != "finished"]
+        own = again[cell.cell.digest].trials
+        unfinished = [trial for trial in own if trial.status != "finished"]
         lost = tuple(f"seed {t.seed} {t.status}{': ' if t.reason else ''}{t.reason}" for t in unfinished)
-        optimism = sign * (selection.mean - confirmation_score.mean)
-        confirmed.append(
-            ConfirmedCell(
-                cell.label, cell.cell.baseline, selection, confirmation_score, optimism, gain, gain_optimism,
-                len(fresh_trials), lost,
-            )
-        )  # fmt: skip
-    return tuple(confirmed)
-
-
-def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
-    numbers = {trial.seed: trial.metrics.get(metric, math.nan) for trial in trials if trial.status == "finished"}
-    return {seed: float(number) for seed, number in numbers.items() if math.isfinite(number)}
+        scores = (selection, score, sign * (selection.mean - score.mean))
+        rows.append(ConfirmedCell(cell.label, cell.cell.baseline, *scores, gain, gain_optimism, len(own), lost))
+    return tuple(rows)
 
 
 def _judge(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
     """Judge the confirmed cell that validation selects, by its gain over the baseline, or else by its score."""
     winner, *runners_up = [cell for cell in cells if not cell.baseline]
-    verdict, baseline = _verdict(winner, analysis.sign), next((cell for cell in cells if cell.baseline), None)
-    against = baseline.label if baseline else ""
-    sentences = [_verdict_sentence(analysis, winner, verdict, against)]
+    baseline, verdict = next((cell for cell in cells if cell.baseline), None), "measured again"
+    if winner.gain is not None:
+        verdict = better_or_worse(winner.gain.low, winner.gain.high, analysis.sign).replace("better", "holds")
+    sentences = [_verdict_sentence(analysis, winner, verdict, baseline.label if baseline else "")]
     sentences += _selection_sentences(analysis, winner, baseline)
     better = [cell.label for cell in runners_up if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0]
     if better:
@@ -217,10 +173,8 @@ def _headline(analysis: Analysis, outcome: _Confirmation) -> str:
         return ""
     if outcome.verdict == "undecided":
         return f"It is undecided whether {prose_label(winner)} beats {baseline} on fresh seeds."
-    how = (
-        f"{analysis.metric.rough(abs(gain.mean))} {'better' if outcome.verdict == 'holds' else 'worse'} than {baseline}"
-    )
-    return f"On {gain.n} fresh seeds, {prose_label(winner)} is {how}."
+    how = f"{metric.rough(abs(gain.mean))} {'better' if outcome.verdict == 'holds' else 'worse'}"
+    return f"On {gain.n} fresh seeds, {prose_label(winner)} is {how} than {baseline}."
 
 
 def _selection_sentences(analysis: Analysis, winner: ConfirmedCell, baseline: ConfirmedCell | None) -> list[str]:
@@ -234,55 +188,34 @@ def _selection_sentences(analysis: Analysis, winner: ConfirmedCell, baseline: Co
     return [*sentences, f"{metric.label} on selection and fresh seeds: {', '.join(scores)}."] if scores else sentences
 
 
-def _verdict(winner: ConfirmedCell, sign: float) -> str:
-    """Return the verdict by the paired interval of the gain over the baseline on fresh seeds."""
-    gain = winner.gain
-    if gain is None or not math.isfinite(gain.low):
-        return "undecided" if gain is not None else "measured again"
-    verdict = better_or_worse(gain.low, gain.high, sign)
-    return "holds" if verdict == "better" else verdict
-
-
 def _verdict_sentence(analysis: Analysis, winner: ConfirmedCell, verdict: str, baseline: str) -> str:
     metric, fresh, gain = analysis.metric, winner.fresh, winner.gain
     seeds = counted(fresh.n, "fresh seed")
+    confidence, label = analysis.confirmation_looks.confidence, winner.label
     if not fresh.n:
-        return f"{winner.label}, the best on validation, has no result on fresh seeds yet."
+        return f"{label}, the best on validation, has no result on fresh seeds yet."
     if gain is None:
-        return (
-            f"{winner.label}, the best on validation, has {metric.label} {_with_interval(analysis, fresh)} on {seeds}."
-        )
+        ends = metric.interval(*metric.level_ends(fresh.low, fresh.high))
+        interval = f" ({confidence} interval {ends}, Student's t)" if ends else ""
+        return f"{label}, the best on validation, has {metric.label} {metric.number(fresh.mean)}{interval} on {seeds}."
     if not gain.n or not math.isfinite(gain.low):
-        return f"It is undecided whether {winner.label} holds up: {seeds} shared with {baseline} give no interval."
+        return f"It is undecided whether {label} holds up: {seeds} shared with {baseline} give no interval."
     ends = " to ".join(map(metric.signed, metric.change_ends(gain.low, gain.high)))
-    confidence = analysis.confirmation_looks.confidence
     interval = f"{metric.signed(gain.mean)} ({confidence} interval {ends}, paired t over {gain.n} fresh seeds)"
     if verdict == "holds":
-        return f"{winner.label} holds up: on fresh seeds it is better than {baseline}, {interval}."
+        return f"{label} holds up: on fresh seeds it is better than {baseline}, {interval}."
     if verdict == "worse":
-        return f"{winner.label} does not hold up: on fresh seeds it is worse than {baseline}, {interval}."
-    return (
-        f"It is undecided whether {winner.label} holds up: on fresh seeds its difference to {baseline} is {interval}."
-    )
-
-
-def _with_interval(analysis: Analysis, interval: Interval) -> str:
-    metric = analysis.metric
-    if not math.isfinite(interval.low):
-        return metric.number(interval.mean)
-    ends = metric.interval(*metric.level_ends(interval.low, interval.high))
-    return f"{metric.number(interval.mean)} ({analysis.confirmation_looks.confidence} interval {ends}, Student's t)"
+        return f"{label} does not hold up: on fresh seeds it is worse than {baseline}, {interval}."
+    return f"It is undecided whether {label} holds up: on fresh seeds its difference to {baseline} is {interval}."
 
 
 def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
     metric = analysis.metric
-    rows = tuple(
-        (text_cell(cell.label), value_cell(cell.selection.n), metric_cell(metric, cell.selection.mean),
-         text_cell(f"{cell.fresh.n} of {cell.planned}"),
-         *(metric_cell(metric, value) for value in (cell.fresh.mean, cell.fresh.low, cell.fresh.high)),
-         delta_cell(metric, cell.optimism))
-        for cell in cells
-    )  # fmt: skip
+    rows = [
+        (c.label, c.selection.n, metric_cell(metric, c.selection.mean), f"{c.fresh.n} of {c.planned}",
+         *metric_cells(metric, c.fresh.mean, c.fresh.low, c.fresh.high), *delta_cells(metric, c.optimism))
+        for c in cells
+    ]  # fmt: skip
     caption = (
         f"{metric.axis} on the seeds that selected the cells and on fresh ones, with the "
         f"{analysis.confirmation_looks.confidence} interval of the fresh mean "
@@ -293,27 +226,23 @@ def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
 
 
 def _gains(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
-    metric, confidence = analysis.metric, analysis.confirmation_looks.confidence
-    rows: tuple[tuple[TableCell, ...], ...] = tuple(
-        (text_cell(cell.label), value_cell(cell.gain.n), delta_cell(metric, cell.gain.mean), delta_cell(metric, cell.gain.low),
-         delta_cell(metric, cell.gain.high), delta_cell(metric, cell.gain_optimism))
+    metric, level = analysis.metric, analysis.confirmation_looks.confidence
+    rows = [
+        (cell.label, gain.n, *delta_cells(metric, gain.mean, gain.low, gain.high, cell.gain_optimism))
         for cell in cells
-        if cell.gain
-    )  # fmt: skip
-    caption = (
-        f"Cell minus baseline within fresh seeds, with its own {confidence} interval (paired t); optimism as above."
-    )
+        if (gain := cell.gain)
+    ]
+    caption = f"Cell minus baseline within fresh seeds, with its own {level} interval (paired t); optimism as above."
     return Table("confirmation-gains", caption, ("cell", "fresh seeds", "gain", "low", "high", "optimism"), rows)
 
 
 def _trials(analysis: Analysis) -> Table:
     metric = analysis.metric
-    rows = tuple(
-        (text_cell(trial.cell.label, anchor=f"trial-{trial.key}"), value_cell(trial.seed),
-         text_cell(trial.status, mark=trial.status), text_cell(trial.key), text_cell(trial.run_id or "-"),
-         metric_cell(metric, trial.metrics.get(metric.key, math.nan)))
-        for trial in analysis.results.confirmed
-    )  # fmt: skip
+    rows = [
+        (text_cell(t.cell.label, anchor=f"trial-{t.key}"), t.seed, text_cell(t.status, mark=t.status), t.key,
+         t.run_id or "-", metric_cell(metric, t.metrics.get(metric.key, math.nan)))
+        for t in analysis.results.confirmed
+    ]  # fmt: skip
     columns = ("cell", "seed", "status", "trial", "MLflow run", metric.axis)
     caption = "Every fresh trial. No curve, selection or other verdict of this report uses them."
     return Table("confirmation-trials", caption, columns, rows, folded="The fresh trials", for_paper=False)

@@ -10,14 +10,15 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
-from tune_dml.report.analysis.knob import level_key, positions_of
+from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
+from tune_dml.report.analysis.knob import grid_positions, level_key, positions_of
+from tune_dml.report.cells import TableCell
 from tune_dml.report.drawing.charts import Whisker, draw_whiskers
-from tune_dml.report.naming import slug, symbol_of
+from tune_dml.report.naming import confidence, slug, symbol_of
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, TableCell, Text, text_cell
+from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, Text
 from tune_dml.report.steps import Step, extend
-from tune_dml.space import Grid, Knob
+from tune_dml.space import Grid
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_per_knob
 
 _MAX_GRID_CELLS = 2000
@@ -77,16 +78,12 @@ def importance(analysis: Analysis) -> Section | None:
         "importance-of-knobs",
         f"What each knob explains of {analysis.metric.label}",
         "Importance",
-        tuple(body),
-        Card(
-            first.shares[0].knob if _leads(first.shares) else "undecided",
-            "sensitive" if _leads(first.shares) else "undecided",
-            "Which knob explains most?", sentences[0],
-        ),
+        body,
+        Card(first.shares[0].knob, "sensitive") if _leads(first.shares) else Card("undecided", "undecided"),
         sentences,
         steps=_steps(analysis, importances),
         data={"importance": importances},
-    )  # fmt: skip
+    )
 
 
 def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> ImportanceOfArm | None:
@@ -101,7 +98,10 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
         return None
     values = seed_values(trained, analysis.seeds)
     if searched:
-        positions, levels = zip(*(_positions(knob, trained, len(arm.knobs)) for knob in arm.knobs), strict=True)
+        even = ((np.arange(count := levels_per_knob(len(arm.knobs))) + 0.5) / count)[:, None]
+        domains = [knob.domain for knob in arm.knobs]
+        levels = [grid_positions(domain) if isinstance(domain, Grid) else even for domain in domains]
+        positions = [positions_of(knob, trained) for knob in arm.knobs]
         judged = importance_of_search(positions, levels, values, level)
     else:
         grid = _full_grid(arm)
@@ -137,22 +137,8 @@ def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
     return sorted(range(len(keys)), key=lambda row: ranks[row]), sizes
 
 
-def _positions(knob: Knob, cells: Sequence[CellAnalysis], knobs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a knob's position in each cell, and the positions of its levels, as columns from 0 to 1."""
-    domain = knob.domain
-    count = len(domain.values) if isinstance(domain, Grid) else levels_per_knob(knobs)
-    levels = ((np.arange(count) + 0.5) / count)[:, None]
-    if isinstance(domain, Grid):
-        levels = np.eye(count) if domain.scale == "category" else np.linspace(0, 1, count)[:, None]
-    return positions_of(knob, cells), levels
-
-
 def _sentence(
-    analysis: Analysis,
-    arm: ArmAnalysis,
-    judged: Importance,
-    shares: Sequence[KnobShare],
-    pairs: Sequence[PairShare],
+    analysis: Analysis, arm: ArmAnalysis, judged: Importance, shares: Sequence[KnobShare], pairs: Sequence[PairShare]
 ) -> str:
     where = f" in {arm.name}" if arm.name else ""
     if judged.problem:
@@ -167,10 +153,8 @@ def _sentence(
     if strongest.share >= 0.05:
         text += f"; {strongest.first} and {strongest.second} explain {strongest.share:.0%} only together"
     if analysis.results.plan.search.num_samples:
-        text += (
-            f". These come from a model of {len(arm.trained)} configurations, which predicts {judged.predicted:.0%} of the "
-            "variance of held-out ones"
-        )
+        predicts = f"predicts {judged.predicted:.0%} of the variance of held-out ones"
+        text += f". These come from a model of {len(arm.trained)} configurations, which {predicts}"
     lost = sum(cell.diverged for cell in arm.cells)
     return f"{text}. {lost} configurations diverged and are left out." if lost else f"{text}."
 
@@ -202,13 +186,10 @@ def _figure(analysis: Analysis, item: ImportanceOfArm) -> Figure:
 
 
 def _table(analysis: Analysis, item: ImportanceOfArm, level: float) -> Table:
-    rows = [(text_cell(row.knob), _share(row.share), _share(row.low), _share(row.high)) for row in item.shares]
-    rows += [
-        (text_cell(f"{pair.first} with {pair.second} only"), _share(pair.share), _share(math.nan), _share(math.nan))
-        for pair in item.pairs
-    ]
+    rows: list[Sequence[object]] = [(r.knob, *map(_share, (r.share, r.low, r.high))) for r in item.shares]
+    rows += [(f"{pair.first} with {pair.second} only", _share(pair.share), "-", "-") for pair in item.pairs]
     caption = (
-        f"Shares of what the knobs explain of {analysis.metric.label} (Shapley effects), with {100 * (1 - level):.3g}% "
+        f"Shares of what the knobs explain of {analysis.metric.label} (Shapley effects), with {confidence(level)} "
         "simultaneous intervals. The knobs' shares include the pairs."
     )
     name = f"importance-{slug(item.arm)}" if item.arm else "importance-of-knobs"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key
-from tune_dml.report.drawing.charts import HeatCell, Whisker, draw_heat_map, draw_whiskers
+from tune_dml.report.drawing.charts import HeatCell, Whisker, draw_heat_map
 from tune_dml.report.drawing.configurations import (
     SearchedKnob,
     TriedConfiguration,
@@ -18,7 +18,7 @@ from tune_dml.report.drawing.configurations import (
 )
 from tune_dml.report.naming import symbol_of
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Figure, FigureView, Section
+from tune_dml.report.section import Block, Figure, FigureView, Section, whisker_figure
 from tune_dml.text import value_text
 
 _MAX_LINES = 300
@@ -39,7 +39,7 @@ def knobs_together(analysis: Analysis) -> Section | None:
     judged = [knob for knob in analysis.knobs if knob.sensitivity.largest is not None]
     if len(judged) > 1:
         body.append(_importance(analysis, judged))
-    return Section("together", "How do the knobs work together?", "All configurations", tuple(body))
+    return Section("together", "How do the knobs work together?", "All configurations", body)
 
 
 def _configurations(analysis: Analysis) -> list[TriedConfiguration]:
@@ -72,30 +72,24 @@ def _views(analysis: Analysis, cells: list[TriedConfiguration]) -> list[FigureVi
     kept = sorted(cells, key=lambda cell: -sign * cell.score)[:_MAX_LINES]
     best = kept[0]
     finding = f"The best mean is at {best.label} ({analysis.metric.number(best.score)})."
-    views = []
-    if len(analysis.knobs) == len(knobs) == 2 and len(cells) > max(map(len, (k.levels for k in knobs))):
-        views.append(_map(analysis, cells, analysis.knobs[0], analysis.knobs[1], finding))
-    elif len(knobs) == 2:
-        views.append(
-            FigureView(
-                "map", lambda narrow: draw_plane(knobs, kept, score, narrow=narrow),
-                f"{finding} Every configuration by {knobs[0].name} and {knobs[1].name}.",
-                f"{finding} Colours run from the lowest mean (blue) to the highest (red).",
-            )
-        )  # fmt: skip
-    views.append(
+    views = [
         FigureView(
             "parallel coordinates", lambda narrow: draw_parallel_coordinates(knobs, kept, score, narrow=narrow),
             f"{finding} A line for each configuration across {', '.join(knob.name for knob in knobs)}.", finding,
-        )
-    )  # fmt: skip
-    views.append(
+        ),
         FigureView(
             "each knob alone", lambda narrow: draw_each_knob(knobs, kept, sign, score, narrow=narrow),
             f"{finding} Every configuration at its value of each knob, and the best of each value.",
             "Every configuration at its value of each knob; the line joins the best of each value.",
-        )
-    )  # fmt: skip
+        ),
+    ]  # fmt: skip
+    if len(analysis.knobs) == len(knobs) == 2 and len(cells) > max(len(knob.levels) for knob in knobs):
+        views.insert(0, _map(analysis, cells, analysis.knobs[0], analysis.knobs[1], finding))
+    elif len(knobs) == 2:
+        described = f"{finding} Every configuration by {knobs[0].name} and {knobs[1].name}."
+        colours = f"{finding} Colours run from the lowest mean (blue) to the highest (red)."
+        plane = FigureView("map", lambda narrow: draw_plane(knobs, kept, score, narrow=narrow), described, colours)
+        views.insert(0, plane)
     if analysis.results.plan.search.num_samples:
         number = next(index for index, cell in enumerate(cells, 1) if cell is best)
         when = f"The best of {len(cells)} configurations was number {number}."
@@ -128,15 +122,12 @@ def _importance(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure:
     metric = analysis.metric
     items = []
     for knob in knobs:
-        largest = knob.sensitivity.largest
-        if largest is not None:
-            size, low, high = abs(largest.estimate), largest.at_least, largest.reach
+        if largest := knob.sensitivity.largest:
+            size = abs(largest.estimate)
             tip = f"{knob.symbol}: {metric.amount(size)} between {largest.first} and {largest.second}"
-            items.append(Whisker(knob.symbol, size, low, high, tip=tip))
+            items.append(Whisker(knob.symbol, size, largest.at_least, largest.reach, tip=tip))
     items.sort(key=lambda item: -item.middle)
-    return Figure(
-        "importance",
-        lambda narrow: draw_whiskers(items, f"largest difference between two values{metric.unit_after}", narrow=narrow),
-        f"{items[0].label} moves {metric.label} most: " + "; ".join(item.tip for item in items) + ".",
-        "The largest effect of each knob, averaged over the others, with simultaneous intervals.",
-    )
+    finding = f"{items[0].label} moves {metric.label} most: {'; '.join(item.tip for item in items)}."
+    caption = "The largest effect of each knob, averaged over the others, with simultaneous intervals."
+    title = f"largest difference between two values{metric.unit_after}"
+    return whisker_figure("importance", items, title, finding, caption)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.analysis.traces import Panel
+from tune_dml.report.analysis.traces import Histories, Panel
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.drawing.charts import Series, draw_lines
 from tune_dml.report.drawing.colours import series_colours
@@ -24,18 +24,18 @@ def means_and_ranges(analysis: Analysis, knob: KnobAnalysis) -> str:
 
 
 def figure_of(
-    labels: Sequence[str], numeric: bool, name: str, panels: Sequence[Panel], sentences: Mapping[str, str], *,
-    omitted: Sequence[str], caption: str,
-) -> Figure:  # fmt: skip
-    """Return a figure with a view for each panel; `sentences` maps metric keys to descriptions.
+    name: str, histories: Histories, sentences: Mapping[str, str], caption: str, *, labels: Sequence[str], ordered: bool
+) -> Figure | None:
+    """Return a figure with a view for each metric of `sentences`; None if none was logged at two steps.
 
-    Each line of `labels` has its own colour, from an ordered palette if `numeric`. Other lines have the baseline's
+    Each line of `labels` has its own colour, from an ordered palette if `ordered`. Other lines have the baseline's
     colour.
     """
-    if omitted:
-        caption += f" {len(omitted)} more values are omitted."
-    views = [_view(labels, numeric, panel, sentences.get(panel.metric.key, "")) for panel in panels]
-    return Figure.of(name, views, caption)
+    if histories.omitted:
+        caption += f" {len(histories.omitted)} more values are omitted."
+    panels = histories.panels(list(sentences))
+    views = [_view(labels, ordered, panel, sentences[panel.metric.key]) for panel in panels]
+    return Figure.of(name, views, caption) if views else None
 
 
 def _view(coloured: Sequence[str], numeric: bool, panel: Panel, sentence: str) -> FigureView:

@@ -12,10 +12,11 @@ from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis, same_value
 from tune_dml.report.analysis.traces import Histories, Rows
+from tune_dml.report.cells import metric_cells
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
-from tune_dml.report.section import Block, Figure, Fold, Section, Table, Text, metric_cell, text_cell, value_cell
+from tune_dml.report.section import Block, Figure, Fold, Section, Table, Text
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
 _EXCLUDED = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}
@@ -62,14 +63,12 @@ def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         for point in knob.points_and_baseline
     ]
     finals = [final for final in finals if final.n]
-    body: list[Block] = []
-    if histories.panels(keys):
-        body.append(_figure(analysis, knob, histories, keys))
+    figure = _figure(analysis, knob, histories, keys)
+    body: list[Block] = [figure] if figure else []
     if not set(_DIRECTIONS) & set(keys):
         body.append(Text(_NO_DIRECTIONS))
-    body.append(_table(knob, finals))
+    fold = Fold("What training logged, for each value", (*body, _table(knob, finals)))
     title = f"Why? The mechanism behind {knob.symbol}"
-    fold = Fold("What training logged, for each value", tuple(body))
     return Section("mechanism", title, "Mechanism", (fold,), data={"mechanism": finals})
 
 
@@ -107,11 +106,7 @@ def _source(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> str:
 
 def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
     source = _source(knob, finals)
-    rows = tuple(
-        (text_cell(f.label), text_cell(f.metric.label), value_cell(f.n),
-         *(metric_cell(f.metric, value) for value in (f.mean, f.sd, f.published)))
-        for f in finals
-    )  # fmt: skip
+    rows = [(f.label, f.metric.label, f.n, *metric_cells(f.metric, f.mean, f.sd, f.published)) for f in finals]
     caption = "Logged quantities at the last evaluation: mean and standard deviation over seeds"
     caption += f", beside those of {source}." if source else "."
     folded = "The quantities at the end of training" + (", beside the published ones" if source else "")
@@ -120,32 +115,24 @@ def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
     return table if source else table.without(["published"])
 
 
-def _figure(analysis: Analysis, knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Figure:
+def _figure(analysis: Analysis, knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Figure | None:
     sentences = {
         key: _directions_sentence(knob, histories) if key in _DIRECTIONS else _final_sentence(histories, key)
         for key in keys
     }
-    caption = (
-        f"{means_and_ranges(analysis, knob)}, on training batches. Directions: how far the unit embeddings of "
-        "a fixed sample of training pictures moved between two snapshots (chord, 0 to 2); after Zhang et al., supplement C.2."
-    )
-    if not set(_DIRECTIONS) & set(keys):
-        caption = caption.partition(" Directions:")[0]
-    return figure_of(
-        knob.labels,
-        knob.numeric,
-        f"mechanism-{knob.slug}",
-        histories.panels(keys),
-        sentences,
-        omitted=histories.omitted,
-        caption=caption,
-    )
+    caption = f"{means_and_ranges(analysis, knob)}, on training batches."
+    if set(_DIRECTIONS) & set(keys):
+        caption += (
+            " Directions: how far the unit embeddings of a fixed sample of training pictures moved between two snapshots "
+            "(chord, 0 to 2); after Zhang et al., supplement C.2."
+        )
+    name = f"mechanism-{knob.slug}"
+    return figure_of(name, histories, sentences, caption, labels=knob.labels, ordered=knob.numeric)
 
 
 def _final_sentence(histories: Histories, key: str) -> str:
-    last = {label: line.mean[-1] for label, line in histories.lines(key).items()}
+    last, name = {label: line.mean[-1] for label, line in histories.lines(key).items()}, metric_name(key).label
     low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
-    name = metric_name(key).label
     if low == high:
         return f"At the end, {name} is {last[low]:.3g} for {low}."
     return f"At the end, {name} is lowest for {low} ({last[low]:.3g}) and highest for {high} ({last[high]:.3g})."
@@ -169,6 +156,5 @@ def _directions_sentence(knob: KnobAnalysis, histories: Histories) -> str:
     baseline = knob.baseline.label if knob.baseline else None
     if baseline in last and baseline not in {low, high}:
         text += f" The baseline {baseline} had {numbers(baseline)}."
-    return (
-        f"{text} A smaller variance means that embeddings turned more equally; with a small mean, they hardly turned."
-    )
+    meaning = "A smaller variance means that embeddings turned more equally; with a small mean, they hardly turned."
+    return f"{text} {meaning}"

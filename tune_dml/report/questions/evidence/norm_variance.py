@@ -14,12 +14,13 @@ import numpy as np
 from trainables.config import canonical
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.cells import delta_cells
 from tune_dml.report.drawing.canvas import Canvas, Pen, text_width
 from tune_dml.report.drawing.charts import figure_width
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
-from tune_dml.report.drawing.frame import AxisRange, Frame, number_text
+from tune_dml.report.drawing.frame import AxisRange, Frame
 from tune_dml.report.questions import question
-from tune_dml.report.section import Figure, Section, Table, Text, delta_cell, text_cell, value_cell
+from tune_dml.report.section import Figure, Section, Table, Text
 
 _VARIANCE = "train/norm_variance"
 _MIN_CONFIGURATIONS = 4
@@ -54,12 +55,9 @@ def norm_variance(analysis: Analysis) -> Section | None:
         "Variance of the raw embeddings' norms on training batches at the end, mean over seeds; left: reduced most.",
     )
     title = "Do larger gains come with larger reductions of the norms' variance?"
-    data = {
-        "norm_variance": [{"cell": g.cell.label, "without": g.without, "left": g.left, "gain": g.gain} for g in gains]
-    }
-    return Section(
-        "norm-variance", title, "Norms and gains", (Text(sentence), figure, _table(analysis, gains)), data=data
-    )
+    data = [{**vars(gain), "cell": gain.cell.label} for gain in gains]
+    body = (Text(sentence), figure, _table(analysis, gains))
+    return Section("norm-variance", title, "Norms and gains", body, data={"norm_variance": data})
 
 
 def _gains(analysis: Analysis) -> list[_PenaltyEffect]:
@@ -108,18 +106,17 @@ def _sentence(gains: list[_PenaltyEffect]) -> str:
 def _draw(analysis: Analysis, gains: list[_PenaltyEffect], narrow: bool) -> Canvas:
     width, names = figure_width(narrow), [arm.name for arm in analysis.arms]
     canvas = Canvas(width, 290)
-    across = AxisRange.of([gain.left for gain in gains] + [1.0], scale="log", pad=0.05)
-    frame = Frame(canvas, 56, 34, width - 14, 240, AxisRange.of([gain.gain for gain in gains] + [0.0]))
+    across = AxisRange.of([1.0, *(gain.left for gain in gains)], scale="log", pad=0.05)
+    frame = Frame(canvas, 56, 34, width - 14, 240, AxisRange.of([0.0, *(gain.gain for gain in gains)]), across)
     frame.draw_y()
     frame.name_y(f"gain in {analysis.metric.axis}")
-    ticks = [(across.share(tick), number_text(tick)) for tick in across.ticks(5)]
-    frame.draw_x(ticks, "variance of norms, as a share of that without the penalty (log)")
+    frame.draw_x("variance of norms, as a share of that without the penalty (log)", across.named_ticks(5))
     frame.horizontal_line(0.0, Pen("ink", 1.0, "5 3"))
     named: list[tuple[float, float]] = []
     for gain in sorted(gains, key=lambda gain: gain.left):
         arm = names.index(gain.cell.cell.arm)
         tip = f"{gain.cell.label}: {analysis.metric.signed(gain.gain)} at {100 * gain.left:.2g}% of the variance"
-        x, y = frame.x_at(across.share(gain.left)), frame.y_at(gain.gain)
+        x, y = frame.x_at(gain.left), frame.y_at(gain.gain)
         canvas.dot(x, y, Pen(arm_colour(arm)), SHAPES[arm % len(SHAPES)], size=4.0, text=tip)
         reach = text_width(gain.cell.label) / 2 + 4
         is_free = all(abs(x - named_x) > 2 * reach or abs(y - named_y) > _LINE_HEIGHT for named_x, named_y in named)
@@ -130,15 +127,10 @@ def _draw(analysis: Analysis, gains: list[_PenaltyEffect], narrow: bool) -> Canv
 
 
 def _table(analysis: Analysis, gains: list[_PenaltyEffect]) -> Table:
-    rows = tuple(
-        (
-            text_cell(gain.cell.label),
-            text_cell(gain.without),
-            value_cell(float(f"{gain.left:.3g}")),
-            delta_cell(analysis.metric, gain.gain),
-        )
+    rows = [
+        (gain.cell.label, gain.without, float(f"{gain.left:.3g}"), *delta_cells(analysis.metric, gain.gain))
         for gain in sorted(gains, key=lambda gain: gain.left)
-    )
+    ]
     columns = ("configuration", "without the penalty", "share of the variance left", "gain")
     caption = "Remaining share of the norms' variance, and the gain, over shared seeds."
     return Table("norm-variance", caption, columns, rows, folded="Configuration by configuration")

@@ -7,7 +7,7 @@ from statistics import pstdev
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.traces import Pair, ShownCell
-from tune_dml.report.drawing.embeddings import NormTrace, draw_histograms, draw_norms_over_training
+from tune_dml.report.drawing.embeddings import draw_histograms, draw_norms_over_training
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, FigureView, Fold, Section, Text
 
@@ -19,7 +19,7 @@ def norms(analysis: Analysis) -> Section | None:
     if not pair.sides:
         return None
     body: list[Block] = [*map(Text, pair.missing), Text(_sentence(pair)), Fold("Their distribution", (_figure(pair),))]
-    return Section("norms", "How long are the embeddings?", "Norms", tuple(body))
+    return Section("norms", "How long are the embeddings?", "Norms", body)
 
 
 def _figure(pair: Pair) -> Figure:
@@ -53,21 +53,16 @@ def _in_words(side: ShownCell) -> str:
 
 
 def _over_training(pair: Pair) -> FigureView | None:
-    shown = [
-        NormTrace(side.title, watched.snapshots)
-        for side in pair.sides
-        if (watched := side.evidence.watched) and len(watched.snapshots) > 1
-    ]
+    watched = [(side.title, side.evidence.watched.snapshots) for side in pair.sides if side.evidence.watched]
+    shown = [(title, snapshots) for title, snapshots in watched if len(snapshots) > 1]
     if not shown:
         return None
-    spreads = "; ".join(
-        f"{item.title} from {pstdev(item.snapshots[0].norms):.3g} to {pstdev(item.snapshots[-1].norms):.3g}"
-        for item in shown
-    )
-    snapshots = shown[0].snapshots
+    ends = [(title, *(pstdev(snapshots[end].norms) for end in (0, -1))) for title, snapshots in shown]
+    spreads = "; ".join(f"{title} from {first:.3g} to {last:.3g}" for title, first, last in ends)
+    first, *_, last = shown[0][1]
     sentence = (
-        f"Standard deviation of the norms of {len(snapshots[0].norms)} training images, from step "
-        f"{snapshots[0].step} to {snapshots[-1].step}, seed {pair.seed}: {spreads}."
+        f"Standard deviation of the norms of {len(first.norms)} training images, from step {first.step} to {last.step}, "
+        f"seed {pair.seed}: {spreads}."
     )
     return FigureView(
         "over training", lambda narrow: draw_norms_over_training(shown, narrow=narrow), sentence, sentence
@@ -80,13 +75,8 @@ def _turns(pair: Pair) -> FigureView | None:
     if not shown:
         return None
     named = "; ".join(f"{title} mean {turns.mean:.3g}, variance {turns.variance:.2g}" for title, turns in shown)
-    sentence = (
-        f"Turns of the directions between the last two snapshots, up to step {snapshots[0][1].step}, "
-        f"seed {pair.seed}: {named}."
-    )
+    where = f"between the last two snapshots, up to step {snapshots[0][1].step}, seed {pair.seed}"
+    sentence, axis = f"Turns of the directions {where}: {named}.", "turn (chord, 0 to 2)"
     return FigureView(
-        "turns of directions",
-        lambda narrow: draw_histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),
-        sentence,
-        sentence,
+        "turns of directions", lambda narrow: draw_histograms(shown, axis, narrow=narrow), sentence, sentence
     )

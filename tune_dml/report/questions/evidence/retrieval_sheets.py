@@ -31,12 +31,8 @@ def retrieval_sheets(analysis: Analysis) -> Section | None:
         return None
     chosen = _choose_rows(pair)
     photographs = tuple(_photograph(side, chosen) for side in pair.sides if side.evidence.drawn)
-    missing = [
-        f"{side.title}, seed {pair.seed}, has no sheet: it was switched off (evaluation.sheet_queries=0), or it would "
-        "be empty."
-        for side in pair.sides
-        if side.evidence.drawn is None
-    ]
+    why = "has no sheet: it was switched off (evaluation.sheet_queries=0), or it would be empty"
+    missing = [f"{side.title}, seed {pair.seed}, {why}." for side in pair.sides if side.evidence.drawn is None]
     body: list[Block] = [Text(text) for text in (*pair.missing, *missing)]
     if photographs:
         body = [Text(_sentence(analysis, pair, chosen)), *body, Photographs(photographs, _LEGEND)]
@@ -46,7 +42,7 @@ def retrieval_sheets(analysis: Analysis) -> Section | None:
             "Each query beside the channels of the last layer that respond most (Zhang et al., supplement, Figure 3)."
         )
         body.append(Fold("What the last feature maps look at", (Photographs(maps, caption),)))
-    return Section("sheets", "What do the networks find?", "Pictures", tuple(body))
+    return Section("sheets", "What do the networks find?", "Pictures", body)
 
 
 def _choose_rows(pair: Pair) -> list[int]:
@@ -58,25 +54,17 @@ def _choose_rows(pair: Pair) -> list[int]:
     rows = list(range(len(sheets[0]))) if sheets else []
     if len(sheets) < 2 or _shows_pairs(sheets[0]) or _queries(sheets[0]) != _queries(sheets[1]):
         return rows
-    ranked = sorted(rows, key=lambda row: _agreement(sheets[0][row], sheets[1][row]))
-    first = [row for row in ranked if _count_right(sheets[0][row]) > _count_right(sheets[1][row])]
-    second = [row for row in ranked if _count_right(sheets[0][row]) < _count_right(sheets[1][row])]
-    alternating = [row for pair in itertools.zip_longest(second, first) for row in pair if row is not None]
+    first, second = ([[bool(tile and tile.right) for tile in row[1:]] for row in sheet] for sheet in sheets[:2])
+    lead = [sum(ours) - sum(theirs) for ours, theirs in zip(first, second, strict=True)]
+    # rows whose nearest images disagree come first, then those with the largest difference in right images
+    ranked = sorted(rows, key=lambda row: (first[row][:1] == second[row][:1], -abs(lead[row])))
+    better, worse = [row for row in ranked if lead[row] > 0], [row for row in ranked if lead[row] < 0]
+    alternating = [row for pair in itertools.zip_longest(worse, better) for row in pair if row is not None]
     return sorted([*alternating, *(row for row in ranked if row not in alternating)][:_MAX_ROWS])
 
 
 def _queries(rows: Sequence[_Row]) -> list[int | None]:
     return [row[0].picture if row[0] else None for row in rows]
-
-
-def _count_right(row: _Row) -> int:
-    return sum(bool(tile and tile.right) for tile in row[1:])
-
-
-def _agreement(*rows: _Row) -> tuple[bool, int]:
-    """Return a sort key of two rows: whether both nearest images agree, then the difference in right images."""
-    first, second = ([bool(tile and tile.right) for tile in row[1:]] for row in rows)
-    return first[:1] == second[:1], -abs(sum(first) - sum(second))
 
 
 def _sentence(analysis: Analysis, pair: Pair, chosen: Sequence[int]) -> str:
@@ -97,18 +85,17 @@ def _hits_sentence(analysis: Analysis, pair: Pair) -> str:
     both = [hits for side in pair.sides if (hits := analysis.results.hits(side.key, "val")) is not None]
     if len(both) < 2 or not np.array_equal(both[0].pictures, both[1].pictures):
         return ""
-    first, second = both
-    only = [int((a.hit & ~b.hit).sum()) for a, b in ((first, second), (second, first))]
+    only = [int((a.hit & ~b.hit).sum()) for a, b in (both, both[::-1])]
     counts = " and ".join(f"{count} only with {side.label}" for side, count in zip(pair.sides, only, strict=True))
-    return f" The nearest image is right for {counts}, of {len(first.hit)} queries in all."
+    return f" The nearest image is right for {counts}, of {len(both[0].hit)} queries in all."
 
 
 def _photograph(side: ShownCell, chosen: Sequence[int]) -> Photograph:
     rows, drawn = side.evidence.rows, side.evidence.drawn
-    data = drawn.read_bytes() if drawn else b""
+    data, shown = drawn.read_bytes() if drawn else b"", rows
     if len(chosen) < len(rows):
         data = crop_rows(data, chosen, of=len(rows), columns=max(map(len, rows)))
-    shown = [row for index, row in enumerate(rows) if index in chosen] if len(chosen) < len(rows) else rows
+        shown = tuple(rows[index] for index in chosen)
     return Photograph(_data_url(data), f"{side.title}: {_count(shown)}", _description(side, shown))
 
 
@@ -136,12 +123,8 @@ def _count(rows: Sequence[_Row]) -> str:
 
 def _description(side: ShownCell, rows: Sequence[_Row]) -> str:
     if _shows_pairs(rows):
-        pairs = [
-            f"{first.name} and {second.name}"
-            for row in rows
-            for first, second in itertools.pairwise(row)
-            if first and second and first.right is None
-        ]
+        couples = (couple for row in rows for couple in itertools.pairwise(row))
+        pairs = [f"{a.name} and {b.name}" for a, b in couples if a and b and a.right is None]
         return f"{side.title}: pairs judged wrong with most confidence: {'; '.join(pairs)}."
     described = []
     for query, *others in rows:

@@ -10,10 +10,11 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Change, Histories, group_histories
+from tune_dml.report.cells import metric_cells
 from tune_dml.report.questions import knob_question, question, rank_of
 from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
 from tune_dml.report.questions.validity.caveats import LAST, short_protocols, twice_the_steps
-from tune_dml.report.section import Block, Fold, Section, Table, TableCell, Text, metric_cell, text_cell
+from tune_dml.report.section import Block, Fold, Section, Table, Text
 from tune_dml.text import counted
 
 _LOSS = "train/loss"
@@ -43,33 +44,22 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     gaining = _gaining(analysis, changes)
     sentence = _sentence(analysis, histories, changes)
     rules = _rules(analysis, knob, finished)
-    panels = histories.panels((analysis.metric.key, _LOSS))
-    body: list[Block] = []
-    if analysis.metric.key not in {panel.metric.key for panel in panels}:
-        body.append(Text(sentence))
-    if panels:
-        sentences = {analysis.metric.key: sentence, _LOSS: _loss_sentence(histories)}
-        caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
-        body.append(
-            figure_of(
-                knob.labels,
-                knob.numeric,
-                f"training-{knob.slug}",
-                panels,
-                sentences,
-                omitted=histories.omitted,
-                caption=caption,
-            )
-        )
+    sentences = {analysis.metric.key: sentence, _LOSS: _loss_sentence(histories)}
+    caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
+    name = f"training-{knob.slug}"
+    figure = figure_of(name, histories, sentences, caption, labels=knob.labels, ordered=knob.numeric)
+    body: list[Block] = [figure] if figure else []
+    if figure is None or figure.title != analysis.metric.name:  # the figure has the sentence in its view of the metric
+        body.insert(0, Text(sentence))
     if rules:
         body += [Text(_rules_sentence(rules)), _table(analysis, knob, rules)]
     if rank_of(analysis, knob):
-        body = [Fold("The metric over training, for each value", tuple(body))]
+        body = [Fold("The metric over training, for each value", body)]
     return Section(
         "training",
         f"How did training go, for each {knob.symbol}?",
         "Training",
-        tuple(body),
+        body,
         data={"selection_rules": rules, "still_gaining": list(gaining.items())},
     )
 
@@ -80,17 +70,14 @@ def training_of_methods(analysis: Analysis) -> Section | None:
     best = [max(arm.trained, key=lambda cell: analysis.sign * cell.mean) for arm in analysis.arms if arm.trained]
     if analysis.knobs or len(best) < 2:
         return None
-    rows = analysis.logged.read([trial.key for cell in best for trial in cell.trials])
+    rows = analysis.logged([trial.key for cell in best for trial in cell.trials])
     histories = group_histories(rows, {cell.label: [trial.key for trial in cell.trials] for cell in best}, None)
-    panels = histories.panels((analysis.metric.key, _LOSS))
-    if not panels:
-        return None
     sentence = _sentence(analysis, histories, histories.changes(analysis.metric.key, LAST))
-    figure = figure_of(
-        [cell.label for cell in best], False, "training-of-methods", panels, {analysis.metric.key: sentence},
-        omitted=histories.omitted, caption="Mean (lines) and range (bands) over seeds, of each method's best configuration.",
-    )  # fmt: skip
-    return Section("training-of-methods", "How did training go, for each method?", "Training", (figure,))
+    sentences, labels = {analysis.metric.key: sentence, _LOSS: ""}, [cell.label for cell in best]
+    caption = "Mean (lines) and range (bands) over seeds, of each method's best configuration."
+    figure = figure_of("training-of-methods", histories, sentences, caption, labels=labels, ordered=False)
+    title = "How did training go, for each method?"
+    return Section("training-of-methods", title, "Training", (figure,)) if figure else None
 
 
 def _gaining(analysis: Analysis, changes: Sequence[Change]) -> dict[str, float]:
@@ -105,23 +92,19 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
     period = _period(changes)
     if not period:
         return "Evaluations were too rare to tell whether training had converged."
-    gaining = _gaining(analysis, changes)
+    gaining, margin = _gaining(analysis, changes), metric.amount(analysis.margin)
     if not gaining:
         gains, _ = short_protocols(analysis)
-        losses = [change for change in changes if -analysis.sign * change.size > analysis.margin]
-        worst = max(losses, key=lambda change: abs(change.size), default=None)
         longer = ": longer training would hardly change the answer"
         if gains:
             longer = f", but {twice_the_steps(gains)}"
-        elif worst is not None:
+        elif analysis.sign * (worst := min(changes, key=lambda c: analysis.sign * c.size)).size < -analysis.margin:
             longer = f", but {worst.label} lost {metric.amount(abs(worst.size))}"
-        return (
-            f"Over {period} of training, no value gained more than {metric.amount(analysis.margin)}, the smallest difference "
-            f"that matters{longer}."
-        )
+        text = f"Over {period} of training, no value gained more than {margin}"
+        return f"{text}, the smallest difference that matters{longer}."
     label = max(gaining, key=lambda label: analysis.sign * gaining[label])
     others = len(gaining) - 1
-    more = f"; {counted(others, 'other value')} changed by more than {metric.amount(analysis.margin)}" if others else ""
+    more = f"; {counted(others, 'other value')} changed by more than {margin}" if others else ""
     return (
         f"Training had not converged: over {period}, {metric.label} of {label} changed by "
         f"{metric.signed_amount(gaining[label])}{more}. Longer training may change the order."
@@ -160,33 +143,24 @@ def _rules(analysis: Analysis, knob: KnobAnalysis, histories: Histories) -> tupl
             ("max of mean", shared.mean(0).max()),
         ):
             by_rule[name].append((point.label, sign * float(score)))
-    return tuple(
-        _Rule(name, tuple(scores), max(scores, key=lambda item: sign * item[1])[0])
-        for name, scores in by_rule.items()
-        if len(scores) > 1
-    )
+    rules = ((name, tuple(scores)) for name, scores in by_rule.items() if len(scores) > 1)
+    return tuple(_Rule(name, scores, max(scores, key=lambda item: sign * item[1])[0]) for name, scores in rules)
 
 
 def _rules_sentence(rules: Sequence[_Rule]) -> str:
-    best = {rule.best for rule in rules}
-    if len(best) == 1:
-        return (
-            f"{rules[0].best} leads under every selection rule (last evaluation, best of each seed, best of the mean)."
-        )
+    if len({rule.best for rule in rules}) == 1:
+        names = "(last evaluation, best of each seed, best of the mean)"
+        return f"{rules[0].best} leads under every selection rule {names}."
     named = "; ".join(f"{rule.name}: {rule.best}" for rule in rules)
     return f"The best value depends on the selection rule: {named}."
 
 
 def _table(analysis: Analysis, knob: KnobAnalysis, rules: Sequence[_Rule]) -> Table:
-    labels = [label for label, _ in rules[0].scores]
-    rows: tuple[tuple[TableCell, ...], ...] = tuple(
-        (text_cell(label), *(metric_cell(analysis.metric, dict(rule.scores)[label]) for rule in rules))
-        for label in labels
-    )
+    scores = [dict(rule.scores) for rule in rules]
+    rows = [(label, *metric_cells(analysis.metric, *(score[label] for score in scores))) for label in scores[0]]
     caption = (
         f"{analysis.metric.axis} by selection rule: the last evaluation; the mean of each seed's best (mean of max); "
         "the best of the mean over seeds (max of mean). The latter two are optimistic."
     )
-    columns = ("value", *(rule.name for rule in rules))
-    name = f"selection-rules-{knob.slug}"
+    columns, name = ("value", *(rule.name for rule in rules)), f"selection-rules-{knob.slug}"
     return Table(name, caption, columns, rows, folded="By other selection rules", for_paper=False)

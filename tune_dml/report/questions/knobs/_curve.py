@@ -24,10 +24,10 @@ from tune_dml.report.drawing.curve import (
     draw_differences,
     thin_dots,
 )
-from tune_dml.report.naming import MetricName, floor_name, floors_of
+from tune_dml.report.naming import MetricName, confidence, floor_name, floors_of
 from tune_dml.report.published.comparable import published_at, reasons_against
 from tune_dml.report.published.metrics import by_published_metrics
-from tune_dml.report.section import Figure, FigureView, Toggle
+from tune_dml.report.section import Figure, FigureView
 from tune_dml.space import CurveReference, Value
 from tune_dml.stats.intervals.contrasts import against_last, estimate_contrasts, fill_holes
 from tune_dml.stats.intervals.simultaneous import Bounds
@@ -43,12 +43,8 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
     sources = [curve.published for curve in _drawable_curves(knob)]
     picture = _picture(analysis, knob, sources)
     toggles = tuple(
-        Toggle(
-            f"printed-{curve.index}",
-            f"{'abcdefgh'[curve.index % 8]}: {source.paper}, Table {source.table} ({source.dataset})",
-            f"printed{curve.index % 4}",
-        )
-        for source, curve in zip(sources, picture.printed, strict=True)
+        f"{'abcdefgh'[index % 8]}: {source.paper}, Table {source.table} ({source.dataset})"
+        for index, source in enumerate(sources)
     )
     absolute = FigureView(
         "values", lambda narrow: draw_absolute(picture, narrow=narrow), _description(analysis.metric, knob),
@@ -68,17 +64,14 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
 def _view(name: str, analysis: Analysis, knob: KnobAnalysis, sources: Sequence[CurveReference]) -> FigureView:
     picture = _picture(analysis, knob, sources)
     text = f"{analysis.metric.label} as difference to the baseline. Intervals hold for this metric alone."
-    return FigureView(
-        name, lambda narrow: draw_differences(picture, narrow=narrow), _description(analysis.metric, knob), text
-    )
+    description = _description(analysis.metric, knob)
+    return FigureView(name, lambda narrow: draw_differences(picture, narrow=narrow), description, text)
 
 
 def _drawable_curves(knob: KnobAnalysis) -> list[PublishedCurve]:
     """Return the published curves that can be drawn on our axis: both have numbers, or both have names."""
-    return [
-        curve for curve in knob.published
-        if curve.points and knob.numeric == all(is_number(point.x) for point in curve.points)
-    ]  # fmt: skip
+    curves = [curve for curve in knob.published if curve.points]
+    return [curve for curve in curves if knob.numeric == all(is_number(point.x) for point in curve.points)]
 
 
 def _picture(analysis: Analysis, knob: KnobAnalysis, sources: Sequence[CurveReference]) -> CurvePicture:
@@ -117,7 +110,8 @@ def _published_line(
     analysis: Analysis, knob: KnobAnalysis, curve: PublishedCurve, sources: Sequence[CurveReference]
 ) -> PublishedLine:
     source = curve.published
-    index = [replace(item, metric=source.metric) for item in sources].index(source)
+    by_metric = [replace(item, metric=source.metric) for item in sources]  # a view of another metric has its name
+    index = (sources if source in sources else by_metric).index(source)
     selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
     title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
     points = tuple((point.x, point.y) for point in curve.points)
@@ -131,29 +125,22 @@ def _levels(analysis: Analysis, knob: KnobAnalysis) -> tuple[Level, ...]:
     seeds = {trial.key: trial.seed for trial in analysis.results.trials}
     levels = []
     for point in knob.points:
-        keys = (
-            {seeds[key]: key for key in point.trials}
-            if len({seeds[key] for key in point.trials}) == len(point.trials)
-            else {}
-        )
+        keys = {seeds[key]: key for key in point.trials}
+        if len(keys) < len(point.trials):  # several trials of a seed are averaged
+            keys = {}
         dots = tuple(
             SeedDot(seed, number - references.get(seed, math.nan), number, keys.get(seed, ""))
             for seed, number in point.seeds
         )
-        difference, low, high = differences.get(point.label, (math.nan,) * 3)
-        lost = Counter({**Counter(status for _, status, _ in point.failures), "stopped": point.stopped})
-        levels.append(
-            Level(
-                point.value, dots, difference, low, high, point.mean, point.half_bar,
-                tuple(sorted((+lost).items())),
-            )
-        )  # fmt: skip
+        ends = differences.get(point.label, (math.nan, math.nan, math.nan))
+        lost = Counter([*(status for _, status, _ in point.failures), *["stopped"] * point.stopped])
+        levels.append(Level(point.value, dots, *ends, point.mean, point.half_bar, tuple(sorted(lost.items()))))
     return tuple(levels)
 
 
 def _references(analysis: Analysis, knob: KnobAnalysis) -> dict[int, float]:
     """Return the reference of each seed: the baseline's value, or the mean over the knob's values."""
-    if analysis.baseline is not None and analysis.baseline.values:
+    if analysis.baseline is not None and analysis.baselines:
         return dict(analysis.baseline.values)
     table = knob.isolated.table
     if not table.labels:
@@ -164,18 +151,14 @@ def _references(analysis: Analysis, knob: KnobAnalysis) -> dict[int, float]:
 
 def _differences(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
     """Return (difference, low, high) of each value: to the baseline with its interval, or to the mean with its bar."""
-    baseline = analysis.baseline
-    if baseline is not None and baseline.values:
+    if analysis.baselines:
         rows = _differences_of_cells(analysis, knob) or _differences_of_averages(analysis, knob)
         if rows is None:
             rows = _differences_of_levels(analysis, knob)
-        return {
-            label: (
-                estimate,
-                *(analysis.metric.change_ends(low, high) if math.isfinite(high - low) else (math.nan,) * 2),
-            )
-            for label, (estimate, low, high) in rows.items()
-        }
+        for label, (estimate, low, high) in rows.items():
+            ends = analysis.metric.change_ends(low, high) if math.isfinite(high - low) else (math.nan, math.nan)
+            rows[label] = (estimate, *ends)
+        return rows
     means = [point.mean for point in knob.points if math.isfinite(point.mean)]
     middle = float(np.mean(means)) if means else math.nan
     return {p.label: (p.mean - middle, p.mean - middle - p.half_bar, p.mean - middle + p.half_bar) for p in knob.points}
@@ -208,9 +191,12 @@ def _differences_of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str
             for cell in cells
         ]
         ends.append(Bounds(*(np.min([getattr(e, end) for e in effects], 0) for end in ("estimate", "low", "high"))))
-    bounds = Bounds(ends[0].estimate, ends[0].low, ends[1].high).times(sign)
+    return _by_label(table.labels, Bounds(ends[0].estimate, ends[0].low, ends[1].high).times(sign))
+
+
+def _by_label(labels: Sequence[str], bounds: Bounds) -> dict[str, tuple[float, float, float]]:
     rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
-    return dict(zip(table.labels, rows, strict=True))
+    return dict(zip(labels, rows, strict=False))
 
 
 def _differences_of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
@@ -221,9 +207,7 @@ def _differences_of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, 
     else:
         levels = [tuned.values[np.array(tuned.rows) == level] for level in range(tuned.levels)]
     compared = tuned_levels([*levels, sign * seed_values(analysis.baselines, table.seeds)], analysis.resolution)
-    bounds = compared.against(len(levels), knob.sensitivity.alpha).times(sign)
-    rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
-    return dict(zip(table.labels, rows, strict=False))
+    return _by_label(table.labels, compared.against(len(levels), knob.sensitivity.alpha).times(sign))
 
 
 def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[PublishedLine]) -> list[Value]:
@@ -239,27 +223,23 @@ def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[Publis
 
 
 def _description(metric: MetricName, knob: KnobAnalysis) -> str:
-    means = [
-        f"{value_text(p.value)}: {metric.number(p.mean) if math.isfinite(p.mean) else 'no result'}" for p in knob.points
-    ]
-    text = f"Curve of {metric.label} over {knob.knob.label}. Means: {'; '.join(means)}."
+    numbers = [(p.value, metric.number(p.mean) if math.isfinite(p.mean) else "no result") for p in knob.points]
+    means = "; ".join(f"{value_text(value)}: {number}" for value, number in numbers)
+    text = f"Curve of {metric.label} over {knob.knob.label}. Means: {means}."
     if knob.baseline is not None and math.isfinite(knob.baseline.mean):
         text += f" Baseline {knob.baseline.label}: {metric.number(knob.baseline.mean)}."
     for published in knob.published:
-        values = "; ".join(
-            f"{p.x:g}: {p.y:g}" if isinstance(p.x, float) else f"{p.x}: {p.y:g}" for p in published.points
-        )
-        text += f" Published curve of {published.source}: {values}."
+        points = [(f"{p.x:g}" if isinstance(p.x, float) else p.x, p.y) for p in published.points]
+        text += f" Published curve of {published.source}: {'; '.join(f'{x}: {y:g}' for x, y in points)}."
     return text
 
 
 def _caption(analysis: Analysis, knob: KnobAnalysis, picture: CurvePicture) -> str:
-    level = f"{100 * (1 - knob.sensitivity.alpha):.3g}%"
+    level = confidence(knob.sensitivity.alpha)
     parts = []
     if any(math.isfinite(item.low) for arm in picture.arms for item in arm.levels):
-        what = (
-            "simultaneous interval" if picture.baseline else "comparison bar: values whose bars do not overlap differ"
-        )
+        what = "comparison bar: values whose bars do not overlap differ"
+        what = "simultaneous interval" if picture.baseline else what
         thin, thick = ("Thin lines", "Thick") if picture.connected else ("Dots", "Diamonds")
         parts.append(f"{thin}: one seed each. {thick}: mean with {level} {what}.")
     elif knob.isolated.problem:

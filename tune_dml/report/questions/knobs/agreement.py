@@ -10,7 +10,8 @@ from typing import Literal
 from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.naming import MetricName
+from tune_dml.report.cells import delta_cells, metric_cells
+from tune_dml.report.naming import MetricName, confidence
 from tune_dml.report.published.comparable import published_at, reasons_against, summarize_reasons, unknown_conditions
 from tune_dml.report.published.order import (
     PaperDeviation,
@@ -21,19 +22,7 @@ from tune_dml.report.published.order import (
     paper_deviation,
 )
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import (
-    Block,
-    Card,
-    Fold,
-    Heading,
-    Notes,
-    Section,
-    Table,
-    Text,
-    delta_cell,
-    metric_cell,
-    text_cell,
-)
+from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text
 from tune_dml.stats.verdicts.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_published
 from tune_dml.text import counted, is_number
 
@@ -62,10 +51,8 @@ class CurveAgreement:
     not_printed: tuple[str, ...]
     """Conditions that the paper does not print, and that are assumed to equal ours."""
     caveats: tuple[str, ...]
-    """Reasons that weaken the comparison."""
     points: tuple[PointGap, ...]
     level: Equivalence | None
-    """None if levels are not compared."""
     order: OrderAgreement | None
     """None with fewer than three shared values, or without intervals."""
     deviation: PaperDeviation
@@ -73,30 +60,22 @@ class CurveAgreement:
     alpha: float
 
     @property
-    def unusable(self) -> bool:
-        """Whether neither the level nor the order can be compared."""
-        return self.level is None and self.order is None
-
-    @property
     def brief(self) -> str:
         """The comparison of level and order in one sentence."""
         source = self.published.source
-        if not self.points:
+        count, level = len(self.points), f"level: {self.verdict}"
+        if not count:
             return f"Against {source}: no shared values."
-        level = (
-            f"level not comparable ({summarize_reasons(self.reasons)})" if self.reasons else f"level: {self.verdict}"
-        )
-        if self.not_printed and not self.reasons:
+        if self.reasons:
+            level = f"level not comparable ({summarize_reasons(self.reasons)})"
+        elif self.not_printed:
             level += f" ({counted(len(self.not_printed), 'condition')} not printed)"
-        return f"Against {source}: {level}; {self._order}."
-
-    @property
-    def _order(self) -> str:
-        order = self.order
-        if order is None:
-            shared = f"{counted(len(self.points), 'shared value')} {'is' if len(self.points) == 1 else 'are'} too few"
-            return f"order: {shared if len(self.points) < 3 else 'no noise estimate'}"
-        return order_counts(order, self.deviation)
+        order = "order: no noise estimate"
+        if self.order is not None:
+            order = order_counts(self.order, self.deviation)
+        elif count < 3:
+            order = f"order: {counted(count, 'shared value')} {'is' if count == 1 else 'are'} too few"
+        return f"Against {source}: {level}; {order}."
 
 
 @knob_question(order=220, unanswered={"agreement": ()})
@@ -110,26 +89,26 @@ def agreement(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     body: list[Block] = []
     unusable: list[Block] = []
     for index, comparison in enumerate(comparisons):
-        if comparison.unusable and len(comparisons) > 1:
-            unusable.append(Notes((f"{comparison.published.source}: {_why_unusable(comparison)}.",)))
+        source = comparison.published.source
+        if comparison.level is None and comparison.order is None and len(comparisons) > 1:
+            why = f"{counted(len(comparison.points), 'shared value')}, and levels differ in conditions"
+            why = f"{why} ({summarize_reasons(comparison.reasons)})" if comparison.points else "no shared values"
+            unusable.append(Notes((f"{source}: {why}.",)))
             continue
-        body += [Heading(comparison.published.source), Text(" ".join(_sentences(comparison, analysis)))]
+        body += [Heading(source), Text(" ".join(_sentences(comparison, analysis)))]
         table = _table(analysis.metric, comparison, f"agreement-{knob.slug}-{index + 1}")
         lists = [Notes(items) for items in (comparison.reasons, comparison.published.notes) if items]
         title = "Value by value, what differs, and notes on the printed numbers"
         body.append(Fold(title if comparison.reasons else title.replace(" what differs,", ""), (table, *lists)))
     if unusable:
-        body.append(Fold(f"{counted(len(unusable), 'published table')} that cannot be compared", tuple(unusable)))
-    first = comparisons[0]
-    level = first.verdict
-    word = "level not comparable" if level == "not comparable" else level
-    about = f"Does it agree with {first.published.published.paper}?"
+        body.append(Fold(f"{counted(len(unusable), 'published table')} that cannot be compared", unusable))
+    level = comparisons[0].verdict
     return Section(
         "agreement",
         "Does it agree with the published curve?",
         "Agreement",
-        tuple(body),
-        Card(word, level.replace(" ", "-"), about, first.brief),
+        body,
+        Card("level not comparable" if level == "not comparable" else level, level.replace(" ", "-")),
         tuple(comparison.brief for comparison in comparisons),
         headline=_headline(comparisons),
         data={"agreement": [_data(comparison, analysis) for comparison in comparisons]},
@@ -157,38 +136,31 @@ def _conditions(comparison: CurveAgreement) -> str:
 def _compare(analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve) -> CurveAgreement:
     means, printed = knob.isolated.means, published_at(knob, published)
     reasons, alpha = reasons_against(analysis, knob, published, printed), knob.sensitivity.alpha
-    level = None if reasons or not printed else _level(analysis, knob, published, printed, alpha)
-    gaps = dict(zip(printed, zip(level.low, level.high, strict=True), strict=True)) if level else {}
-    unknown = (math.nan, math.nan)
+    level = None if reasons or not printed else _level(analysis, knob, published, printed)
+    ends = zip(level.low, level.high, strict=True) if level else [(math.nan, math.nan)] * len(printed)
     points = tuple(
         PointGap(
-            _number_or_text(knob, label),
-            means[label],
-            number,
-            means[label] - number,
-            *analysis.metric.change_ends(*gaps.get(label, unknown)),
+            float(value) if is_number(value := knob.level(label)) else str(value), means[label], number,
+            means[label] - number, *analysis.metric.change_ends(low, high),
         )
-        for label, number in printed.items()
-    )
+        for (label, number), (low, high) in zip(printed.items(), ends, strict=True)
+    )  # fmt: skip
     verdict = level.verdict if level else "not comparable"
     deviation = paper_deviation(analysis, published)
     order = _order(knob, published, printed, deviation)
     unprinted = unknown_conditions(analysis, knob, published, printed)
     caveats = _caveats(published, level, unprinted)
-    return CurveAgreement(
-        published, verdict, reasons, unprinted, caveats, points, level, order, deviation, alpha,
-    )  # fmt: skip
+    return CurveAgreement(published, verdict, reasons, unprinted, caveats, points, level, order, deviation, alpha)
 
 
 def _level(
-    analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float], alpha: float
+    analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> Equivalence:
     table = knob.isolated.table
-    rows = table.values[[table.labels.index(label) for label in printed]]
-    runs = published.published.runs
+    rows, numbers = table.values[[table.labels.index(label) for label in printed]], list(printed.values())
     return judge_equivalence(
-        rows, list(printed.values()), analysis.margin, run_sd=analysis.paper_sd, runs=runs, alpha=alpha,
-        resolution=table.resolution,
+        rows, numbers, analysis.margin, run_sd=analysis.paper_sd, runs=published.published.runs,
+        alpha=knob.sensitivity.alpha, resolution=table.resolution,
     )  # fmt: skip
 
 
@@ -202,19 +174,13 @@ def _order(
     return compare_orders(bounds, by_row, published, deviation, knob.sensitivity.alpha)
 
 
-def _number_or_text(knob: KnobAnalysis, label: str) -> float | str:
-    value = knob.level(label)
-    return float(value) if is_number(value) else str(value)
-
-
 def _caveats(published: PublishedCurve, level: Equivalence | None, not_printed: tuple[str, ...]) -> tuple[str, ...]:
     theirs = published.published
     runs = "one run" if theirs.runs == 1 else f"the mean of {theirs.runs} runs"
-    limit = (
-        f", and the verdict holds up to {level.holds_up_to:.2g}" if level and math.isfinite(level.holds_up_to) else ""
-    )
     sd = "equal to ours" if level is None or level.assumed_sd is None else f"{level.assumed_sd:g}, as given"
-    caveats = [f"the paper prints {runs} and no standard deviation: assumed {sd}{limit}"]
+    if level and math.isfinite(level.holds_up_to):
+        sd += f", and the verdict holds up to {level.holds_up_to:.2g}"
+    caveats = [f"the paper prints {runs} and no standard deviation: assumed {sd}"]
     if theirs.selection == "unknown":
         caveats.append("the paper does not say how it selected")
     if not_printed:
@@ -230,7 +196,13 @@ def _sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
         level = [f"It is undecided whether the level agrees with {source}: a value has fewer than two seeds."]
     else:
         level = _level_sentences(comparison, analysis)
-    return [*level, _order_sentence(comparison), *_printed_sentence(comparison, analysis)]
+    order, count = comparison.order, len(comparison.points)
+    if order is not None:
+        sentence = order_sentence(order, comparison.deviation, "values")
+    else:
+        why = "there is no noise estimate" if count > 2 else f"that takes three shared values, not {count}"
+        sentence = f"The orders cannot be compared: {why}."
+    return [*level, sentence, *_printed_sentence(comparison, analysis)]
 
 
 def _level_sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
@@ -250,19 +222,10 @@ def _level_sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str
     return [
         sentence,
         f"The largest difference is {metric.signed(widest.gap)} {metric.unit} at {widest.value} "
-        f"({100 * (1 - comparison.alpha):.3g}% simultaneous interval {metric.number(widest.low)} to "
+        f"({confidence(comparison.alpha)} simultaneous interval {metric.number(widest.low)} to "
         f"{metric.number(widest.high)}; {len(comparison.points)} values).",
         f"Note: {'; '.join(comparison.caveats)}.",
     ]
-
-
-def _order_sentence(comparison: CurveAgreement) -> str:
-    order, count = comparison.order, len(comparison.points)
-    if count < 3:
-        return f"The orders cannot be compared: that takes three shared values, not {count}."
-    if order is None:
-        return "The orders cannot be compared: there is no noise estimate."
-    return order_sentence(order, comparison.deviation, "values")
 
 
 def _printed_sentence(comparison: CurveAgreement, analysis: Analysis) -> list[str]:
@@ -271,29 +234,18 @@ def _printed_sentence(comparison: CurveAgreement, analysis: Analysis) -> list[st
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []
-    printed = judge_published(
-        [x for x, _ in points],
-        [y for _, y in points],
-        run_sd=comparison.deviation.sd,
-        runs=published.published.runs,
-        goal=analysis.goal,
-    )
+    xs, ys = map(list, zip(*points, strict=True))
+    runs, sd = published.published.runs, comparison.deviation.sd
+    printed = judge_published(xs, ys, run_sd=sd, runs=runs, goal=analysis.goal)
     return [f"The published curve by itself: {printed.sentence}."]
 
 
-def _why_unusable(comparison: CurveAgreement) -> str:
-    if not comparison.points:
-        return "no shared values"
-    shared = counted(len(comparison.points), "shared value")
-    return f"{shared}, and levels differ in conditions ({summarize_reasons(comparison.reasons)})"
-
-
 def _table(metric: MetricName, comparison: CurveAgreement, name: str) -> Table:
-    rows = tuple(
-        (text_cell(f"{p.value:g}" if isinstance(p.value, float) else p.value), metric_cell(metric, p.ours),
-         metric_cell(metric, p.published), delta_cell(metric, p.gap), delta_cell(metric, p.low), delta_cell(metric, p.high))
+    rows = [
+        (f"{p.value:g}" if isinstance(p.value, float) else p.value, *metric_cells(metric, p.ours, p.published),
+         *delta_cells(metric, p.gap, p.low, p.high))
         for p in comparison.points
-    )  # fmt: skip
+    ]  # fmt: skip
     how = "No intervals, since the level is not comparable" if comparison.level is None else TOST.capitalize()
     caption = f"Our means and the numbers of {comparison.published.source}. {how}."
     table = Table(name, caption, ("value", "ours", "published", "gap", "low", "high"), rows)

@@ -12,9 +12,11 @@ import numpy as np
 from trainables.registries import domain_of
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
+from tune_dml.report.cells import delta_cells
 from tune_dml.report.drawing.charts import Bar, draw_bars
+from tune_dml.report.naming import confidence
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Card, Figure, Fold, Section, Table, Text, delta_cell, text_cell
+from tune_dml.report.section import Block, Card, Figure, Fold, Section, Table, Text
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Value
 from tune_dml.stats.intervals.simultaneous import Bounds
@@ -66,14 +68,15 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
     title = f"Where is the best {knob.symbol}?" if _is_ordered(knob) else f"Which {knob.symbol} is the best?"
     sentence, steps = _sentence(verdict, knob), _steps(analysis, knob, verdict)
     probabilities = _best_probabilities(analysis, knob)
-    figures = (_figure(knob, verdict, probabilities),) if probabilities else ()
-    body: list[Block] = [*figures] if verdict.candidates else []
-    body.append(Text(sentence, badge=_verdict_badge(verdict)))
-    if figures and not verdict.candidates:
-        body.append(Fold("Probability of being the best", figures))
+    body: list[Block] = [Text(sentence, badge=_verdict_badge(verdict))]
+    if probabilities:
+        figure = _figure(knob, verdict, probabilities)
+        body = [figure, *body] if verdict.candidates else [*body, Fold("Probability of being the best", (figure,))]
     curve = _parabola(analysis, knob)
     if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
-        body.append(Text(_suggestion(knob, curve)))
+        where = f"between {curve.low:.3g} and {curve.high:.3g}" if math.isfinite(curve.low) else "inside the range"
+        fit = f"suggests an optimum {where} (R² {curve.r2:.2f} on left-out values)"
+        body.append(Text(f"A parabola through the curve {fit}. This assumes the shape and is not a verdict."))
     if verdict.extend and not steps:
         values = " and ".join(map(value_text, _as_tried(knob, verdict.extend)))
         body.append(Text(f"To extend the range, list more values in a new sweep file: the next are {values}."))
@@ -83,7 +86,7 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
         "" if knob.isolated.problem else title,
         "Optimum",
         (*body, _table(analysis, knob, verdict)),
-        Card(_verdict_badge(verdict), verdict.verdict, title, sentence),
+        Card(_verdict_badge(verdict), verdict.verdict),
         (sentence,),
         findings=(sentence,) if open_edge else (),
         headline=_headline(knob, verdict),
@@ -133,11 +136,10 @@ def _best_probabilities(analysis: Analysis, knob: KnobAnalysis) -> dict[str, flo
     if len(table.labels) < 2 or knob.stopped or not table.testable:
         return {}
     tuned = knob.isolated.tuned
-    if tuned is None:
-        shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
-    else:  # a value is the best if any of its settings is
-        settings = p_best(tuned.values, resolution=tuned.resolution, noise=tuned.noise)
-        shares = np.array([settings[np.array(tuned.rows) == level].sum() for level in range(tuned.levels)])
+    cells = tuned or table
+    shares = p_best(cells.values, resolution=cells.resolution, noise=cells.noise)
+    if tuned is not None:  # a value is the best if any of its settings is
+        shares = np.array([shares[np.array(tuned.rows) == level].sum() for level in range(tuned.levels)])
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
@@ -152,14 +154,15 @@ def _figure(knob: KnobAnalysis, verdict: BestValue, chances: Mapping[str, float]
         colour = "lost" if label in edges else "mean"
         items.append(Bar(label, chances[label], colour, ", ".join(notes), f"{label}: {100 * chances[label]:.1f}%"))
     likely = max(chances, key=lambda label: chances[label])
+    listed = "; ".join(f"{label}: {100 * chance:.0f}%" for label, chance in chances.items())
+    omitted = len(chances) - len(shown)
     return Figure(
         f"best-{knob.slug}",
         lambda narrow: draw_bars(items, "Probability of being the best", narrow=narrow),
-        f"{likely} is the best with probability {100 * chances[likely]:.0f}%. "
-        + "; ".join(f"{label}: {100 * chance:.0f}%" for label, chance in chances.items()) + ".",
+        f"{likely} is the best with probability {100 * chances[likely]:.0f}%. {listed}.",
         "Bayesian probability with a flat prior and the noise of the paired differences. The verdict below is a test instead."
-        + ("" if len(shown) == len(chances) else f" {len(chances) - len(shown)} values below 0.5% are left out."),
-    )  # fmt: skip
+        + (f" {omitted} values below 0.5% are left out." if omitted else ""),
+    )
 
 
 def _is_ordered(knob: KnobAnalysis) -> bool:
@@ -177,9 +180,8 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
     if sensitivity.verdict == "insensitive":
         return BestValue("none", "no two values differ by an amount that matters", best, alpha=sensitivity.alpha)
     if sensitivity.verdict == "undecided":
-        reason = f"it is undecided whether {knob.symbol} matters"
-        if sensitivity.effect:
-            reason = "the size of its effect is undecided"
+        matters = f"it is undecided whether {knob.symbol} matters"
+        reason = "the size of its effect is undecided" if sensitivity.effect else matters
         return BestValue("undecided", reason, best, alpha=sensitivity.alpha)
     values = _numbers(knob, table.labels) if _is_ordered(knob) else range(len(table.labels))
     judged = judge_best(
@@ -191,20 +193,23 @@ def locate_optimum(analysis: Analysis, knob: KnobAnalysis) -> BestValue:
     best = max(candidates or trained, key=lambda label: analysis.sign * knob.isolated.means[label])
     behind = tuple((label, judged.behind[row]) for row, label in enumerate(table.labels) if label in trained)
     if not _is_ordered(knob):
-        is_found = len(candidates) == 1
         reason = f"{len(candidates)} values may be the best" if candidates else judged.reason
+        is_found = len(candidates) == 1
         return BestValue(
             "found" if is_found else "undecided", "every other value is significantly worse" if is_found else reason,
             best, candidates=tuple(candidates), behind=behind, alpha=sensitivity.alpha,
         )  # fmt: skip
     side: Side = "low" if judged.place == "low edge" else "high" if judged.place == "high edge" else ""
-    nearest_side = side or _side_of_best(knob, best, candidates)
-    diverges = _diverges_beyond(knob, trained, nearest_side)
+    nearest_side: Side = side
+    if not side and len(table.labels) > 2 and best in candidates:
+        nearest_side = "low" if best == table.labels[0] else "high" if best == table.labels[-1] else ""
+    edge = knob.labels.index(trained[-1 if nearest_side == "high" else 0])
+    outside = {"low": knob.points[: edge + 1], "high": knob.points[edge:], "": ()}[nearest_side]
+    diverges = any(point.diverged for point in outside)
     extend = () if diverges else _values_beyond(analysis, knob, nearest_side, trained)
     return BestValue(
         "edge" if side else "interior" if judged.place == "interior" else "undecided",
-        judged.reason, best, side, tuple(candidates), tuple(within),
-        behind,
+        judged.reason, best, side, tuple(candidates), tuple(within), behind,
         natural_bound=bool(side) and not diverges and not extend,
         ends_in_divergence=diverges, extend=extend, alpha=sensitivity.alpha,
     )  # fmt: skip
@@ -231,7 +236,6 @@ def _pairs(analysis: Analysis, knob: KnobAnalysis) -> Bounds | None:
 
 
 def _numbers(knob: KnobAnalysis, labels: Iterable[str]) -> list[float]:
-    """Return the numeric values of labels."""
     return [float(value) for label in labels if is_number(value := knob.level(label))]
 
 
@@ -254,21 +258,6 @@ def _as_tried(knob: KnobAnalysis, values: Sequence[float]) -> list[Value]:
 
 def _scale(knob: KnobAnalysis) -> Literal["linear", "log"]:
     return "log" if knob.axis == "log" else "linear"
-
-
-def _side_of_best(knob: KnobAnalysis, best: str, candidates: Sequence[str]) -> Side:
-    if len(knob.isolated.table.labels) < 3 or best not in candidates:
-        return ""
-    labels = knob.isolated.table.labels
-    return "low" if best == labels[0] else "high" if best == labels[-1] else ""
-
-
-def _diverges_beyond(knob: KnobAnalysis, trained: Sequence[str], side: Side) -> bool:
-    if not side:
-        return False
-    edge = knob.labels.index(trained[0] if side == "low" else trained[-1])
-    outside = knob.points[: edge + 1] if side == "low" else knob.points[edge:]
-    return any(point.diverged for point in outside)
 
 
 def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
@@ -311,24 +300,12 @@ def _parabola(analysis: Analysis, knob: KnobAnalysis) -> Parabola | None:
     return fit_parabola(table, values, scale=_scale(knob), alpha=knob.sensitivity.alpha, resolution=resolution)
 
 
-def _suggestion(knob: KnobAnalysis, curve: Parabola) -> str:
-    where = f"between {curve.low:.3g} and {curve.high:.3g}" if math.isfinite(curve.low) else "inside the range"
-    return (
-        f"A parabola through the curve suggests an optimum {where} (R² {curve.r2:.2f} on left-out values). This "
-        "assumes the shape and is not a verdict."
-    )
-
-
 def _table(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> Table:
-    entries = tuple(
-        (
-            text_cell(label),
-            text_cell("yes" if label in verdict.candidates else "no"),
-            delta_cell(analysis.metric, bound),
-        )
+    entries = [
+        (label, "yes" if label in verdict.candidates else "no", *delta_cells(analysis.metric, bound))
         for label, bound in verdict.behind
-    )
-    caption = f"Each value against the best. {verdict.algorithm}; {100 * (1 - verdict.alpha):.3g}% for all at once."
+    ]
+    caption = f"Each value against the best. {verdict.algorithm}; {confidence(verdict.alpha)} for all at once."
     columns = ("value", "may be the best", "behind by at most")
     folded = "How far each value is behind the best"
     return Table(f"behind-{knob.slug}", caption, columns, entries, folded=folded, for_paper=False)

@@ -7,24 +7,15 @@ from collections.abc import Sequence
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis, SearchedEffect
-from tune_dml.report.naming import MetricName
+from tune_dml.report.cells import interval_cells, metric_cell
+from tune_dml.report.naming import MetricName, confidence
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions.knobs._curve import curve_figure
-from tune_dml.report.section import (
-    Block,
-    Card,
-    Section,
-    Table,
-    Text,
-    delta_cell,
-    interval_cells,
-    metric_cell,
-    text_cell,
-)
-from tune_dml.report.steps import Step, add_seeds, chance_text, explain_no_extension, extend
+from tune_dml.report.section import Block, Card, Section, Table, Text
+from tune_dml.report.steps import Step, add_seeds, chance_text, explain_no_extension, extend, training_time
 from tune_dml.stats import Difference, SensitivityVerdict
 from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
-from tune_dml.text import counted, duration, joined, value_text
+from tune_dml.text import counted, joined, value_text
 
 _INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
 
@@ -35,18 +26,18 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
     verdict, ahead = knob.sensitivity, _ahead(analysis, knob)
     sentences = _sentences(analysis, knob, ahead)
     badge = "effect" if knob.search_effect and verdict.effect else verdict.verdict
-    body: list[Block] = []
+    body: list[Block] = [Text(" ".join(sentences), badge=badge), _table_of_differences(analysis.metric, knob)]
     drawn = next(item for item in analysis.knobs if item is knob or (knob.arm and item.path == knob.path))
     if drawn is not knob:
-        body.append(Text(f"The figure of {drawn.symbol} above shows all methods with this knob."))
-    elif knob.published or any(point.seeds for point in knob.points):
-        body.append(curve_figure(analysis, knob, knob_headline(analysis, knob)))
+        body.insert(0, Text(f"The figure of {drawn.symbol} above shows all methods with this knob."))
+    elif knob.published or _trained_points(knob):
+        body.insert(0, curve_figure(analysis, knob, knob_headline(analysis, knob)))
     return Section(
         "curve",
         f"How sensitive is the outcome to {knob.symbol}?",
         f"Sensitivity to {knob.symbol}",
-        (*body, Text(" ".join(sentences), badge=badge), _table_of_differences(analysis.metric, knob)),
-        Card(badge, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
+        body,
+        Card(badge, verdict.verdict),
         (sentences[0],),
         (sentences[0],) if knob.unused else (),
         headline=_answer_sentence(analysis, knob),
@@ -75,13 +66,9 @@ def sensitivity(analysis: Analysis, knob: KnobAnalysis) -> Section:
 
 def _answer_sentence(analysis: Analysis, knob: KnobAnalysis) -> str:
     """Return the knob's headline; if there are many knobs, the undecided ones share one sentence."""
-    undecided = [
-        item
-        for item in analysis.knobs
-        if item.sensitivity.largest and item.sensitivity.verdict == "undecided" and not item.unused
-    ]
-    min_knobs = 2 if knob.arm else 3
-    if len(analysis.knobs) < min_knobs or len(undecided) < 2 or knob not in undecided:
+    verdicts = [(item, item.sensitivity) for item in analysis.knobs if not item.unused]
+    undecided = [item for item, verdict in verdicts if verdict.largest and verdict.verdict == "undecided"]
+    if len(analysis.knobs) < (2 if knob.arm else 3) or len(undecided) < 2 or knob not in undecided:
         return knob_headline(analysis, knob)
     if knob is not undecided[0]:
         return ""
@@ -93,8 +80,8 @@ def knob_headline(analysis: Analysis, knob: KnobAnalysis) -> str:
     """Return one sentence on whether the knob matters."""
     verdict = knob.sensitivity
     if knob.unused:
-        same = f"its {len(_trained_points(knob))} values gave exactly the same results"
-        return f"{knob.symbol} changes nothing on {analysis.results.plan.dataset}: {same}. Check that it is used."
+        where = f"on {analysis.results.plan.dataset}"
+        return f"{knob.symbol} changes nothing {where}: {_same_results(knob)}. Check that it is used."
     if verdict.largest is None:
         return _headline_without_noise(analysis, knob)
     return knob.among + _headline_with_noise(analysis, knob, verdict.largest)
@@ -190,24 +177,20 @@ def _has_lost_values(knob: KnobAnalysis) -> bool:
 
 def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
     """Forecast whether further seeds would decide an undecided verdict; None if more seeds cannot help."""
-    verdict, crossed = knob.sensitivity, knob.isolated.crossed
+    verdict, isolated = knob.sensitivity, knob.isolated
     if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped or knob.unused:
         return None
     if _is_flat_but_diverged(knob):
         return None
-    share, tuned = verdict.alpha / analysis.looks.level, knob.isolated.tuned
-    table = knob.isolated.table.with_numbers()
-    rows: tuple[int, ...] = ()
-    values, step = table.values, table.resolution
-    if tuned is not None:
-        values, rows, step = tuned.values, tuned.rows, tuned.resolution
-    elif crossed is not None:
-        values, rows, step = crossed.values, crossed.rows, crossed.resolution
+    cells = isolated.tuned or isolated.crossed
+    rows, source = (cells.rows, cells) if cells else ((), isolated.table.with_numbers())
+    values, step = source.values, source.resolution
     decided = sensitivity_is_decided(
-        verdict.margin, rows=rows, tuned=tuned is not None, resolution=step, flat_decides=not _has_lost_values(knob)
+        verdict.margin, rows=rows, tuned=bool(isolated.tuned), resolution=step, flat_decides=not _has_lost_values(knob)
     )
+    share, looks = verdict.alpha / analysis.looks.level, analysis.looks
     return forecast_seeds(
-        values, len(analysis.seeds), lambda seeds: share * analysis.looks.level_at(seeds), decided,
+        values, len(analysis.seeds), lambda seeds: share * looks.level_at(seeds), decided,
         scale=verdict.margin, resolution=step,
     )  # fmt: skip
 
@@ -215,32 +198,26 @@ def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
 def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> list[str]:
     sentences = [_unused_sentence(knob) if knob.unused else knob.among + _verdict(analysis.metric, knob)]
     if ahead is not None:
-        sentences.append(
-            _seeds_sentence(analysis, ahead)
-            if ahead.worth_it
-            else explain_no_extension(ahead, _question(knob), _INSTEAD)
-        )
-    lost = _lost_sentence(knob)
-    return [*sentences, lost] if lost else sentences
+        more = _seeds_sentence(analysis, ahead) if ahead.worth_it else ""
+        sentences.append(more or explain_no_extension(ahead, _question(knob), _INSTEAD))
+    return [*sentences, *filter(None, [_lost_sentence(knob)])]
+
+
+def _same_results(knob: KnobAnalysis, what: str = "results") -> str:
+    return f"its {len(_trained_points(knob))} values gave exactly the same {what}"
 
 
 def _unused_sentence(knob: KnobAnalysis) -> str:
-    same = f"its {len(_trained_points(knob))} values gave exactly the same results under every seed"
     return (
-        f"{knob.symbol} changed nothing: {same}. Either the method does not read it, or other settings switch it off; "
-        f"this says nothing about {knob.symbol}."
+        f"{knob.symbol} changed nothing: {_same_results(knob)} under every seed. Either the method does not read it, or other "
+        f"settings switch it off; this says nothing about {knob.symbol}."
     )
 
 
 def _equal_results(metric: MetricName, knob: KnobAnalysis) -> str:
     """Return a clause if all values gave the same result under every seed; else empty."""
-    by_seed: dict[int, set[float]] = {}
-    for seed, value in (item for point in knob.points for item in point.seeds):
-        by_seed.setdefault(seed, set()).add(value)
-    same = all(len(values) == 1 for values in by_seed.values())
-    return (
-        f"its {len(_trained_points(knob))} values gave exactly the same {metric.label} under every seed" if same else ""
-    )
+    results = {result for point in knob.points for result in point.seeds}
+    return "" if len(results) > len(dict(results)) else f"{_same_results(knob, metric.label)} under every seed"
 
 
 def _trained_points(knob: KnobAnalysis) -> list[CurvePoint]:
@@ -258,16 +235,14 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
     verdict, symbol, average = knob.sensitivity, knob.symbol, knob.isolated.average
     diverged = [point.label for point in knob.points if point.diverged]
     counts = [f"{p.label} ({p.diverged} of {len(p.trials)} trials)" for p in knob.points if p.diverged]
-    divergence = f" Diverged: {_listed(counts)}." if diverged else ""
+    note = f" Diverged: {_listed(counts)}." if diverged else ""
     if knob.search_effect is not None:
-        return _search_sentence(metric, knob, knob.search_effect) + divergence
+        return _search_sentence(metric, knob, knob.search_effect) + note
     if verdict.largest is None:
-        return f"It is undecided whether {symbol} matters: {verdict.reason}.{divergence}"
+        return f"It is undecided whether {symbol} matters: {verdict.reason}.{note}"
     margin, gap = metric.amount(verdict.margin), _gap(metric, knob, verdict.largest)
     if verdict.verdict == "sensitive":
-        return (
-            f"{symbol} matters{average}: {gap}, more than {margin}, the smallest difference that matters.{divergence}"
-        )
+        return f"{symbol} matters{average}: {gap}, more than {margin}, the smallest difference that matters.{note}"
     if verdict.verdict == "insensitive":
         equal = _equal_results(metric, knob)
         check = f" But {equal}. Check that it is used." if equal else ""
@@ -286,12 +261,11 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
         )
     return (
         f"It is undecided whether {symbol} matters{average}: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the smallest "
-        f"difference that matters is {margin}.{divergence}"
+        f"difference that matters is {margin}.{note}"
     )
 
 
 def _search_sentence(metric: MetricName, knob: KnobAnalysis, tested: SearchedEffect) -> str:
-    """Describe the test of an effect over the configurations of a search."""
     test = f"permutation test over {len(tested.test.inside)} configurations, p = {tested.test.p_value:.2g}"
     if not knob.sensitivity.effect:
         return (
@@ -327,7 +301,7 @@ def _gap(metric: MetricName, knob: KnobAnalysis, largest: Difference) -> str:
     if size < 0:
         higher, lower, low, high, size = lower, higher, -high, -low, -size
     interval = (
-        f"{100 * (1 - knob.sensitivity.alpha):.3g}% simultaneous interval "
+        f"{confidence(knob.sensitivity.alpha)} simultaneous interval "
         f"{metric.number(metric.change(low))} to {metric.number(metric.change(high))}"
     )
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -348,14 +322,11 @@ def _lost_sentence(knob: KnobAnalysis) -> str:
         seeds: dict[str, dict[str, None]] = {}
         for seed, _, why in point.failures:
             seeds.setdefault(why, {})[str(seed)] = None
-        if seeds:
-            reason = "; ".join(
-                f"{'seed' if len(s) == 1 else 'seeds'} {joined(list(s))} {why}" for why, s in seeds.items()
-            )
-            labels.setdefault(reason, []).append(point.label)
-    if not labels:
+        reasons = [f"seed{'' if len(s) == 1 else 's'} {joined(list(s))} {why}" for why, s in seeds.items()]
+        labels.setdefault("; ".join(reasons), []).append(point.label)
+    parts = [f"{_listed(names)} ({reason})" for reason, names in labels.items() if reason]
+    if not parts:
         return ""
-    parts = [f"{_listed(names)} ({reason})" for reason, names in labels.items()]
     partly = any(point.failures and point.seeds for point in knob.points)
     widened = " A value with other seeds keeps them, with wider intervals." if partly else ""
     return f"Without a result: {'; '.join(parts)}.{widened}"
@@ -363,24 +334,22 @@ def _lost_sentence(knob: KnobAnalysis) -> str:
 
 def _seeds_sentence(analysis: Analysis, ahead: Forecast) -> str:
     added = ahead.seeds - len(analysis.seeds)
-    seconds = [trial.seconds for trial in analysis.results.trials if trial.status == "finished" and trial.seconds > 0]
-    trials = added * len(analysis.cells)
-    cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
-    return (
-        f"{counted(added, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance_text(ahead.chance)}."
-    )
+    trials, chance = added * len(analysis.cells), chance_text(ahead.chance)
+    time = training_time(analysis.results, trials)
+    cost = f", {trials} trials{time}" if time else ""
+    return f"{counted(added, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance}."
 
 
 def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
     verdict = knob.sensitivity
-    rows = tuple(
-        (text_cell(d.first), text_cell(d.second), delta_cell(metric, d.estimate), *interval_cells(metric, d.low, d.high),
-         metric_cell(metric, d.at_most), text_cell(_against_margin(d, verdict)))
+    rows = [
+        (d.first, d.second, *interval_cells(metric, d.estimate, d.low, d.high), metric_cell(metric, d.at_most),
+         _against_margin(d, verdict))
         for d in verdict.differences
-    )  # fmt: skip
+    ]  # fmt: skip
     caption = (
         f"Differences of {metric.label} between the values, first minus second, with simultaneous "
-        f"{100 * (1 - verdict.alpha):.3g}% intervals: {verdict.algorithm}. At most: one-sided bound on its "
+        f"{confidence(verdict.alpha)} intervals: {verdict.algorithm}. At most: one-sided bound on its "
         "size; if all are below the smallest difference that matters, the knob does not matter."
     )
     columns = ("first", "second", "difference", "low", "high", "at most", "against what matters")

@@ -11,13 +11,12 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.comparisons import better_or_worse
+from tune_dml.report.cells import delta_cells, interval_cells, metric_cells, text_cell
 from tune_dml.report.drawing.charts import Whisker, draw_critical_differences, draw_whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
-from tune_dml.report.naming import MetricName
+from tune_dml.report.naming import MetricName, confidence
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, FigureView, Section, Table, Text
-
-from tune_dml.report.section import interval_cells, metric_cell, value_cell, delta_cell, text_cell  # isort: skip
+from tune_dml.report.section import Card, Figure, FigureView, Section, Table, Text
 from tune_dml.report.steps import add_seeds, explain_no_extension
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.forecast import Forecast, forecast_seeds, pairs_are_decided
@@ -38,15 +37,12 @@ class ArmAtBest:
 
     arm: str
     configuration: str
-    """Label of the arm's best cell."""
     score: Interval
     """Mean of that cell, with an interval that allows for the selection of the cell."""
     bar: float
-    """Half the comparison bar."""
     against_baseline: Difference | None
     """Difference to the baseline; None for the baseline itself, or without a baseline."""
     tried: int
-    """Number of configurations that trained."""
     of_equal_cells: float
     """Expected best of the smallest number of configurations that a tuned method tried."""
     of_equal_hours: float
@@ -59,7 +55,6 @@ class _Budget:
 
     cells: int
     hours: float
-    """Hours of trials; 0 if unknown."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +62,8 @@ class _ArmComparison:
     """Comparison of all arms at their best configurations."""
 
     arms: tuple[ArmAtBest, ...]
-    """Arms, the best first."""
     lost: tuple[str, ...]
-    """Arms without a trained configuration."""
     matters: SensitivityVerdict
-    """Verdict on whether the arms differ."""
     tuned: TunedLevels | None
     """Every trained configuration of every method; None if each method has only one."""
     table: SeedTable
@@ -100,13 +92,13 @@ def arms(analysis: Analysis) -> Section | None:
     sentences, word = _sentences(analysis, compared), _verdict_badge(analysis, compared)
     ahead = _ahead(analysis, compared)
     question = f"how {compared.arms[0].arm} compares with every other method"
-    body: list[Block] = [_figure(analysis, compared), Text(" ".join(sentences))]
+    tables = (_table(analysis, compared), _pairs(analysis, compared))
     return Section(
         "arms",
         "Which method is better?",
         "Methods",
-        (*body, _table(analysis, compared), _pairs(analysis, compared)),
-        Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
+        (_figure(analysis, compared), Text(" ".join(sentences)), *tables),
+        Card(word, "better" if word != "undecided" else word),
         (sentences[0],),
         headline=_headline(analysis, compared),
         steps=add_seeds(analysis.results, question, 42, ahead) if _is_open(analysis, compared) else (),
@@ -132,12 +124,12 @@ def _compare(analysis: Analysis) -> _ArmComparison | None:
     trained = [arm for arm in analysis.arms if arm.trained]
     if len(trained) < 2 or (any(len(arm.trained) > 1 for arm in trained) and len(analysis.seeds) < 2):
         return None
-    tables = [seed_values(arm.trained, analysis.seeds) for arm in trained]
-    best = choose_best_cells([analysis.sign * table for table in tables], analysis.resolution)
-    names = tuple(_name(analysis, arm) for arm in trained)
-    table = SeedTable(names, analysis.seeds, analysis.sign * best.values, resolution=analysis.resolution)
+    sign, tables = analysis.sign, [seed_values(arm.trained, analysis.seeds) for arm in trained]
+    best = choose_best_cells([sign * table for table in tables], analysis.resolution)
+    labels = tuple(_name(analysis, arm) for arm in trained)
+    table = SeedTable(labels, analysis.seeds, sign * best.values, resolution=analysis.resolution)
     lost = tuple(_name(analysis, arm) for arm in analysis.arms if not arm.trained)
-    level, sign = analysis.looks.level, analysis.sign
+    level = analysis.looks.level
     matters = judge_sensitivity(table, analysis.margin, alpha=level, diverged=lost, tuned=best.tuned, sign=sign)
     bars = dict.fromkeys(table.labels, math.nan)
     if matters.bounds is not None:
@@ -148,13 +140,12 @@ def _compare(analysis: Analysis) -> _ArmComparison | None:
     rows = []
     for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
         score = _score(analysis, cell_interval(table, row), tables[row])
-        against = next(
-            (_oriented(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None
-        )
-        equal = [analysis.sign * value for value in _at_equal_budgets(analysis.sign * tables[row], arm.hours, budget)]
-        rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
-    beaten = {(d.second if analysis.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
-    rows.sort(key=lambda arm: -analysis.sign * np.nan_to_num(arm.score.mean, nan=-analysis.sign * np.inf))
+        pairs = (_oriented(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second})
+        equal = [sign * value for value in _at_equal_budgets(sign * tables[row], arm.hours, budget)]
+        names = (label, arm.trained[chosen].label)
+        rows.append(ArmAtBest(*names, score, bars[label], next(pairs, None), len(arm.trained), *equal))
+    beaten = {(d.second if sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
+    rows.sort(key=lambda arm: -sign * np.nan_to_num(arm.score.mean, nan=-sign * np.inf))
     rows.sort(key=lambda arm: arm.arm in beaten)  # lost seeds may raise the mean of a significantly worse method
     return _ArmComparison(tuple(rows), lost, matters, best.tuned, table, budget)
 
@@ -191,13 +182,9 @@ def _name(analysis: Analysis, arm: ArmAnalysis) -> str:
     return arm.name or analysis.results.plan.space.name
 
 
-def _oriented(first: str, difference: Difference) -> Difference:
+def _oriented(first: str, d: Difference) -> Difference:
     """Return the difference with the arm `first` as its first arm."""
-    if difference.first == first:
-        return difference
-    return Difference(
-        first, difference.first, -difference.estimate, -difference.high, -difference.low, difference.at_most
-    )
+    return d if d.first == first else Difference(first, d.first, -d.estimate, -d.high, -d.low, d.at_most)
 
 
 def _verdict(analysis: Analysis, difference: Difference) -> str:
@@ -227,10 +214,8 @@ def _sentences(analysis: Analysis, compared: _ArmComparison) -> list[str]:
         "undecided": "not yet told apart from {}",
         "worse": "significantly worse than {}",
     }
-    parts = [
-        wordings[verdict].format(_named(metric, by_verdict[verdict])) for verdict in wordings if verdict in by_verdict
-    ]
-    level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
+    parts = [wordings[word].format(_named(metric, by_verdict[word])) for word in wordings if word in by_verdict]
+    level = f"{confidence(compared.matters.alpha)} simultaneous intervals over all pairs"
     leaders = (best.arm,) if parts else compared.leaders
     subject = f"{joined(leaders)} {'has' if len(leaders) == 1 else 'have'} the best"
     text = f"Of {len(compared.arms)} methods {subject} {metric.label}, {metric.number(best.score.mean)}"
@@ -241,9 +226,8 @@ def _sentences(analysis: Analysis, compared: _ArmComparison) -> list[str]:
     if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
         ranked = sorted(compared.arms, key=lambda arm: -analysis.sign * arm.of_equal_cells)
         scores = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
-        sentences.append(
-            f"They tried unequal numbers of configurations. Expected best of {compared.budget.cells} each: {scores}."
-        )
+        expected = f"Expected best of {compared.budget.cells} each: {scores}."
+        sentences.append(f"They tried unequal numbers of configurations. {expected}")
     if compared.lost:
         sentences.append(f"Every configuration of {joined(compared.lost)} diverged or failed.")
     return sentences
@@ -289,24 +273,22 @@ def _ahead(analysis: Analysis, compared: _ArmComparison) -> Forecast | None:
 
 def _table(analysis: Analysis, compared: _ArmComparison) -> Table:
     metric = analysis.metric
-    baseline = next((a.arm for a in _baselines(analysis, compared.arms)), "")
+    baselines = {arm.name for arm in analysis.arms if arm.baseline}
+    baseline = next((arm.arm for arm in compared.arms if arm.arm in baselines), "")
     rows = []
     for arm in compared.arms:
-        against = arm.against_baseline
-        entries = [
-            text_cell(arm.arm), text_cell(arm.configuration), value_cell(arm.score.n), metric_cell(metric, arm.score.mean),
-            *(metric_cell(metric, metric.level(arm.score.mean + side * arm.bar)) for side in (-1, 1)),
-        ]  # fmt: skip
+        against, ends = arm.against_baseline, (metric.level(arm.score.mean + side * arm.bar) for side in (-1, 1))
+        row = [arm.arm, arm.configuration, arm.score.n, *metric_cells(metric, arm.score.mean, *ends)]
         if compared.budget is not None:
             scores = [arm.of_equal_cells, arm.of_equal_hours][: len(_equal_columns(compared.budget))]
-            entries += [value_cell(arm.tried), *(metric_cell(metric, value) for value in scores)]
+            row += [arm.tried, *metric_cells(metric, *scores)]
         if baseline:
             numbers, verdict = (math.nan, math.nan, math.nan), "baseline" if arm.arm == baseline else "-"
             if against:
                 numbers = (against.estimate, metric.change(against.low), metric.change(against.high))
                 verdict = _verdict(analysis, against)
-            entries += [*(delta_cell(metric, value) for value in numbers), text_cell(verdict, mark=verdict)]
-        rows.append(tuple(entries))
+            row += [*delta_cells(metric, *numbers), text_cell(verdict, mark=verdict)]
+        rows.append(row)
     columns = ["method", "configuration", "seeds", "mean", "low", "high"]
     if compared.budget is not None:
         columns += ["tried", *_equal_columns(compared.budget)]
@@ -318,7 +300,7 @@ def _table(analysis: Analysis, compared: _ArmComparison) -> Table:
     if baseline:
         columns += ["difference", "diff. low", "diff. high", "against baseline"]
         caption += f"; beside it the paired difference to {baseline}, simultaneous over all pairs"
-    table = Table("arms", f"{caption}.", tuple(columns), tuple(rows))
+    table = Table("arms", f"{caption}.", tuple(columns), rows)
     return table if any(arm.arm != arm.configuration for arm in compared.arms) else table.without(["configuration"])
 
 
@@ -327,22 +309,15 @@ def _equal_columns(budget: _Budget) -> list[str]:
     return [f"best of {budget.cells}", *hours]
 
 
-def _baselines(analysis: Analysis, compared: Sequence[ArmAtBest]) -> list[ArmAtBest]:
-    names = {arm.name for arm in analysis.arms if arm.baseline}
-    return [arm for arm in compared if arm.arm in names]
-
-
 def _pairs(analysis: Analysis, compared: _ArmComparison) -> Table:
     metric = analysis.metric
-    rows = tuple(
-        (text_cell(d.first), text_cell(d.second), delta_cell(metric, d.estimate), *interval_cells(metric, d.low, d.high),
-         text_cell(_verdict(analysis, d)))
-        for d in compared.matters.differences
-    )  # fmt: skip
-    level = f"{100 * (1 - compared.matters.alpha):.3g}%"
-    caption = (
-        f"Every pair of methods, first minus second, with simultaneous {level} intervals: {compared.matters.algorithm}."
-    )
+    matters = compared.matters
+    rows = [
+        (d.first, d.second, *interval_cells(metric, d.estimate, d.low, d.high), _verdict(analysis, d))
+        for d in matters.differences
+    ]
+    level = f"with simultaneous {confidence(matters.alpha)} intervals"
+    caption = f"Every pair of methods, first minus second, {level}: {matters.algorithm}."
     columns = ("first", "second", "difference", "low", "high", "the first is")
     return Table("arm-pairs", caption, columns, rows, folded="Every pair of methods")
 
@@ -355,13 +330,9 @@ def _figure(analysis: Analysis, compared: _ArmComparison) -> Figure:
     items = []
     for arm in compared.arms:
         index, mean = names.index(arm.arm), arm.score.mean
+        low, high = (metric.level(mean + side * arm.bar) for side in (-1, 1))
         tip = f"{arm.arm} at {arm.configuration}: {metric.number(mean)}"
-        items.append(
-            Whisker(
-                arm.arm, mean, metric.level(mean - arm.bar), metric.level(mean + arm.bar), arm_colour(index),
-                SHAPES[index % len(SHAPES)], tip,
-            )
-        )  # fmt: skip
+        items.append(Whisker(arm.arm, mean, low, high, arm_colour(index), SHAPES[index % len(SHAPES)], tip))
     groups = _indistinguishable_groups(compared)
     listed = "; ".join(joined([compared.arms[i].arm for i in group]) for group in groups) or "none"
     group_view = FigureView(

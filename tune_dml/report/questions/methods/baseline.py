@@ -7,21 +7,11 @@ import re
 from collections.abc import Sequence
 
 from tune_dml.report.analysis import Analysis, BaselineDifference
-from tune_dml.report.drawing.charts import Whisker, draw_whiskers
+from tune_dml.report.cells import interval_cells, text_cell
+from tune_dml.report.drawing.charts import verdict_whisker
 from tune_dml.report.naming import prose_label
 from tune_dml.report.questions import question
-from tune_dml.report.section import (
-    Block,
-    Card,
-    Figure,
-    Section,
-    Table,
-    Text,
-    delta_cell,
-    interval_cells,
-    text_cell,
-    value_cell,
-)
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, whisker_figure
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
 from tune_dml.text import joined, value_text
@@ -48,8 +38,8 @@ def baseline(analysis: Analysis) -> Section | None:
         "Is it better than the baseline?",
         "Baseline",
         (*body, _table(analysis, name, rows)),
-        card=Card(word, word.partition(" ")[0], f"Is it better than {name}?", sentence),
-        verdicts=(sentence,),
+        Card(word, word.partition(" ")[0]),
+        (sentence,),
         headline=_headline(analysis, name, rows),
         data={"baseline": {"baseline": name, "rows": rows, "alpha": level, "algorithm": algorithm}},
     )
@@ -103,12 +93,11 @@ def _cell_noun(analysis: Analysis) -> str:
 
 
 def _table(analysis: Analysis, name: str, rows: Sequence[BaselineDifference]) -> Table:
-    metric = analysis.metric
-    entries = tuple(
-        (text_cell(row.label), value_cell(row.n), delta_cell(metric, row.difference),
-         *interval_cells(metric, row.low, row.high), text_cell(row.verdict, mark=row.verdict))
+    entries = [
+        (row.label, row.n, *interval_cells(analysis.metric, row.difference, row.low, row.high),
+         text_cell(row.verdict, mark=row.verdict))
         for row in rows
-    )  # fmt: skip
+    ]  # fmt: skip
     caption = f"Cell minus {name}, simultaneous {analysis.looks.confidence} intervals: {_algorithm(analysis)}."
     columns = ("cell", "seeds", "difference", "low", "high", "verdict")
     return Table("baseline", caption, columns, entries, folded="The differences in numbers")
@@ -120,14 +109,12 @@ def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
         return ""
     knobs, than = analysis.knobs, re.sub("^no ", "training without ", name)
     what = f"value of {knobs[0].symbol}" if len(knobs) == 1 else _cell_noun(analysis)
-    labels = {word: [row.label for row in rows if row.verdict == word] for word in _VERDICTS}
-    better, worse, undecided = labels.values()
+    better, worse, undecided = ([row.label for row in rows if row.verdict == word] for word in _VERDICTS)
     has_lost_cells = any(not (cell.values or cell is analysis.baseline) for cell in analysis.cells)
     finished = " that finished training" if analysis.stopped or has_lost_cells else ""
-    if len(better) == len(rows):
-        return f"Every {what}{finished} is significantly better than {than}."
-    if len(worse) == len(rows):
-        return f"Every {what}{finished} is significantly worse than {than}."
+    for word, labels in (("better", better), ("worse", worse)):
+        if len(labels) == len(rows):
+            return f"Every {what}{finished} is significantly {word} than {than}."
     if better:
         parts = [f"{_listed_in_prose(analysis, better, len(rows), name_knob=True)} significantly better than {than}"]
     else:
@@ -140,7 +127,6 @@ def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
 
 
 def _best_mean_below(analysis: Analysis, rows: Sequence[BaselineDifference]) -> list[str]:
-    """Return a clause if even the best mean is worse than the baseline; else empty."""
     best = max(rows, key=lambda row: analysis.sign * row.difference if math.isfinite(row.difference) else -math.inf)
     size = analysis.metric.rough(abs(best.difference))
     if not analysis.sign * best.difference < 0 or size == analysis.metric.rough(0.0):
@@ -161,25 +147,13 @@ def _listed_in_prose(analysis: Analysis, labels: Sequence[str], total: int, *, n
 
 
 def _figure(analysis: Analysis, name: str, rows: Sequence[BaselineDifference], sentence: str) -> Figure:
-    metric = analysis.metric
-    marks = {"better": ("circle", "good"), "worse": ("cross", "bad"), "undecided": ("diamond", "base")}
-    ranked = sorted(
-        rows, key=lambda row: -analysis.sign * row.difference if math.isfinite(row.difference) else math.inf
-    )
+    metric, sign = analysis.metric, analysis.sign
+    ranked = sorted(rows, key=lambda row: -sign * row.difference if math.isfinite(row.difference) else math.inf)
     shown = [
-        Whisker(
-            row.label, row.difference, row.low, row.high, marks[row.verdict][1], marks[row.verdict][0],
-            f"{row.label}: {metric.signed(row.difference)} ({metric.signed(row.low)} to {metric.signed(row.high)}), "
-            f"{row.verdict}",
-        )
+        verdict_whisker(metric, row.label, (row.difference, row.low, row.high), row.verdict)
         for row in ranked[:_MAX_WHISKERS]
-    ]  # fmt: skip
+    ]
+    caption = "Paired differences to the baseline with simultaneous intervals. Shaded: differences too small to matter."
+    caption += "" if len(ranked) <= _MAX_WHISKERS else f" The best {_MAX_WHISKERS} of {len(ranked)}."
     title = f"{metric.label} minus {name}{metric.unit_after}"
-    left_out = "" if len(ranked) <= _MAX_WHISKERS else f" The best {_MAX_WHISKERS} of {len(ranked)}."
-    return Figure(
-        "baseline",
-        lambda narrow: draw_whiskers(shown, title, narrow=narrow, band=analysis.margin),
-        sentence,
-        "Paired differences to the baseline with simultaneous intervals. Shaded: differences too small to matter."
-        f"{left_out}",
-    )
+    return whisker_figure("baseline", shown, title, sentence, caption, band=analysis.margin)

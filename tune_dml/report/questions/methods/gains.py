@@ -12,9 +12,11 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import seed_values
 from tune_dml.report.analysis.comparisons import better_or_worse
-from tune_dml.report.drawing.charts import Whisker, draw_whiskers
+from tune_dml.report.cells import interval_cells, text_cell
+from tune_dml.report.drawing.charts import draw_whiskers, verdict_whisker
+from tune_dml.report.naming import confidence
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, delta_cell, interval_cells, text_cell
+from tune_dml.report.section import Card, Figure, Section, Table, Text
 from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
@@ -24,7 +26,6 @@ from tune_dml.text import joined
 Verdict = Literal["gains", "loses", "within the margin", "open"]
 _MARKS = {"gains": "better", "loses": "worse", "within the margin": "insensitive", "open": "undecided"}
 _BADGES = {"gains": "better", "loses": "worse", "within the margin": "no difference", "open": "undecided"}
-_SHAPES = {"gains": ("circle", "good"), "loses": ("cross", "bad")}
 _MAX_NAMED = 6
 """Maximum number of methods that a sentence names; for more methods it gives their number."""
 
@@ -51,16 +52,16 @@ class ArmGain:
 class _Contrasts:
     """The declared contrasts, judged together; the error is divided among them."""
 
-    gains: tuple[ArmGain, ...]
+    rows: tuple[ArmGain, ...]
     differences: tuple[ArmGain, ...]
     lost: tuple[str, ...]
-    """Arms without a trained configuration."""
-    algorithm: str
+    margin: float
     alpha: float
+    algorithm: str
 
     @property
     def has_intervals(self) -> bool:
-        return any(math.isfinite(gain.low) for gain in self.gains)
+        return any(math.isfinite(gain.low) for gain in self.rows)
 
 
 @question(order=149, unanswered={"gains": None})
@@ -70,27 +71,16 @@ def gains(analysis: Analysis) -> Section | None:
     if contrasts is None:
         return None
     sentences = _sentences(analysis, contrasts)
-    word = _verdict_badge(contrasts)
-    body: list[Block] = [_figure(analysis, contrasts, sentences), Text(" ".join(sentences))]
+    figure, text = _figure(analysis, contrasts, sentences), Text(" ".join(sentences))
     return Section(
         "gains",
         "What does each method gain over its own baseline?",
         "Gains",
-        (*body, _table(analysis, contrasts)),
-        Card(word, _style(contrasts), "What does each method gain?", sentences[0]),
+        (figure, text, _table(analysis, contrasts)),
+        _card(contrasts),
         tuple(sentences),
         headline=" ".join(_headline(analysis, contrasts)) if contrasts.has_intervals else "",
-        data={
-            "gains": {
-                "rows": contrasts.gains,
-                "differences": contrasts.differences,
-                "lost": contrasts.lost,
-                "margin": analysis.margin,
-                "alpha": contrasts.alpha,
-                "algorithm": contrasts.algorithm,
-                "sentences": sentences,
-            }
-        },
+        data={"gains": {**vars(contrasts), "sentences": sentences}},
     )
 
 
@@ -105,12 +95,12 @@ def _judge(analysis: Analysis) -> _Contrasts | None:
     best, row_of = choose_best_cells(tables, analysis.resolution), {name: row for row, name in enumerate(trained)}
     gain_of = {arm: index for index, (arm, _) in enumerate(gained)}
     pairs = [(row_of[arm], row_of[reference]) for arm, reference in gained]
-    differences = [(gain_of[first], gain_of[second]) for first, second in compared]
+    pairs_of_gains = [(gain_of[first], gain_of[second]) for first, second in compared]
     level = analysis.looks.level
     if best.tuned is None:
-        effects = estimate_gains(best.values, pairs, differences, level, resolution=analysis.resolution)
+        effects = estimate_gains(best.values, pairs, pairs_of_gains, level, resolution=analysis.resolution)
     else:
-        effects = best.tuned.gains(pairs, differences, level)
+        effects = best.tuned.gains(pairs, pairs_of_gains, level)
     estimate, low, high = (analysis.sign * side for side in (effects.estimate, effects.low, effects.high))
     low, high = np.minimum(low, high), np.maximum(low, high)
     numbers = zip(estimate.tolist(), low.tolist(), high.tolist(), strict=True)
@@ -119,8 +109,8 @@ def _judge(analysis: Analysis) -> _Contrasts | None:
         for (arm, reference), ends in zip([*gained, *compared], numbers, strict=True)
     ]
     lost = tuple(dict.fromkeys(name for pair in declared for name in pair if name not in trained))
-    algorithm = ALGORITHM if best.tuned is None else TUNED
-    return _Contrasts(tuple(rows[: len(gained)]), tuple(rows[len(gained) :]), lost, algorithm, level)
+    gains, differences = tuple(rows[: len(gained)]), tuple(rows[len(gained) :])
+    return _Contrasts(gains, differences, lost, analysis.margin, level, ALGORITHM if best.tuned is None else TUNED)
 
 
 def _verdict(analysis: Analysis, low: float, high: float) -> Verdict:
@@ -134,17 +124,11 @@ def _with_verdict(rows: Sequence[ArmGain], verdict: Verdict) -> list[ArmGain]:
     return [row for row in rows if row.verdict == verdict]
 
 
-def _verdict_badge(contrasts: _Contrasts) -> str:
-    verdicts = {gain.verdict for gain in contrasts.gains}
-    if len(verdicts) == 1:
-        (only,) = verdicts
-        return _BADGES[only]
-    return f"{len(_with_verdict(contrasts.gains, 'gains'))} of {len(contrasts.gains)} gain"
-
-
-def _style(contrasts: _Contrasts) -> str:
-    gain, lose = _with_verdict(contrasts.gains, "gains"), _with_verdict(contrasts.gains, "loses")
-    return "better" if gain else "worse" if lose else "undecided"
+def _card(contrasts: _Contrasts) -> Card:
+    verdicts = [gain.verdict for gain in contrasts.rows]
+    style = "better" if "gains" in verdicts else "worse" if "loses" in verdicts else "undecided"
+    unanimous = len(set(verdicts)) == 1
+    return Card(_BADGES[verdicts[0]] if unanimous else f"{verdicts.count('gains')} of {len(verdicts)} gain", style)
 
 
 def _groups(rows: Sequence[ArmGain]) -> dict[tuple[str, str], list[ArmGain]]:
@@ -158,7 +142,7 @@ def _groups(rows: Sequence[ArmGain]) -> dict[tuple[str, str], list[ArmGain]]:
 def _headline(analysis: Analysis, contrasts: _Contrasts) -> list[str]:
     """Return a sentence for each difference of gains, then one for each group of gains."""
     sentences = [_difference(analysis, row) for row in contrasts.differences]
-    for (added, against), rows in _groups(contrasts.gains).items():
+    for (added, against), rows in _groups(contrasts.rows).items():
         sentences.append(_single(analysis, rows[0]) if len(rows) == 1 else _group(analysis, added, against, rows))
     return sentences
 
@@ -216,11 +200,11 @@ def _difference(analysis: Analysis, row: ArmGain) -> str:
 
 
 def _sentences(analysis: Analysis, contrasts: _Contrasts) -> list[str]:
-    count = len(contrasts.gains) + len(contrasts.differences)
+    count = len(contrasts.rows) + len(contrasts.differences)
     if not contrasts.has_intervals:
         why = "one seed gives no noise estimate" if len(analysis.seeds) == 1 else "no two arms share two seeds"
         return [f"It is undecided what the methods gain: {why}."]
-    level = f"{100 * (1 - contrasts.alpha):.3g}% simultaneous intervals of the {count} declared comparisons alone"
+    level = f"{confidence(contrasts.alpha)} simultaneous intervals of the {count} declared comparisons alone"
     sentences = [*_headline(analysis, contrasts)]
     sentences[0] = f"{sentences[0][:-1]} ({level})."
     if contrasts.algorithm == TUNED:
@@ -230,27 +214,22 @@ def _sentences(analysis: Analysis, contrasts: _Contrasts) -> list[str]:
     return sentences
 
 
-def _label(row: ArmGain, *, difference: bool) -> str:
-    return f"{row.arm} rather than {row.against}" if difference else f"{row.arm} over {row.against}"
-
-
-def _rows(contrasts: _Contrasts) -> list[tuple[str, ArmGain]]:
-    grouped = [row for rows in _groups(contrasts.gains).values() for row in rows]
-    pairs = [(_label(row, difference=True), row) for row in contrasts.differences]
-    return pairs + [(_label(row, difference=False), row) for row in grouped]
+def _rows(contrasts: _Contrasts) -> list[tuple[str, str, ArmGain]]:
+    grouped = [row for rows in _groups(contrasts.rows).values() for row in rows]
+    pairs = [("difference of gains", f"{row.arm} rather than {row.against}", row) for row in contrasts.differences]
+    return pairs + [("gain", f"{row.arm} over {row.against}", row) for row in grouped]
 
 
 def _table(analysis: Analysis, contrasts: _Contrasts) -> Table:
     metric = analysis.metric
-    rows = tuple(
-        (text_cell(row.arm), text_cell(row.against), text_cell("difference of gains" if row in contrasts.differences else "gain"),
-         delta_cell(metric, row.estimate), *interval_cells(metric, row.low, row.high),
+    rows = [
+        (row.arm, row.against, kind, *interval_cells(metric, row.estimate, row.low, row.high),
          text_cell(_BADGES[row.verdict], mark=_MARKS[row.verdict]))
-        for _, row in _rows(contrasts)
-    )  # fmt: skip
+        for kind, _, row in _rows(contrasts)
+    ]  # fmt: skip
     caption = (
         f"The contrasts that the study declares, {metric.label}: the first arm minus the second, or the gain of the first "
-        f"minus that of the second, with simultaneous {100 * (1 - contrasts.alpha):.3g}% intervals of these alone. The smallest "
+        f"minus that of the second, with simultaneous {confidence(contrasts.alpha)} intervals of these alone. The smallest "
         f"difference that matters is {metric.amount(analysis.margin)}."
     )
     columns = ("first", "second", "what", "difference", "low", "high", "verdict")
@@ -258,24 +237,18 @@ def _table(analysis: Analysis, contrasts: _Contrasts) -> Table:
 
 
 def _figure(analysis: Analysis, contrasts: _Contrasts, sentences: Sequence[str]) -> Figure:
-    metric = analysis.metric
-    items, rows = [], _rows(contrasts)
-    for label, row in rows:
-        shape, colour = _SHAPES.get(row.verdict, ("diamond", "base"))
-        spread = f"{metric.signed(row.low)} to {metric.signed(row.high)}"
-        tip = f"{label}: {metric.signed(row.estimate)} ({spread}), {_BADGES[row.verdict]}"
-        items.append(Whisker(label, row.estimate, row.low, row.high, colour, shape, tip))
-    arms = [row.arm for _, row in rows]  # on a phone labels omit the baseline, unless that makes labels equal
+    metric, rows = analysis.metric, _rows(contrasts)
+    items = [
+        verdict_whisker(metric, label, (row.estimate, row.low, row.high), _BADGES[row.verdict])
+        for _, label, row in rows
+    ]
+    arms = [row.arm for *_, row in rows]  # on a phone labels omit the baseline, unless that makes labels equal
     distinct = len(set(arms)) == len(arms) and not contrasts.differences
     short = [replace(item, label=arm) for arm, item in zip(arms, items, strict=True)] if distinct else items
+    title = f"gain in {metric.label}{metric.unit_after}"
     return Figure(
         "gains",
-        lambda narrow: draw_whiskers(
-            short if narrow else items,
-            f"gain in {metric.label}{metric.unit_after}",
-            narrow=narrow,
-            band=analysis.margin,
-        ),
+        lambda narrow: draw_whiskers(short if narrow else items, title, narrow=narrow, band=analysis.margin),
         " ".join(sentences),
         "What each method gains over its own baseline, within seeds, with simultaneous intervals. Shaded: too small to matter.",
     )

@@ -12,6 +12,7 @@ from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.planning.checks.conditions import our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.cells import metric_cells
 from tune_dml.report.naming import metric_name
 from tune_dml.report.published.comparable import (
     condition_differences,
@@ -22,18 +23,7 @@ from tune_dml.report.published.comparable import (
 from tune_dml.report.published.metrics import our_metric
 from tune_dml.report.published.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
 from tune_dml.report.questions import question
-from tune_dml.report.section import (
-    Block,
-    Fold,
-    Heading,
-    Notes,
-    Section,
-    Table,
-    Text,
-    metric_cell,
-    text_cell,
-    value_cell,
-)
+from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text
 from tune_dml.space import METHOD
 from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.verdicts.equivalence import OrderAgreement
@@ -45,7 +35,6 @@ class _PrintedArms:
 
     published: PublishedCurve
     cells: tuple[CellAnalysis, ...]
-    """Best cell of each arm."""
     printed: tuple[float, ...]
     reasons: tuple[str, ...]
     """Conditions that differ in any arm; empty if levels may be compared."""
@@ -59,9 +48,8 @@ class _PrintedArms:
 def printed_methods(analysis: Analysis) -> Section | None:
     """Compare with each published table; tables on the same data set come first."""
     declared = [item for item in analysis.results.plan.space.published if item.hyperparameter == METHOD]
-    same_data_first = sorted(
-        declared, key=lambda item: our_name(item.dataset) != our_name(analysis.results.plan.dataset)
-    )
+    dataset = our_name(analysis.results.plan.dataset)
+    same_data_first = sorted(declared, key=lambda item: our_name(item.dataset) != dataset)
     tables = [arms for item in same_data_first if (arms := _arms(analysis, published_curve(item))).cells]
     if not tables:
         return None
@@ -72,20 +60,19 @@ def printed_methods(analysis: Analysis) -> Section | None:
     level = f"Levels: not comparable with {len(differs)} of {len(tables)} printed tables ({{}})." if differs else ""
     body: list[Block] = [_table(analysis, tables), _orders(tables)]
     body += [Text(level.format(summarize_reasons(differs[0].reasons)))] if differs else []
-    body += _other_metrics(tables)
-    body.append(Fold("What differs, and notes on the printed numbers", tuple(notes)))
+    body += [_other_metrics(tables), Fold("What differs, and notes on the printed numbers", notes)]
     return Section(
         "printed-methods",
         "Do the arms agree with the paper's methods?",
         "The paper's methods",
-        tuple(body),
+        body,
         data={"printed_methods": [_data(arms) for arms in tables]},
     )
 
 
 def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
     """Return the arms with results whose methods are in the table, in the order of the table."""
-    best = _best_cells(analysis)
+    best = {cell.cell.arm: cell for cell in reversed(analysis.ranked)}
     points = [point for point in published.points if str(point.x) in best]
     cells = tuple(best[str(point.x)] for point in points)
     reasons = data_difference(analysis.results.plan.dataset, published.published.dataset)
@@ -99,15 +86,6 @@ def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
     labels = [cell.label for cell in cells]
     order = _order(analysis, published, dict(zip(labels, printed, strict=True)), deviation)
     return _PrintedArms(published, cells, printed, tuple(dict.fromkeys(reasons)), order, deviation)
-
-
-def _best_cells(analysis: Analysis) -> dict[str, CellAnalysis]:
-    best: dict[str, CellAnalysis] = {}
-    for cell in analysis.cells:
-        leader = best.get(cell.cell.arm)
-        if cell.values and (leader is None or analysis.sign * (cell.mean - leader.mean) > 0):
-            best[cell.cell.arm] = cell
-    return best
 
 
 def _order(
@@ -138,19 +116,18 @@ def _sentences(arms: _PrintedArms) -> list[str]:
 def _orders(tables: Sequence[_PrintedArms]) -> Table:
     rows = []
     for arms in tables:
-        order = arms.order
         numbers: tuple[float, ...] = (math.nan,) * 6
-        if order:
+        if order := arms.order:
             counts = (order.pairs, order.paper_certain, order.same, order.opposite, order.open)
             numbers = (*counts, round(order.tau, 2))
-        rows.append((text_cell(arms.published.source), *map(value_cell, numbers)))
+        rows.append((arms.published.source, *numbers))
     deviations = ", ".join(dict.fromkeys(str(arms.deviation) for arms in tables))
     caption = (
         "Pairs of arms by their order. A pair counts as same or opposite only if both orders are significant, ours and the "
         f"printed one ({deviations}). Kendall's tau of the means is 1 if all pairs agree."
     )
     columns = ("printed", "pairs", "printed order certain", "same", "opposite", "open", "tau")
-    return Table("printed-order", caption, columns, tuple(rows))
+    return Table("printed-order", caption, columns, rows)
 
 
 def _table(analysis: Analysis, tables: Sequence[_PrintedArms]) -> Table:
@@ -158,42 +135,29 @@ def _table(analysis: Analysis, tables: Sequence[_PrintedArms]) -> Table:
     columns = [dict(zip((cell.label for cell in arms.cells), arms.printed, strict=True)) for arms in tables]
     means = {cell.label: cell.mean for arms in tables for cell in arms.cells}
     ranked = sorted(means, key=lambda label: -analysis.sign * means[label])
-    rows = tuple(
-        (
-            text_cell(label),
-            metric_cell(metric, means[label]),
-            *(metric_cell(metric, c.get(label, math.nan)) for c in columns),
-        )
+    rows = [
+        (label, *metric_cells(metric, means[label], *(column.get(label, math.nan) for column in columns)))
         for label in ranked
-    )
+    ]
     caption = f"The best cell of each arm by {metric.axis}, with the published numbers of the same name."
     titles = (f"{arms.published.published.dataset}, Table {arms.published.published.table}" for arms in tables)
     return Table("printed-methods", caption, ("arm", "ours", *titles), rows)
 
 
-def _other_metrics(tables: Sequence[_PrintedArms]) -> list[Table]:
+def _other_metrics(tables: Sequence[_PrintedArms]) -> Table:
     rows = []
     for arms in tables:
         for name, points in arms.published.others.items():
-            key, printed = our_metric(name), {str(point.x): point.y for point in points}
-            if key is None:
-                continue
+            key, printed = our_metric(name) or "", {str(point.x): point.y for point in points}
             for cell in arms.cells:
-                ours = [
-                    trial.metrics[key] for trial in cell.trials if trial.status == "finished" and key in trial.metrics
-                ]
+                ours = [t.metrics[key] for t in cell.trials if t.status == "finished" and key in t.metrics]
                 if ours and cell.cell.arm in printed:
-                    metric = metric_name(key)
-                    rows.append(
-                        (*map(text_cell, (arms.published.source, name, cell.label)),
-                         metric_cell(metric, float(np.mean(ours))), metric_cell(metric, printed[cell.cell.arm]))
-                    )  # fmt: skip
-    if not rows:
-        return []
+                    numbers = metric_cells(metric_name(key), float(np.mean(ours)), printed[cell.cell.arm])
+                    rows.append((arms.published.source, name, cell.label, *numbers))
     folded = "The other metrics of the printed tables"
     caption = f"{folded}, beside ours at the best cell of each arm: the mean over seeds."
     columns = ("printed in", "metric", "arm", "ours", "printed")
-    return [Table("printed-metrics", caption, columns, tuple(rows), folded=folded, for_paper=False)]
+    return Table("printed-metrics", caption, columns, rows, folded=folded, for_paper=False)
 
 
 def _data(arms: _PrintedArms) -> dict[str, object]:

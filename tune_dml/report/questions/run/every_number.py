@@ -7,9 +7,10 @@ import math
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.results import Store, TrialResult
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.cells import TableCell, metric_cell, text_cell
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
-from tune_dml.report.section import Section, Table, TableCell, metric_cell, text_cell, value_cell
+from tune_dml.report.section import Section, Table
 from tune_dml.text import duration
 
 
@@ -27,33 +28,23 @@ def every_number(analysis: Analysis) -> Section:
     if run and store is not None and not store.page(results.parent_run_id):
         run += f" Its store is {mask(store.uri)}: `mlflow ui --backend-store-uri` shows it."
     opened = f" Its test metrics were {results.opening}." if results.opening else ""
-    table = Table(
-        "trials",
-        f"Every trial, the source of all numbers above.{run}{opened}",
-        (*first_columns, *(metric.axis for metric in metrics[1:]), *last_columns),
-        tuple(_row(trial, metrics, store) for trial in results.trials),
-        for_paper=False,
-        searchable=True,
-    )
+    caption = f"Every trial, the source of all numbers above.{run}{opened}"
+    columns = (*first_columns, *(metric.axis for metric in metrics[1:]), *last_columns)
+    rows = [_row(trial, metrics, store) for trial in results.trials]
+    table = Table("trials", caption, columns, rows, for_paper=False, searchable=True)
     title = "Where every number comes from"
     return Section("numbers", title, "Every number", (table,), data={"trials": [_data(t) for t in results.trials]})
 
 
-def _row(trial: TrialResult, metrics: list[MetricName], store: Store | None) -> tuple[TableCell, ...]:
+def _row(trial: TrialResult, metrics: list[MetricName], store: Store | None) -> tuple[object, ...]:
     numbers = [metric_cell(metric, trial.metrics.get(metric.key, math.nan)) for metric in metrics]
+    result, *others = numbers or [TableCell("-")]
+    label, status = text_cell(trial.cell.label, anchor=f"trial-{trial.key}"), text_cell(trial.status, mark=trial.status)
+    seconds = TableCell(duration(trial.seconds), trial.seconds)
     return (
-        text_cell(trial.cell.label, anchor=f"trial-{trial.key}"),
-        value_cell(trial.seed),
-        *(numbers[:1] or [text_cell("-")]),
-        text_cell(trial.status, mark=trial.status),
-        text_cell(trial.reason),
-        *numbers[1:],
-        text_cell(trial.key),
-        _run(trial.run_id, store),
-        value_cell(trial.step),
-        value_cell(trial.attempts),
-        TableCell(duration(trial.seconds), trial.seconds),
-    )
+        label, trial.seed, result, status, trial.reason, *others, trial.key, _run(trial.run_id, store), trial.step,
+        trial.attempts, seconds,
+    )  # fmt: skip
 
 
 def _run(run_id: str, store: Store | None) -> TableCell:
@@ -63,16 +54,11 @@ def _run(run_id: str, store: Store | None) -> TableCell:
 
 
 def _data(trial: TrialResult) -> dict[str, object]:
+    names = ("seed", "status", "reason", "step", "seconds", "attempts", "host")
     return {
         "trial": trial.key,
         "run_id": trial.run_id or None,
         "cell": trial.cell.label,
-        "seed": trial.seed,
-        "status": trial.status,
-        "reason": trial.reason,
-        "step": trial.step,
-        "seconds": trial.seconds,
-        "attempts": trial.attempts,
-        "host": trial.host,
+        **{name: getattr(trial, name) for name in names},
         "metrics": dict(sorted(trial.metrics.items())),
     }

@@ -12,24 +12,10 @@ from tune_dml.record.origin.commands import retry_arguments, smaller_micro_batch
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.cells import TableCell, interval_cells, metric_cells, text_cell
 from tune_dml.report.naming import slug
 from tune_dml.report.questions import question
-from tune_dml.report.section import (
-    Block,
-    Facts,
-    Heading,
-    Notes,
-    Section,
-    Table,
-    TableCell,
-    Text,
-    WordTable,
-    delta_cell,
-    interval_cells,
-    metric_cell,
-    text_cell,
-    value_cell,
-)
+from tune_dml.report.section import Block, Facts, Heading, Notes, Section, Table, Text, WordTable
 from tune_dml.report.steps import Step, continue_sweep
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import counted, duration, value_text
@@ -70,13 +56,13 @@ def run_summary(analysis: Analysis) -> Section:
         "run",
         "What was run, and what failed",
         "What was run",
-        tuple(body),
-        headline=" ".join(filter(None, (_provisional_sentence(analysis), _stopped_sentence(analysis)))),
+        body,
+        headline=_headline(analysis),
         steps=_steps(analysis),
         findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
         data={
             "counts": analysis.counts,
-            "training_seconds": sum(trial.seconds for trial in results.trials),
+            "training_seconds": analysis.seconds,
             "cells": [_cell_data(analysis, cell) for cell in analysis.cells],
             "failures": failures,
             "notes": notes,
@@ -86,7 +72,10 @@ def run_summary(analysis: Analysis) -> Section:
 
 def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     results, plan = analysis.results, analysis.results.plan
-    space, settings = plan.space, plan.base_settings
+    space, settings, backbone = plan.space, plan.base_settings, plan.base_settings.get("model.backbone")
+    margin = analysis.metric.amount(analysis.margin)
+    if analysis.margin != plan.margin:
+        margin += f" (given later; planned: {analysis.metric.amount(plan.margin)})"
     protocols = {arm.protocol.name: arm.protocol.note for arm in plan.main_arms if arm.protocol}
     search = plan.search.method
     facts = [
@@ -98,10 +87,10 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Baseline", space.baseline_name or ""),
         ("Data set", f"{plan.dataset} (content {plan.data_digest[:12]})" if plan.data_digest else ""),
         ("Read from", results.imported.source if results.imported else ""),
-        ("Network", _network(settings)),
+        ("Network", f"{backbone}, embeddings of size {settings.get('model.embedding_dim')}" if backbone else ""),
         ("Protocol", " ".join(f"{name}. {note}".strip() for name, note in protocols.items())),
         ("Judged by", analysis.metric.label + ("" if results.imported else f"; {_selection(settings)}")),
-        ("Smallest difference that matters", _margins(analysis)),
+        ("Smallest difference that matters", margin),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
         ("Stopped early", f"{plan.search.stopping}: the best third continues" if plan.search.stopping else ""),
         ("Gradient caching", _gradient_caching(results)),
@@ -110,23 +99,11 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in facts if text)
 
 
-def _margins(analysis: Analysis) -> str:
-    """Return the margin, with the planned margin if it is another one."""
-    planned, used = analysis.results.plan.margin, analysis.margin
-    note = "" if used == planned else f" (given later; planned: {analysis.metric.amount(planned)})"
-    return analysis.metric.amount(used) + note
-
-
 def _domain(knob: Knob) -> str:
     origin = {"paper": "the paper's values", "ours": "our values", "user": "your values"}[knob.origin]
     if isinstance(knob.domain, Grid):
         return f"{knob.label} in {{{', '.join(map(value_text, knob.domain.values))}}} ({origin})"
     return f"{knob.label} in [{value_text(knob.domain.low)}, {value_text(knob.domain.high)}], {knob.domain.scale} ({origin})"
-
-
-def _network(settings: Mapping[str, Value]) -> str:
-    backbone, size = settings.get("model.backbone"), settings.get("model.embedding_dim")
-    return f"{backbone}, embeddings of size {size}" if backbone else ""
 
 
 def _selection(settings: Mapping[str, Value]) -> str:
@@ -138,35 +115,36 @@ def _selection(settings: Mapping[str, Value]) -> str:
 
 def _settings(analysis: Analysis) -> list[Block]:
     plan = analysis.results.plan
-    rows = [(key, _text(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items()]
-    sweep = tuple(row for row in rows if row[2] != "default" and not row[2].startswith("protocol "))
-    protocol = tuple(row for row in rows if row[2].startswith("protocol "))
-    default = tuple(row for row in rows if row[2] == "default")
-    columns = ("setting", "value", "from")
-    tables = (
-        (f"Settings of this sweep beyond the protocol ({len(sweep)})", sweep),
-        (f"Settings of the protocol ({len(protocol)})", protocol),
-        (f"Default settings ({len(default)})", default),
+    sweep, protocol, default = (
+        "Settings of this sweep beyond the protocol",
+        "Settings of the protocol",
+        "Default settings",
     )
-    return [WordTable(title, "Settings", columns, listed) for title, listed in tables if listed]
+    groups: dict[str, list[tuple[str, ...]]] = {sweep: [], protocol: [], default: []}
+    for key, value in plan.base_settings.items():
+        origin = plan.origins.get(key, "")
+        group = protocol if origin.startswith("protocol ") else default if origin == "default" else sweep
+        groups[group].append((key, _text(value), origin))
+    named = [(f"{title} ({len(rows)})", tuple(rows)) for title, rows in groups.items() if rows]
+    return [WordTable(title, "Settings", ("setting", "value", "from"), rows) for title, rows in named]
 
 
-def _provisional_sentence(analysis: Analysis) -> str:
-    waiting = sum(analysis.counts.get(status, 0) for status in ("running", "missing"))
-    if not waiting:
-        return ""
-    return f"Provisional: {waiting} of {analysis.results.planned_trials} trials have not finished."
+def _waiting(analysis: Analysis) -> int:
+    return analysis.counts.get("running", 0) + analysis.counts.get("missing", 0)
 
 
-def _stopped_sentence(analysis: Analysis) -> str:
-    stopped = Counter(cell.stopped for cell in analysis.stopped)
-    if not stopped:
-        return ""
-    steps = " and ".join(f"{count} at step {step}" for step, count in sorted(stopped.items(), key=str))
-    return (
-        f"{len(analysis.stopped)} of {len(analysis.cells)} configurations were stopped early ({steps}). "
-        "The report compares only the others, which were ahead at those steps."
-    )
+def _headline(analysis: Analysis) -> str:
+    waiting, stopped = _waiting(analysis), Counter(cell.stopped for cell in analysis.stopped)
+    sentences = []
+    if waiting:
+        sentences.append(f"Provisional: {waiting} of {analysis.results.planned_trials} trials have not finished.")
+    if stopped:
+        steps = " and ".join(f"{count} at step {step}" for step, count in sorted(stopped.items(), key=str))
+        sentences.append(
+            f"{len(analysis.stopped)} of {len(analysis.cells)} configurations were stopped early ({steps}). "
+            "The report compares only the others, which were ahead at those steps."
+        )
+    return " ".join(sentences)
 
 
 def _steps(analysis: Analysis) -> tuple[Step, ...]:
@@ -175,64 +153,58 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
     Diverged trials are repeated only together with failed ones.
     """
     results, counts = analysis.results, analysis.counts
-    waiting = counts.get("running", 0) + counts.get("missing", 0)
-    if waiting:
+    if waiting := _waiting(analysis):
         return continue_sweep(
-            results, "resume", "", settles="the results of the missing trials", trials=waiting, urgency=90
+            results, "resume", settles="the results of the missing trials", trials=waiting, urgency=90
         )
     if analysis.stopped and counts.get("finished") and not results.confirmed:
         settles = "whether the winner holds up on fresh seeds"
         best = min(3, sum(bool(cell.values) and not cell.cell.baseline for cell in analysis.cells))
         cells = best + (analysis.baseline is not None)
-        return continue_sweep(results, "confirm", "", settles=settles, trials=5 * cells, urgency=60)
+        return continue_sweep(results, "confirm", settles=settles, trials=5 * cells, urgency=60)
     failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
     settles = "whether they fail again after you fix the cause (see the appendix)"
     if (fewer := smaller_micro_batch(results)) is not None:
         settles = f"whether they fit into memory with {fewer} images at a time; batches and results stay the same"
-    if failed and not counts.get("finished"):
-        return continue_sweep(
-            results, "resume", retry_arguments(results), settles=settles, trials=failed + diverged, urgency=95
-        )
-    repeated = failed + diverged if failed else 0
-    return continue_sweep(results, "resume", retry_arguments(results), settles=settles, trials=repeated, urgency=15)
+    repeated, urgency = failed + diverged if failed else 0, 15 if counts.get("finished") else 95
+    change = retry_arguments(results)
+    return continue_sweep(results, "resume", change, settles=settles, trials=repeated, urgency=urgency)
 
 
 def _gradient_caching(results: Results) -> str:
     sizes = Counter(trial.micro_batch for trial in results.trials if trial.micro_batch)
-    return "; ".join(
-        f"{counted(trials, 'trial')} used {size} images at a time" for size, trials in sorted(sizes.items())
-    )
+    used = [f"{counted(trials, 'trial')} used {size} images at a time" for size, trials in sorted(sizes.items())]
+    return "; ".join(used)
 
 
 def _progress(analysis: Analysis) -> str:
-    counts, results, trials = analysis.counts, analysis.results, analysis.results.trials
+    counts, results = analysis.counts, analysis.results
     cells = len(analysis.cells) + results.to_propose // max(len(analysis.seeds), 1)
     text = (
         f"{counts.get('finished', 0)} of {results.planned_trials} trials finished ({cells} cells x "
-        f"{len(analysis.seeds)} seeds), {duration(sum(trial.seconds for trial in trials))} of training in all."
+        f"{len(analysis.seeds)} seeds), {duration(analysis.seconds)} of training in all."
     )
     if counts.get("stopped"):
         text += f" {counts['stopped']} were stopped early by the scheduler."
     lost = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts.get(status)]
     without_metric = sum(trial.status == "finished" for cell in analysis.cells for trial, _ in cell.failures)
     lost += [f"{without_metric} finished without the metric"] if without_metric else []
-    waiting = counts.get("running", 0) + counts.get("missing", 0)
     if lost:
         text += f" {' and '.join(lost)}: listed below and drawn in the figures."
     if counts.get("failed"):
         text += " If their settings caused the failures, the remaining results of these cells are optimistic."
-    if waiting:
+    if waiting := _waiting(analysis):
         missing = "1 trial has" if waiting == 1 else f"{waiting} trials have"
         text += f" The sweep is not complete: {missing} not finished, and the verdicts are provisional."
     return text
 
 
 def _table_of_failures(failures: list[_LostTrial]) -> Table:
-    rows = tuple(
-        (text_cell(f.label), value_cell(f.seed), text_cell(f.status, mark=f.status), text_cell(f.reason), value_cell(f.attempts),
-         TableCell(f.key, None, ((f.key, f"#trial-{f.key}"),)), text_cell(f.run_id or "-"))
+    rows = [
+        (f.label, f.seed, text_cell(f.status, mark=f.status), f.reason, f.attempts,
+         TableCell(f.key, links=((f.key, f"#trial-{f.key}"),)), f.run_id or "-")
         for f in failures
-    )  # fmt: skip
+    ]  # fmt: skip
     columns = ("cell", "seed", "status", "reason", "attempts", "trial", "MLflow run")
     return Table("failures", "Trials without a result, and why.", columns, rows, for_paper=False)
 
@@ -257,7 +229,7 @@ def _table_of_cells(analysis: Analysis) -> Table:
     return Table("cells", f"{caption}.", columns, rows, csv_only=("lost seeds",)).without(empty)
 
 
-def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[TableCell, ...]:
+def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[object, ...]:
     metric, against = analysis.metric, analysis.against(cell)
     verdict = text_cell("baseline" if cell.cell.baseline else "-")
     if cell.lost and not cell.values:
@@ -268,17 +240,12 @@ def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[TableCell, ...]:
         verdict = text_cell(against.verdict, mark=against.verdict)
     difference = (against.difference, against.low, against.high) if against else (math.nan, math.nan, math.nan)
     links = tuple((f"{trial.seed}", f"#trial-{trial.key}") for trial in cell.trials)
+    trials = TableCell(" ".join(trial.key for trial in cell.trials), None, links)
     return (
-        text_cell(cell.label, anchor=f"cell-{slug(cell.label)}"),
-        value_cell(len(cell.values)),
-        value_cell(len(cell.trials)),
-        *(metric_cell(metric, value) for value in (cell.mean, *analysis.bar(cell))),
-        delta_cell(metric, difference[0]),
-        *interval_cells(metric, *difference[1:]),
-        verdict,
-        text_cell(cell.lost),
-        TableCell(" ".join(trial.key for trial in cell.trials), None, links),
-    )
+        text_cell(cell.label, anchor=f"cell-{slug(cell.label)}"), len(cell.values), len(cell.trials),
+        *metric_cells(metric, cell.mean, *analysis.bar(cell)), *interval_cells(metric, *difference),
+        verdict, cell.lost, trials,
+    )  # fmt: skip
 
 
 def _cell_data(analysis: Analysis, cell: CellAnalysis) -> dict[str, object]:
@@ -323,13 +290,11 @@ def _flatten(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str
 @question(order=610)
 def cost(analysis: Analysis) -> Section:
     """List the training time of each cell."""
-    rows = tuple(_cost_row(cell) for cell in analysis.cells)
+    rows = []
+    for cell in analysis.cells:
+        n, total = len(cell.seconds), sum(cell.seconds)
+        mean = TableCell(duration(total / n), total / n) if n else "-"
+        rows.append((cell.label, n, mean, TableCell(duration(total), total)))
     columns = ("cell", "trials", "mean of a trial", "in all")
     table = Table("cost", "Training time over all attempts.", columns, rows, for_paper=False)
     return Section("cost", "What did it cost?", "Cost", (table,))
-
-
-def _cost_row(cell: CellAnalysis) -> tuple[TableCell, ...]:
-    n, total = len(cell.seconds), sum(cell.seconds)
-    mean = TableCell(duration(total / n), total / n) if n else TableCell("-")
-    return text_cell(cell.label), value_cell(n), mean, TableCell(duration(total), total)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from tune_dml.record.origin.commands import command
 from tune_dml.record.results import TrialResult
@@ -34,12 +33,11 @@ _STEPS = "training.steps"
 
 def unbeaten_floor(analysis: Analysis) -> tuple[str, float] | None:
     """Return (name, score) of the best floor if no cell beats it; else None. A floor is a score without training."""
-    scored = [analysis.sign * cell.mean for cell in analysis.cells if cell.values]
-    floors = floors_of(analysis.results)
-    if not scored or not floors:
+    floors, sign = floors_of(analysis.results), analysis.sign
+    if not analysis.ranked or not floors:
         return None
-    name, highest = max(floors.items(), key=lambda item: analysis.sign * item[1])
-    return None if max(scored) > analysis.sign * highest else (floor_name(name), highest)
+    name, highest = max(floors.items(), key=lambda item: sign * item[1])
+    return None if sign * analysis.ranked[0].mean > sign * highest else (floor_name(name), highest)
 
 
 @question(order=94)
@@ -48,31 +46,26 @@ def below_floors(analysis: Analysis) -> Section | None:
     floor = unbeaten_floor(analysis)
     if floor is None:
         return None
-    best = max((cell for cell in analysis.cells if cell.values), key=lambda cell: analysis.sign * cell.mean)
-    (name, highest), number = floor, analysis.metric.number
+    best, (name, highest), number = analysis.ranked[0], floor, analysis.metric.number
     untrained = "" if "untrained" in name else " without training"
     sentence = (
         f"No configuration beats {name}{untrained} ({number(highest)}): "
         f"the best, {prose_label(best.label)}, reaches {number(best.mean)}."
     )
     if _mostly_collapsed(analysis):  # longer training would collapse again
-        return _warning(sentence)
+        return Section(headline=sentence)
     settles = f"whether longer training beats {name}"
-    return replace(_warning(sentence), steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
+    return Section(headline=sentence, steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
 
 
 @question(order=93)
 def at_one_value(analysis: Analysis) -> Section | None:
     """Warn if every trial has the same result, such as 100%, because the metric is too coarse or at its limit."""
     values = {number for cell in analysis.cells for number in cell.values.values()}
-    if (
-        len(values) != 1
-        or sum(bool(cell.values) for cell in analysis.cells) < 2
-        or any(k.unused for k in analysis.knobs)
-    ):
+    if len(values) != 1 or len(analysis.ranked) < 2 or any(knob.unused for knob in analysis.knobs):
         return None
     same = f"Every trial has the same {analysis.metric.name}, {analysis.metric.number(*values)}"
-    return _warning(f"{same}: it cannot tell the configurations apart. A finer metric or harder data may.")
+    return Section(headline=f"{same}: it cannot tell the configurations apart. A finer metric or harder data may.")
 
 
 @question(order=97)
@@ -82,8 +75,8 @@ def unused_seed(analysis: Analysis) -> Section | None:
     is_constant = all(len(values) == 1 for values in results) and len(set().union(*results)) > 1
     if analysis.results.plan.space.program is None or not is_constant:
         return None
-    return _warning(
-        f"Seeds changed nothing: every configuration has the same {analysis.metric.name} under all of its seeds. "
+    return Section(
+        headline=f"Seeds changed nothing: every configuration has the same {analysis.metric.name} under all of its seeds. "
         "If your program ignores its seed, more seeds add no evidence."
     )
 
@@ -92,8 +85,10 @@ def unused_seed(analysis: Analysis) -> Section | None:
 def unconverged(analysis: Analysis) -> Section | None:
     """Warn if a cell still gained at the end of training, or if its protocol is known to be too short."""
     gaining = [change for change in _changes(analysis) if analysis.sign * change.size > analysis.margin]
-    if not gaining:
-        return _short_protocol(analysis)
+    if not gaining:  # twice the steps may be known to add more, which a decayed learning rate would hide
+        gains, short = short_protocols(analysis)
+        whose = f" of {joined(short)}" if len(short) < len(analysis.results.plan.arms) else ""
+        return Section(headline=f"Training{whose} had not converged: {twice_the_steps(gains)}.") if gains else None
     largest = max(gaining, key=lambda change: analysis.sign * change.size)
     gain = analysis.metric.rough(abs(largest.size))
     sentence = (
@@ -101,16 +96,7 @@ def unconverged(analysis: Analysis) -> Section | None:
         f"between steps {largest.first} and {largest.last}."
     )
     settles = "whether the answer is the same once training has converged"
-    return replace(_warning(sentence), steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
-
-
-def _short_protocol(analysis: Analysis) -> Section | None:
-    """Warn if twice the steps are known to add more than the margin, which a decayed learning rate would hide."""
-    gains, short = short_protocols(analysis)
-    if not gains:
-        return None
-    whose = f" of {joined(short)}" if len(short) < len(analysis.results.plan.arms) else ""
-    return _warning(f"Training{whose} had not converged: {twice_the_steps(gains)}.")
+    return Section(headline=sentence, steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
 
 
 def short_protocols(analysis: Analysis) -> tuple[dict[str, float], list[str]]:
@@ -150,11 +136,12 @@ def collapsed(analysis: Analysis) -> Section | None:
     verb = "has" if count == 1 else "have"
     trials = counted(len(analysis.results.trials), "trial")
     advice = " A smaller optim.lr may help." if _mostly_collapsed(analysis) else ""
-    return _warning(f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).{advice}")
+    return Section(
+        headline=f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).{advice}"
+    )
 
 
 def _mostly_collapsed(analysis: Analysis) -> bool:
-    """Return whether at least half of the trials collapsed."""
     return 2 * sum(len(_collapsed_trials(cell)) for cell in analysis.cells) >= len(analysis.results.trials)
 
 
@@ -164,8 +151,8 @@ def frozen_backbone(analysis: Analysis) -> Section | None:
     if analysis.results.plan.dataset != "features":
         return None
     compare = command(analysis.results, "compare", "FULL --rank")
-    return _warning(
-        "The backbone was frozen: a knob may seem not to matter because a head cannot change the features. "
+    return Section(
+        headline="The backbone was frozen: a knob may seem not to matter because a head cannot change the features. "
         f"`{compare}` measures whether its values keep their order in full training."
     )
 
@@ -182,7 +169,7 @@ def lost_trials(analysis: Analysis) -> Section | None:
         always = [cell for cell in analysis.cells if cell.trials and all(t.status == "failed" for t in cell.trials)]
         among = f", among them all of {_names(analysis, always)[0]}" if 0 < len(always) < len(analysis.cells) else ""
         parts.append(f"{text}{among}.")
-    return _warning(" ".join(filter(None, parts))) if any(parts) else None
+    return Section(headline=" ".join(filter(None, parts))) if any(parts) else None
 
 
 def _divergence_sentence(analysis: Analysis) -> str:
@@ -190,20 +177,17 @@ def _divergence_sentence(analysis: Analysis) -> str:
 
     Collapsed trials are not counted.
     """
-    cells = analysis.cells
-    counts = {
-        cell.label: sum(t.status == "diverged" for t, _ in cell.failures) - len(_collapsed_trials(cell))
-        for cell in cells
-    }
-    always = [cell for cell in cells if counts[cell.label] and counts[cell.label] == len(cell.trials)]
-    sometimes = [cell for cell in cells if counts[cell.label] and cell not in always]
+    counts = [sum(t.status == "diverged" for t, _ in c.failures) - len(_collapsed_trials(c)) for c in analysis.cells]
+    diverging = [(cell, count) for cell, count in zip(analysis.cells, counts, strict=True) if count]
+    always = [cell for cell, count in diverging if count == len(cell.trials)]
+    sometimes = [(cell, count) for cell, count in diverging if count < len(cell.trials)]
     parts = []
     if always:
         named, count = _names(analysis, always)
         parts.append(f"{named} always {'diverges' if count == 1 else 'diverge'}")
     if sometimes:
-        named, count = _names(analysis, sometimes)
-        diverged, trials = sum(counts[cell.label] for cell in sometimes), sum(len(cell.trials) for cell in sometimes)
+        named, count = _names(analysis, [cell for cell, _ in sometimes])
+        diverged, trials = sum(n for _, n in sometimes), sum(len(cell.trials) for cell, _ in sometimes)
         verb = f"diverges in {diverged} of {trials} trials" if count == 1 else "diverge in some trials"
         parts.append(f"{named} {verb}")
     return f"{'; '.join(parts)}." if parts else ""
@@ -225,21 +209,15 @@ def _names(analysis: Analysis, cells: Sequence[CellAnalysis]) -> tuple[str, int]
     return joined([prose_label(cell.label) for cell in cells]), len(cells)
 
 
-def _warning(sentence: str) -> Section:
-    return Section("", "", "", headline=sentence)
-
-
 def _changes(analysis: Analysis) -> Sequence[Change]:
     """Return the changes of the metric at the end of training, for the baseline and the best cells."""
-    ranked = sorted((cell for cell in analysis.cells if cell.values), key=lambda cell: -analysis.sign * cell.mean)
-    ranked.sort(key=lambda cell: not cell.cell.baseline)
-    keys: dict[str, tuple[str, ...]] = {}
-    for cell in ranked:
+    keys: dict[str, list[str]] = {}
+    for cell in sorted(analysis.ranked, key=lambda cell: not cell.cell.baseline):
         trials = [trial.key for trial in cell.trials if trial.status == "finished"]
         if keys and sum(map(len, keys.values())) + len(trials) > _MAX_READ:
             break
-        keys[cell.label] = tuple(trials)
-    rows = analysis.logged.read([key for trials in keys.values() for key in trials])
+        keys[cell.label] = trials
+    rows = analysis.logged([key for trials in keys.values() for key in trials])
     return group_histories(rows, keys, None).changes(analysis.metric.key, LAST)
 
 

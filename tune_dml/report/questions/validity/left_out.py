@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import question
-from tune_dml.report.section import Notes, Section, Text
+from tune_dml.report.section import Block, Notes, Section, Text
 
 _OF_PROGRAMS = (
     "Which data the program reads, and whether all trials read the same data.",
@@ -15,6 +15,15 @@ _OF_PROGRAMS = (
     "How well an untrained model, or chance, would do, and how many pictures or classes the metric is of.",
     "Settings that are not parameters of the sweep. A change of the script between trials is noted.",
     "Images, histograms of norms and retrieval sheets.",
+)
+
+_OF_IMPORTS = (
+    "Whether all runs used the same data.",
+    "Whether the metric is from validation or test. A configuration selected on test looks better than it is.",
+    "How configurations were chosen, and how often results were looked at. Intervals assume one look.",
+    "Differences beyond the recorded settings: code, versions, hardware.",
+    "Images, histograms of norms and retrieval sheets, which only trials of tune-dml record.",
+    "A next command, since only sweeps of tune-dml can be continued.",
 )
 
 
@@ -35,23 +44,17 @@ def left_out(analysis: Analysis) -> Section | None:
     if results.plan.space.program is not None:
         opening = f"Each trial ran the program `{results.plan.space.program.text}`. The following is unknown:"
         unknown = (*_scale_doubt(analysis), *_OF_PROGRAMS)
-        return Section("left-out", "What is unknown", "What is unknown", (Text(opening), Notes(unknown)),
-                       data={"left_out": unknown})  # fmt: skip
-    if results.imported is None:
+    elif results.imported is not None:
+        opening = "These results were imported. The following is unknown or left out:"
+        runs = [trial for trial in results.trials if trial.status == "finished"]
+        unknown = _OF_IMPORTS
+        if not any(results.history(trial.key) for trial in runs):
+            unknown += ("The course of training: no evaluations over training were found.",)
+        if not any(trial.seconds for trial in runs):
+            unknown += ("The cost: no times were found.",)
+    else:
         return None
-    runs = [trial for trial in results.trials if trial.status == "finished"]
-    logged = any(results.history(trial.key) for trial in runs)
-    missing = (
-        "Whether all runs used the same data.",
-        "Whether the metric is from validation or test. A configuration selected on test looks better than it is.",
-        "How configurations were chosen, and how often results were looked at. Intervals assume one look.",
-        "Differences beyond the recorded settings: code, versions, hardware.",
-        "Images, histograms of norms and retrieval sheets, which only trials of tune-dml record.",
-        "A next command, since only sweeps of tune-dml can be continued.",
-        *(() if logged else ("The course of training: no evaluations over training were found.",)),
-        *(() if any(trial.seconds for trial in runs) else ("The cost: no times were found.",)),
-    )
-    opening = "These results were imported. The following is unknown or left out:"
-    decided = (Text("Assumptions made in reading them:"), Notes(results.notes)) if results.notes else ()
-    return Section("left-out", "What is unknown", "What is unknown", (Text(opening), Notes(missing), *decided),
-                   data={"left_out": missing})  # fmt: skip
+    body: list[Block] = [Text(opening), Notes(unknown)]
+    if results.imported is not None and results.notes:
+        body += [Text("Assumptions made in reading them:"), Notes(results.notes)]
+    return Section("left-out", "What is unknown", "What is unknown", body, data={"left_out": unknown})

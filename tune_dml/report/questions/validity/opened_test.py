@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tune_dml.record.held_out.sealed import Opening
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
+from tune_dml.report.cells import metric_cell, metric_cells
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
-from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
+from tune_dml.report.section import Section, Table, Text
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.intervals.simultaneous import all_pairs, at_most, comparison_bars
 from tune_dml.text import counted
@@ -50,8 +51,6 @@ class _OpenedTest:
     optimism: Difference | None
     """Test metric of `claimed` minus that of `chosen`, within seeds; None if they are the same cell."""
     tau: float
-    """Kendall's tau between the orders by validation and by test."""
-    sentences: tuple[str, ...]
 
 
 @question(order=500, unanswered={"opened_test": None})
@@ -61,9 +60,10 @@ def opened_test(analysis: Analysis) -> Section | None:
     opened = _compare_selections(analysis, opening) if opening else None
     if opened is None:
         return None
-    body = (Text(" ".join(opened.sentences)), _table(analysis.metric, opened))
-    title = "Opened test metrics"
-    return Section("opened", title, title, body, data={"opened_test": opened}, style="opened")
+    title, sentences = "Opened test metrics", _sentences(opened)
+    body = (Text(" ".join(sentences)), _table(analysis.metric, opened))
+    data = {"opened_test": {**vars(opened), "sentences": sentences}}
+    return Section("opened", title, title, body, data=data, style="opened")
 
 
 def _compare_selections(analysis: Analysis, opening: Opening) -> _OpenedTest | None:
@@ -93,21 +93,14 @@ def _compare_selections(analysis: Analysis, opening: Opening) -> _OpenedTest | N
 
         tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)
     late = sum(trial.ended > opening.time for trial in trials)
-    opened = _OpenedTest(opening, late, metric, rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
-    return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
+    return _OpenedTest(opening, late, metric, rows, rows[chosen].label, rows[claimed].label, optimism, tau)
 
 
 def _row(metric: MetricName, cell: CellAnalysis, test: Mapping[int, float], bar: float) -> _OpenedRow:
     mean = float(np.mean(list(test.values()) or [math.nan]))
+    ends = metric.level_ends(mean - bar, mean + bar)
     validation = float(np.mean([cell.values[seed] for seed in test] or [math.nan]))
-    return _OpenedRow(
-        cell.label,
-        len(test),
-        mean,
-        *metric.level_ends(mean - bar, mean + bar),
-        validation,
-        tuple(trial.key for trial in cell.trials),
-    )
+    return _OpenedRow(cell.label, len(test), mean, *ends, validation, tuple(trial.key for trial in cell.trials))
 
 
 def _values(cell: CellAnalysis, sealed: Mapping[str, float]) -> dict[int, float]:
@@ -116,41 +109,37 @@ def _values(cell: CellAnalysis, sealed: Mapping[str, float]) -> dict[int, float]
     return {seed: value for seed, value in values.items() if math.isfinite(value)}
 
 
-def _sentences(opened: _OpenedTest, chosen: _OpenedRow, claimed: _OpenedRow) -> tuple[str, ...]:
+def _sentences(opened: _OpenedTest) -> list[str]:
     metric, gap = opened.metric, opened.optimism
+    means = {row.label: metric.number(row.mean) for row in opened.rows}
     sentences = [
         f"These test metrics were sealed until they were {opened.opening}.",
-        f"Validation selects {chosen.label}, with {metric.label} {metric.number(chosen.mean)}.",
+        f"Validation selects {opened.chosen}, with {metric.label} {means[opened.chosen]}.",
     ]
-    if claimed.label == chosen.label or gap is None:
+    if gap is None:
         sentences.append("Selection on test would choose the same cell.")
     else:
-        interval = ""
-        if math.isfinite(gap.low):
-            ends = f"{metric.number(gap.low)} to {metric.number(gap.high)}"
-            interval = f" (simultaneous interval {ends}, within seeds)"
+        ends = metric.interval(gap.low, gap.high)
+        interval = f" (simultaneous interval {ends}, within seeds)" if ends else ""
         sentences.append(
-            f"Selection on test would choose {claimed.label} and claim {metric.number(claimed.mean)}: "
+            f"Selection on test would choose {opened.claimed} and claim {means[opened.claimed]}: "
             f"{metric.amount(abs(gap.estimate))} too optimistic{interval}."
         )
     if opened.late:
         late = counted(opened.late, "trial")
         sentences.append(f"{late} ended after the opening, so the test metrics may have influenced their settings.")
     if math.isfinite(opened.tau):
-        cells = len(opened.rows)
-        sentences.append(
-            f"The orders by validation and test agree with Kendall's tau {opened.tau:.2f} ({cells} cells)."
-        )
-    return tuple(sentences)
+        tau = f"Kendall's tau {opened.tau:.2f} ({len(opened.rows)} cells)"
+        sentences.append(f"The orders by validation and test agree with {tau}.")
+    return sentences
 
 
 def _table(validation: MetricName, opened: _OpenedTest) -> Table:
     metric = opened.metric
-    rows = tuple(
-        (text_cell(row.label), value_cell(row.n), metric_cell(validation, row.validation), metric_cell(metric, row.mean),
-         metric_cell(metric, row.low), metric_cell(metric, row.high))
+    rows = [
+        (row.label, row.n, metric_cell(validation, row.validation), *metric_cells(metric, row.mean, row.low, row.high))
         for row in opened.rows
-    )  # fmt: skip
+    ]
     caption = (
         f"Test metrics, {opened.opening}: {metric.axis}, mean over seeds with its comparison bar: cells whose bars do not "
         "overlap differ."

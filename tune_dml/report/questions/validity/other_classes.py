@@ -12,9 +12,10 @@ import numpy as np
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.cells import delta_cells
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Section, Table, Text, delta_cell, text_cell, value_cell
+from tune_dml.report.section import Block, Section, Table, Text
 from tune_dml.stats.verdicts.classes import Generalization, judge_generalization
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ class _HalfDifference:
     """Difference of a cell to the baseline on one half of the classes."""
 
     half: str
-    """`val` or `test`."""
     label: str
     reach: Generalization
 
@@ -42,9 +42,7 @@ def other_classes(analysis: Analysis) -> Section | None:
     other_cells = [cell for cell in analysis.cells if cell is not baseline and cell.values]
     if baseline is None or not other_cells:
         return None
-    alpha = analysis.looks.level / len(
-        other_cells
-    )  # the cells share the error, because the best is selected among them
+    alpha = analysis.looks.level / len(other_cells)  # shared, because the best cell is selected among them
     rows = [
         _HalfDifference(half, cell.label, difference)
         for half in _HALVES
@@ -57,7 +55,7 @@ def other_classes(analysis: Analysis) -> Section | None:
     body: list[Block] = [Text(_sentence(analysis, rows, baseline.label))]
     body += [_table(half, rows, baseline.label, alpha) for half in _HALVES]
     title = "Does it generalize to other classes?"
-    return Section("reach", title, "Other classes", tuple(body), data={"reach": {"alpha": alpha, "rows": rows}})
+    return Section("reach", title, "Other classes", body, data={"reach": {"alpha": alpha, "rows": rows}})
 
 
 def _hits_by_seed(results: Results, baseline: CellAnalysis, half: str) -> dict[int, Hits]:
@@ -79,10 +77,8 @@ def _generalization(
         reference = baseline_hits.get(trial.seed)
         if own is None or reference is None or not np.array_equal(own.pictures, reference.pictures):
             continue
-        gained = own.by_class - reference.by_class
-        differences.append(
-            dict(zip(own.classes.tolist(), zip(gained.tolist(), own.counts.tolist(), strict=True), strict=True))
-        )
+        by_class = zip((own.by_class - reference.by_class).tolist(), own.counts.tolist(), strict=True)
+        differences.append(dict(zip(own.classes.tolist(), by_class, strict=True)))
         first += int((own.hit & ~reference.hit).sum())
         second += int((reference.hit & ~own.hit).sum())
     classes = sorted({number for seed in differences for number in seed})
@@ -109,8 +105,9 @@ def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) ->
         f"it {'generalizes' if is_significant else 'is not shown to generalize'} beyond these classes and seeds."
     )
     if not is_significant and reached.per_query < 0.05:
+        p = _p_text(reached.per_query) if reached.per_query < _MIN_P else f"= {_p_text(reached.per_query)}"
         text += (
-            f" Query by query the difference looks significant (McNemar's p {_p_clause(reached.per_query)}), but that treats "
+            f" Query by query the difference looks significant (McNemar's p {p}), but that treats "
             "queries of one class as independent and ignores seeds."
         )
     return text
@@ -118,13 +115,12 @@ def _sentence(analysis: Analysis, rows: list[_HalfDifference], baseline: str) ->
 
 def _table(half: str, rows: list[_HalfDifference], baseline: str, alpha: float) -> Table:
     metric = metric_name(f"{half}/recall_at_1")
-    entries = tuple(
-        (text_cell(row.label), value_cell(row.reach.classes), value_cell(row.reach.seeds), delta_cell(metric, row.reach.estimate),
-         delta_cell(metric, row.reach.low), delta_cell(metric, row.reach.high), text_cell(_p_text(row.reach.per_query)),
-         text_cell(_p_text(row.reach.these_networks)), text_cell(_p_text(row.reach.trained_anew)))
+    entries = [
+        (row.label, reach.classes, reach.seeds, *delta_cells(metric, reach.estimate, reach.low, reach.high),
+         *map(_p_text, (reach.per_query, reach.these_networks, reach.trained_anew)))
         for row in rows
-        if row.half == half
-    )  # fmt: skip
+        if row.half == half and (reach := row.reach)
+    ]  # fmt: skip
     caption = (
         f"{metric.axis} minus that of {baseline}, with {100 * (1 - alpha):.4g}% intervals over classes and seeds (two-way "
         "clustered; the cells share the error). p-values, each for one cell alone: per query (McNemar: queries independent, "
@@ -132,10 +128,6 @@ def _table(half: str, rows: list[_HalfDifference], baseline: str, alpha: float) 
     )
     columns = ("cell", "classes", "seeds", "difference", "low", "high", "p per query", "p over classes", "p over both")
     return Table(f"reach-{half}", caption, columns, entries, folded=f"Every cell over {_HALVES[half]} classes")
-
-
-def _p_clause(value: float) -> str:
-    return _p_text(value) if value < _MIN_P else f"= {_p_text(value)}"
 
 
 def _p_text(value: float) -> str:

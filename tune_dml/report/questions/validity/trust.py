@@ -8,6 +8,7 @@ import numpy as np
 
 from tune_dml.record.judging.resolution import resolution_of
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.looks import ALPHA
 from tune_dml.report.drawing.charts import HeatCell, draw_heat_map
@@ -31,19 +32,21 @@ def trust(analysis: Analysis) -> Section | None:
         "Every test compares cells within seeds. Cells may be unequally noisy, and seeds may react differently to a knob. "
         f"All statements of one table hold at once, over all interim looks, with an error rate of {100 * ALPHA:g}%."
     )
-    facts = [("Looks", _looks(analysis)), ("Error", _error(analysis)), ("Seeds", _seeds(analysis))]
-    facts += [("Resolution", step) for step in _resolution(analysis)]
-    facts += [("Race", race) for race in _race(analysis)]
-    facts += [("Stopped early", stopped) for stopped in _stopped(analysis)]
-    facts += [(f"Noise over {knob.symbol}", noise) for knob in analysis.knobs if (noise := _noise(knob))]
+    facts = [
+        ("Looks", _looks(analysis)),
+        ("Error", _error(analysis)),
+        ("Seeds", _seeds(analysis)),
+        ("Resolution", _resolution(analysis)),
+        ("Race", _race(analysis)),
+        ("Stopped early", _stopped(analysis)),
+        *((f"Noise over {knob.symbol}", _noise(knob)) for knob in analysis.knobs),
+    ]
+    stated = Facts([(name, fact) for name, fact in facts if fact])
     return Section(
         "trust",
         "Can I trust it?",
         "Trust",
-        (
-            *_figures(analysis),
-            Fold("Assumptions, interim looks and error spent", (Text(text), Facts(tuple(facts)))),
-        ),
+        (*_figures(analysis), Fold("Assumptions, interim looks and error spent", (Text(text), stated))),
         data={
             "trust": {
                 "looks": looks.seeds,
@@ -66,30 +69,30 @@ def _figures(analysis: Analysis) -> tuple[Figure, ...]:
         return ()
     filled = fill_holes(table.values)[0]
     without_seed = table.values - filled.mean(0, keepdims=True) + filled.mean()
-    reasons = {(cell.label, trial.seed): why for cell in analysis.cells for trial, why in cell.failures}
-    row_of = {label: row for row, label in enumerate(table.labels)}
-    labels = [cell.label for cell in analysis.cells if cell.label in row_of or cell.failures]
-    if len(labels) < 2:
+    shades = dict(zip(table.labels, without_seed.tolist(), strict=True))
+    shown = [cell for cell in analysis.cells if cell.label in shades or cell.failures]
+    if len(shown) < 2:
         return ()
-    shown = labels[: max(4, _MAX_FIELDS // len(table.seeds))]
+    labels = [cell.label for cell in shown][: max(4, _MAX_FIELDS // len(table.seeds))]
 
-    def cell(label: str, column: int) -> HeatCell:
+    def field(cell: CellAnalysis, column: int) -> HeatCell:
         seed = table.seeds[column]
-        if label in row_of and math.isfinite(value := float(table.values[row_of[label], column])):
+        if (value := cell.values.get(seed)) is not None:
             number = metric.number(value)
-            return HeatCell(float(without_seed[row_of[label], column]), number, f"{label}, seed {seed}: {number}")
-        return HeatCell(math.nan, "\u2013", f"{label}, seed {seed}: {reasons.get((label, seed), 'no result yet')}")
+            return HeatCell(shades[cell.label][column], number, f"{cell.label}, seed {seed}: {number}")
+        lost = "; ".join(why for trial, why in cell.failures if trial.seed == seed) or "no result yet"
+        return HeatCell(math.nan, "\u2013", f"{cell.label}, seed {seed}: {lost}")
 
-    cells = [[cell(label, column) for column in range(len(table.seeds))] for label in shown]
+    fields = [[field(cell, column) for column in range(len(table.seeds))] for cell in shown[: len(labels)]]
     seeds = [str(seed) for seed in table.seeds]
     spread = float(np.nanstd(filled.mean(0), ddof=1))
     text = f" Seeds move all cells together by {metric.rough(spread)} (standard deviation), which pairing removes."
     text = text if len(table.labels) > 1 else ""  # with one cell, seeds cannot be distinguished from noise
-    more = "" if len(shown) == len(labels) else f" The first {len(shown)} of {len(labels)} cells."
+    more = "" if len(shown) == len(labels) else f" The first {len(labels)} of {len(shown)} cells."
     return (
         Figure(
             "cells-by-seed",
-            lambda narrow: draw_heat_map(shown, seeds, cells, ("cell", "seed"), narrow=narrow),
+            lambda narrow: draw_heat_map(labels, seeds, fields, ("cell", "seed"), narrow=narrow),
             f"{metric.label} of every trial, cell by seed.{text}",
             f"{metric.axis} of every trial; shaded by the result without the seed's common effect.{text}{more}",
         ),
@@ -127,46 +130,45 @@ def _seeds(analysis: Analysis) -> str:
     return text
 
 
-def _resolution(analysis: Analysis) -> list[str]:
-    """Describe the metric's resolution, and the noise that is assumed for equal results."""
+def _resolution(analysis: Analysis) -> str:
+    """Describe the metric's resolution, and the noise that is assumed for equal results; may be empty."""
     metric, step = analysis.metric, analysis.resolution
     is_known = resolution_of(metric.key, (trial.metrics for trial in analysis.results.trials)) > 0
     finite = [value for cell in analysis.cells for value in cell.values.values()]
     if not step or (not is_known and step < _MIN_RESOLUTION * float(np.ptp(finite or [0.0]))):
-        return []
+        return ""
     floor = "the noise over seeds is assumed to be at least half of that"
     size = f"{step:.3g} {metric.unit}".strip()
     if is_known:
-        return [f"one query changes {metric.label} by {size}; {floor}"]
+        return f"one query changes {metric.label} by {size}; {floor}"
     if len(set(finite)) == 1:
-        return [
-            f"every trial gave the same {metric.label}, so the noise over seeds is unknown and nothing is significant"
-        ]
-    return [f"the results of {metric.label} show steps of about {size}; {floor}"]
+        unknown = "so the noise over seeds is unknown and nothing is significant"
+        return f"every trial gave the same {metric.label}, {unknown}"
+    return f"the results of {metric.label} show steps of about {size}; {floor}"
 
 
-def _race(analysis: Analysis) -> list[str]:
+def _race(analysis: Analysis) -> str:
     race = analysis.results.race
     if race is None or not race.settled:
-        return []
+        return ""
     labels = {cell.cell.digest: cell.label for cell in analysis.cells}
     stops = "; ".join(f"{labels[digest]} {settled.sentence}" for digest, settled in race.settled.items())
-    return [f"{stops}. The verdicts combine the intervals of all its blocks, each at its level"]
+    return f"{stops}. The verdicts combine the intervals of all its blocks, each at its level"
 
 
-def _stopped(analysis: Analysis) -> list[str]:
+def _stopped(analysis: Analysis) -> str:
     if not analysis.stopped:
-        return []
+        return ""
     reasons: dict[str, list[str]] = {}
     for cell in analysis.stopped:
         reason = next(trial.reason for trial in cell.trials if trial.status == "stopped")
         reasons.setdefault(reason.partition(":")[0], []).append(f"{cell.label} ({reason.partition(': ')[2]})")
     listed = "; ".join(f"{at}: {', '.join(labels)}" for at, labels in reasons.items())
-    return [
+    return (
         f"{listed}. The curve shows only cells that finished training, and is biased towards cells that learn fast or were "
         "lucky early. Their differences get the share of the error that they would have among all cells. No optimum, "
         "importance or agreement with a paper is claimed, and the best mean is optimistic"
-    ]
+    )
 
 
 def _noise(knob: KnobAnalysis) -> str:

@@ -11,11 +11,8 @@ from tune_dml.report.section import Notes, Section, Text
 @question(order=148, unanswered={"untrained": ()})
 def untrained(analysis: Analysis) -> Section | None:
     """Name the configurations whose loss was 0 at every logged step; None if there are none."""
-    labels = [
-        cell.label
-        for cell in analysis.cells
-        if cell.trials and all(_is_untrained(analysis.results, t) for t in cell.trials)
-    ]
+    results = analysis.results
+    labels = [cell.label for cell in analysis.cells if all(_is_untrained(results, trial) for trial in cell.trials)]
     if not labels:
         return None
     subject = labels[0] if len(labels) == 1 else f"{len(labels)} configurations"

@@ -12,9 +12,10 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.record.results import Results, results_of
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.cells import metric_cells
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
-from tune_dml.report.section import Section, Table, Text, metric_cell, text_cell, value_cell
+from tune_dml.report.section import Section, Table, Text
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.intervals.components import Spread, difference_spread, sum_of_spreads, trial_spread
@@ -80,13 +81,9 @@ def _sweeps_by_source(results: Results) -> tuple[dict[str, Results], frozenset[s
         except (ConfigError, ValueError):  # a damaged plan is reported when its sweep is opened
             continue
         is_comparable = all(getattr(plan, part) == getattr(results.plan, part) for part in _COMMON)
-        if (
-            is_comparable
-            and common
-            and source != own
-            and (common, len(plan.seeds)) > found.get(source, (0, 0, path))[:2]
-        ):
-            found[source] = common, len(plan.seeds), path.parent
+        rank = (common, len(plan.seeds))
+        if is_comparable and common and source != own and rank > found.get(source, (0, 0, path))[:2]:
+            found[source] = *rank, path.parent
     by_source = {own: results} | {source: results_of(folder) for source, (_, _, folder) in found.items()}
     for sweep in by_source.values():
         shared = shared & _cell_keys(sweep.plan)
@@ -100,9 +97,8 @@ def _cell_keys(plan: Plan) -> frozenset[str]:
 
 def _cell_key(cell: Cell) -> str:
     """Return the settings of a cell without its seeds, as text."""
-    return canonical(
-        {path: value for path, value in identity_settings(cell.settings).items() if path not in FREE_SEEDS}
-    )
+    settings = identity_settings(cell.settings)
+    return canonical({path: value for path, value in settings.items() if path not in FREE_SEEDS})
 
 
 def _component(source: str, results: Results, shared: frozenset[str]) -> _Component:
@@ -112,15 +108,9 @@ def _component(source: str, results: Results, shared: frozenset[str]) -> _Compon
         key, metric = keys[trial.cell.digest], results.plan.metric
         if key in shared and trial.status == "finished" and metric in trial.metrics:
             values.setdefault(key, {})[trial.seed] = float(trial.metrics[metric])
-    table = SeedTable.of(values, results.plan.seeds)
-    return _Component(
-        source,
-        results.name,
-        len(values),
-        len(results.plan.seeds),
-        trial_spread(table.values),
-        difference_spread(table.values),
-    )
+    seeds, numbers = results.plan.seeds, SeedTable.of(values, results.plan.seeds).values
+    spreads = trial_spread(numbers), difference_spread(numbers)
+    return _Component(source, results.name, len(values), len(seeds), *spreads)
 
 
 def _sum(components: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
@@ -174,23 +164,13 @@ def _spread(metric: MetricName, spread: Spread) -> str:
 
 
 def _table(metric: MetricName, components: tuple[_Component, ...]) -> Table:
-    rows = tuple(
-        (text_cell(_NAMES.get(c.source, c.source)), text_cell(c.sweep), value_cell(c.cells), value_cell(c.seeds),
-         *(metric_cell(metric, value) for s in (c.trial, c.difference) for value in (s.sd, s.low, s.high)))
+    rows = [
+        (_NAMES.get(c.source, c.source), c.sweep, c.cells, c.seeds,
+         *(cell for s in (c.trial, c.difference) for cell in metric_cells(metric, s.sd, s.low, s.high)))
         for c in components
-    )  # fmt: skip
-    columns = (
-        "a seed changes",
-        "sweep",
-        "cells",
-        "seeds",
-        "of a trial",
-        "low",
-        "high",
-        "of a difference",
-        "low ",
-        "high ",
-    )
+    ]  # fmt: skip
+    spreads = ("of a trial", "low", "high", "of a difference", "low ", "high ")
+    columns = ("a seed changes", "sweep", "cells", "seeds", *spreads)
     caption = (
         f"Standard deviation of {metric.axis} over seeds, of a trial and of the difference of two cells under one seed, with 95% "
         "intervals (Graybill and Wang), over the cells that all of these sweeps have."
