@@ -1,5 +1,6 @@
 """Uploads of a submitted command, and refused commands, without a cluster."""
 
+import importlib.metadata
 import os
 from contextlib import nullcontext
 from pathlib import Path
@@ -109,6 +110,19 @@ def test_ignore_files_do_not_hide_named_uploads(own):
     (own / "sub" / ".rayignore").write_text("loss.py")
     with pytest.raises(ConfigError, match=r"the whole folder is uploaded.*sub/.rayignore"):
         collect_upload([], own)
+
+
+def test_an_uploaded_checkout_keeps_its_name(own, tmp_path, monkeypatch):
+    """An .egg-info beside the sources, which Python finds first, has PKG-INFO instead of METADATA."""
+    info = tmp_path / "checkout" / "tune_dml.egg-info"
+    info.mkdir(parents=True)
+    (info / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: tune-dml\nVersion: 0.0.7\n")
+    (info / "entry_points.txt").write_text("[tune_dml.space_packages]\npapers = search_spaces\n")
+    monkeypatch.syspath_prepend(info.parent)
+    with collect_upload([], own).stage() as folder:
+        (staged,) = importlib.metadata.distributions(name="tune-dml", path=[str(folder)])
+        assert (staged.name, staged.version) == ("tune-dml", "0.0.7")
+        assert [entry.name for entry in staged.entry_points] == ["papers"]
 
 
 def test_a_package_of_methods_missing_on_the_cluster_is_refused(tmp_path):

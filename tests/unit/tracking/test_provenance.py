@@ -182,6 +182,15 @@ def test_a_package_of_methods_is_identified_by_version_and_source(tmp_path, monk
     assert "own_losses" not in sys.modules
 
 
+def test_a_package_of_methods_without_a_name_is_left_out(tmp_path, monkeypatch):
+    """Sessions could not start beside a package whose metadata are empty."""
+    write_package(tmp_path, "mine = own_losses:Mine", own_losses="class Mine: ...\n")
+    (metadata,) = tmp_path.glob("*/PKG-INFO")
+    metadata.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert None not in collect()["methods"]
+
+
 def test_gpus_are_read_from_the_drivers_own_tool(tmp_path, monkeypatch):
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 81559, 570.1'\n")

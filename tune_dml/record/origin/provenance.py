@@ -265,9 +265,10 @@ def _methods() -> dict[str, str]:
     for package in importlib.metadata.distributions():
         groups = (entry for entry in package.entry_points if entry.group.startswith("tune_dml."))
         modules = sorted({entry.module.partition(".")[0] for entry in groups})
+        name: str | None = package.name  # None if the package's metadata is empty or lost
         # If a package is installed twice, Python imports the first.
-        if modules and package.name != "tune-dml" and package.name not in versions_by_package:
-            versions_by_package[package.name] = f"{package.version}, source {_source_digest(modules)}"
+        if name and modules and name != "tune-dml" and name not in versions_by_package:
+            versions_by_package[name] = f"{package.version}, source {_source_digest(modules)}"
     return versions_by_package
 
 

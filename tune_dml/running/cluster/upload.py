@@ -78,8 +78,10 @@ class Upload:
             distribution = importlib.metadata.distribution(_DISTRIBUTION)
             info = root / f"tune_dml-{distribution.version}.dist-info"
             info.mkdir()
-            for name in ("METADATA", "entry_points.txt"):
-                (info / name).write_text(distribution.read_text(name) or "")
+            # A checkout's own .egg-info names the metadata PKG-INFO.
+            metadata = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+            (info / "METADATA").write_text(metadata)
+            (info / "entry_points.txt").write_text(distribution.read_text("entry_points.txt") or "")
             yield root
 
 
