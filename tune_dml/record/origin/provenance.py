@@ -265,11 +265,22 @@ def _methods() -> dict[str, str]:
     for package in importlib.metadata.distributions():
         groups = (entry for entry in package.entry_points if entry.group.startswith("tune_dml."))
         modules = sorted({entry.module.partition(".")[0] for entry in groups})
-        name: str | None = package.name  # None if the package's metadata is empty or lost
+        name = _package_name(package) if modules else None
         # If a package is installed twice, Python imports the first.
-        if name and modules and name != "tune-dml" and name not in versions_by_package:
+        if name and name != "tune-dml" and name not in versions_by_package:
             versions_by_package[name] = f"{package.version}, source {_source_digest(modules)}"
     return versions_by_package
+
+
+def _package_name(package: importlib.metadata.Distribution) -> str | None:
+    """Return a package's name, None if its metadata are empty or lost."""
+    try:
+        name: str | None = package.name
+    except (
+        FileNotFoundError
+    ):  # raised by the package importlib_metadata, which MLflow imports, where Python returns None
+        return None
+    return name
 
 
 def _source_digest(modules: Sequence[str]) -> str:
