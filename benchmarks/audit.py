@@ -8,8 +8,6 @@ Each audit compares twelve settings in 36 runs. A culprit costs three points of 
 the study sec_rho on glyphs: a standard deviation of 2.41 points between seeds and 1.30 points between runs of a seed.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace

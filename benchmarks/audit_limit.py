@@ -7,8 +7,6 @@ setting, two that add, two only together, either of two. It chooses four trials 
 results of all earlier trials. `benchmarks/audit.py` measures the real audit with equal noise; it knows none of these.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Annotated
 

@@ -12,8 +12,6 @@ point moves.
 docs/log.md has the measurements and their sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

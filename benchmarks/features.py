@@ -10,8 +10,6 @@ report. A *bare loop* takes only the head's steps, without evaluation and files.
 processes of a contestant; other load hardly affects it, unlike elapsed time.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

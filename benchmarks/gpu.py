@@ -12,8 +12,6 @@
 The program needs trainables, torch, numpy, pydantic, pillow and typer, but not Ray. docs/log.md has the measurements.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

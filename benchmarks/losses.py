@@ -12,8 +12,6 @@ The table has the medians of the ratios.
     peer / step    time of the named pytorch-metric-learning configuration over the loss
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

@@ -17,8 +17,6 @@ docs/log.md has the measurements. Four fifths of our time go into half of the si
 program. On a shared machine use `--threads 1 --clock cpu`, which compares processor time.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import statistics

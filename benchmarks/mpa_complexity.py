@@ -11,8 +11,6 @@ least. Claim: no loss costs more than the table says. The command fails if an ex
     OMP_NUM_THREADS=1 python benchmarks/mpa_complexity.py [--repeats 5]      about a minute on one core
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import median
 

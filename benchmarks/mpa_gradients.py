@@ -9,8 +9,6 @@ changes it. The program prints the measured row of each loss, and the printed en
                                                                 positive and one negative similarity depends, how much
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Annotated

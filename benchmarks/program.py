@@ -1,7 +1,5 @@
 """Run benchmarks as programs, and time contestants that take turns."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Sequence

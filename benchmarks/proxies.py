@@ -11,8 +11,6 @@ other load does not affect.
     OMP_NUM_THREADS=1 python benchmarks/proxies.py [--repeats 21]
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from statistics import median

@@ -6,8 +6,6 @@ The program prints the seconds to read the ledger, to write the sweep's line of 
 and peak memory. It simulates the sweep first, which is not timed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -9,8 +9,6 @@
 3. Simulate 20,000 trials on 512 GPUs, by the length of a trial. No GPU is needed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import os

@@ -11,8 +11,6 @@ OptunaSearch (Ray Tune's, default sampler) runs one trial at a time, each with a
 number. Times are processor times.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """Simulate sweeps under the kinds of noise that real sweeps have, and print error rates."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

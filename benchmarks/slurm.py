@@ -6,8 +6,6 @@ The nodes are virtual ones of this machine. In every second round the job that s
 ends by itself. A round is passed if the other job's trials all finish, none is repeated, and the tables agree.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

@@ -6,8 +6,6 @@ The program also times MLflow's client alone for a minimal run (create, one batc
 overhead. On shared machines, compare processor times.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

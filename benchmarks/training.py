@@ -9,8 +9,6 @@
 Times on the CPU are processor times of this process, which other load hardly affects.
 """
 
-from __future__ import annotations
-
 import io
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Compare forecast chances with outcomes, for sweeps that follow the advised seeds. `verdicts.py` prints the table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -1,7 +1,5 @@
 """Measure error rates of the candidates for the best value and of declared contrasts, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

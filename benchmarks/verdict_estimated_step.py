@@ -1,7 +1,5 @@
 """Measure error rates for metrics of unknown step (F1, NMI, a user's accuracy), which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import product
 

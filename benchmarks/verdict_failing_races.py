@@ -1,7 +1,5 @@
 """Measure error rate, power and cost of races with failed trials, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Measure error rates of shares of importance, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any

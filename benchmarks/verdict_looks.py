@@ -1,7 +1,5 @@
 """Count false claims under repeated looks at sweeps, confirmations and comparisons, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

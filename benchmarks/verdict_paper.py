@@ -1,7 +1,5 @@
 """Measure error rate and power of verdicts about a paper's order, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

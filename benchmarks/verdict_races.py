@@ -1,7 +1,5 @@
 """Compare races with uniform allocation, and measure error rates of their verdicts, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any

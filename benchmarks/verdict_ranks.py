@@ -1,7 +1,5 @@
 """Measure the coverage of the bounds of Kendall's tau between two sweeps' orders, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

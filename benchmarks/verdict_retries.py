@@ -1,7 +1,5 @@
 """Count false claims of two looks at a sweep, before and after failed trials ran again, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

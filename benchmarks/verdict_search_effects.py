@@ -1,7 +1,5 @@
 """Measure error rate and power of effects claimed for knobs of a search, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Measure error rates with few queries, where R@1 moves in steps and seeds tie, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Count false claims among the finished cells of a sweep with early stopping, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

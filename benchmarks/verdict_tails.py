@@ -1,7 +1,5 @@
 """Measure error rates of every verdict under heavy, unequal or skewed noise, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Measure error rates of tuned levels and of a tuned baseline, which `verdicts.py` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import product
 

@@ -10,8 +10,6 @@ a covariance with slope, curvature and ramp whose epsilon is the demo's (0.37); 
 marks a rate that exceeds its goal by more than two Monte Carlo standard errors.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable

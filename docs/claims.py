@@ -4,8 +4,6 @@ A claim is judged only by the intervals of one study's verdicts.json. An improve
 zero, `does not hold` if its interval excludes a gain of the study's margin, and is `undecided` otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol

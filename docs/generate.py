@@ -1,7 +1,5 @@
 """Write docs/methods.md and docs/verdicts.schema.json from the code: `make docs`. A test compares them."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Write the tree of docs/architecture.md from the packages' docstrings: `make docs`. A test compares it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """Write docs/commands.md and docs/llms.txt from the command line: `make docs`. A test compares them."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -1,7 +1,5 @@
 """Write docs/fidelity.md from search_spaces/fidelity: `make docs`. A test compares it."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -3,8 +3,6 @@
 `make results` runs studies without a result and studies whose plan (cells, data, seeds, protocol version) changed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Write docs/studies.md from spaces, printed numbers and docs/results: `make docs`. A test compares it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Write docs/reliability.md from the rows of tests/faults and tests/slurm: `make test-faults test-slurm`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

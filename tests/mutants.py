@@ -9,8 +9,6 @@ timeout catches the mutant. Survivors are printed with their line. The exit code
 90 % are caught.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

@@ -4,8 +4,6 @@ A package of declarations names itself in the entry-point group `tune_dml.space_
 groups `tune_dml.spaces` and `tune_dml.protocols` add single objects.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from functools import cache

@@ -1,7 +1,5 @@
 """Find contradictions between the claims of a report, for sweeps with given numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path

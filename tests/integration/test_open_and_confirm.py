@@ -1,7 +1,5 @@
 """A real sweep's test metrics stay sealed until it is opened, and its winner is measured again on fresh seeds."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

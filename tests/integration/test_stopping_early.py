@@ -1,7 +1,5 @@
 """A real sweep on digits that stops cells early, is interrupted and resumed; and inputs refused before its start."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """A real race on digits with tiny trials, interrupted and resumed; and inputs refused before its start."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Confirmation: the winner measured again, on seeds that did not choose it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

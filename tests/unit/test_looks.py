@@ -1,7 +1,5 @@
 """Looks: which are recorded, which data each had, and who may write one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

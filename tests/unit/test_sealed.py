@@ -1,7 +1,5 @@
 """Test metrics are only in the sealed file of their trial until the sweep is opened, once and on record."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Early stopping, budgets and hanging trials: decisions against naive oracles, with a fake clock."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

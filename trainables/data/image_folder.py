@@ -1,7 +1,5 @@
 """The user's own pictures, in one folder per class or listed in a table."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Split data: search and early stopping see only validation classes (or pictures), never the test half."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -8,8 +8,6 @@ Exit codes: 0 done, 1 the input is wrong or Ray cannot start, 2 wrong usage, 3 f
 interrupted and resumable.
 """
 
-from __future__ import annotations
-
 import errno
 import inspect
 import io

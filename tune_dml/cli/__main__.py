@@ -1,7 +1,5 @@
 """The command line as a program: `tune-dml`, or `python -m tune_dml.cli` where no script is installed."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

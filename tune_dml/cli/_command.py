@@ -1,7 +1,5 @@
 """Commands for Click: the help ends with examples, flags of other tools suggest ours, usage errors have a JSON form."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import re

@@ -1,7 +1,5 @@
 """JSON of the command line: strict (no NaN), with a schema for each verb, and errors as objects."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The output of `tune-dml status`: a line of counts, a table of cells by seeds, and the reasons of failures."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

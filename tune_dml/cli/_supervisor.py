@@ -8,8 +8,6 @@ that continues, writes the report, and exits with code 130.
 The driver ends when the supervisor does, even by kill -9.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

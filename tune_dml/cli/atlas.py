@@ -1,7 +1,5 @@
 """`tune-dml atlas`: vary every knob of every loss on data sets; write one page and one table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any

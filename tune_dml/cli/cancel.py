@@ -1,7 +1,5 @@
 """`tune-dml cancel`: stop a sweep on a cluster; it can be resumed."""
 
-from __future__ import annotations
-
 import shlex
 
 import typer

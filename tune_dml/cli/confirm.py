@@ -1,7 +1,5 @@
 """`tune-dml confirm`: measure the winner again."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`tune-dml doctor`: check the installation, and print how to fix each problem."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shlex

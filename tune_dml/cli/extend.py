@@ -1,7 +1,5 @@
 """`tune-dml extend`: add seeds, values, samples or arms to a sweep."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

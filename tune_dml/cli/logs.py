@@ -1,7 +1,5 @@
 """`tune-dml logs`: print the output of a sweep on a cluster."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

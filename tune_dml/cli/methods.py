@@ -1,7 +1,5 @@
 """`tune-dml methods`: list the losses and regularizers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

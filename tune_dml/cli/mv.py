@@ -1,7 +1,5 @@
 """`tune-dml mv`: rename a sweep."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`tune-dml open`: show the test metrics of a sweep, and record who opened them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`tune-dml resume`: continue a sweep where it stopped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`tune-dml rm`: remove a sweep from the disk."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tune-dml schema`: print the JSON schema of a sweep file, for editors, or of a verb's output with --json."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

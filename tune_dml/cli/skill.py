@@ -1,7 +1,5 @@
 """`tune-dml skill`: print a SKILL.md that teaches a coding agent this command line."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`tune-dml spaces`: list the search spaces, with their arms, knobs, citations and published numbers."""
 
-from __future__ import annotations
-
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import WIDTH, print_result
 from tune_dml.space import Grid, Knob, Space

@@ -1,7 +1,5 @@
 """`tune-dml version`."""
 
-from __future__ import annotations
-
 import typer
 
 from tune_dml.cli._json import as_json as strict_json

@@ -1,7 +1,5 @@
 """Fidelity sheets: the training decisions of a paper's code or text, compared with our protocols."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase

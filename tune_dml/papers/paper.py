@@ -3,8 +3,6 @@
 The numbers themselves are rows of `published.csv`, which `tune_dml.papers.published` reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

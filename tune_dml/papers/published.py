@@ -4,8 +4,6 @@ Columns: paper, table, dataset, method, hyperparameters (a JSON object), metric,
 imports no search space.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Build the space of an atlas: every numeric knob of every loss, one at a time around its default."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Plan the two sweeps of an audit: a screening of all differing settings, then its suspects on fresh seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

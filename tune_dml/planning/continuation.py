@@ -1,7 +1,5 @@
 """Continue a stored plan: check it, add arms of sweep files, confirm its best cells under fresh seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version

@@ -1,7 +1,5 @@
 """Replace scalars of numpy and torch in a request by Python's numbers, which plans and digests store."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any

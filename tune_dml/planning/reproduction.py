@@ -1,7 +1,5 @@
 """Choose the space, arms and data set that reproduce a printed table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trainables.errors import ConfigError, Problem, nearest

@@ -4,8 +4,6 @@ An annotation holds the type and the help text. `cli.options` turns the fields i
 `tune_dml.operations` take the dataclasses. This module imports no heavy package.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import tempfile

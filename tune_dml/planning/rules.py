@@ -1,7 +1,5 @@
 """Check a study without its data: space, options, search, and whether its arms are comparable."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -6,8 +6,6 @@ seventeen cells, they get nine, five and three, so that each bracket spends abou
 JMLR 2018, algorithm 1 with eta = 3, R = 9).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from trainables.config import Settings

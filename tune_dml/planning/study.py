@@ -4,8 +4,6 @@ study = study_of(request)        # reads the space or the sweep file; raises Con
 plan = make_plan(study)          # see `planning.plan`; raises ConfigError with every problem
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path

@@ -10,8 +10,6 @@ It needs only the standard library. Outside a sweep, `trial` has no knobs and `l
 also runs alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

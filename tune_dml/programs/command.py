@@ -3,8 +3,6 @@
 The command may have placeholders such as `{optim.lr}` and `{seed}`, or W&B's macros such as `${args}`.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

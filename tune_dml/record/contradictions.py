@@ -3,8 +3,6 @@
 They are listed with the notes of the sweep, and never repaired.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The next session collects trials without a `fetched` event. Only files with known names are fetched.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait

@@ -1,7 +1,5 @@
 """Decide what a session runs, and where its trials store their files."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Count the GPU-hours of a command's trials, over all drivers and SLURM jobs of the command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tune_dml.record.events import SessionStarted, TrialEnded, TrialPaused, TrialRetried, TrialStarted

@@ -3,8 +3,6 @@
 Results, MLflow's runs and the trials of a resume are derived from the state alone, always with the same outcome.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterable, Mapping

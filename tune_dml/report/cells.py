@@ -1,7 +1,5 @@
 """Cells of tables: texts, counts, values of a metric, and differences."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Names of metrics, knobs and cells in the report, and formats of their numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

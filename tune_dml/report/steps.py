@@ -1,7 +1,5 @@
 """Steps: candidates for the next command, each checked against the plan before it is advised."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -1,7 +1,5 @@
 """The summary of a sweep, for the terminal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ray Tune callback: append trial events to the ledger, then update the live view and MLflow."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Replacements for Tune's scheduler, its reporter and its fixed number of concurrent trials."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -4,8 +4,6 @@ Every statement compares a value with the default of the same loss on the same d
 of an atlas are simultaneous.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

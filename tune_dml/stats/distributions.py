@@ -3,8 +3,6 @@
 Only scipy.special is imported: importing scipy.stats and scipy.optimize takes a second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import cast
 

@@ -13,8 +13,6 @@ The chance of a verdict is the share of continuations that reach it at the level
 of verdicts agree with these chances on average (benchmarks/verdicts.py --only advice).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -11,8 +11,6 @@ with confidence 1 - a. Seeds planned for the upper end suffice with assurance 1 
 Assurance in clinical trial design, Pharmaceutical Statistics 2005).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 After each sync the thread waits, so that it uses only a small share of a processor.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

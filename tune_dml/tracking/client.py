@@ -1,7 +1,5 @@
 """Call MLflow's client, without its messages and retries, in pages and batches. Only this module imports MLflow."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Write the descriptions of the experiment and its runs in Markdown, for MLflow's pages. Names are escaped."""
 
-from __future__ import annotations
-
 import html
 import re
 

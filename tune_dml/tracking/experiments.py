@@ -1,7 +1,5 @@
 """Read the runs of any MLflow experiment, for the report."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

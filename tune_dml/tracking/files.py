@@ -5,8 +5,6 @@ which `mlflow.pytorch.load_model("models:/m-...")` loads without this package. I
 to the mean over seeds, because the best seed would be too good.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Convert names and values of parameters and metrics to those that MLflow accepts. Pure."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 The same state always gives the same status, tags, parameters and timestamps, so that it can be pushed again.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Compare an MLflow store with the ledger: runs, states, parameters, tags and every metric point."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Derive the content of the MLflow runs of a sweep, its cells and its trials. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

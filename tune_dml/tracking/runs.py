@@ -7,8 +7,6 @@ Nothing is pushed twice: a run is searched by its tag before it is created, no r
 and a metric has the time of its row, so that a second push adds nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ This module does not import MLflow. The import takes seconds, MLflow's client cr
 its error for an unreachable server names no remedy (ADR 1).
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import http.client

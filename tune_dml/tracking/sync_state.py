@@ -5,8 +5,6 @@
  "evidence": {key: time of the end whose files were pushed}, "opened": {key: time of the pushed test metrics}}
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 An unreachable tracking server delays no trial. The next sync, in this process or a later one, pushes what is missing.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Invalid sweeps are refused before any trial starts, with all problems together; nothing is stored."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Races with failed trials: a failed trial is a gap and settles no cell."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.races import FAILED, FULL, RULE, RaceDrive, plan, reasons_of

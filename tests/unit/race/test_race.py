@@ -1,7 +1,5 @@
 """Races without training: stopped cells, recorded events, and equal decisions after any interruption."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import Counter

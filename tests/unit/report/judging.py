@@ -1,7 +1,5 @@
 """Sweeps and the statements of their reports."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

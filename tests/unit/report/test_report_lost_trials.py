@@ -1,7 +1,5 @@
 """Claims of a report with lost seeds, diverged values or cells stopped early."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Claims of a report on typical sweeps: with lost seeds, diverged values, searches and looks."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

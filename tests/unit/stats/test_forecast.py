@@ -1,7 +1,5 @@
 """Forecasts of planned and further seeds, against closed forms and simulation."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Error levels of looks at a growing sweep: the group-sequential rule against naive oracles."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from helpers.costly import slow_after

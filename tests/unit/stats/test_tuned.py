@@ -1,7 +1,5 @@
 """Levels at their best settings: bounds by naive loops, the ordinary comparison as a special case, error rates."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any

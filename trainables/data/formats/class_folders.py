@@ -1,7 +1,5 @@
 """List the user's pictures in one folder per class, perhaps in folders for training and testing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path

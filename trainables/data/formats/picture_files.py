@@ -1,7 +1,5 @@
 """Base class of data sets of picture files with published lists; a subclass only reads the lists."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

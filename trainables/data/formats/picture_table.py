@@ -1,7 +1,5 @@
 """Read a table of the user's pictures: path, label and, optionally, the part of each."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

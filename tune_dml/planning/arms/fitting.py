@@ -1,7 +1,5 @@
 """Fit the values of a study's knobs: to the user's pictures, to the pairs of a batch, and around each arm's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 

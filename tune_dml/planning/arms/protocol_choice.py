@@ -1,7 +1,5 @@
 """Choose the protocol that trains an arm on a data set, preferably the one printed for the arm's loss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

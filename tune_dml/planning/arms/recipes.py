@@ -4,8 +4,6 @@ The protocol overrides them, so a paper's protocol keeps every printed value. Ou
 size, steps and learning rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Three declarations state the conditions; later ones win: the authors' protocol, 
 hyperparameters of the row. Settings that neither the paper nor the released code states are listed as not printed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

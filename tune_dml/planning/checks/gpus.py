@@ -1,7 +1,5 @@
 """Count the GPUs that CUDA_VISIBLE_DEVICES leaves visible, from the driver's files, without importing torch."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ All problems, including those of the caller's checks, are collected before any w
 unchanged.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

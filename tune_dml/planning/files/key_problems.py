@@ -1,7 +1,5 @@
 """Turn the errors of a sweep file's pydantic model into problems that name the keys."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Check the types of arguments passed from Python. The command line checks flags when it parses them."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

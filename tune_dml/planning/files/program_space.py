@@ -1,7 +1,5 @@
 """Build the space of `--command` with `--param`, and check spaces whose trials run the user's own program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

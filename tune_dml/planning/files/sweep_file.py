@@ -42,8 +42,6 @@ seed_flag: --random_state            # how ${args} passes the seed; null if the 
 timeout: 3600                        # seconds after which a trial has failed
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self

@@ -1,7 +1,5 @@
 """Translate a program's sweep file from W&B's forms to ours."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

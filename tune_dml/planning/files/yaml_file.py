@@ -1,7 +1,5 @@
 """Read a YAML file safely."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from pathlib import Path

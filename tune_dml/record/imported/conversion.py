@@ -1,7 +1,5 @@
 """Convert imported rows to results for the report, with knobs, cells, seeds and a plan."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

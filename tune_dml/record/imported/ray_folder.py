@@ -1,7 +1,5 @@
 """Read the folder of a Ray Tune experiment, with `params.json` and `result.json` for each trial, without Ray."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

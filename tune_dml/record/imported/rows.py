@@ -1,7 +1,5 @@
 """Rows of results of other programs, and the user's description of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

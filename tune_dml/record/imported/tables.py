@@ -1,7 +1,5 @@
 """Read a table of results: one row per training, with columns for settings, the metric and the status."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import math

@@ -1,7 +1,5 @@
 """The report's findings as plain data, which `tune_dml.report` builds for MLflow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ q, and other retrieval metrics by at most as much. For NMI, F1, a loss and resul
 queries is unknown; the resolution is then estimated from the values (`stats.intervals.resolution.resolution_shown`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Build commands for a sweep that a user can paste, with the options of its sessions."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -3,8 +3,6 @@
 It queries GPUs with nvidia-smi, or with torch if this is already imported.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """Explain failed requests that an HTTP proxy may have received."""
 
-from __future__ import annotations
-
 import urllib.request
 from urllib.parse import urlsplit
 

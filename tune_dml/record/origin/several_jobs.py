@@ -1,7 +1,5 @@
 """Environment variables of a command that several SLURM jobs execute one after another."""
 
-from __future__ import annotations
-
 import os
 
 BUDGET_FROM = "TUNE_DML_BUDGET_FROM"

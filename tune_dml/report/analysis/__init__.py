@@ -1,7 +1,5 @@
 """Analysis of a sweep: the numbers of each cell, the curve of each knob, and the comparisons that questions share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Find cells with identical results: the settings in which they differ had no effect."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tune_dml.record.results import TrialResult

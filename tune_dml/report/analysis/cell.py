@@ -1,7 +1,5 @@
 """Results of cells and arms, the ranking of cells by validation, and the findings of a race."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Comparisons of the cells of a sweep: their table, interim analyses, and differences between cells."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

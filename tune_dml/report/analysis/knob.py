@@ -1,7 +1,5 @@
 """Analysis of one knob of a sweep: its curve and sensitivity verdict, isolated from the other knobs."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence

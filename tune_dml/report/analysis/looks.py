@@ -1,7 +1,5 @@
 """Interim analyses (looks) of a growing sweep, and the error level of the current one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

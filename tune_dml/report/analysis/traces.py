@@ -1,7 +1,5 @@
 """Training histories and evidence of trials, read once for all questions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Text remains searchable and has the page's font. Equal marks give equal bytes.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Charts that several questions share: lines over training, bars, intervals, heat maps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

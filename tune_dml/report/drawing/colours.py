@@ -5,8 +5,6 @@ or lightened to a contrast of 3:1 with the page. Series also differ in marker an
 a ramp from blue to red.
 """
 
-from __future__ import annotations
-
 PALETTE: dict[str, tuple[str, str]] = {
     "ink": ("#17202a", "#e8ecf1"),
     "soft": ("#4d5a68", "#a9b4c0"),

@@ -1,7 +1,5 @@
 """Charts of many configurations: parallel coordinates, best so far, one panel per knob."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

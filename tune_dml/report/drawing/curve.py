@@ -1,7 +1,5 @@
 """The curve of a knob: differences to the baseline by seed, with the published curves on the same axis."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Charts of embedding norms of two cells: histograms, and norms of the same pictures over training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

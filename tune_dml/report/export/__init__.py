@@ -6,8 +6,6 @@ schema      the JSON schema of verdicts.json
 checks      conditions on the verdicts, for a pipeline
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

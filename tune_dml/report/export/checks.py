@@ -7,8 +7,6 @@
 without an argument holds if it holds for any knob or cell. Conditions are evaluated on verdicts.json alone.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Keys may be added without a new version; removing a key or changing its meaning raises the version in `SCHEMA`.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field

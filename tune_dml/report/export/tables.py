@@ -1,7 +1,5 @@
 """Tables of the page as CSV, Markdown and LaTeX."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Write verdicts.json: the numbers of the page in full precision; docs/verdicts.schema.json describes the keys."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

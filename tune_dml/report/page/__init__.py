@@ -3,8 +3,6 @@
 The page is complete without scripts; `page.js` adds tooltips, sorting and search.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -1,7 +1,5 @@
 """Compare the conditions of published numbers with those of the sweep."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

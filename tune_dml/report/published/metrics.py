@@ -1,7 +1,5 @@
 """Find the logged metrics that correspond to published ones, and analyse the sweep by such a metric."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Compare the order of our values with the published order, and describe the result in sentences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reproduce a published table: the sweep's result beside each number, and reasons against comparing the two."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -4,8 +4,6 @@ A question is a function decorated with `question` (about the sweep) or `knob_qu
 one section, or None if the question does not apply.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

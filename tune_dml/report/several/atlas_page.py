@@ -1,7 +1,5 @@
 """The page of an atlas: a verdict for each knob of each loss on each data set."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The page and the sentences of an audit: which settings change the result, and by how much."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

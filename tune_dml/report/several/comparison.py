@@ -1,7 +1,5 @@
 """Compare sweeps: settings that differ, paired differences at shared points, and agreement on the order of values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -4,8 +4,6 @@ Results of different data sets are never averaged. Gains are judged on seeds tha
 (`verdicts.selection`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

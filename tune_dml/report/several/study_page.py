@@ -1,7 +1,5 @@
 """Write a study of several sweeps as one page and as JSON."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Find out which nodes a cluster's autoscaler may add."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path

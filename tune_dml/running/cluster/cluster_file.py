@@ -3,8 +3,6 @@
 Schema and defaults are those of the installed Ray. Its own loader stops at the first error; this check reports all.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import re

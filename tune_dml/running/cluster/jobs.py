@@ -3,8 +3,6 @@
 The job includes the code of our packages, so that the nodes need only the project's dependencies.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

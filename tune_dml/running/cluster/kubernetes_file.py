@@ -3,8 +3,6 @@
 KubeRay checks its schema (`kubectl apply --dry-run=server`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath

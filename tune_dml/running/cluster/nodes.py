@@ -4,8 +4,6 @@ A probe runs once on each node and reserves no CPU or GPU. It is pickled by valu
 answer, too.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reuse the placement groups of ended trials, and free those that a lost process leaves."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

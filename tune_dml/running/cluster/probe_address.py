@@ -1,7 +1,5 @@
 """Check within seconds that a Ray cluster listens at an address. Ray itself waits for minutes."""
 
-from __future__ import annotations
-
 import http.client
 import importlib.metadata
 import json

@@ -3,8 +3,6 @@
 Otherwise Ray's daemons exit silently, or the driver waits for them forever.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

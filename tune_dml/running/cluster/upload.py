@@ -3,8 +3,6 @@
 Files that look like secrets are not uploaded.
 """
 
-from __future__ import annotations
-
 import filecmp
 import importlib.metadata
 import importlib.util

@@ -4,8 +4,6 @@ All nodes are checked at once; a node that joins later is checked by its first t
 pickled by value, so that nodes without the project answer, too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import sys

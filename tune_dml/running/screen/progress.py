@@ -4,8 +4,6 @@ On a terminal one view is redrawn: running trials, counts, time left. Elsewhere 
 a background job) each start and end of a trial prints one line. Test metrics are never shown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -12,8 +12,6 @@ process uses the better half and an even selection of the others. A proposal tak
 (benchmarks/search.py).
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ order of the trials nor their results: each trial has its own seed, ledger event
 trials that had not started are returned, and each of them then runs alone. This module does not use Ray.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections import deque

@@ -5,8 +5,6 @@ block, until no cell is open or a limit is reached. Each step is an event of the
 the same decisions. This module does not use Ray.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal

@@ -4,8 +4,6 @@ No sampler may keep a state. TPE has none. NSGA-II stores generations in its tri
 of earlier sessions. Optuna's CMA-ES keeps an optimizer, so ours rebuilds it from the results.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

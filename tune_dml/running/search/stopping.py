@@ -6,8 +6,6 @@ The best third continues. The decisions do not depend on the speed of trials; af
 from the ledger and the trials' rows. The baseline is never stopped. This module does not use Ray.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Entry point of the batch scripts: `python -m tune_dml.running.slurm node|collect|task|check FOLDER`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Move the messages of an array's tasks into the ledger."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@
 <sweep>/slurm/<job>.log          the output of a job; <job>_<task>.log: of a task of an array
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Check a SLURM site by a short job: scheduler, partition, shared folder, clock, temporary folder, GPUs, torch."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """End the descendants of this process, and no other process."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Write the batch scripts of a sweep, readable and commented."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from dataclasses import replace

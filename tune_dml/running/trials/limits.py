@@ -1,7 +1,5 @@
 """Stop a session at its budget, and find trials that hang."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

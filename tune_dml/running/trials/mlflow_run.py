@@ -4,8 +4,6 @@ Only the driver writes to the MLflow store, so that test figures stay sealed and
 The server has one run and supports only the calls that a training script makes.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

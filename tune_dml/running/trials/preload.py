@@ -3,8 +3,6 @@
 Processes of a local Ray import this module when they start (`cluster.Connection`), others with their first trial.
 """
 
-from __future__ import annotations
-
 import gc
 from importlib import import_module
 

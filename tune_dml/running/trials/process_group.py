@@ -1,7 +1,5 @@
 """Run a program, and end it with every process that it started, even if the trial's process is killed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

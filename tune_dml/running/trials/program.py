@@ -4,8 +4,6 @@ It reports in one of three ways: lines of JSON in the file `$TUNE_DML_LOG` (`tun
 run in its environment, or a JSON file `$TUNE_DML_RESULTS` at its end. Test figures go into the trial's sealed file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

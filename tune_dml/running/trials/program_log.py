@@ -1,7 +1,5 @@
 """Read a program's reports: JSON lines, merged into one row per step, and a results file at its end."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -6,8 +6,6 @@ all addresses without a token.
 This module is pickled by value and imports in functions, so that workers on a node without this project can report it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Tune reuses a trial's actor, which keeps one TorchTrainer. The workers take one 
 Train places the workers together and replaces lost ones; their trial continues from its checkpoint.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -12,8 +12,6 @@ exact for one part. Satterthwaite's intervals, and chi-squared with Box's epsilo
 instead of 95 % (docs/log.md).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

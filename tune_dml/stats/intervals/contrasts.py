@@ -10,8 +10,6 @@ A hole is filled with its cell's mean plus its seed's effect. Its seed counts on
 weight that was measured. A contrast with fewer than two measured seeds has no interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

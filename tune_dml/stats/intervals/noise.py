@@ -15,8 +15,6 @@ two cells or two seeds no noise can be borrowed: d0 = 0. No s^2 is below the flo
 All functions take arrays of shape (..., m, n), cells x seeds with NaN for holes, and work on many tables at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Student's t intervals of means and of paired differences that were chosen before the data were seen."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ from the step of which they are multiples, and from the share of equal pairs of 
 distribution of standard deviation s, rounded to steps of h, tie with a chance of about h / (2 sqrt(pi) s).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain

@@ -20,8 +20,6 @@ pairs are compared. Both rules were chosen by simulation (docs/verdicts.md). Wit
 bounds are those of `simultaneous`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -19,8 +19,6 @@ its rows are averages over a grid, `crossed` has the cells of the grid, whose no
 `extension` gives the next values to try beyond an edge.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ it is the largest. A flat prior ignores how similar cells are, so large probabil
 are nearly equal (docs/log.md has the calibration).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tune_dml.stats.intervals import Array, Mask

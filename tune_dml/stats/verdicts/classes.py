@@ -22,8 +22,6 @@ equal classes) and with S - 1; the weights are V_class and V_seed. The interval 
 over seeds alone. Satterthwaite's degrees of freedom claimed too much with two or three seeds (docs/log.md).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

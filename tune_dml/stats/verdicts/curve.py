@@ -13,8 +13,6 @@ a verdict: on a curve that rises and saturates, with small differences, the resu
 of six. Report it as a suggestion in addition to `best`, never instead.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

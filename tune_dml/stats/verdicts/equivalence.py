@@ -23,8 +23,6 @@ run-to-run standard deviation, or half a point. Each verdict states the largest 
     interior   gap of the best to the better edge / (z(1 - alpha / (m - 1)) sqrt(2 / runs))
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

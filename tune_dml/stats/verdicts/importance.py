@@ -17,8 +17,6 @@ computed for draws from all processes, so the interval reflects regions without 
 Shares are reported only if the process predicts held-out cells.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ use all settings (`tuned`). With both kinds of knobs, cells are first averaged o
 has one best nuisance setting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Agreement of two sweeps on the order of a knob's values: Kendall's tau-b, with bounds from significant pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ The test is exact if the knob's values were drawn independently of the results (
 positions later configurations where earlier results were good; docs/verdicts.md has the error rates by search method.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -18,8 +18,6 @@ The coverage is 93 to 97 % over 2 to 50 cells, 3 to 10 seeds, with and without d
 `choose_best_cells` chooses the best cell of each arm for drawing. Verdicts compare all cells of the arms (`tuned`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ whole error. `alpha` is the error that this look may spend (`looks`). Verdicts a
 a race (`racing`), its intervals are intersected with these, and the race may decide "insensitive".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Several knobs, or a search: which configuration is best, with what uncertainty, and which knob mattered?"""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

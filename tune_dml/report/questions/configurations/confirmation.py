@@ -1,7 +1,5 @@
 """Does the best cell hold up? Compare the best cells with the baseline on fresh seeds, which did not select them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Several knobs: how much of the variance does each knob explain, and each pair of knobs together?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

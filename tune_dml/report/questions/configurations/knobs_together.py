@@ -1,7 +1,5 @@
 """Several knobs, or a search: all configurations at once, and the effect of each knob."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """A figure of logged metrics over training, with one view for each metric."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from tune_dml.report.analysis import Analysis

@@ -1,7 +1,5 @@
 """Why? Logged quantities over training for each value of the knob: norms, mu, and quantities of the loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

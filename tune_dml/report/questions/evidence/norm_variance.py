@@ -4,8 +4,6 @@ As in the rebuttal of Zhang, Li, Zhang, Deep Metric Learning with Spherical Embe
 on norms is compared with the same loss and knobs without the penalty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How long are the embeddings? Compare the norms of two cells' embeddings."""
 
-from __future__ import annotations
-
 import math
 from statistics import pstdev
 

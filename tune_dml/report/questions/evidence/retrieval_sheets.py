@@ -1,7 +1,5 @@
 """What do the networks retrieve? Show the retrieval sheets of two cells for the same queries."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How did training go? Show the metric over training, and what other selection rules would have chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Figure 1 of a knob: measured and published curves."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

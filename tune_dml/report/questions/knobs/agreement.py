@@ -1,7 +1,5 @@
 """Does the sweep agree with the published curve? Compare orders, and levels if the conditions are equal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

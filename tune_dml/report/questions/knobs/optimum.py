@@ -1,7 +1,5 @@
 """Is the best value inside the tested range, or at its edge? If the values are names, which one is the best?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How sensitive is the outcome to the knob? Show the curve with every seed, the verdict, and the published curves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Which method is better? Compare every arm at its best configuration, all pairs at once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Is the method better than its baseline, at each value of the knob?"""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

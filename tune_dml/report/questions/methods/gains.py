@@ -1,7 +1,5 @@
 """What does each method gain over its own baseline? Judge the contrasts that the study declares."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

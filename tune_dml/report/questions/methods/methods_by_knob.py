@@ -4,8 +4,6 @@ The figures are like the DRO paper's Figure 1 (result against the ratio of posit
 (seconds per iteration against the batch size). Their numbers come from the trials of the sweep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Do the arms agree with the paper's methods of the same names? Compare their values and their order."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

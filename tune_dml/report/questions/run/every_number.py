@@ -1,7 +1,5 @@
 """Where does every number come from? List all trials with their identity, runs and metrics."""
 
-from __future__ import annotations
-
 import math
 
 from tune_dml.record.origin.provenance import mask

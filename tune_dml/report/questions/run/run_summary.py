@@ -1,7 +1,5 @@
 """What was run, on which data, and what failed? Includes a table of all cells, and the cost."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

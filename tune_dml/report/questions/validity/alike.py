@@ -1,7 +1,5 @@
 """Which configurations gave exactly the same results, because the setting in which they differ is unused?"""
 
-from __future__ import annotations
-
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.alike import identical_cells
 from tune_dml.report.questions import question

@@ -1,7 +1,5 @@
 """Warnings in the answer: no cell beats raw pixels, training had not converged, trials collapsed or diverged."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What is unknown about imported results, and about trials of the user's own program?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tune_dml.report.analysis import Analysis

@@ -1,7 +1,5 @@
 """What would selection on test have claimed? The question is answered only if the test metrics are opened."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

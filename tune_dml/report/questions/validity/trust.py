@@ -1,7 +1,5 @@
 """Can the verdicts be trusted? Show the trials by seed, the assumptions, lost seeds and the error of interim looks."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

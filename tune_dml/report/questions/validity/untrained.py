@@ -1,7 +1,5 @@
 """Did every configuration learn? If the loss is always 0, training does not change the network."""
 
-from __future__ import annotations
-
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import question

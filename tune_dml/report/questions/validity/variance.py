@@ -1,7 +1,5 @@
 """Where does the noise come from? Compare sweeps of the same cells, each of which varies one source of randomness."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
