@@ -131,6 +131,7 @@ bench-orchestration: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate_schema.py
 	$(BIN)/python docs/generate_studies.py
 	$(BIN)/python docs/generate_fidelity.py
 	$(BIN)/python docs/generate_architecture.py

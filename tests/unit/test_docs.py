@@ -46,7 +46,7 @@ def test_the_page_of_methods_is_up_to_date():
 @pytest.mark.parametrize(
     ("page", "module", "write"),
     [
-        ("verdicts.schema.json", "generate", "schema"),
+        ("verdicts.schema.json", "generate_schema", "page"),
         ("studies.md", "generate_studies", "page"),
         ("fidelity.md", "generate_fidelity", "page"),
         ("architecture.md", "generate_architecture", "page"),

@@ -229,11 +229,10 @@ PACKAGES = ("tune_dml", "trainables", "search_spaces")
 READERS = (*PACKAGES, "benchmarks", "docs")
 FOUND_BY = {"verb", "question", "knob_question", "family"}  # decorators
 READ_BY_NAME = {"ORDER", "GROUP", "EXAMPLES", "BARE_SHOWS_HELP"}  # of a file of questions or a verb
-# People's own tests and spaces, the JSON schema of verdicts, and what starts the command.
+# People's own tests and spaces, and what starts the command.
 FOR_OTHERS = {
     "trainables/testing.py",
     "tune_dml/space.py",
-    "tune_dml/report/export/schema.py",
     "tune_dml/cli/__main__.py",
 }
 

@@ -14,7 +14,6 @@ from tune_dml.catalogue import spaces
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.report.export.schema import Verdicts
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS))
@@ -22,6 +21,7 @@ sys.path.insert(0, str(DOCS))
 import generate_results  # noqa: E402
 import generate_studies  # noqa: E402
 from claims import CLAIMS, BestAmong, Better, Matters  # noqa: E402
+from generate_schema import Verdicts  # noqa: E402
 
 
 def gain(low, high, arm="A+SEC", against="A"):

@@ -3,6 +3,8 @@
 import csv
 import math
 import re
+import sys
+from pathlib import Path
 
 import pytest
 from helpers.toys import bare_sweep
@@ -11,13 +13,15 @@ from pages import by_id, read
 from tune_dml.report import seed_table, summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.drawing.paper import render_file
-from tune_dml.report.export.schema import Verdicts, json_schema
 from tune_dml.report.export.tables import csv_text, escape, latex_text, markdown_text
 from tune_dml.report.export.verdicts import SCHEMA
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Table, TableCell, figures_of
 from tune_dml.text import value_text
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "docs"))
+from generate_schema import Verdicts
 
 
 def test_csv_equals_the_page(steep):
@@ -79,7 +83,7 @@ def test_latex_escapes():
 def test_json_follows_its_published_schema(steep, broken):
     for written in (steep, broken):
         found = Verdicts.model_validate_json(written.files.verdicts.read_text(), strict=True)
-        assert found.version == SCHEMA == json_schema()["$id"]
+        assert found.version == SCHEMA
         assert found.answer.sentences == list(written.files.summary.answer.sentences)
         assert found.answer.next is not None
         assert found.answer.next.command == written.files.summary.commands[0]

@@ -2,7 +2,6 @@
 
 tables      CSV, Markdown and LaTeX
 verdicts    verdicts.json
-schema      the JSON schema of verdicts.json
 checks      conditions on the verdicts, for a pipeline
 """
 

@@ -1,13 +1,19 @@
-"""The published schema of verdicts.json, which other programs may rely on. `make docs` writes it to docs/.
+"""Write docs/verdicts.schema.json, the published schema of verdicts.json: `make docs`. A test compares them.
 
 Keys may be added without a new version; removing a key or changing its meaning raises the version in `SCHEMA`.
 """
 
+import json
+import sys
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from tune_dml.report.export.verdicts import SCHEMA
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "verdicts.schema.json"
 
 Number = float | None
 """A number; None for infinite values and NaN."""
@@ -232,7 +238,13 @@ class Verdicts(_Open):
     training_seconds: float
 
 
-def json_schema() -> dict[str, object]:
+def page() -> str:
     """Return the schema as JSON Schema, draft 2020-12."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA}
-    return {**head, **Verdicts.model_json_schema(by_alias=True), "title": "verdicts.json of a tune-dml report"}
+    schema = {**head, **Verdicts.model_json_schema(by_alias=True), "title": "verdicts.json of a tune-dml report"}
+    return json.dumps(schema, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.stdout.write(f"wrote {PAGE.relative_to(ROOT)}\n")
