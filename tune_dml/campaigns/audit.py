@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,114 +21,81 @@ from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import expand_home
 from trainables.option_names import unused_options
-from tune_dml import operations
 from tune_dml.planning.audit import Audit
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.data_findings import data_findings
-from tune_dml.planning.checks.prepare import Check, DataProgress
 from tune_dml.planning.differences import differences, find_protocol, is_trial_file, read_trial_file, reference_config
 from tune_dml.planning.files.folder import training_part
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.plan import make_plan
-from tune_dml.planning.request import SWEEP_FILES, Racing, Request, Resources, Session
+from tune_dml.planning.request import SWEEP_FILES, Request
 from tune_dml.planning.study import study_of
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import sweep_names
-from tune_dml.space import Space, Value
-from tune_dml.stats.screening import ScreeningVerdict, Suspects, choose_suspects, judge_screening
+from tune_dml.space import Space
+from tune_dml.stats.screening import choose_suspects, judge_screening
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.console import Console
-
+    from tune_dml.report.several.audit_page import AuditReport
     from tune_dml.sweep import Sweep
 
 
-@dataclass(frozen=True)
-class AuditRequest:
-    """The options of an audit."""
+def plan_audit(
+    request: Request, against: str, storage: Path, *, cell: str | None = None, cache_dir: Path | None = None
+) -> Audit:
+    """Return the settings to compare, and findings about the data. Raise ConfigError for a wrong run or protocol.
 
-    run: str
-    """Name of a search space or a stored sweep, or the path of a sweep file or of a run's YAML file."""
-    against: str
-    """Name of a protocol, or the number that the run does not reach."""
-    dataset: str | None = None
-    data_root: Path | None = None
-    settings: Mapping[str, Value] | None = None
-    cell: str | None = None
-    """Label of the audited cell; by default the best cell of a sweep or the first cell of a space."""
-    name: str | None = None
-    margin: float = 1.0
-
-
-@dataclass(frozen=True)
-class AuditResult:
-    """The sweeps and the verdict of an audit, as far as complete."""
-
-    audit: Audit
-    first: Sweep
-    second: Sweep | None = None
-    suspects: Suspects | None = None
-    verdict: ScreeningVerdict | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """0 if complete, 3 if trials failed or diverged, 130 if interrupted and resumable."""
-        return max(self.first.exit_code, self.second.exit_code if self.second else 0)
-
-
-def plan_audit(request: AuditRequest, storage: Path, cache_dir: Path | None = None) -> Audit:
-    """Return the settings to compare, and findings about the data. Raise ConfigError for a wrong run or protocol."""
-    number = _number(request.against)
-    name = request.against if number is None else None
-    run, metric = _run_of(request, storage, name)
+    Args:
+        request: The run: its `space` is a search space, a stored sweep, a sweep file or a run's YAML file.
+        against: Name of a protocol, or the number that the run does not reach.
+        storage: Folder that stores sweeps.
+        cell: Label of the audited cell; by default the best cell of a sweep or the first cell of a space.
+        cache_dir: Folder for decoded pictures.
+    """
+    number = _number(against)
+    name = against if number is None else None
+    run, metric = _run_of(request, cell, storage, name)
     protocol = find_protocol(name, run)
-    root = request.data_root or (Path(run.data.root) if run.data.root else None)
+    root = Path(found) if (found := request.data_root or run.data.root) else None
     settings = run.settings() if root is None else {**run.settings(), "data.root": str(root)}
     reference = reference_config(protocol, run.loss.name, training_part(protocol.dataset, settings))
-    setting_differences = differences(run, reference)
-    findings = data_findings(settings, cache_dir)
-    return Audit(request.run, protocol, setting_differences, metric, request.margin, number, findings, root)
+    findings, margin = data_findings(settings, cache_dir), 1.0 if request.margin is None else request.margin
+    return Audit(str(request.space), protocol, differences(run, reference), metric, margin, number, findings, root)
 
 
 def run_audit(
-    request: AuditRequest,
-    session: Session,
-    resources: Resources | None = None,
-    *,
-    console: Console | None = None,
-    data_progress: DataProgress | None = None,
-    other_checks: Sequence[Check] = (),
-) -> AuditResult:
-    """Run both stages of an audit and judge them. Raise ConfigError before any worker starts."""
-    audit = plan_audit(request, session.sweeps, session.cache)
-    name = request.name or f"audit-{Path(request.run).stem}"
+    audit: Audit, run_sweep: Callable[[Request], Sweep], name: str | None = None
+) -> tuple[list[Sweep], AuditReport | None]:
+    """Run both stages of an audit and judge them. Raise ConfigError before any worker starts.
 
-    def sweep(space: Request) -> Sweep:
-        return operations.run(
-            space, session, Racing(), resources=resources, console=console, data_progress=data_progress,
-            other_checks=other_checks,
-        )  # fmt: skip
+    Return the sweeps that have run, and the report; None if a sweep is not complete.
 
+    Args:
+        audit: The settings to compare.
+        run_sweep: Runs a sweep, or continues it.
+        name: Name of the first sweep.
+    """
+    from tune_dml.report.several.audit_page import AuditReport
+
+    name = name or f"audit-{Path(audit.run).stem}"
     data = audit.protocol.dataset, audit.data_root
-    first = sweep(Request(audit.screening_space(), *data, seeds=(0,), name=name))
+    first = run_sweep(Request(audit.screening_space(), *data, seeds=(0,), name=name))
     if first.results.is_incomplete:
-        return AuditResult(audit, first)
+        return [first], None
     values, notes_on_screening = _values(first.results, [(arm, 0) for arm in audit.run_names])
     _raise_if_too_few(values, name)
     selected = choose_suspects(audit.design, values)
     seeds = audit.fresh_seeds(selected)
     space = audit.confirmation_space(selected)
-    second = sweep(Request(space, *data, seeds=seeds, name=f"{name}-confirm"))
+    second = run_sweep(Request(space, *data, seeds=seeds, name=f"{name}-confirm"))
     if second.results.is_incomplete:
-        return AuditResult(audit, first, second, selected)
+        return [first, second], None
     design = audit.confirmation(selected)
     cells = [(audit.cell_name(row), seeds[block]) for row, block in zip(design.levels, design.blocks, strict=True)]
     confirmed_values, notes_on_confirmation = _values(second.results, cells)
     verdict = judge_screening(audit.design, values, design, confirmed_values, selected)
-    return AuditResult(audit, first, second, selected, verdict, (*notes_on_screening, *notes_on_confirmation))
+    notes = (*notes_on_screening, *notes_on_confirmation)
+    return [first, second], AuditReport(audit, verdict, selected, first.results, second.results, notes)
 
 
 def _number(text: str) -> float | None:
@@ -139,30 +105,28 @@ def _number(text: str) -> float | None:
     return None
 
 
-def _run_of(request: AuditRequest, storage: Path, protocol: str | None) -> tuple[TrialConfig, str]:
+def _run_of(request: Request, cell: str | None, storage: Path, protocol: str | None) -> tuple[TrialConfig, str]:
     """Return the configuration of the user's run, and the metric that is compared."""
     from trainables.tasks import task_of
 
-    path = expand_home(Path(request.run))
-    is_file = request.run.endswith(SWEEP_FILES)
+    run = str(request.space)
+    path, is_file = expand_home(Path(run)), run.endswith(SWEEP_FILES)
     options = {"settings": dict(request.settings or {}), "dataset": request.dataset}
     if is_file and is_trial_file(read_mapping(path, "configuration of a run")):
         from tune_dml.catalogue import protocols
 
-        raise_if_any(unused_options({**options, "cell": request.cell}, "the file of a run has all its settings"))
+        raise_if_any(unused_options({**options, "cell": cell}, "the file of a run has all its settings"))
         config = read_trial_file(path, protocols().get(protocol) if protocol else None)
         return config, task_of(config).headline
-    if not is_file and request.run in sweep_names(storage):
+    if not is_file and run in sweep_names(storage):
         raise_if_any(unused_options(options, "the cell of a stored sweep has all its settings"))
-        results = load_results(storage, request.run)
-        _raise_if_program(results.plan.space, request.run)
-        return _cell_of_sweep(results, request.cell), results.plan.metric
-    study = study_of(Request(request.run, request.dataset, request.data_root, settings=request.settings))
-    plan = make_plan(study)
-    _raise_if_program(plan.space, request.run)
-    cells = [cell for cell in plan.cells if not cell.baseline] or list(plan.cells)
-    selected = _find_cell(cells, request.cell) if request.cell else cells[0]
-    return selected.config, plan.metric
+        results = load_results(storage, run)
+        _raise_if_program(results.plan.space, run)
+        return _cell_of_sweep(results, cell), results.plan.metric
+    plan = make_plan(study_of(request))
+    _raise_if_program(plan.space, run)
+    cells = [item for item in plan.cells if not item.baseline] or list(plan.cells)
+    return (_find_cell(cells, cell) if cell else cells[0]).config, plan.metric
 
 
 def _raise_if_program(space: Space, run: str) -> None:

@@ -8,8 +8,9 @@ import typer
 
 from trainables.errors import Problem, raise_if_any
 from tune_dml.cli.options import ReportOptions, absolute, verb
-from tune_dml.cli.screen import console_for, print_result, progress_bar, table
-from tune_dml.planning.request import Resources, Session
+from tune_dml.cli.screen import print_result, table
+from tune_dml.cli.sweep import run_with_progress
+from tune_dml.planning.request import Racing, Resources, Session
 from tune_dml.space import Value
 
 ORDER = 68
@@ -50,14 +51,17 @@ def atlas(
 
         _show_judged(read_table(absolute(stored)), margin, folder, None, options.as_json)
         return
-    from tune_dml.campaigns.atlas import AtlasRequest, run_atlas
+    from tune_dml.campaigns.atlas import atlas_requests, atlas_table
 
-    request = AtlasRequest(datasets or (), loss or (), seeds or 5, settings, name)
-    console = console_for(options.as_json)
-    with progress_bar(console, "decoding") as progress:
-        sweeps = run_atlas(request, session, resources, console=console, data_progress=progress)
-    _show_judged(sweeps.table(), margin, folder, folder / "atlas.parquet", options.as_json)
-    raise typer.Exit(sweeps.exit_code)
+    requests = atlas_requests(datasets or (), loss or (), seeds=seeds or 5, settings=settings, name=name)
+    sweeps = {}
+    for key, request in requests.items():
+        sweeps[key] = run_with_progress(request, session, Racing(), resources, options)
+        if sweeps[key].interrupted:
+            break
+    _show_judged(atlas_table(sweeps), margin, folder, folder / "atlas.parquet", options.as_json)
+    # a diverged trial is a result of an atlas
+    raise typer.Exit(130 if any(sweep.results.is_incomplete for sweep in sweeps.values()) else 0)
 
 
 def _show_judged(rows: Any, margin: float, folder: Path, table_path: Path | None, as_json: bool) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_dml.cli.options import ReportOptions, absolute, verb
-from tune_dml.cli.screen import console_for, print_result, progress_bar, table
-from tune_dml.planning.request import Resources, Session
+from tune_dml.cli.screen import print_result, table
+from tune_dml.cli.sweep import run_with_progress
+from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from tune_dml.campaigns.audit import AuditResult
     from tune_dml.planning.audit import Audit
+    from tune_dml.report.several.audit_page import AuditReport
 
 ORDER = 67
 EXAMPLES = """
@@ -49,19 +50,23 @@ def audit(
     options: ReportOptions,
 ) -> None:
     """Find the settings that keep a run from a protocol's result; all differing settings are screened at once."""
-    from tune_dml.campaigns.audit import AuditRequest, plan_audit, run_audit
+    from tune_dml.campaigns.audit import plan_audit, run_audit
 
-    request = AuditRequest(run, against, dataset, absolute(data_root), settings, cell, name, margin)
+    request = Request(run, dataset, absolute(data_root), settings=settings, margin=margin)
+    planned = plan_audit(request, against, session.sweeps, cell=cell, cache_dir=session.cache)
     if plan:
-        _show_plan(plan_audit(request, session.sweeps, session.cache), options.as_json)
+        _show_plan(planned, options.as_json)
         return
-    console = console_for(options.as_json)
-    with progress_bar(console, "decoding") as progress:
-        result = run_audit(
-            request, session, resources, console=console, data_progress=progress, other_checks=[options.problems]
-        )
-    _show_verdict(result, absolute(options.output), options.as_json)
-    raise typer.Exit(result.exit_code)
+    sweeps, report = run_audit(
+        planned, lambda stage: run_with_progress(stage, session, Racing(), resources, options), name
+    )
+    if report is None:
+        sweep = sweeps[-1].name
+        line = f"The sweep {sweep} is not complete. Run the same command again to continue."
+        print_result({"incomplete": sweep}, [line], options.as_json)
+    else:
+        _show_verdict(report, absolute(options.output) or sweeps[0].folder / "audit", options.as_json)
+    raise typer.Exit(max(sweep.exit_code for sweep in sweeps))
 
 
 def _show_plan(audit: Audit, as_json: bool) -> None:
@@ -86,21 +91,14 @@ def _show_plan(audit: Audit, as_json: bool) -> None:
     print_result(data, lines, as_json)
 
 
-def _show_verdict(result: AuditResult, folder: Path | None, as_json: bool) -> None:
+def _show_verdict(report: AuditReport, folder: Path, as_json: bool) -> None:
     """Write the page of a complete audit, and print its verdict."""
-    from tune_dml.report.several.audit_page import AuditReport, audit_data, audit_sentences, write_audit
+    from tune_dml.report.several.audit_page import audit_data, audit_sentences, write_audit
 
-    if result.verdict is None or result.second is None or result.suspects is None:
-        sweep = (result.second or result.first).name
-        line = f"The sweep {sweep} is not complete. Run the same command again to continue."
-        print_result({"incomplete": sweep}, [line], as_json)
-        return
-    audit, first = result.audit, result.first
-    report = AuditReport(audit, result.verdict, result.suspects, first.results, result.second.results, result.notes)
-    page = write_audit(report, folder or first.folder / "audit")[0]
+    audit, page = report.audit, write_audit(report, folder)[0]
     rows = [
         (*audit.describe(index), report.metric.signed(row.effect), report.metric.interval(row.low, row.high))
-        for index, row in sorted(enumerate(result.verdict.effects), key=lambda item: -abs(item[1].effect))
+        for index, row in sorted(enumerate(report.verdict.effects), key=lambda item: -abs(item[1].effect))
     ]
     columns = ("setting", "yours", "protocol", f"effect on {report.metric.name}", "simultaneous interval")
     lines = [

@@ -13,7 +13,7 @@ from trainables.errors import ConfigError
 from trainables.losses import LOSSES
 from trainables.methods import KnobDomain, check_knobs
 from tune_dml import replay
-from tune_dml.campaigns.atlas import AtlasRequest, _atlas_requests
+from tune_dml.campaigns.atlas import atlas_requests
 from tune_dml.planning.atlas import _NUMBER_OF_VALUES, _atlas_knobs, _knob_values, atlas_space
 from tune_dml.record.atlas import judge_knobs
 from tune_dml.report.several.atlas_page import atlas_sentences, write_atlas
@@ -108,11 +108,8 @@ def test_wrong_requests_are_refused():
     with pytest.raises(ConfigError, match="unknown loss"):
         atlas_space("glyphs", ["tripelt"])
     with pytest.raises(ConfigError, match="must be named once"):
-        _atlas_requests(AtlasRequest(["glyphs", "glyphs"]))
-    assert list(_atlas_requests(AtlasRequest(["glyphs", "features=a/x.features"], ["triplet"]))) == [
-        "glyphs",
-        "x-features",
-    ]
+        atlas_requests(["glyphs", "glyphs"])
+    assert list(atlas_requests(["glyphs", "features=a/x.features"], ["triplet"])) == ["glyphs", "x-features"]
 
 
 def test_verdicts_find_the_planted_effects():

@@ -8,7 +8,7 @@ from helpers.cuda import write_pictures
 
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
-from tune_dml.campaigns.audit import AuditRequest, plan_audit
+from tune_dml.campaigns.audit import plan_audit
 from tune_dml.catalogue import protocols
 from tune_dml.planning.audit import Audit, _settings_text
 from tune_dml.planning.checks.prepare import prepare
@@ -23,7 +23,7 @@ TRIPLET = protocols()["glyphs/triplet"]
 
 def names(path, text, against="glyphs/triplet"):
     path.write_text(text)
-    audit = plan_audit(AuditRequest(str(path), against), path.parent)
+    audit = plan_audit(Request(str(path)), against, path.parent)
     return {factor.name: (dict(factor.yours), dict(factor.protocol)) for factor in audit.factors}
 
 
@@ -62,7 +62,7 @@ def test_batches_of_our_protocol_fit_a_small_folder_of_pictures(tmp_path):
     write_pictures(tmp_path / "pictures")
     text = f"{{data: {{name: image_folder, root: {tmp_path / 'pictures'}}}, optim.lr: 0.1}}"
     assert [*names(tmp_path / "run.yaml", text, "image_folder/small")] == ["optim.lr"]
-    audit = plan_audit(AuditRequest(str(tmp_path / "run.yaml"), "image_folder/small"), tmp_path)
+    audit = plan_audit(Request(str(tmp_path / "run.yaml")), "image_folder/small", tmp_path)
     assert audit.differences.reference.batch.batch_size < protocols()["image_folder/small"].settings["batch.batch_size"]
 
 
@@ -87,18 +87,18 @@ def test_the_reference_keeps_the_loss_that_its_protocol_names():
 
 def test_unused_flags_of_a_run_are_refused(tmp_path):
     (tmp_path / "run.yaml").write_text("optim.lr: 0.02")
-    request = AuditRequest(str(tmp_path / "run.yaml"), "glyphs/triplet", "objects", settings={"optim.lr": 1}, cell="x")
+    request = Request(str(tmp_path / "run.yaml"), "objects", settings={"optim.lr": 1})
     with pytest.raises(ConfigError, match=r"settings: has no effect[\s\S]*dataset: has[\s\S]*cell: has"):
-        plan_audit(request, tmp_path)
+        plan_audit(request, "glyphs/triplet", tmp_path, cell="x")
     with pytest.raises(ConfigError, match="unknown protocol"):
-        plan_audit(AuditRequest(str(tmp_path / "run.yaml"), "nan"), tmp_path)
+        plan_audit(Request(str(tmp_path / "run.yaml")), "nan", tmp_path)
 
 
 def test_an_audit_uses_the_pictures_of_the_run(tmp_path):
     (tmp_path / "run.yaml").write_text("{data.name: features, data.root: there, loss.name: triplet, optim.lr: 0.5}")
     run = str(tmp_path / "run.yaml")
-    assert plan_audit(AuditRequest(run, "features/triplet"), tmp_path).data_root == Path("there")
-    assert plan_audit(AuditRequest(run, "features/triplet", data_root=tmp_path), tmp_path).data_root == tmp_path
+    assert plan_audit(Request(run), "features/triplet", tmp_path).data_root == Path("there")
+    assert plan_audit(Request(run, data_root=tmp_path), "features/triplet", tmp_path).data_root == tmp_path
 
 
 def test_trials_of_a_program_are_not_audited(tmp_path):
@@ -112,14 +112,14 @@ def test_trials_of_a_program_are_not_audited(tmp_path):
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(body))
     Path("t.py").touch()
     with pytest.raises(ConfigError, match="these trials run your program"):
-        plan_audit(AuditRequest(str(tmp_path / "own.yaml"), "0.5"), tmp_path)
+        plan_audit(Request(str(tmp_path / "own.yaml")), "0.5", tmp_path)
     make_plan(study_of(Request(tmp_path / "own.yaml", name="own"))).save(tmp_path / "own" / "plan.json")
     with pytest.raises(ConfigError, match="these trials run your program"):
-        plan_audit(AuditRequest("own", "0.5"), tmp_path)
+        plan_audit(Request("own"), "0.5", tmp_path)
 
 
 def test_a_space_and_a_number_are_compared_with_the_protocol_of_its_loss(tmp_path):
-    audit = plan_audit(AuditRequest("sec_rho", "68.4", settings={"optim.lr": 0.02}), tmp_path)
+    audit = plan_audit(Request("sec_rho", settings={"optim.lr": 0.02}), "68.4", tmp_path)
     assert (audit.number, audit.protocol.name) == (68.4, "glyphs/triplet")
     assert any("optim.lr" in factor.yours for factor in audit.factors)
 
@@ -134,7 +134,7 @@ def audit(tmp_path_factory) -> Audit:
         "model.embedding_dim": 2,
     }
     file.write_text(yaml.safe_dump(run))
-    return plan_audit(AuditRequest(str(file), "digits/quick"), file.parent)
+    return plan_audit(Request(str(file)), "digits/quick", file.parent)
 
 
 def test_each_run_of_the_design_is_a_cell_with_its_settings(audit, cache_dir):
@@ -175,6 +175,6 @@ def test_twelve_settings_take_36_trials(tmp_path):
     """Twice 12 in the first stage; three suspects together and all but each one, under three seeds, in the second."""
     run = tmp_path / "run.yaml"
     run.write_text("{loss: {name: triplet, margin: 0.3}, optim.lr: 0.01, model.embedding_dim: 32}")
-    audit = plan_audit(AuditRequest(str(run), "glyphs/triplet"), tmp_path)
+    audit = plan_audit(Request(str(run)), "glyphs/triplet", tmp_path)
     assert len(audit.factors) == 3
     assert audit.trials == 24 + 12
