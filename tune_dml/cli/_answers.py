@@ -145,17 +145,7 @@ def _digest(results: Results) -> str:
 
 @cache
 def _code_times() -> tuple[float, ...]:
-    """Return the times at which our packages, and the installed ones, last changed."""
-    root = Path(__file__).parents[2]
-    installed = os.stat(sysconfig.get_path("purelib")).st_mtime
-    return installed, *(max(_file_times(root / package), default=0.0) for package in _PACKAGES)
-
-
-def _file_times(folder: Path) -> Iterator[float]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                if entry.name != "__pycache__":
-                    yield from _file_times(Path(entry.path))
-            else:
-                yield entry.stat().st_mtime
+    """Return the times at which the installed packages, and ours, last changed."""
+    folders = [folder for package in _PACKAGES for folder in os.walk(Path(__file__).parents[2] / package)]
+    files = [os.path.join(folder, name) for folder, _, names in folders for name in names if name[-4:] != ".pyc"]
+    return os.path.getmtime(sysconfig.get_path("purelib")), max(map(os.path.getmtime, files))

@@ -1,9 +1,11 @@
 """The output of `tune-dml status`: a line of counts, a table of cells by seeds, and the reasons of failures."""
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, zip_longest
 from statistics import fmean
 
 from rich import box
@@ -67,35 +69,22 @@ class _SeedTable:
     """Label and entries of each cell; a cell that a race stopped has fewer entries."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        title, start = self.title, 0
-        while start < len(self.columns):
-            end = self._end(start, options.max_width)
-            yield self._table(title, start, end)
-            title, start = "", end
-
-    def _end(self, start: int, width: int) -> int:
-        """Return the end of the columns from `start` that fit beside the labels; at least one column."""
-        labels = [cell_len(label) for label, _ in self.cells]
-        room = width - min(max(labels, default=0), width // 3) - _COLUMN_GAP
-        end = start
-        while end < len(self.columns):
-            room -= max(cell_len(text) for text in self._column(end)) + _COLUMN_GAP
-            if room < 0:
-                break
-            end += 1
-        return max(end, start + 1)
-
-    def _column(self, number: int) -> Sequence[str]:
-        return [self.columns[number], *(entries[number].plain for _, entries in self.cells if number < len(entries))]
-
-    def _table(self, title: str, start: int, end: int) -> Table:
-        table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("cell", overflow="fold")
-        for column in self.columns[start:end]:
-            table.add_column(column, justify="right", no_wrap=True)
-        for label, entries in self.cells:
-            table.add_row(escape(label), *entries[start:end])
-        return table
+        longest = max((cell_len(label) for label, _ in self.cells), default=0)
+        room = options.max_width - min(longest, options.max_width // 3) - _COLUMN_GAP
+        rows = zip_longest(map(Text, self.columns), *(entries for _, entries in self.cells), fillvalue=Text())
+        widths = [max(text.cell_len for text in column) + _COLUMN_GAP for column in rows]
+        start = 0
+        while start < len(widths):
+            end = start + max(1, bisect_right([*accumulate(widths[start:])], room))
+            title = None if start else self.title
+            table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+            table.add_column("cell", overflow="fold")
+            for column in self.columns[start:end]:
+                table.add_column(column, justify="right", no_wrap=True)
+            for label, entries in self.cells:
+                table.add_row(escape(label), *entries[start:end])
+            yield table
+            start = end
 
 
 def _entry(results: Results, trial: TrialResult) -> Text:

@@ -17,7 +17,7 @@ from tune_dml.planning.request import folder_problems, margin_problems
 
 if TYPE_CHECKING:
     from tune_dml.record.results import Results
-    from tune_dml.report.several import SweepComparison
+    from tune_dml.report.several.comparison import SweepComparison
 
 ORDER = 80
 EXAMPLES = """
@@ -50,7 +50,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare sweeps: list the settings that differ, then paired differences to the first one."""
-    from tune_dml.report.several import assume_same_data, compare_sweeps, comparison_data, write_comparison
+    from tune_dml.report.several.comparison import assume_same_data, compare_sweeps
+    from tune_dml.report.several.comparison_page import comparison_data, write_comparison
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
@@ -79,7 +80,7 @@ def compare(
 
 def _rank_rows(comparison: SweepComparison) -> list[dict[str, object]]:
     """Return a row for each knob that the first sweep shares with another sweep."""
-    from tune_dml.report.several import rank_agreements
+    from tune_dml.report.several.comparison import rank_agreements
 
     first, *others = comparison.sweeps
     named = zip(comparison.names[1:], others, strict=True)
@@ -144,7 +145,7 @@ def _full_name(results: Results, word: str, storage: Path) -> str:
 
 
 def _text(comparison: SweepComparison, page: Path | None) -> Lines:
-    from tune_dml.report.several import comparison_sentences
+    from tune_dml.report.several.comparison_page import comparison_sentences
 
     names = comparison.names
     rows = [(path, *values) for path, values in comparison.differences.items()]

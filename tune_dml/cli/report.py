@@ -21,7 +21,6 @@ from tune_dml.planning.request import Session, folder_problems, margin_problems,
 
 if TYPE_CHECKING:
     from tune_dml.operations import Attachment
-    from tune_dml.record.results import Results
     from tune_dml.report import ReportFiles
     from tune_dml.sweep import Sweep
 
@@ -75,7 +74,10 @@ def report(
     """
     from tune_dml.api import load_sweep
     from tune_dml.operations import open_test
+    from tune_dml.report import write_report
     from tune_dml.report.export import checks
+    from tune_dml.report.naming import slug
+    from tune_dml.sweep import Sweep
 
     names, conditions = sweep_names or [], check or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
@@ -88,8 +90,9 @@ def report(
     raise_if_any(problems)
     if source.sources:
         results = source.read(options, margin, experiment, absolute(output))
-        written = _report_imported(results, absolute(output), paper_sd, _FIGURE_FORMS[figures])
-        _show_and_exit(written, conditions, as_json)
+        folder = absolute(output) or Path.cwd() / f"{slug(results.name)}-report"
+        files = write_report(results, folder, paper_sd=paper_sd, forms=_FIGURE_FORMS[figures])
+        _show_and_exit(_ReportView(Sweep(results), files), conditions, as_json)
     if len(names) > 1:
         _report_study(names, storage, absolute(output), margin, as_json)
         return
@@ -107,23 +110,13 @@ def _study_problems(flags: Mapping[str, bool]) -> list[Problem]:
     return [Problem(flag, rule, None, "Report that sweep alone.") for flag, given in flags.items() if given]
 
 
-def _report_imported(
-    results: Results, folder: Path | None, paper_sd: float | None, forms: Sequence[Literal["pdf", "png"]]
-) -> _ReportView:
-    from tune_dml.report import write_report
-    from tune_dml.report.naming import slug
-    from tune_dml.sweep import Sweep
-
-    folder = folder or Path.cwd() / f"{slug(results.name)}-report"
-    return _ReportView(Sweep(results), write_report(results, folder, paper_sd=paper_sd, forms=forms), None, "")
-
-
 def _report_study(
     names: Sequence[str], storage: Path, folder: Path | None, margin: float | None, as_json: bool
 ) -> None:
     """Write and print the report of several sweeps of one space; record a look at each."""
     from tune_dml.record.results import load_results_and_look
-    from tune_dml.report.several import analyse_study, study_data, study_sentences, write_study
+    from tune_dml.report.several.study import analyse_study
+    from tune_dml.report.several.study_page import study_data, study_sentences, write_study
 
     study = analyse_study([load_results_and_look(storage.absolute(), name, "report") for name in names], margin)
     page = write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}")[0]
@@ -137,10 +130,9 @@ def _show_and_exit(written: _ReportView, conditions: Sequence[str], as_json: boo
 
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
     raise_if_any(checks.argument_problems(conditions, verdicts))
-    unmet = tuple(checks.unmet(conditions, verdicts))
-    judged = replace(written, unmet=unmet)
+    judged = replace(written, unmet=checks.unmet(conditions, verdicts))
     print_result(judged.data(), judged.text(), as_json)
-    raise typer.Exit(3 if unmet else 0)
+    raise typer.Exit(3 if judged.unmet else 0)
 
 
 def close(
@@ -188,11 +180,11 @@ def _publish(
 class _ReportView:
     sweep: Sweep
     files: ReportFiles
-    attachment: Attachment | None
+    attachment: Attachment | None = None
     """Location of the report in MLflow; None for results of another program."""
-    again: str
+    again: str = ""
     """The command that continues an interrupted session."""
-    unmet: tuple[str, ...] = ()
+    unmet: Sequence[str] = ()
     """Conditions of --check that do not hold."""
 
     def data(self) -> dict[str, object]:

@@ -8,16 +8,10 @@ import pytest
 from helpers.toys import ETA, FLAT, STEEP, bare_sweep, rho_space, write_sweep
 
 from trainables.errors import ConfigError
-from tune_dml.report.several import (
-    analyse_study,
-    compare_sweeps,
-    comparison_data,
-    comparison_sentences,
-    rank_agreements,
-    study_sentences,
-    write_comparison,
-    write_study,
-)
+from tune_dml.report.several.comparison import compare_sweeps, rank_agreements
+from tune_dml.report.several.comparison_page import comparison_data, comparison_sentences, write_comparison
+from tune_dml.report.several.study import analyse_study
+from tune_dml.report.several.study_page import study_sentences, write_study
 
 
 @pytest.fixture(scope="module")
