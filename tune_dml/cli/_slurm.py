@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,24 +68,21 @@ class SlurmOptions:
             raise ConfigError(Problem(words[0], rule, None, f"Leave it out, or submit to slurm instead of {target}."))
 
 
-def submit_to_slurm(options: SlurmOptions, read: Any, words: Sequence[str], as_json: bool) -> None:
-    """Submit a command as SLURM jobs, or run it here if it only reads: the login node sees the sweep's folder.
-
-    Args:
-        options: The flags before the command.
-        read: Reads and checks the command (`submit.read_command`).
-        words: The command.
-        as_json: Whether to print JSON.
-    """
+def submit_to_slurm(options: SlurmOptions, command: Any, as_json: bool) -> None:
+    """Submit a command as SLURM jobs, or run it here if it only reads: the login node sees the sweep's folder."""
+    from tune_dml.cli import application
+    from tune_dml.cli.options import read_values, request_of
+    from tune_dml.planning.checks.prepare import prepare
     from tune_dml.running.slurm.jobs import MAX_TASKS, Submission, max_array_tasks, submit
     from tune_dml.running.slurm.profile import profile_file, read_profile
 
-    command = read(_with_storage(list(words)), SLURM)
     if command.verb not in JOB_VERBS:
-        _run_here(command, as_json)
+        local_command = command.in_json() if as_json else command
+        application()(list(local_command.words), prog_name="tune-dml")
     profile = read_profile(profile_file()).with_flags(options.given())
     raise_if_any(profile.problems(SLURM))
-    _check_here(command)
+    if command.verb == "sweep":  # check plan, pictures and weights here, because nodes may be unable to fetch them
+        prepare(request_of(command.given), cache_dir=read_values(command.given)["cache_dir"], decode=False)
     folder = Path(command.given["storage"]).absolute() / command.sweep
     if re.search(r"[\\\n]", str(folder)):
         rule = "a job's log cannot have a backslash or a line break in its path"
@@ -141,7 +137,7 @@ def _scripts(profile: Profile, submission: Submission) -> dict[str, str]:
     }
 
 
-def _with_storage(words: list[str]) -> list[str]:
+def with_storage(words: list[str]) -> list[str]:
     """Return a command with absolute folders and with --storage, that of an earlier submission if there is one."""
     from tune_dml.running.slurm.jobs import find_submission
 
@@ -159,24 +155,6 @@ def _with_storage(words: list[str]) -> list[str]:
         with contextlib.suppress(ConfigError):
             storage_folder = Path(find_submission(words[1]).folder).parent
     return words if words[0] in {"plan", "datasets", "version"} else [*words, "--storage", str(storage_folder)]
-
-
-def _run_here(command: Any, as_json: bool) -> None:
-    """Run a verb that only reads; the login node sees the files of the jobs."""
-    from tune_dml.cli import application
-
-    local_command = command.in_json() if as_json else command
-    application()(list(local_command.words), prog_name="tune-dml")
-
-
-def _check_here(command: Any) -> None:
-    """Check a sweep's plan, pictures and weights here, because nodes may be unable to fetch them."""
-    if command.verb != "sweep":
-        return
-    from tune_dml.cli.options import read_values, request_of
-    from tune_dml.planning.checks.prepare import prepare
-
-    prepare(request_of(command.given), cache_dir=read_values(command.given)["cache_dir"], decode=False)
 
 
 def _check_array_flags(command: Any, options: SlurmOptions) -> None:
@@ -222,11 +200,10 @@ def write_profile(path: Path | None, as_json: bool) -> None:
         raise ConfigError(Problem(str(file), "the file exists already", None, "Change it, or write another with -o."))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(TEMPLATE, encoding="utf-8")
-    if as_json:
-        typer.echo(strict_json({"file": str(file), "next": "tune-dml submit slurm --print -- sweep sec_rho"}))
-        return
-    typer.echo(f"Wrote {file}: partition, account, container, prologue and more; every line is an example.")
-    typer.echo("Next: tune-dml submit slurm --print -- sweep sec_rho")
+    content = "partition, account, container, prologue and more; every line is an example"
+    command = "tune-dml submit slurm --print -- sweep sec_rho"
+    lines = [f"Wrote {file}: {content}.", f"Next: {command}"]
+    print_result({"file": str(file), "next": command}, lines, as_json, wrap=False)
 
 
 def jobs_line(folder: Path) -> list[str]:
@@ -277,9 +254,6 @@ def slurm_cancel(name: str, as_json: bool) -> None:
     cancelled = jobs.cancel(submission)
     ended = jobs.wait(submission, _CANCEL_SECONDS)
     storage = shlex.quote(str(Path(submission.folder).parent))
-    if as_json:
-        typer.echo(strict_json({"sweep": name, "cancelled": cancelled, "ended": ended}))
-        return
-    for line in cancelled or [f"{name}: no job waits or runs"]:
-        typer.echo(line)
-    typer.echo(f"  resume: tune-dml submit {submission.there} -- resume {name} --storage {storage}")
+    resume = f"  resume: tune-dml submit {submission.there} -- resume {name} --storage {storage}"
+    lines = [*(cancelled or [f"{name}: no job waits or runs"]), resume]
+    print_result({"sweep": name, "cancelled": cancelled, "ended": ended}, lines, as_json, wrap=False)

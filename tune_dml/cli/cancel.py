@@ -2,11 +2,9 @@
 
 import shlex
 
-import typer
-
-from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._slurm import SLURM, slurm_cancel
 from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.screen import print_result
 from tune_dml.cli.submit import Target
 
 ORDER = 47
@@ -28,11 +26,9 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
                 pass
             job = jobs.latest_job(client, sweep_name, target)
         resume_command = jobs.continue_command(client, job) if job.status != "SUCCEEDED" else None
-    if as_json:
-        typer.echo(strict_json({"job": job.id, "status": job.status.lower()}))
-        return
-    typer.echo(str(job))
+    lines = [str(job)]
     if resume_command:
-        typer.echo(f"  resume: {resume_command}")
+        lines.append(f"  resume: {resume_command}")
     elif job.status != "SUCCEEDED":
-        typer.echo(f"  why: tune-dml logs {shlex.quote(target)} {sweep_name}")
+        lines.append(f"  why: tune-dml logs {shlex.quote(target)} {sweep_name}")
+    print_result({"job": job.id, "status": job.status.lower()}, lines, as_json, wrap=False)

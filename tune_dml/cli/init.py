@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainables.errors import Problem, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expand_home
-from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._slurm import SLURM, write_profile
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.screen import console_for, progress_bar
+from tune_dml.cli.screen import console_for, print_result, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,21 +112,16 @@ def init(
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", own_name).strip("._-") or "pictures"
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
-        raise_if_any([Problem(str(path), "the file exists already", None, "Write another one with -o FILE.")])
+        raise ConfigError(Problem(str(path), "the file exists already", None, "Write another one with -o FILE."))
     if not path.parent.is_dir():  # before the probe
-        raise_if_any(
-            [Problem(str(path.parent), "the folder of the sweep file must exist", None, "Create it, or change -o.")]
-        )
+        rule = "the folder of the sweep file must exist"
+        raise ConfigError(Problem(str(path.parent), rule, None, "Create it, or change -o."))
     text = _sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None, console_for(as_json))
     path.write_text(text, encoding="utf-8")
     command = shlex.join(["tune-dml", "sweep", os.path.relpath(path)])
-    if as_json:
-        typer.echo(strict_json({"file": str(path), "next": command}))
-        return
-    typer.echo(
-        f"Wrote {path.name}: three values of the triplet loss's margin, three seeds, and further keys as comments."
-    )
-    typer.echo(f"Next: {command}")
+    content = "three values of the triplet loss's margin, three seeds, and further keys as comments"
+    lines = [f"Wrote {path.name}: {content}.", f"Next: {command}"]
+    print_result({"file": str(path), "next": command}, lines, as_json, wrap=False)
 
 
 def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None, console: Console) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -74,9 +75,7 @@ def report(
     """
     from tune_dml.api import load_sweep
     from tune_dml.operations import open_test
-    from tune_dml.report import write_report
     from tune_dml.report.export import checks
-    from tune_dml.report.naming import slug
     from tune_dml.sweep import Sweep
 
     names, conditions = sweep_names or [], check or []
@@ -84,30 +83,19 @@ def report(
     problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
     problems += [*checks.condition_problems(conditions), *source.problems(names, options)]
     if len(names) > 1:
-        problems += _study_problems(
-            {"--check": bool(check), "--unseal-test": unseal_test, "--paper-sd": bool(paper_sd)}
-        )
+        rule, given = "applies to one sweep, and several are named", (check, unseal_test, paper_sd)
+        flags = compress(("--check", "--unseal-test", "--paper-sd"), given)
+        problems += [Problem(flag, rule, None, "Report that sweep alone.") for flag in flags]
     raise_if_any(problems)
-    if source.sources:
-        results = source.read(options, margin, experiment, absolute(output))
-        folder = absolute(output) or Path.cwd() / f"{slug(results.name)}-report"
-        files = write_report(results, folder, paper_sd=paper_sd, forms=_FIGURE_FORMS[figures])
-        _show_and_exit(_ReportView(Sweep(results), files), conditions, as_json)
     if len(names) > 1:
         _report_study(names, storage, absolute(output), margin, as_json)
         return
-    (sweep_name,) = names
-    if unseal_test:
-        open_test(sweep_name, session)
-    loaded = load_sweep(sweep_name, storage=storage)
-    written = _publish(loaded, session, output, margin=margin, paper_sd=paper_sd, forms=_FIGURE_FORMS[figures])
-    _show_and_exit(written, conditions, as_json)
-
-
-def _study_problems(flags: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem for each given flag that applies only to a single sweep."""
-    rule = "applies to one sweep, and several are named"
-    return [Problem(flag, rule, None, "Report that sweep alone.") for flag, given in flags.items() if given]
+    if unseal_test and names:
+        open_test(names[0], session)
+    imported = Sweep(source.read(options, margin, experiment, absolute(output))) if source.sources else None
+    loaded = imported or load_sweep(names[0], storage=storage)
+    forms = _FIGURE_FORMS[figures]
+    _show_and_exit(_publish(loaded, session, output, margin, paper_sd=paper_sd, forms=forms), conditions, as_json)
 
 
 def _report_study(
@@ -147,7 +135,7 @@ def close(
     if sweep.interrupted and continues_in_next_job():  # a report would count as a look
         raise typer.Exit(sweep.exit_code)
     try:
-        written = _publish(sweep, session, options.output, margin=margin, again=again)
+        written = _publish(sweep, session, options.output, margin, again=again)
         print_result(written.data(), written.text(), options.as_json)
     except KeyboardInterrupt:
         from tune_dml.record.origin.commands import command, interruption_message
@@ -162,15 +150,20 @@ def _publish(
     sweep: Sweep,
     session: Session,
     output: Path | None,
-    *,
     margin: float | None,
+    *,
     paper_sd: float | None = None,
     again: str = "resume",
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> _ReportView:
-    """Write the report and attach it to the sweep's MLflow run."""
+    """Write the report; attach it to the sweep's MLflow run, unless another program ran the trials."""
     from tune_dml.operations import publish_report
+    from tune_dml.report import write_report
+    from tune_dml.report.naming import slug
 
+    if sweep.state is None:
+        folder = absolute(output) or Path.cwd() / f"{slug(sweep.name)}-report"
+        return _ReportView(sweep, write_report(sweep.results, folder, paper_sd=paper_sd, forms=forms))
     folder = absolute(output) or sweep.folder / "report"
     files, attachment = publish_report(sweep, session, folder, margin=margin, paper_sd=paper_sd, forms=forms)
     return _ReportView(sweep, files, attachment, again)

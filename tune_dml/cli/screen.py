@@ -26,14 +26,15 @@ _UNWRAPPED = ("tune-dml ", "://", "Report:  ")
 COMPARISON_BARS = "Two cells differ if their comparison bars do not overlap (within seeds, for all cells at once)."
 
 
-def print_result(data: object, text: Lines, as_json: bool) -> None:
-    """Print data as JSON, or else the text. Lines with a command, path or address are not wrapped."""
+def print_result(data: object, text: Lines, as_json: bool, *, wrap: bool = True) -> None:
+    """Print data as JSON, or else the text. With `wrap`, only lines with a command, path or address are not wrapped."""
     if as_json:
         typer.echo(strict_json(data))
         return
     console = console_for(False)
     for part in text:
-        console.print(part, markup=False, soft_wrap=isinstance(part, str) and any(sign in part for sign in _UNWRAPPED))
+        is_whole = isinstance(part, str) and (not wrap or any(sign in part for sign in _UNWRAPPED))
+        console.print(part, markup=False, emoji=False, soft_wrap=is_whole)
 
 
 def console_for(as_json: bool) -> Console:

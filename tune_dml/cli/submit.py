@@ -55,9 +55,9 @@ def submit(
 ) -> None:
     """Run a command on a cluster; sweep, resume, extend and confirm continue there without this machine."""
     if target == SLURM:
-        from tune_dml.cli._slurm import submit_to_slurm
+        from tune_dml.cli._slurm import submit_to_slurm, with_storage
 
-        submit_to_slurm(slurm, read_command, words, as_json)
+        submit_to_slurm(slurm, read_command(with_storage(words), SLURM), as_json)
         return
     slurm.raise_if_given(target)
     from tune_dml.running.cluster import jobs
@@ -119,31 +119,29 @@ class SubmittedCommand:
 
     def ceiling(self, capacity: Mapping[str, float]) -> str:
         """Return a sentence with the largest possible cost, as far as the flags limit it."""
-        if not capacity["GPU"] and not capacity["CPU"]:
-            return self._ceiling_before_growth()
-        on_gpus = capacity["GPU"] and self.given.get("gpus_per_worker") != 0
-        unit, number = ("GPU", capacity["GPU"]) if on_gpus else ("worker", self._workers_on(capacity["CPU"]))
-        stop = " Then it stops, resumable."
-        if hours := self.given.get("gpu_hours") or self.given.get("budget"):
-            return f"Ceiling: {hours:g} {unit}-hour{'s' if hours != 1 else ''}.{stop}"
-        if seconds := self.given.get("time_budget"):
+        given, stop = self.given, "Then it stops, resumable."
+        hours, seconds = given.get("gpu_hours") or given.get("budget"), given.get("time_budget")
+        if not capacity["GPU"] and not capacity["CPU"]:  # the cluster has no worker yet
+            if hours:
+                return f"Ceiling: {hours:g} GPU-hours, or worker-hours where no GPU comes. {stop}"
+            if seconds:
+                return (
+                    f"Ceiling: {duration(seconds)} on all nodes that the cluster will add. Set hours with --gpu-hours."
+                )
+            return (
+                "Ceiling: none was set, and the cluster, which has no worker yet, may grow. Set one with --gpu-hours."
+            )
+        unit, number = "GPU", capacity["GPU"]
+        if not number or given.get("gpus_per_worker") == 0:
+            unit, number = "worker", capacity["CPU"] // (given.get("cpus_per_worker") or 1)
+        if hours:
+            return f"Ceiling: {hours:g} {unit}-hour{'s' if hours != 1 else ''}. {stop}"
+        if seconds:
             at_most = number * seconds / 3600
             cost = f"{at_most:.{2 if at_most >= 1 else 4}f} {unit}-hours: {number:g} {unit}s for {duration(seconds)}"
-            return f"Ceiling: {cost}, if all are busy.{stop}"
+            return f"Ceiling: {cost}, if all are busy. {stop}"
         now = f"the cluster has {number:g} {unit}s now, so at most {number:g} {unit}-hours an hour"
         return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
-
-    def _workers_on(self, cpus: float) -> float:
-        """Return the number of workers that can train at once without a GPU."""
-        return cpus // (self.given.get("cpus_per_worker") or 1)
-
-    def _ceiling_before_growth(self) -> str:
-        """Return the ceiling on a cluster that has no worker yet."""
-        if hours := self.given.get("gpu_hours") or self.given.get("budget"):
-            return f"Ceiling: {hours:g} GPU-hours, or worker-hours where no GPU comes. Then it stops, resumable."
-        if seconds := self.given.get("time_budget"):
-            return f"Ceiling: {duration(seconds)} on all nodes that the cluster will add. Set hours with --gpu-hours."
-        return "Ceiling: none was set, and the cluster, which has no worker yet, may grow. Set one with --gpu-hours."
 
 
 def read_command(words: Sequence[str], target: str = _TARGET, *, has_all_modules: bool = True) -> SubmittedCommand:
