@@ -102,7 +102,7 @@ def run_sweep(
     Args:
         space: Name of a search space, path of a sweep file, or a `Space`.
         dataset: Data set; the space's default otherwise.
-        data_root: Folder of the pictures, for data sets that read one.
+        data_root: Folder or table (.csv, .tsv, .parquet) of the pictures, for data sets that read one.
         seeds: Number of paired seeds, or a list of seeds; 3 by default.
         settings: Settings to override, by dotted name: `{"training.steps": 300}`.
         search: Method that chooses cells; `grid` by default. `bayes` means `gp`.
@@ -191,7 +191,7 @@ def resume_sweep(
     Args:
         retry_failed: Also run failed and diverged trials again.
         micro_batch: Pictures that a worker processes at once; unchanged by default.
-        data_root: New folder of the pictures, if they were moved. It is stored with the sweep.
+        data_root: New folder or table of the pictures, if they were moved. It is stored with the sweep.
         storage, address, ...: As for `run_sweep`.
 
     Raises:

@@ -48,7 +48,10 @@ class DataSetCopy:
 
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set: `tune-dml datasets`.")]
     root: Annotated[
-        Path | None, typer.Option("--root", "--data-root", help="Folder or archive of the data, as downloaded.")
+        Path | None,
+        typer.Option(
+            "--root", "--data-root", help="Folder or archive of the data, as downloaded, or a table of pictures."
+        ),
     ] = None
     settings: Mapping[str, Value] | None = None
     cache_dir: Path | None = None

@@ -36,7 +36,7 @@ def doctor(
     tracking_uri: str | None,
     cache_dir: Path | None,
     data_root: Annotated[
-        Path | None, typer.Option(help="A folder of pictures that every node that runs trials must have.")
+        Path | None, typer.Option(help="A folder or table of pictures that every node that runs trials must have.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -147,18 +147,27 @@ def request_of(given: Mapping[str, Any]) -> Request:
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Value]:
-    """Read `KEY=VALUE` of --set. Raise ConfigError for any other text."""
+    """Read `KEY=VALUE` of --set. Raise ConfigError for any other text, and for a key with two values."""
     from trainables.config import parse_value
 
     settings: dict[str, Value] = {}
     problems = []
     for pair in pairs or []:
-        key, equals, value = pair.partition("=")
+        key, equals, text = pair.partition("=")
         if not equals or not key:
             problems.append(Problem("--set", "must read KEY=VALUE", pair, "Example: --set loss.margin=0.2."))
-        settings[key.strip()] = parse_value(value)
+        path, value = key.strip(), parse_value(text)
+        first = settings.setdefault(path, value)
+        if _comparable(first) != _comparable(value):
+            both = f"{path}={first} and {path}={value}"
+            problems.append(Problem("--set", "a setting has one value", both, "Keep one of them."))
     raise_if_any(problems)
     return settings
+
+
+def _comparable(value: Value) -> object:
+    """Return a key that is the same for 1 and 1.0, and differs for 1, True and `1`."""
+    return float(value) if is_number(value) else repr(value)
 
 
 def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[Any]]:
@@ -181,7 +190,7 @@ def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[An
     problems += [
         Problem(flag, rule, f"{key}={text}", "Remove the repeats.")
         for (key, _, text), values in zip(split, read, strict=True)
-        if len({float(value) if is_number(value) else repr(value) for value in values}) < len(values)
+        if len(set(map(_comparable, values))) < len(values)
     ]
     raise_if_any(problems)
     return dict(zip(keys, read, strict=True))

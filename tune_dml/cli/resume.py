@@ -26,7 +26,8 @@ def resume(
     retry_failed: Annotated[bool, typer.Option(help="Also run failed and diverged trials again.")] = False,
     micro_batch: int | None = None,
     data_root: Annotated[
-        Path | None, typer.Option(help="New folder of the same pictures, if they have moved; stored with the sweep.")
+        Path | None,
+        typer.Option(help="New folder or table of the same pictures, if they have moved; stored with the sweep."),
     ] = None,
     margin: Margin = None,
     options: ReportOptions,

@@ -51,7 +51,9 @@ class Request:
 
     space: Annotated[str | Path | Space, "Name of a search space, or path of a sweep file."]
     dataset: Annotated[str | None, "Data set; the space's default if omitted."] = None
-    data_root: Annotated[str | Path | None, "Folder of the pictures, for data sets that read one."] = None
+    data_root: Annotated[
+        str | Path | None, "Folder or table (.csv, .tsv, .parquet) of the pictures, for data sets that read one."
+    ] = None
     seeds: Annotated[int | Sequence[int] | None, "Number of paired seeds (3), or the seeds themselves (0,1,7)."] = None
     settings: Annotated[Mapping[str, Value] | None, "Override a setting; repeatable."] = None
     search: Annotated[RequestedSearch | None, "How cells are chosen; bayes is gp."] = None

@@ -119,6 +119,9 @@ def test_the_engine_follows_the_number_of_workers(workers, asked, engine):
 def test_texts_of_options_are_parsed():
     assert (seeds_of(None), seeds_of("3"), seeds_of("3,"), seeds_of("0,1,7")) == (None, 3, (3,), (0, 1, 7))
     assert settings_of(["a.b=1", "c=x=y", "d=null"]) == {"a.b": 1, "c": "x=y", "d": None}
+    assert settings_of(["a=1", "a=1.0"]) == {"a": 1}
+    with pytest.raises(ConfigError, match="a setting has one value, but got 'a=1 and a=2'"):
+        settings_of(["a=1", "a = 1", "a=2"])
     assert values_of(["a.b=1, 2.5", "c=x"]) == {"a.b": [1, 2.5], "c": ["x"]}
     with pytest.raises(ConfigError, match="KEY=VALUE") as error:
         settings_of(["a.b", "=3", "c=1"])
