@@ -302,42 +302,30 @@ def _execute(
     from tune_dml.running.slurm.collecting import collect_array
     from tune_dml.running.slurm.jobs import raise_if_jobs_are_open
 
+    def driver(ledger: Ledger) -> Driver:
+        from tune_dml.running.driver import Driver
+        from tune_dml.running.screen.progress import Progress
+
+        progress = Progress(state, console, plan=intent.confirmation)
+        tracker = _tracker(state, session, say=progress.note)
+        return Driver(state, resources, session, intent, ledger, progress, tracker)
+
     if group := int(os.environ.get(ARRAY_GROUP, "0")):  # a job of a SLURM array collects its trials, then prepares more
         from tune_dml.running.slurm.rounds import execute_round
 
         with Ledger(state.folder) as ledger:
-            interrupted, tracking = execute_round(
-                _driver(state, resources, session, console, intent, ledger=ledger), group
-            )
-        return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
-    raise_if_jobs_are_open(state.folder)
-    address, _ = cluster.address_of(session.address)
-    with relaxed_gc(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
-        collect_array(ledger, state, resources)  # results of a cancelled array
-        if trials := state.trials_left(intent.confirmation):
-            connection.begin(min(trials, session.max_concurrent or trials))
-        from tune_dml.running import sweep
+            interrupted, tracking = execute_round(driver(ledger), group)
+    else:
+        raise_if_jobs_are_open(state.folder)
+        address, _ = cluster.address_of(session.address)
+        with relaxed_gc(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
+            collect_array(ledger, state, resources)  # results of a cancelled array
+            if trials := state.trials_left(intent.confirmation):
+                connection.begin(min(trials, session.max_concurrent or trials))
+            from tune_dml.running import sweep
 
-        driver = _driver(state, resources, session, console, intent, ledger=ledger)
-        interrupted, tracking = sweep.execute(driver, connection)
+            interrupted, tracking = sweep.execute(driver(ledger), connection)
     return Sweep(Results.of(state), interrupted, tracking, intent.confirmation is not None, state)
-
-
-def _driver(
-    state: SweepState,
-    resources: Resources,
-    session: Session,
-    console: Console | None,
-    intent: SessionIntent,
-    *,
-    ledger: Ledger,
-) -> Driver:
-    from tune_dml.running.driver import Driver
-    from tune_dml.running.screen.progress import Progress
-
-    progress = Progress(state, console, plan=intent.confirmation)
-    tracker = _tracker(state, session, say=progress.note)
-    return Driver(state, resources, session, intent, ledger, progress, tracker)
 
 
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:

@@ -1,11 +1,9 @@
 """`tune-dml features`: store the features of a frozen backbone, or convert published features."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +12,6 @@ from trainables.option_names import unused_options
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import console_for, print_result, progress_bar, table
 from tune_dml.space import Value
-
-if TYPE_CHECKING:
-    from trainables.models.extraction import FeaturePass
 
 ORDER = 38
 EXAMPLES = """
@@ -55,14 +50,17 @@ def features(
 
         digest = import_features(absolute(Path(source)), folder, labels=absolute(labels))
     else:
-        from trainables.models.extraction import write_features
+        from trainables.models.extraction import FeaturePass, write_features
+        from trainables.resolve import Layer, resolve
+        from tune_dml.planning.checks.data import training_data
 
         given = {"data.name": source, "model.backbone": backbone, **settings}
         given |= {} if data_root is None else {"data.root": str(absolute(data_root))}
         given |= {} if weights is None else {"model.weights": weights}
-        feature_pass = _feature_pass(given, folder, views, absolute(cache_dir))
+        config, cache = resolve(Layer("--set", given)).config, absolute(cache_dir)
+        training_data(config.settings(), cache)  # refuses a missing --data-root
         with progress_bar(console_for(as_json), "features") as progress:
-            digest = write_features(feature_pass, workers=workers, progress=progress)
+            digest = write_features(FeaturePass(config, folder, views, cache), workers=workers, progress=progress)
     seconds = time.perf_counter() - start
     rows = {
         "pictures": digest.pictures,
@@ -97,14 +95,3 @@ def _problems(source: str, backbone: str | None, labels: Path | None, flags: Map
     if labels is not None:
         return [Problem("--labels", "a data set has its own labels", str(labels), "Leave it out.")]
     return []
-
-
-def _feature_pass(settings: Mapping[str, Value], folder: Path, views: int, cache_dir: Path | None) -> FeaturePass:
-    """Resolve the settings of an extraction. Raise ConfigError with every problem."""
-    from trainables.models.extraction import FeaturePass
-    from trainables.resolve import Layer, resolve
-    from tune_dml.planning.checks.data import training_data
-
-    config = resolve(Layer("--set", settings)).config
-    training_data(config.settings(), cache_dir)  # refuses a missing --data-root
-    return FeaturePass(config, folder, views, cache_dir)

@@ -36,15 +36,13 @@ def resume(
     from tune_dml import operations
     from tune_dml.cli.report import close
 
-    console = console_for(options.as_json)
-    checks = [options.problems, lambda: margin_problems(margin)]
     outcome = operations.resume(
         sweep_name,
         session,
         retry_failed=retry_failed,
         micro_batch=micro_batch,
         data_root=data_root,
-        console=console,
-        other_checks=checks,
+        console=console_for(options.as_json),
+        other_checks=[options.problems, lambda: margin_problems(margin)],
     )
     close(outcome, session, options, margin)

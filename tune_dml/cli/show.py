@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,42 +58,29 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Describe a space, method, protocol, data set or sweep; the name selects it."""
-    described = list(_describe(name, storage.absolute()))
+    items = list(_items(storage.absolute()))
+    described = [describe() for known, describe in items if known == name]
     if not described:
-        remedy = nearest(name, _all_names(storage.absolute()))
+        remedy = nearest(name, [known for known, _ in items])
         raise ConfigError(Problem("NAME", "unknown space, method, protocol, data set or sweep", name, remedy))
     data = [data for data, _ in described]
     lines = (line for _, text in described for line in ("", *text))
     print_result(data[0] if len(data) == 1 else data, islice(lines, 1, None), as_json)
 
 
-def _describe(name: str, storage: Path) -> Iterator[_Described]:
-    from trainables.data import DATASETS
-    from trainables.registries import methods_of
-    from tune_dml import catalogue
-    from tune_dml.record.results import load_results
-    from tune_dml.record.state import sweep_names
-
-    if name in sweep_names(storage):
-        results = load_results(storage, name)
-        yield _sweep(results, answer_of(results))
-    if name in catalogue.spaces():
-        yield _space(catalogue.spaces()[name])
-    yield from (_method(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
-    if name in catalogue.protocols():
-        yield _protocol(catalogue.protocols()[name])
-    if name in DATASETS:
-        yield _dataset(name, DATASETS[name])
-
-
-def _all_names(storage: Path) -> list[str]:
+def _items(storage: Path) -> Iterator[tuple[str, Callable[[], _Described]]]:
+    """Yield the name of each item, and the function that describes it."""
     from trainables.data import DATASETS
     from trainables.registries import methods_of
     from tune_dml import catalogue
     from tune_dml.record.state import sweep_names
 
-    methods = [name for kind in _KINDS for name in methods_of(kind)]
-    return [*sweep_names(storage), *catalogue.spaces(), *methods, *catalogue.protocols(), *DATASETS]
+    yield from ((name, partial(_sweep, storage, name)) for name in sweep_names(storage))
+    yield from ((name, partial(_space, space)) for name, space in catalogue.spaces().items())
+    for kind in _KINDS:
+        yield from ((name, partial(_method, kind, name, method)) for name, method in methods_of(kind).items())
+    yield from ((name, partial(_protocol, protocol)) for name, protocol in catalogue.protocols().items())
+    yield from ((name, partial(_dataset, name, dataset)) for name, dataset in DATASETS.items())
 
 
 def _space(space: Space) -> _Described:
@@ -212,7 +200,11 @@ def _knob_table(section: str, method: type) -> Lines:
         yield table("", ("knob", "default", "rule", "meaning"), rows)
 
 
-def _sweep(results: Results, answer: SweepAnswer | None) -> _Described:
+def _sweep(storage: Path, name: str) -> _Described:
+    from tune_dml.record.results import load_results
+
+    results = load_results(storage, name)
+    answer = answer_of(results)
     report = results.folder / "report" / "report.html"
     data = {
         "sweep": results.name,
