@@ -37,11 +37,10 @@ class ImportSource:
     study: Annotated[str | None, typer.Option(help="The Optuna study, if there are several.")] = None
 
     @property
-    def sources(self) -> dict[str, object]:
-        """The given sources, by flag."""
-        flags = {"--from-csv": self.from_csv, "--from-optuna": self.from_optuna, "--from-ray": self.from_ray,
-                 "--from-mlflow": self.from_mlflow}  # fmt: skip
-        return {flag: value for flag, value in flags.items() if value is not None}
+    def sources(self) -> list[str]:
+        """The flags of the given sources."""
+        names = ("from_csv", "from_optuna", "from_ray", "from_mlflow")
+        return [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) is not None]
 
     def problems(self, sweeps: list[str], options: ImportOptions) -> list[Problem]:
         """Return the problems of the given flags: a report reads one source, or sweeps."""
@@ -61,19 +60,19 @@ class ImportSource:
         """Read the results. Raises ConfigError with all problems."""
         from tune_dml.record import imported
 
-        (source,) = self.sources.values()
-        names = {"--from-csv": Path(str(source)).stem, "--from-ray": Path(str(source)).name, "--from-optuna": self.study,
-                 "--from-mlflow": experiment}  # fmt: skip
-        request = options.request(names[next(iter(self.sources))], margin)
         if self.from_csv is not None:
+            request = options.request(self.from_csv.stem, margin)
             data = imported.read_csv(absolute(self.from_csv), request)
         elif self.from_ray is not None:
+            request = options.request(self.from_ray.name, margin)
             data = imported.read_ray(absolute(self.from_ray), request)
         elif self.from_optuna is not None:
+            request = options.request(self.study, margin)
             data = imported.read_optuna(self.from_optuna, self.study, request)
         else:
             from tune_dml.tracking.experiments import read_mlflow
 
+            request = options.request(experiment, margin)
             data = read_mlflow(str(self.from_mlflow), experiment, request)
         return imported.results_of_rows(data, request, (output or Path.cwd()) / "elsewhere" / request.name)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainables.errors import Problem, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expand_home
 from tune_dml.cli._imported_results import ImportOptions
 from tune_dml.cli.options import Json, Margin, absolute, verb
@@ -55,15 +56,12 @@ def compare(
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
-    if len(sweep_names) < 2 and not any(_split_experiment(word) for word in sweep_names):
+    has_experiment = any(map(_split_experiment, sweep_names))
+    if len(sweep_names) < 2 and not has_experiment:
         problems.append(Problem("SWEEP...", "a comparison needs at least two sweeps", None, "Name another one."))
-    problems += [
-        Problem("SWEEP...", "the sweeps must differ", word, "Name another one.")
-        for word in dict.fromkeys(sweep_names)
-        if sweep_names.count(word) > 1
-    ]
-    if not any(_split_experiment(word) for word in sweep_names):
-        problems += options.unused_problems({"--same-data": same_data})
+    repeated = [word for word, count in Counter(sweep_names).items() if count > 1]
+    problems += [Problem("SWEEP...", "the sweeps must differ", word, "Name another one.") for word in repeated]
+    problems += [] if has_experiment else options.unused_problems({"--same-data": same_data})
     raise_if_any(problems)
     results = _with_unique_names([_load(word, storage, options, margin) for word in sweep_names], sweep_names, storage)
     comparison = compare_sweeps(assume_same_data(results) if same_data else results, margin)
@@ -83,22 +81,15 @@ def _rank_rows(comparison: SweepComparison) -> list[dict[str, object]]:
     from tune_dml.report.several.comparison import rank_agreements
 
     first, *others = comparison.sweeps
-    named = zip(comparison.names[1:], others, strict=True)
     rows: list[dict[str, object]] = [
-        {
-            "knob": path,
-            "against": name,
-            "values": agreement.levels,
-            "tau": round(agreement.tau, 3),
-            "low": round(agreement.low, 3),
-            "high": round(agreement.high, 3),
-        }
-        for name, sweep in named
-        for path, agreement in rank_agreements(first, sweep).items()
-    ]
+        {"knob": path, "against": other.results.name, "values": agreement.levels,
+         **{name: round(getattr(agreement, name), 3) for name in ("tau", "low", "high")}}
+        for other in others
+        for path, agreement in rank_agreements(first, other).items()
+    ]  # fmt: skip
     if not rows:
         rule = "needs a knob with three values that have a result on every seed in both sweeps"
-        raise_if_any([Problem("--rank", rule, None, "Finish the sweeps, or compare them without --rank.")])
+        raise ConfigError(Problem("--rank", rule, None, "Finish the sweeps, or compare them without --rank."))
     return rows
 
 

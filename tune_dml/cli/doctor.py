@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -122,10 +123,10 @@ def _packages() -> list[_Finding]:
             findings.append(_Finding(name, "ok", version_of(name)))
         except PackageNotFoundError:
             findings.append(_Finding(name, "problem", "not installed", "pip install tune-dml"))
+    faiss = _Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'")
     if importlib.util.find_spec("faiss") is not None:
-        return [*findings, _Finding("faiss", "ok", "installed")]
-    found = "not installed: exact search in torch is used"
-    return [*findings, _Finding("faiss", "note", found, "pip install 'tune-dml[cpu]'")]
+        faiss = _Finding("faiss", "ok", "installed")
+    return [*findings, faiss]
 
 
 def _torch() -> list[_Finding]:
@@ -179,9 +180,8 @@ def _nodes(location: str, origin: str, session: Session, data_root: Path | None)
             cache = session.cache or default_cache_dir()
             facts = nodes.node_facts(session.sweeps, cache, session.trial_files, data_root)
     except ConfigError as error:
-        return _problems("Ray", list(error.problems))
-    levels: dict[bool, Level] = {True: "problem", False: "ok"}
-    node_findings = [_Finding(fact.subject, levels[fact.wrong], fact.found, fact.remedy) for fact in facts]
+        return _problems("Ray", error.problems)
+    node_findings = [_Finding(f.subject, "problem" if f.wrong else "ok", f.found, f.remedy) for f in facts]
     return [_Finding("Ray", "ok", f"{location} ({origin}): {resources}"), *node_findings]
 
 
@@ -190,8 +190,7 @@ def _bucket(trial_files: str | None) -> list[_Finding]:
 
     if trial_files is None:
         return []
-    finding = _Finding("object storage", "ok", "put, got, listed and deleted here")
-    return _problems("object storage", bucket_problems(trial_files)) or [finding]
+    return _problems("object storage", bucket_problems(trial_files), fine="put, got, listed and deleted here")
 
 
 def _mlflow(session: Session) -> list[_Finding]:
@@ -199,9 +198,7 @@ def _mlflow(session: Session) -> list[_Finding]:
     from tune_dml.record.origin.provenance import mask
 
     uri, origin = tracking.tracking_uri(session.tracking_uri, session.sweeps)
-    if problems := tracking.store_problems(uri):
-        return _problems("MLflow", problems)
-    return [_Finding("MLflow", "ok", f"{mask(uri)} ({origin})")]
+    return _problems("MLflow", tracking.store_problems(uri), fine=f"{mask(uri)} ({origin})")
 
 
 def _datasets(cache_dir: Path | None) -> list[_Finding]:
@@ -210,12 +207,11 @@ def _datasets(cache_dir: Path | None) -> list[_Finding]:
     try:
         cache = cache_dir or default_cache_dir()
     except ConfigError as error:
-        return _problems("cache", list(error.problems))
+        return _problems("cache", error.problems)
     findings = []
     for name, dataset_class in DATASETS.items():
         if not dataset_class.needs_root:
-            problems = build_dataset(name, cache_dir=cache).check()
-            findings += _problems(f"{_DATA}{name}", problems) or [_Finding(f"{_DATA}{name}", "ok", "ready")]
+            findings += _problems(f"{_DATA}{name}", build_dataset(name, cache_dir=cache).check(), fine="ready")
     if any(finding.level == "ok" for finding in findings):  # fonts come with an extra
         return [replace(finding, level="note") if finding.level == "problem" else finding for finding in findings]
     return findings
@@ -228,5 +224,7 @@ def _disk() -> _Finding:
     return _Finding("disk", "ok", f"{free:.0f} GiB free here")
 
 
-def _problems(subject: str, problems: list[Problem], level: Level = "problem") -> list[_Finding]:
-    return [_Finding(subject, level, f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]
+def _problems(subject: str, problems: Sequence[Problem], level: Level = "problem", *, fine: str = "") -> list[_Finding]:
+    """Return a finding for each problem; without problems, one with the text `fine` if it is given."""
+    findings = [_Finding(subject, level, f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]
+    return findings or ([_Finding(subject, "ok", fine)] if fine else [])

@@ -124,10 +124,10 @@ def absolute(path: _PathOrNone) -> _PathOrNone:
     return Path(os.path.abspath(expand_home(path))) if path else path
 
 
-def location_flags(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:
+def location_flags(session: Session) -> dict[str, str | None]:
     """Return the locations given on this command line, by flag, for the commands that the output suggests."""
-    other_storage = None if storage == Session.storage else str(storage)
-    return {"--storage": other_storage, "--tracking-uri": tracking_uri, "--experiment": experiment}
+    storage = None if session.storage == Session.storage else str(session.storage)
+    return {"--storage": storage, "--tracking-uri": session.tracking_uri, "--experiment": session.experiment}
 
 
 def final_request(request: Request, own: OwnCommand) -> Request:

@@ -40,7 +40,7 @@ def rescore(
     results = load_results(storage, sweep_name)
     trials, without = [vars(trial) for trial in rescored.trials], rescored.without_embeddings
     data = {"sweep": results.name, "trials": trials, "without": without, "mlflow_error": refusal}
-    print_result(data, _text(results, rescored, refusal, location_flags(storage, tracking_uri, experiment)), as_json)
+    print_result(data, _text(results, rescored, refusal, location_flags(session)), as_json)
 
 
 def _text(results: Results, rescored: RescoredSweep, refusal: str | None, locations: dict[str, str | None]) -> Lines:

@@ -34,11 +34,11 @@ def sync(
     from tune_dml import operations
     from tune_dml.record.results import load_results
 
-    reconciliation = operations.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
+    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    reconciliation = operations.sync(sweep_name, session)
     results = load_results(storage, sweep_name)
     data = {"sweep": results.name, "equal": reconciliation.is_equal, **asdict(reconciliation)}
-    text = _text(results, reconciliation, location_flags(storage, tracking_uri, experiment))
-    print_result(data, text, as_json)
+    print_result(data, _text(results, reconciliation, location_flags(session)), as_json)
     raise typer.Exit(0 if reconciliation.is_equal else 3)
 
 

@@ -103,22 +103,14 @@ class TrainedTrial:
     def differences(self) -> dict[str, tuple[float, float]]:
         """Metrics that differ from the recorded ones in any digit: (now, recorded)."""
         both = {name: (value, self.recorded[name]) for name, value in self.end.metrics.items() if name in self.recorded}
-        return {
-            name: (now, then)
-            for name, (now, then) in both.items()
-            if now != then and not (math.isnan(now) and math.isnan(then))
-        }
+        return {name: pair for name, pair in both.items() if len(set(pair)) > 1 and not all(map(math.isnan, pair))}
 
     def data(self) -> dict[str, object]:
         fields = {name: value for name, value in self.end.to_json().items() if name != "metrics"}
-        comparison = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
-        return {
-            **fields,
-            "metrics": dict(self.end.metrics),
-            **comparison,
-            "pictures": [str(path) for path in self.pictures],
-            "not_kept": self.not_kept,
-        }
+        data = {**fields, "metrics": dict(self.end.metrics)}
+        if self.recorded:
+            data |= {"reproduced": not self.differences, "differences": self.differences}
+        return {**data, "pictures": [str(path) for path in self.pictures], "not_kept": self.not_kept}
 
     def text(self) -> Lines:
         if self.end.status != "finished":
