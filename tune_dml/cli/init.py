@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,45 +44,7 @@ _DEFAULT_LENGTH = (300, 1e-3, "not measured: `tune-dml init` without --no-probe 
 _HALVES = "the first half of the classes trains, the other one is the sealed test"
 _OWN_SPLIT = "by its own split, {test_classes} of the {classes} classes are the sealed test"
 _SKIP_LINE = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
-_TEMPLATE = """\
-# A sweep over {pictures} pictures of {classes} classes in {folder}.
-# Run it: tune-dml sweep {file}        What it would cost: tune-dml plan {file}
-# A study of a paper on these pictures, with what was chosen here for all of its arms:
-#   tune-dml sweep sec_losses --dataset image_folder --data-root {argument} {sets}
-# Every key: `tune-dml schema`. Losses and their knobs: `tune-dml methods`. Settings: `tune-dml train --show`.
-
-name: {name}
-description: margin of the triplet loss
-
-dataset: image_folder                # {folder}{layout}
-data_root: {root}                    # {halves}
-
-parameters:                          # the knobs that are searched, by dotted names
-  loss.margin: {{values: [0.1, 0.2, 0.5]}}
-  # optim.lr: {{values: [0.0003, 0.001, 0.003]}}
-  # optim.lr: {{min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}}    # a range needs `method` and `run_cap`
-
-fixed:                               # what all trials share
-  loss.name: semihard_triplet
-  batch.instances_per_class: {instances}       # pictures of each class in a batch
-  batch.batch_size: {batch}
-  # the network starts {start}; pictures are cut to squares of data.size pixels
-{network}{skipped}
-  # {reason}
-  optim.lr: {lr}
-  training.steps: {steps}
-  training.eval_every: {half}        # an answer from cells that still gain says so first
-
-seeds: 3                             # every value runs once a seed, on the same batches and classes
-metric: {{name: val/recall_at_1, goal: maximize}}
-margin: 1.0                          # differences below this (percentage points) do not matter
-
-# method: bayes                      # grid (the default), bayes (= gp), tpe, random, qmc
-# run_cap: 20                        # values to propose, for all but grid
-# tune: [optim.lr]                   # give every value its own best learning rate
-# baseline: {{label: no margin, settings: {{loss.margin: 0.0}}}}
-# arms: {{triplet: {{loss.name: semihard_triplet}}, ms: {{loss.name: multi_similarity}}}}   # compare methods, in place of knobs
-"""
+_TEMPLATE = Path(__file__).with_name("sweep_file.yaml")
 
 
 @verb
@@ -150,7 +113,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     length = {"training.steps": steps, "training.eval_every": max(1, steps // 2)}
     sets = {**network, "optim.lr": lr, **length, **({"data.skip_corrupt": "true"} if lost else {})}
     location = os.path.relpath(root, path.parent)
-    return _TEMPLATE.format(
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         network="\n".join(f"  {path}: {value}" for path, value in network.items()),
         sets=" ".join(f"--set {path}={value}" for path, value in sets.items()),
         start="pretrained on ImageNet, by an installed package"

@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from string import Template
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ tune-dml skill --install                              # writes .agents/skills/tu
 tune-dml skill --install -o ~/.claude/skills          # folder of another agent
 """
 _SKILLS = Path(".agents/skills")
+_TEXT = Path(__file__).with_name("skill.md")
 LOOP = """\
 tune-dml plan sec_rho --dataset glyphs --seeds 3 --json      # cells, cost, power, and what is wrong; runs nothing
 tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name rho1 --json    # run it in the background
@@ -28,51 +30,6 @@ tune-dml confirm rho1 --top 1 --seeds 5 --json               # the winner on fre
 tune-dml open rho1 --selection "table 2" --yes --json        # test figures, once, after the choice is made
 """
 """The worked loop; tests parse each line."""
-_HEAD = """\
----
-name: tune-dml
-description: Run and judge hyperparameter and loss comparisons for metric learning, or of any training script, with
-  paired seeds and tested verdicts. Use it to find out whether a knob or a method matters, to compare losses, to
-  reproduce a paper's curve, or to explain, resume and report a sweep.
----
-
-# tune-dml
-
-A sweep trains cells (points of a search space) under paired seeds. Its report says which differences are real. Each
-command takes `--json` and then prints one JSON object (strict: no NaN) on standard output; progress goes to standard
-error.
-
-## The loop
-
-```bash
-"""
-_RULES = """
-## Rules
-
-- Take statements from `answer`, `verdicts` and `findings`. A difference of two means is no result: "undecided" and
-  "cannot yet be told apart" mean that more seeds are needed, and `next` has the command that is worth its cost.
-- Do not add seeds until a difference appears. Use `sweep ... --until-decided`, which accounts for repeated looks.
-- Validation chooses. `test/...` figures are sealed; `open` is recorded and comes last.
-- A sweep that was cut off, killed or lost its machine continues with `tune-dml resume NAME`; nothing runs twice.
-- `status NAME --json` has each failed trial's `reason`. After the cause is removed: `resume NAME --retry-failed`.
-- Settings are dotted: `--set loss.margin=0.2`. `tune-dml show NAME` explains a space, a loss, a setting or a trial.
-- Your own pictures: `tune-dml init FOLDER`, then `sweep FOLDER.yaml`. Your own training script: a sweep file with
-  `program: train.py`, `metric`, `parameters` and `margin`; the script calls `tune_dml.log(step=..., **{"val/x": ...})`.
-- `compare A B` compares sweeps; `report --from-csv FILE --margin X` judges results of other programs.
-
-## Exit codes
-
-| code | meaning |
-|---|---|
-| 0 | done |
-| 1 | the input is wrong, or Ray cannot start or be reached; no trial was started |
-| 2 | wrong usage of the command line |
-| 3 | finished, with failed or diverged trials; a `--check` is not met; MLflow differs after `sync` |
-| 130 | interrupted or not complete; `resume` continues |
-
-Codes 1 and 2 print `{"error": [{"rule", "place", "value", "remedy", "fix"}]}`; `fix` is a whole command, or null.
-`compare`, `datasets verify`, `doctor` and `list` print their own keys with code 1 where they found what is wrong.
-"""
 
 
 @verb
@@ -100,8 +57,7 @@ def skill(
 def _skill_text() -> str:
     rows = [f"| `{name}` | {first} | {keys} |" for name, first, keys in _verbs()]
     table = "\n".join(["| verb | what it does | keys of its JSON |", "|---|---|---|", *rows])
-    closing = "`tune-dml VERB --help` has all options; `tune-dml schema VERB` prints the schema of a verb's JSON."
-    return f"{_HEAD}{LOOP}```\n{_RULES}\n## Verbs\n\n{table}\n\n{closing}\n"
+    return Template(_TEXT.read_text(encoding="utf-8")).substitute(loop=LOOP, verbs=table)
 
 
 def _verbs() -> Iterator[tuple[str, str, str]]:
