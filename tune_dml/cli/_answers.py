@@ -71,12 +71,11 @@ def answer_of(results: Results) -> SweepAnswer | None:
     if not _is_judged(results):
         return None
     stored = _read(results)
-    if (answer := stored.answer) is None:
+    if stored.answer is None:
         from tune_dml import report
 
-        answer = SweepAnswer.of(report.summary(results))
-        _write(results, replace(stored, answer=answer))
-    return answer
+        stored = _write(results, replace(stored, answer=SweepAnswer.of(report.summary(results))))
+    return stored.answer
 
 
 def headline_of(results: Results) -> str:
@@ -84,12 +83,11 @@ def headline_of(results: Results) -> str:
     if not _is_judged(results):
         return ""
     stored = _read(results)
-    if not (headline := stored.headline):
+    if not stored.headline:
         from tune_dml import report
 
-        headline = report.headline(results)
-        _write(results, replace(stored, headline=headline))
-    return headline
+        stored = _write(results, replace(stored, headline=report.headline(results)))
+    return stored.headline
 
 
 def why_no_answer(results: Results) -> str:
@@ -126,9 +124,10 @@ def _read(results: Results) -> _AnswerFile:
     return _AnswerFile(digest)
 
 
-def _write(results: Results, answers: _AnswerFile) -> None:
+def _write(results: Results, answers: _AnswerFile) -> _AnswerFile:
     with suppress(OSError):  # a read-only folder
         write_whole(results.folder / _FILE, json.dumps(asdict(answers)))
+    return answers
 
 
 def _digest(results: Results) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,26 +56,24 @@ def status(
 ) -> None:
     """Show the trials of a sweep by cell and seed: finished, running, failed with the reason, missing."""
     from tune_dml.record.results import Results
-    from tune_dml.record.state import load_state
+    from tune_dml.record.state import is_sweep, load_state
 
     if timeout is not None and not wait:
         rule, remedy = "limits the wait for the sweep's end, which was not requested", "Add --wait, or leave it out."
         raise ConfigError(Problem("--timeout", rule, timeout, remedy))
-    folder = storage.absolute() / sweep_name
+    folder, until = storage.absolute() / sweep_name, time.monotonic() + (math.inf if timeout is None else timeout)
+    if wait and _waits_for_slurm(folder):
+        _wait_until(lambda: not (_waits_for_slurm(folder) and _has_jobs(folder)), until, _SLURM_POLL)
     if _waits_for_slurm(folder):
         from tune_dml.cli._slurm import show_pending
 
-        until = time.monotonic() + (math.inf if timeout is None else timeout)
-        while wait and _waits_for_slurm(folder) and _has_jobs(folder) and time.monotonic() < until:
-            time.sleep(_SLURM_POLL)
-        if _waits_for_slurm(folder):
-            show_pending(folder, as_json)
-            raise typer.Exit(130 if wait else 0)
+        show_pending(folder, as_json)
+        raise typer.Exit(130 if wait else 0)
     if wait:
-        _wait_for_plan(folder, timeout)
+        _wait_until(lambda: is_sweep(folder), min(until, time.monotonic() + _START))
     state = load_state(storage.absolute(), sweep_name)
     if wait:
-        _wait_for_end(state.folder, timeout)
+        _wait_for_end(state.folder, until)
         state.update()
     results = Results.of(state)
     print_result(_data(results, state) if as_json else None, _text(results, state, trials), as_json)
@@ -97,20 +96,16 @@ def _has_jobs(folder: Path) -> bool:
     return (folder / "slurm").is_dir() and bool(open_jobs(folder))
 
 
-def _wait_for_plan(folder: Path, seconds: float | None) -> None:
-    """Wait until a sweep that has just been started has stored its plan, for at most `_START` seconds."""
-    from tune_dml.record.state import is_sweep
-
-    until = time.monotonic() + min(_START, math.inf if seconds is None else seconds)
-    while not is_sweep(folder) and time.monotonic() < until:
-        time.sleep(_POLL)
+def _wait_until(has_come: Callable[[], bool], until: float, poll: float = _POLL) -> None:
+    """Wait for a condition, at most until a time of the monotonic clock."""
+    while not has_come() and time.monotonic() < until:
+        time.sleep(poll)
 
 
-def _wait_for_end(folder: Path, seconds: float | None = None) -> None:
-    """Wait until no process runs a sweep, for at most `seconds`."""
+def _wait_for_end(folder: Path, until: float = math.inf) -> None:
+    """Wait until no process runs a sweep, at most until a time of the monotonic clock."""
     from tune_dml.record.state import read_state
 
-    until = math.inf if seconds is None else time.monotonic() + seconds
     idle_seconds = 0.0
     while time.monotonic() < until:
         if is_running(folder):

@@ -143,7 +143,7 @@ class TestWaiting:
         driver.session()
         with Ledger(tmp_path / "toy"):
             began = time.monotonic()
-            _wait_for_end(tmp_path / "toy", 0.6)
+            _wait_for_end(tmp_path / "toy", began + 0.6)
             assert time.monotonic() - began >= 0.6
         for trial in driver.trials:
             driver.started(trial)
