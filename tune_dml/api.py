@@ -18,7 +18,7 @@ from rich.console import Console
 
 from trainables.errors import nearest, raise_if_any
 from tune_dml import operations
-from tune_dml.planning.checks.prepare import Check, DataProgress
+from tune_dml.planning.checks.prepare import DataProgress
 from tune_dml.planning.files.keywords import keyword_problems
 from tune_dml.planning.request import (
     Racing,
@@ -93,7 +93,6 @@ def run_sweep(
     cache_dir: str | Path | None = None,
     console: Console | None = None,
     data_progress: DataProgress | None = None,
-    other_checks: Sequence[Check] = (),
 ) -> Sweep:
     """Run a sweep on Ray Tune until it ends, and return it.
 
@@ -131,7 +130,6 @@ def run_sweep(
         cache_dir: Folder for decoded pictures.
         console: Rich console that shows the progress; none by default.
         data_progress: Called with (done, total) while pictures are decoded.
-        other_checks: Further checks, whose problems are raised together with the others.
 
     Raises:
         ConfigError: The request is wrong. Lists every problem; no worker has started.
@@ -159,7 +157,6 @@ def run_sweep(
         resources=resources,
         console=console,
         data_progress=data_progress,
-        other_checks=other_checks,
     )  # fmt: skip
 
 
@@ -182,7 +179,6 @@ def resume_sweep(
     experiment: str | None = None,
     cache_dir: str | Path | None = None,
     console: Console | None = None,
-    other_checks: Sequence[Check] = (),
 ) -> Sweep:
     """Run the missing trials of a stored sweep, with the resources of its last session, and update MLflow.
 
@@ -203,13 +199,7 @@ def resume_sweep(
         trial_files=trial_files, tracking_uri=tracking_uri, experiment=experiment, cache_dir=cache_dir,
     )  # fmt: skip
     return operations.resume(
-        name,
-        session,
-        retry_failed=retry_failed,
-        micro_batch=micro_batch,
-        data_root=data_root,
-        console=console,
-        other_checks=other_checks,
+        name, session, retry_failed=retry_failed, micro_batch=micro_batch, data_root=data_root, console=console
     )
 
 
@@ -233,7 +223,6 @@ def extend_sweep(
     experiment: str | None = None,
     cache_dir: str | Path | None = None,
     console: Console | None = None,
-    other_checks: Sequence[Check] = (),
 ) -> Sweep:
     """Add seeds, knob values, proposed cells or arms to a stored sweep, and run the new trials.
 
@@ -252,14 +241,7 @@ def extend_sweep(
         trial_files=trial_files, tracking_uri=tracking_uri, experiment=experiment, cache_dir=cache_dir,
     )  # fmt: skip
     return operations.extend(
-        name,
-        session,
-        seeds=seeds,
-        values=values,
-        num_samples=num_samples,
-        arms=arms,
-        console=console,
-        other_checks=other_checks,
+        name, session, seeds=seeds, values=values, num_samples=num_samples, arms=arms, console=console
     )
 
 
