@@ -1,8 +1,7 @@
-"""Shell completion: spaces, sweep files, sweeps, settings, knobs, data sets, protocols, methods."""
+"""Shell completion: spaces, sweep files, sweeps, settings, knobs. Typer drops the names that do not begin as typed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,23 +13,32 @@ if TYPE_CHECKING:
     from tune_dml.space import Value
 
 
+def storage_of(ctx: typer.Context) -> Path:
+    """Return the storage that the command line names."""
+    return Path(ctx.params.get("storage") or Session.storage)
+
+
 def spaces(incomplete: str) -> list[str]:
-    """Return the search spaces, and the sweep files of the working directory."""
+    """Return the search spaces, and the sweep files of the typed folder."""
     from tune_dml import catalogue
 
-    files = map(str, sorted(Path(incomplete).parent.glob("*.y*ml")))
-    return _with_prefix(incomplete, [*catalogue.spaces(), *files])
+    return [*catalogue.spaces(), *map(str, sorted(Path(incomplete).parent.glob("*.y*ml")))]
 
 
-def sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the sweeps in the storage that the command line names."""
+def sweeps(ctx: typer.Context) -> list[str]:
+    """Return the stored sweeps."""
     from tune_dml.record.state import sweep_names
 
-    return _with_prefix(incomplete, sweep_names(Path(ctx.params.get("storage") or Session.storage)))
+    return sweep_names(storage_of(ctx))
 
 
-def settings(ctx: typer.Context, incomplete: str) -> list[str]:
+def settings(ctx: typer.Context) -> list[str]:
     """Return dotted settings, each with `=`, including the knobs of methods that --set chooses."""
+    return [f"{name}=" for name in setting_names(ctx)]
+
+
+def setting_names(ctx: typer.Context) -> list[str]:
+    """Return dotted settings."""
     from trainables.config import SECTIONS
     from trainables.methods import knob_names
     from trainables.registries import methods_chosen
@@ -40,49 +48,28 @@ def settings(ctx: typer.Context, incomplete: str) -> list[str]:
     for section, model in SECTIONS.items():
         chosen: dict[str, Value] = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{section}.")}
         knobs = [knob for method in methods_chosen(section, chosen).values() for knob in sorted(knob_names(method))]
-        names |= dict.fromkeys(f"{section}.{name}=" for name in [*model.own_fields(), *knobs])
-    return _with_prefix(incomplete, names)
+        names |= dict.fromkeys(f"{section}.{name}" for name in [*model.own_fields(), *knobs])
+    return list(names)
 
 
-def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return dotted settings."""
-    return [name.removesuffix("=") for name in settings(ctx, incomplete)]
-
-
-def knobs_of_sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
+def knobs_of_sweeps(ctx: typer.Context) -> list[str]:
     """Return the knobs of the named sweep, or of every stored sweep if none is named yet."""
     from tune_dml.planning.plan import Plan
-    from tune_dml.record.state import sweep_names
 
-    storage = Path(ctx.params.get("storage") or Session.storage)
-    names = [name] if (name := ctx.params.get("sweep_name")) else sweep_names(storage)
-    paths = [path for name in names if (path := storage / name / "plan.json").exists()]
-    knobs = dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs)
-    return _with_prefix(incomplete, knobs)
+    names = [name] if (name := ctx.params.get("sweep_name")) else sweeps(ctx)
+    paths = [path for name in names if (path := storage_of(ctx) / name / "plan.json").exists()]
+    return list(dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs))
 
 
-def datasets(incomplete: str) -> list[str]:
+def datasets() -> list[str]:
     """Return the names of data sets."""
     from trainables.data import DATASETS
 
-    return _with_prefix(incomplete, DATASETS)
+    return list(DATASETS)
 
 
-def protocols(incomplete: str) -> list[str]:
+def protocols() -> list[str]:
     """Return the names of protocols."""
     from tune_dml import catalogue
 
-    return _with_prefix(incomplete, catalogue.protocols())
-
-
-def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return every name that `show` accepts."""
-    from trainables.registries import methods_of
-
-    methods = [*methods_of("loss"), *methods_of("regularizer")]
-    names = [*methods, *protocols(incomplete), *datasets(incomplete)]
-    return [*spaces(incomplete), *_with_prefix(incomplete, names), *sweeps(ctx, incomplete)]
-
-
-def _with_prefix(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
+    return list(catalogue.protocols())

@@ -45,13 +45,15 @@ _CHOSEN_BY = {
 """Setting that chooses a method of a kind; `KIND.name` for other kinds."""
 
 
+def _names(ctx: typer.Context) -> list[str]:
+    return [name for name, _ in _items(_complete.storage_of(ctx))]
+
+
 @verb
 def show(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="SPACE|METHOD|PROTOCOL|DATASET|SWEEP", help="What to show.", autocompletion=_complete.subjects
-        ),
+        typer.Argument(metavar="SPACE|METHOD|PROTOCOL|DATASET|SWEEP", help="What to show.", autocompletion=_names),
     ],
     *,
     storage: Path,
