@@ -93,6 +93,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
 
     from trainables.data import default_cache_dir
     from trainables.data.image_folder import ImageFolder
+    from trainables.models import BACKBONES
 
     pictures = ImageFolder(root=root, cache_dir=default_cache_dir(), skip_corrupt=skip_corrupt)
     with progress_bar(console, "reading pictures") as progress:
@@ -101,7 +102,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
     lost = pictures.undecodable(None)  # known since the check
     contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
     classes, instances = _batch_of(contents.labels, pictures.test_classes(contents.class_names))
-    pretrained = _has_pretrained()
+    pretrained = not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)
     network, rates = _NETWORKS[pretrained]
     fixed: dict[str, Value] = {
         "data.root": str(root),
@@ -153,12 +154,6 @@ def _batch_of(labels: Labels, test_classes: Sequence[int]) -> tuple[int, int]:
     sizes = np.unique(labels[split.train], return_counts=True)[1]
     classes = min(_MAX_CLASSES, len(sizes))  # the number is equal for every seed
     return classes, int(np.clip(np.median(sizes), 2, _MAX_INSTANCES))
-
-
-def _has_pretrained() -> bool:
-    from trainables.models import BACKBONES
-
-    return not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)
 
 
 def _probe(

@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tune_dml.space import Value
 
 _PathOrNone = TypeVar("_PathOrNone", Path, Path | None)
+_Group = TypeVar("_Group")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SweepArgument = Annotated[
     str,
@@ -69,12 +70,17 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
             if "engine" in read:
                 values["engine"] = engine_of(values["workers"], values["engine"])
             for name, group in groups.items():
-                values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+                values[name] = _take(group, values)
             function(**values)
 
     run_verb.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
     run_verb.__annotations__ = {flag.name: flag.annotation for flag in flags}
     return run_verb
+
+
+def _take(group: type[_Group], values: dict[str, Any]) -> _Group:
+    """Return a group of options, whose values are removed from `values`."""
+    return group(**{name: values.pop(name) for name in inspect.signature(group).parameters})
 
 
 @cache
@@ -142,8 +148,7 @@ def final_request(request: Request, own: OwnCommand) -> Request:
 def request_of(given: Mapping[str, Any]) -> Request:
     """Return the request of the parsed flags of `sweep`. Raise ConfigError for invalid flags."""
     values = read_values(given)
-    own = {field.name: values.pop(field.name) for field in fields(OwnCommand)}
-    return final_request(Request(**{field.name: values[field.name] for field in fields(Request)}), OwnCommand(**own))
+    return final_request(_take(Request, values), _take(OwnCommand, values))
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Value]:

@@ -66,7 +66,7 @@ def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Pro
     """Return the problems of arguments that name no knob or cell of the sweep."""
     names = {"knob": [knob["path"] for knob in verdicts["knobs"]], "cell": [c["label"] for c in verdicts["cells"]]}
     problems = []
-    for term in (term for text in conditions for term in _terms(text)):
+    for term in _terms(conditions):
         kind, argument = _WORDS[term["word"]][1], term["argument"]
         allowed = names.get(kind, [])
         is_knob = kind == "knob" and any(_is_named(knob, argument) for knob in verdicts["knobs"])
@@ -78,10 +78,9 @@ def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Pro
 
 def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
     """Return the terms that do not hold, as written."""
-    terms = (term for text in conditions for term in _terms(text))
     return [
         term[0].strip()
-        for term in terms
+        for term in _terms(conditions)
         if _WORDS[term["word"]][0](verdicts, term["argument"] or "") == bool(term["negated"])
     ]
 
@@ -98,8 +97,8 @@ def _split(text: str) -> list[str]:
     return [*terms, text[begin:]]
 
 
-def _terms(text: str) -> list[re.Match[str]]:
-    return list(filter(None, map(_TERM.fullmatch, _split(text))))
+def _terms(conditions: Sequence[str]) -> list[re.Match[str]]:
+    return [match for text in conditions for term in _split(text) if (match := _TERM.fullmatch(term))]
 
 
 def _term_problems(text: str) -> list[Problem]:
