@@ -73,7 +73,7 @@ def run_audit(
     Args:
         audit: The settings to compare.
         run_sweep: Runs a sweep, or continues it.
-        name: Name of the first sweep.
+        name: Name of the first sweep; `audit-` and the name of the run by default.
     """
     from tune_dml.report.several.audit_page import AuditReport
 
