@@ -17,9 +17,15 @@ from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.python_numbers import python_numbers
-from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
-from tune_dml.planning.stopping import stopping_problems
+from tune_dml.planning.request import python_numbers
+from tune_dml.planning.rules import (
+    arm_problems,
+    name_rule_problems,
+    search_problems,
+    stopping_problems,
+    study_problems,
+    unused_settings,
+)
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
@@ -253,15 +259,14 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     name_errors = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
-    if not study.space.problems():
-        try:
-            arms = plan_arms(study.arms, study.space.name)
-            cells = () if problems else plan_cells(arms, study.search.method)
-        except ConfigError as error:
-            problems += error.problems
+    try:
+        arms = plan_arms(study.arms, study.space.name)
+        cells = () if problems else plan_cells(arms, study.search.method)
+    except ConfigError as error:
+        problems += error.problems
     if not problems:
-        problems += [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
-        problems += stopping_problems(study.search.stopping, arms)
+        problems += [*arm_problems(study.space, arms), *stopping_problems(study.search.stopping, arms)]
+        problems += unused_settings(arms, study.settings)
     raise_if_any(dict.fromkeys([*problems, *name_errors]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,

@@ -7,6 +7,8 @@ from trainables.errors import Problem
 from trainables.option_names import option_names, option_problem, spell
 from trainables.registries import methods_of
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
+from tune_dml.planning.request import Stopping
+from tune_dml.planning.stopping import ETA
 from tune_dml.planning.study import Search, Study
 from tune_dml.space import Range, Space, Value
 from tune_dml.text import joined
@@ -97,6 +99,43 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         for values, rule, remedy in shared.values()
         if len(set(map(repr, values.values()))) > 1
     ]
+
+
+def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> list[Problem]:
+    """Return why the cells of these arms cannot be stopped early; no problem if `stopping` is None."""
+    if stopping is None:
+        return []
+    if stopping == "pbt":
+        rule = (
+            "population-based training changes a knob while a trial trains, so that no trial is a value of the knob and "
+            "there is no curve to report"
+        )
+        remedy = f"Use {spell('search', 'tpe')} with {spell('stopping', 'asha')}: it saves trials."
+        return [option_problem("stopping", rule, stopping, remedy)]
+    methods = [arm for arm in arms if not arm.baseline]
+    if len(methods) != 1 or not methods[0].knobs:
+        names = ", ".join(arm.name for arm in methods) or None
+        rule = "stops cells of one method that has knobs; several methods are compared on seeds that did not choose"
+        return [option_problem("stopping", rule, names, f"Choose one with {spell('arms')}, or leave it out.")]
+    return _length_problems(methods[0])
+
+
+def _length_problems(arm: PlannedArm) -> list[Problem]:
+    lengths = {path: arm.base_settings.get(path) for path in ("training.steps", "training.eval_every")}
+    searched = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
+    if None in lengths.values() or lengths.keys() & searched or arm.base_settings.get("training.epochs") is not None:
+        rule = "compares cells at the same steps: training.steps and training.eval_every must be set, and be no knob"
+        remedy = f"Use {spell('settings', {'training.steps': 400})}, or leave it out."
+        return [option_problem("stopping", rule, None, remedy)]
+    steps, every = (int(length) for length in lengths.values() if length is not None)
+    if steps < ETA**2:
+        rule = f"compares trials at a ninth of their training, which needs {ETA**2} steps; they have {steps}"
+        return [option_problem("stopping", rule, None, "Train longer, or leave it out.")]
+    if every <= (ninth := steps // ETA**2):
+        return []
+    rule = f"must be at most {ninth}: trials are first compared at a ninth of their {steps} steps"
+    remedy = f"Use {spell('settings', {'training.eval_every': ninth})}, or leave {spell('stopping')} out."
+    return [Problem("training.eval_every", rule, every, remedy)]
 
 
 def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:

@@ -231,6 +231,31 @@ def test_problems_of_arms_are_named(file, text, words):
     assert words in str(error.value)
 
 
+TWO = "arms: {a: {loss.name: triplett}, b: {loss.name: npair}}\nmetric: {name: val/recal}\n"
+TIED = "arms: {a: {settings: {loss.name: dro_topk}, ties: {loss.k: {knob: %s, factor: 2}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (TWO + "margin: -1", ("mine.yaml, margin", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
+        (TWO + "seeds: [0, 0]", ("seeds must differ", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
+        (TWO + "baseline: c", ("baseline must be one", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
+        (TWO + "fixed: {a.b: 1}", ("unknown loss", "mine.yaml, a.b (fixed): unknown", "mine.yaml, metric: must be a")),
+        (TIED % "optim.lrr" + "parameters: {optim.lr: {values: [1, 2]}}", ("a.loss.k: a tie must follow a knob",)),
+        (
+            TIED % "a.b" + "parameters: {a.b: {values: [x, y]}}",
+            ("loss.k of a: follows a.b, whose values must be numbers",),
+        ),
+    ],
+)
+def test_one_mistake_hides_no_other(file, text, words):
+    with pytest.raises(ConfigError) as error:
+        prepare(Request(file(f"{text}\ndataset: digits\n")))
+    assert len(error.value.problems) == len(words)
+    assert not [word for word in words if word not in str(error.value)]
+
+
 def test_a_file_trains_by_the_default_protocol_of_its_data_set_and_loss(file):
     def protocol(dataset, loss):
         text = f"parameters: {{loss.name: {{value: {loss}}}, optim.lr: {{values: [0.1, 0.2]}}}}\ndataset: {dataset}"
