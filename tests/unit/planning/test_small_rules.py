@@ -9,20 +9,25 @@ from helpers.toys import plan_of, space_of
 
 from trainables.models import BACKBONES
 from trainables.resolve import Layer, resolve
+from trainables.tasks import task_of
 from tune_dml.planning import continuation
 from tune_dml.planning.arms.fitting import _values_around, positive_pairs, untuned_notes
 from tune_dml.planning.cells import PlannedArm
 from tune_dml.planning.checks.data import known_digests
 from tune_dml.planning.checks.data_findings import _copy_findings, _label_shift
-from tune_dml.planning.checks.dry_run import start_notes
+from tune_dml.planning.checks.dry_run import _with_micro_batch, start_notes
 from tune_dml.planning.checks.effects import _rate_notes, _used_memory, effective_settings
+from tune_dml.planning.checks.prepare import _stopping_notes
 from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.request import Racing, Resources, Session, listed_seeds
 from tune_dml.planning.rules import _length_problems, _same_setting, name_rule_problems
 from tune_dml.planning.stopping import rungs_of
-from tune_dml.space import Grid, Knob, Protocol
+from tune_dml.planning.study import Search
+from tune_dml.space import Arm, Grid, Knob, Protocol
 
 MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
+STEPS = {"training.steps": 90, "training.eval_every": 10}
+TASK = task_of(resolve().config)
 
 
 def lengths(steps, every, **more):
@@ -62,6 +67,12 @@ def memory(steps, size=100, start=2, **more):
          {(1, 1): 0, (2, 2): 0, (0.5, 1): 0, (0.5, 2): 1, (1.5, 1): 1, (0, 2): 0}),
         (lambda limit: len(Session(stall_limit=limit, start_limit=limit).problems()), {(10,): 0, (9.9,): 2}),
         (lambda count: len(Session(max_concurrent=count, gpu_hours=count).problems()), {(1,): 0, (0,): 2}),
+        (lambda size: _with_micro_batch(TASK, size).config.training.micro_batch, {(None,): None, (0,): None, (1,): 1}),
+        (lambda rule: [text in _stopping_notes(plan_of(space=space_of(MARGIN), overrides=STEPS, search=Search(stopping=rule)))[0]
+                       for text in ("of the cells, compared at", "of each bracket's cells, compared at")],
+         {("asha",): [True, False], ("hyperband",): [False, True]}),
+        (lambda own: [knob.path for knob in plan_of(space=space_of(MARGIN, arms=(Arm("a", knobs=own),))).knobs],
+         {(None,): ["loss.margin"], ((),): []}),
         (lambda length: len(Session(experiment="x" * length).problems()), {(500,): 0, (501,): 1}),
     ],
 )  # fmt: skip
@@ -98,7 +109,7 @@ def test_copies_are_counted_by_half_and_label():
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"), [((1, 2, 3, 3), "shifted by +1: 3 of 4"), ((3, 1, 2, 3), "1 of 4 pictures")]
+    ("labels", "words"), [((1, 2, 3, 3), "shifted by +1: 3 of 4"), ((1, 2, 2, 3), "2 of 4 pictures are")]
 )
 def test_most_labels_must_be_shifted_alike(labels, words):
     assert words in _label_shift(list("abcd"), np.array(labels), "abcd")[0]

@@ -70,7 +70,7 @@ def test_a_short_file_leaves_the_rest_to_defaults(file, cache_dir):
     path = file("method: grid\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: digits\n")
     request = read_sweep_file(path)
     assert (request.search, request.num_samples, request.seeds) == ("grid", 0, None)
-    assert request.space.name == "mine"
+    assert (request.space.name, request.space.margin) == ("mine", 1.0)
     assert study_of(request).search == Search("grid", num_samples=0, window=4, seed=0, stopping=None)
     plan = prepare(Request(path), cache_dir=cache_dir, decode=False).plan
     assert (plan.name, plan.dataset, plan.seeds, len(plan.cells)) == ("mine", "digits", (0, 1, 2), 2)
@@ -156,6 +156,10 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
         ("method: [grid\n", ["must be YAML"]),
         ("!!python/object/apply:os.system [echo]\n", ["must be YAML"]),
         ("a: " + 2000 * "[" + 2000 * "]", ["nested too deeply"]),
+        (
+            "a: &a [" + 200 * "1, " + "]\nb: [" + 150 * "*a, " + "]",
+            ["more than 20,000 values, aliases counted each time"],
+        ),
         ("seeds: true\nparameters: {loss.margin: {values: [1, 2]}}\n", ["seeds: must be a whole number"]),
     ],
 )

@@ -75,14 +75,8 @@ def prepare(
             raise_if_any(problems)
             notes = [*study.notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE]
             return CheckedPlan(plan, tuple(notes), _cautions(plan))
-        notes = [
-            *study.notes,
-            *_shortened_notes(plan),
-            *_cut_batch_notes(plan),
-            *_dropped_notes(plan),
-            *_comparison_notes(plan),
-            *_stopping_notes(plan),
-        ]
+        own_notes = (_shortened_notes, _cut_batch_notes, _dropped_notes, _comparison_notes, _stopping_notes)
+        notes = [*study.notes, *(note for notes_of in own_notes for note in notes_of(plan))]
         problems += _seed_problems(plan)
         digest, pictures = "", None
         try:
