@@ -1,11 +1,13 @@
 """Check a study without its data: space, options, search, and whether its arms are comparable."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 
-from trainables.errors import Problem
+from trainables.errors import ConfigError, Problem, nearest
 from trainables.option_names import option_names, option_problem, spell
 from trainables.registries import methods_of
+from trainables.resolve import Layer, resolve
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
 from tune_dml.planning.request import Stopping
 from tune_dml.planning.stopping import ETA
@@ -20,7 +22,7 @@ def study_problems(study: Study) -> list[Problem]:
     """Return the problems of a study's space and request."""
     space, seeds = study.space, study.seeds
     problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
-    problems += search_problems(study.arms, study.search)
+    problems += [*search_problems(study.arms, study.search), *_metric_problems(study)]
     reads_a_folder = getattr(methods_of("data").get(study.dataset), "needs_root", True)  # unknown ones: another check
     if study.settings.get("data.root") and not reads_a_folder:
         rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
@@ -32,6 +34,34 @@ def study_problems(study: Study) -> list[Problem]:
         problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
     reported = {problem.place for problem in study.problems}  # a wrong key is reported once
     return [*study.problems, *(problem for problem in problems if problem.place not in reported)]
+
+
+def _metric_problems(study: Study) -> list[Problem]:
+    """Return a problem if an arm does not measure the metric. Settings that are wrong are reported with the plan."""
+    from trainables.tasks import task_of  # imports torch
+
+    space, tasks = study.space, {}
+    if space.program is not None:
+        return []
+    for arm in study.arms:
+        settings = {path: value for layer in arm.layers for path, value in layer.settings.items()}
+        measuring = {path: value for path, value in settings.items() if path.startswith(("task.", "evaluation."))}
+        with contextlib.suppress(ConfigError):
+            tasks[arm.name] = task_of(resolve(Layer("task", measuring)).config)
+            tasks[arm.name] = task_of(arm.resolved.config)
+    if study.search.stopping is not None and any(space.metric in task.final_metrics() for task in tasks.values()):
+        rule = "cells are compared while they train, and this metric is measured only at the end"
+        return [option_problem("stopping", rule, space.metric, "Leave it out, or search by val/recall_at_1.")]
+    metrics_of = {name: task.metrics() for name, task in tasks.items()}
+    lacking = {name: metrics for name, metrics in metrics_of.items() if space.metric not in metrics}
+    if not lacking:
+        return []
+    is_partial = len(lacking) < len(metrics_of)
+    place = space.location("metric")
+    place += f" of {', '.join(filter(None, lacking))}" if is_partial else ""
+    rule = "arms that are compared share the metric" if is_partial else "must be a validation metric of the task"
+    remedy = nearest(space.metric, next(iter(lacking.values())), what="metric")
+    return [Problem(place, rule, space.metric, remedy)]
 
 
 def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:

@@ -6,16 +6,15 @@ All problems, including those of the caller's checks, are collected before any w
 unchanged.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainables.config import FREE_SEEDS
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import naming, option_problem, spell, values_from
-from trainables.resolve import FOLLOWS_LENGTH, Layer, resolve
+from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.arms.recipes import CUT
 from tune_dml.planning.checks.data import SweepData, data_problems
 from tune_dml.planning.checks.dry_run import dry_run
@@ -23,7 +22,7 @@ from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_no
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request, margin_problems, names_of
 from tune_dml.planning.stopping import rungs_of
-from tune_dml.planning.study import Study, study_of
+from tune_dml.planning.study import study_of
 from tune_dml.space import Grid
 
 DataProgress = Callable[[int, int], None]
@@ -64,7 +63,7 @@ def prepare(
     names, problems = names_of(request), margin_problems(request.margin)
     with naming(names), values_from("tune", request.tune or ()):
         study = study_of(request)
-        problems += [problem for check in other_checks for problem in check()] + _metric_problems(study)
+        problems += [problem for check in other_checks for problem in check()]
         try:
             plan = make_plan(study)
         except ConfigError as error:
@@ -111,32 +110,6 @@ def _seed_problems(plan: Plan) -> list[Problem]:
         return []
     rule = f"if {', '.join(sorted(FREE_SEEDS))} are all fixed, every seed trains the same trial"
     return [option_problem("seeds", rule, list(plan.seeds), "Name one seed, or fix at most two of them.")]
-
-
-def _metric_problems(study: Study) -> list[Problem]:
-    """Return a problem if an arm does not measure the metric. Settings that are wrong are reported with the plan."""
-    from trainables.tasks import task_of  # imports torch
-
-    space, tasks = study.space, {}
-    for arm in study.arms if space.program is None else ():
-        settings = {path: value for layer in arm.layers for path, value in layer.settings.items()}
-        measuring = {path: value for path, value in settings.items() if path.startswith(("task.", "evaluation."))}
-        with contextlib.suppress(ConfigError):
-            tasks[arm.name] = task_of(resolve(Layer("task", measuring)).config)
-            tasks[arm.name] = task_of(arm.resolved.config)
-    if study.search.stopping is not None and any(space.metric in task.final_metrics() for task in tasks.values()):
-        rule = "cells are compared while they train, and this metric is measured only at the end"
-        return [option_problem("stopping", rule, space.metric, "Leave it out, or search by val/recall_at_1.")]
-    metrics_of = {name: task.metrics() for name, task in tasks.items()}
-    lacking = {name: metrics for name, metrics in metrics_of.items() if space.metric not in metrics}
-    if not lacking:
-        return []
-    is_partial = len(lacking) < len(metrics_of)
-    place = space.location("metric")
-    place += f" of {', '.join(filter(None, lacking))}" if is_partial else ""
-    rule = "arms that are compared share the metric" if is_partial else "must be a validation metric of the task"
-    remedy = nearest(space.metric, next(iter(lacking.values())), what="metric")
-    return [Problem(place, rule, space.metric, remedy)]
 
 
 def _shortened_notes(plan: Plan) -> list[str]:
