@@ -144,15 +144,15 @@ def is_searched(arm: StudyArm | PlannedArm) -> bool:
     return bool(arm.knobs) and not arm.baseline
 
 
-def plan_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]:
-    """Resolve the settings that the cells of each arm share. Raise ConfigError with every problem and its arms."""
+def plan_arms(arms: Sequence[StudyArm], space: str) -> tuple[list[PlannedArm], list[Problem]]:
+    """Resolve the settings that the cells of each arm share; return the problems with their arms."""
     return _for_each_arm(arms, lambda arm: [_plan_arm(arm, space)])
 
 
-def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
+def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[tuple[Cell, ...], list[Problem]]:
     """Return the distinct cells that need no searcher: the grids of all arms, or of the arms without a search.
 
-    Raise ConfigError with every problem and its arms, also of points that a search may propose.
+    Return the problems with their arms, too, also those of points that a search may propose.
     """
 
     def known_cells(arm: PlannedArm) -> list[Cell]:
@@ -161,14 +161,15 @@ def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, 
         _ = arm.trial_configs  # raises for invalid values
         return []
 
+    cells, problems = _for_each_arm(arms, known_cells)
     first: dict[str, Cell] = {}
-    for cell in _for_each_arm(arms, known_cells):
+    for cell in cells:
         first.setdefault(cell.digest, cell)
-    return tuple(cell.with_index(number) for number, cell in enumerate(first.values()))
+    return tuple(cell.with_index(number) for number, cell in enumerate(first.values())), problems
 
 
-def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[_Item, ...]:
-    """Concatenate the results of `make` for all arms. Raise ConfigError with every problem and its arms."""
+def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[list[_Item], list[Problem]]:
+    """Concatenate the results of `make` for all arms; return its problems with their arms."""
     items: list[_Item] = []
     found: dict[tuple[str, ...], tuple[Problem, list[str]]] = {}
     for arm in arms:
@@ -179,11 +180,10 @@ def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]])
                 key = problem.place, problem.rule, repr(problem.value)
                 earlier: list[str] = found[key][1] if key in found else []
                 found[key] = problem, [*earlier, arm.name]  # the last arm's remedy, as a baseline has few settings
-    raise_if_any(
+    return items, [
         problem if len(names) == len(arms) > 1 else replace(problem, place=_with_arms(problem.place, names))
         for problem, names in found.values()
-    )
-    return tuple(items)
+    ]
 
 
 def _with_arms(place: str, names: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ def study_problems(study: Study) -> list[Problem]:
     """Return the problems of a study's space and request."""
     space, seeds = study.space, study.seeds
     problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
-    problems += [*search_problems(study.arms, study.search), *_metric_problems(study)]
+    problems += search_problems(study.arms, study.search)
     reads_a_folder = getattr(methods_of("data").get(study.dataset), "needs_root", True)  # unknown ones: another check
     if study.settings.get("data.root") and not reads_a_folder:
         rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
@@ -36,7 +36,7 @@ def study_problems(study: Study) -> list[Problem]:
     return [*study.problems, *(problem for problem in problems if problem.place not in reported)]
 
 
-def _metric_problems(study: Study) -> list[Problem]:
+def metric_problems(study: Study) -> list[Problem]:
     """Return a problem if an arm does not measure the metric. Settings that are wrong are reported with the plan."""
     from trainables.tasks import task_of  # imports torch
 
