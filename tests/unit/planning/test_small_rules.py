@@ -17,8 +17,9 @@ from tune_dml.planning.checks.data import known_digests
 from tune_dml.planning.checks.data_findings import _copy_findings, _label_shift
 from tune_dml.planning.checks.dry_run import _with_micro_batch, start_notes
 from tune_dml.planning.checks.effects import _rate_notes, _used_memory, effective_settings
-from tune_dml.planning.checks.prepare import _stopping_notes
+from tune_dml.planning.checks.prepare import _cautions, _stopping_notes
 from tune_dml.planning.files.folder import TrainingPart, training_part
+from tune_dml.planning.files.wandb import _listed_seeds
 from tune_dml.planning.request import Racing, Resources, Session, listed_seeds
 from tune_dml.planning.rules import _length_problems, _same_setting, name_rule_problems
 from tune_dml.planning.stopping import rungs_of
@@ -67,6 +68,8 @@ def memory(steps, size=100, start=2, **more):
          {(1, 1): 0, (2, 2): 0, (0.5, 1): 0, (0.5, 2): 1, (1.5, 1): 1, (0, 2): 0}),
         (lambda limit: len(Session(stall_limit=limit, start_limit=limit).problems()), {(10,): 0, (9.9,): 2}),
         (lambda count: len(Session(max_concurrent=count, gpu_hours=count).problems()), {(1,): 0, (0,): 2}),
+        (lambda *seeds: _listed_seeds({"values": list(seeds)}), {(0, 1): [0, 1], (-1, 1): [], (0, 0.5): []}),
+        (lambda seeds: len(_cautions(plan_of(MARGIN, seeds=seeds))), {(1,): 1, (2,): 0}),
         (lambda size: _with_micro_batch(TASK, size).config.training.micro_batch, {(None,): None, (0,): None, (1,): 1}),
         (lambda rule: [text in _stopping_notes(plan_of(space=space_of(MARGIN), overrides=STEPS, search=Search(stopping=rule)))[0]
                        for text in ("of the cells, compared at", "of each bracket's cells, compared at")],
