@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from trainables.errors import ConfigError
 from tune_dml import operations
 from tune_dml.cli._sweep_status_text import state_of
-from tune_dml.planning.continuation import _FIRST_SEED, confirmation_plan
+from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results, results_of
@@ -41,15 +41,15 @@ def test_fresh_seeds_follow_those_of_earlier_confirmations_and_miss_the_sweeps(a
     plan, best = alone.plan, best_cells(alone)
     off = next(cell for cell in plan.cells if cell.baseline)
     first = confirmation_plan(plan, off, best[:2], (), 3)
-    assert first.seeds == (_FIRST_SEED, _FIRST_SEED + 1, _FIRST_SEED + 2)
+    assert first.seeds == (1000, 1001, 1002)
     assert [cell.label for cell in first.cells] == ["no SEC", "rho=0.01", "rho=0.1"]
     more = confirmation_plan(plan, off, best[:1], first.seeds, 5)
     assert more.seeds[:3] == first.seeds
     assert len(set(more.seeds)) == 5
     assert confirmation_plan(plan, off, best[:1], first.seeds, 2).seeds == first.seeds[:2]
     assert not {trial.key for trial in first.trials()} & {trial.key for trial in plan.trials()}
-    late = confirmation_plan(plan.extend(seeds=[_FIRST_SEED]), off, best[:1], (), 1)
-    assert late.seeds == (_FIRST_SEED + 1,)
+    late = confirmation_plan(plan.extend(seeds=[1000]), off, best[:1], (), 1)
+    assert late.seeds == (1001,)
 
 
 def test_confirming_trials_enter_no_table_or_other_verdict(confirmed, alone, tmp_path):

@@ -11,7 +11,8 @@ from helpers import toys
 from helpers.costly import slow_after
 from helpers.toys import space_of
 
-from tune_dml.planning.stopping import bracket_of, rungs_of, stopping_problems
+from tune_dml.planning.rules import stopping_problems
+from tune_dml.planning.stopping import bracket_of, rungs_of
 from tune_dml.planning.study import Search
 from tune_dml.running.failures import stall_failure
 from tune_dml.running.search.stopping import StoppingProposals

@@ -48,7 +48,7 @@ def _knob_values(parameter: Parameter, default: Number) -> tuple[Number, ...]:
 
 def _atlas_knobs(loss: str) -> dict[str, tuple[Parameter, Number]]:
     own = parameters_of(methods_of("loss")[loss])
-    has_base = any(parameter.name == "base" and parameter.choices for parameter in own)
+    has_base = any(parameter.name == "base" for parameter in own)
     knobs = {}
     for parameter in own:
         default = _CENTRES.get((loss, parameter.name), parameter.default)

@@ -13,6 +13,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.resolve import Layer, LayerStack, ResolvedConfig, read_settings, resolve
 from tune_dml.programs.command import SETTING
 from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
+from tune_dml.text import is_number
 
 _Arm = TypeVar("_Arm", "StudyArm", "PlannedArm")
 _Item = TypeVar("_Item")
@@ -131,7 +132,7 @@ class PlannedArm:
         configs, problems = [], dict[Problem, None]()
         for knobs in (first, *variations):
             try:
-                configs.append(base.with_layers(Layer("knob", _with_ties(knobs, self.ties))).resolve().config)
+                configs.append(base.with_layers(Layer("knob", knobs | _tied(knobs, self.ties))).resolve().config)
             except ConfigError as error:
                 problems |= dict.fromkeys(error.problems)
         raise_if_any(problems)
@@ -143,15 +144,15 @@ def is_searched(arm: StudyArm | PlannedArm) -> bool:
     return bool(arm.knobs) and not arm.baseline
 
 
-def plan_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]:
-    """Resolve the settings that the cells of each arm share. Raise ConfigError with every problem and its arms."""
+def plan_arms(arms: Sequence[StudyArm], space: str) -> tuple[list[PlannedArm], list[Problem]]:
+    """Resolve the settings that the cells of each arm share; return the problems with their arms."""
     return _for_each_arm(arms, lambda arm: [_plan_arm(arm, space)])
 
 
-def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
+def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[tuple[Cell, ...], list[Problem]]:
     """Return the distinct cells that need no searcher: the grids of all arms, or of the arms without a search.
 
-    Raise ConfigError with every problem and its arms, also of points that a search may propose.
+    Return the problems with their arms, too, also those of points that a search may propose.
     """
 
     def known_cells(arm: PlannedArm) -> list[Cell]:
@@ -160,14 +161,15 @@ def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, 
         _ = arm.trial_configs  # raises for invalid values
         return []
 
+    cells, problems = _for_each_arm(arms, known_cells)
     first: dict[str, Cell] = {}
-    for cell in _for_each_arm(arms, known_cells):
+    for cell in cells:
         first.setdefault(cell.digest, cell)
-    return tuple(cell.with_index(number) for number, cell in enumerate(first.values()))
+    return tuple(cell.with_index(number) for number, cell in enumerate(first.values())), problems
 
 
-def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[_Item, ...]:
-    """Concatenate the results of `make` for all arms. Raise ConfigError with every problem and its arms."""
+def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[list[_Item], list[Problem]]:
+    """Concatenate the results of `make` for all arms; return its problems with their arms."""
     items: list[_Item] = []
     found: dict[tuple[str, ...], tuple[Problem, list[str]]] = {}
     for arm in arms:
@@ -178,11 +180,10 @@ def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]])
                 key = problem.place, problem.rule, repr(problem.value)
                 earlier: list[str] = found[key][1] if key in found else []
                 found[key] = problem, [*earlier, arm.name]  # the last arm's remedy, as a baseline has few settings
-    raise_if_any(
+    return items, [
         problem if len(names) == len(arms) > 1 else replace(problem, place=_with_arms(problem.place, names))
         for problem, names in found.values()
-    )
-    return tuple(items)
+    ]
 
 
 def _with_arms(place: str, names: Sequence[str]) -> str:
@@ -205,11 +206,19 @@ def _plan_arm(arm: StudyArm, space: str) -> PlannedArm:
 
 
 def _point(knobs: Sequence[Knob], ties: Sequence[Tie]) -> dict[str, Value]:
-    return _with_ties({knob.path: _values(knob)[0] for knob in knobs}, ties)
+    point = {knob.path: value for knob in knobs for value in _values(knob)[:1]}
+    return point | _tied(point, ties)
 
 
-def _with_ties(point: Mapping[str, Value], ties: Sequence[Tie]) -> dict[str, Value]:
-    return {**point, **{tie.path: tie.value(point) for tie in ties}}
+def _tied(point: Mapping[str, Value], ties: Sequence[Tie]) -> dict[str, Value]:
+    """Return the settings that follow the knobs of a point. Raise ConfigError for a knob that is no number."""
+    settings = {}
+    for tie in ties:
+        value = point.get(tie.knob, 1)  # the space reports a tie without a knob
+        if not is_number(value):
+            raise ConfigError(Problem(tie.path, f"follows {tie.knob}, whose values must be numbers", value))
+        settings[tie.path] = tie.value({tie.knob: value})
+    return settings
 
 
 def _values(knob: Knob) -> tuple[Value, ...]:
@@ -238,15 +247,15 @@ def _grid_cells(arm: PlannedArm) -> list[Cell]:
 
 def cell_at(index: int, knobs: Mapping[str, Value], shared: LayerStack, arm: PlannedArm) -> Cell:
     """Return the cell at a point of an arm. Raise ConfigError if the point is invalid."""
-    config, settings = None, {**arm.base_settings, **_with_ties(knobs, arm.ties)}
-    if SETTING not in settings:
-        ties = {tie.path: tie.value(knobs) for tie in arm.ties}
-        config = shared.with_layers(Layer("knob", knobs), Layer("tie", ties)).resolve().config
-        settings = {path: value for path, value in config.settings().items() if path != "seed"}
-    digest = settings_digest(settings) if config is None else config.digest()
-    cell = Cell(index, _label(arm, knobs), dict(knobs), settings, digest, arm.baseline, arm.name)
-    if config is not None:
-        vars(cell)["config"] = config.model_copy(update={"seed": 0})  # fills the cached property
+    label = _label(arm, knobs)
+    if SETTING in arm.base_settings:
+        own = {**arm.base_settings, **knobs}
+        return Cell(index, label, dict(knobs), own, settings_digest(own), arm.baseline, arm.name)
+    layers = Layer("knob", knobs), Layer("tie", _tied(knobs, arm.ties))
+    config = shared.with_layers(*layers).resolve().config
+    settings = {path: value for path, value in config.settings().items() if path != "seed"}
+    cell = Cell(index, label, dict(knobs), settings, config.digest(), arm.baseline, arm.name)
+    vars(cell)["config"] = config.model_copy(update={"seed": 0})  # fills the cached property
     return cell
 
 

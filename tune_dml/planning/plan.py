@@ -17,9 +17,16 @@ from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.python_numbers import python_numbers
-from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
-from tune_dml.planning.stopping import stopping_problems
+from tune_dml.planning.request import python_numbers
+from tune_dml.planning.rules import (
+    arm_problems,
+    metric_problems,
+    name_rule_problems,
+    search_problems,
+    stopping_problems,
+    study_problems,
+    unused_settings,
+)
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
@@ -178,7 +185,8 @@ class Plan:
             problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spell('values')}."))
         raise_if_any(problems)
         known_digests = {cell.digest for cell in self.cells}
-        planned = plan_cells(every if values else added, self.search.method)
+        planned, problems = plan_cells(every if values else added, self.search.method)
+        raise_if_any(problems)
         new_cells = [cell for cell in planned if cell.digest not in known_digests]
         with_index = tuple(cell.with_index(len(self.cells) + n) for n, cell in enumerate(new_cells))
         return replace(
@@ -250,21 +258,18 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     fixed settings, the user's, the arm's, the cell's knobs.
     """
     problems = study_problems(study)
-    name_errors = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
-    arms: tuple[PlannedArm, ...] = ()
-    cells: tuple[Cell, ...] = ()
-    if not study.space.problems():
-        try:
-            arms = plan_arms(study.arms, study.space.name)
-            cells = () if problems else plan_cells(arms, study.search.method)
-        except ConfigError as error:
-            problems += error.problems
+    others = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
+    others += metric_problems(study)  # cells can be planned nevertheless
+    arms, arm_errors = plan_arms(study.arms, study.space.name)
+    problems += arm_errors
+    cells, cell_errors = plan_cells([] if problems else arms, study.search.method)
+    problems += cell_errors
     if not problems:
-        problems += [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
-        problems += stopping_problems(study.search.stopping, arms)
-    raise_if_any(dict.fromkeys([*problems, *name_errors]))
+        problems += [*arm_problems(study.space, arms), *stopping_problems(study.search.stopping, arms)]
+        problems += unused_settings(arms, study.settings)
+    raise_if_any(dict.fromkeys([*problems, *others]))
     return Plan(
-        study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
+        study.name, study.space, study.dataset, study.seeds, cells, study.search, tuple(arms), data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
     )  # fmt: skip
 
@@ -280,8 +285,8 @@ def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedAr
     problems += study.problems
     if problems:
         return (), problems
-    added = plan_arms(study.arms, study.space.name)
-    return added, arm_problems(plan.space, (*plan.arms, *added))
+    added, problems = plan_arms(study.arms, study.space.name)
+    return tuple(added), problems or arm_problems(plan.space, (*plan.arms, *added))
 
 
 def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:

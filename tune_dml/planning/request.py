@@ -8,9 +8,9 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem
@@ -31,6 +31,30 @@ _MOST_SEEDS = 10_000  # a larger count is a typing error, and its plan would fil
 _SEEDS_END = 2**32  # limit of the random generators
 
 
+def python_numbers(value: Any) -> Any:
+    """Return a value with every scalar of numpy or torch as a number, in its mappings, lists and dataclasses too.
+
+    A value without such scalars is returned as it is.
+
+    >>> import numpy
+    >>> python_numbers({"training.steps": numpy.int64(300)})
+    {'training.steps': 300}
+    """
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, Mapping):
+        inner = {key: python_numbers(item) for key, item in value.items()}
+        return inner if any(inner[key] is not item for key, item in value.items()) else value
+    if type(value) in {list, tuple}:
+        items = type(value)(map(python_numbers, value))
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        old = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        new = python_numbers(old)
+        return value if new is old else replace(value, **new)
+    return value
+
+
 def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Return the seeds 0 to n - 1 for a count n, or the listed seeds. Raise ConfigError for invalid ones."""
     count = seeds if isinstance(seeds, int) else len(seeds)
@@ -47,7 +71,10 @@ def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Request:
-    """The content of a sweep. None means that the sweep file, the space or a default decides."""
+    """The content of a sweep. None means that the sweep file, the space or a default decides.
+
+    Scalars of numpy and torch become Python's numbers, which plans and digests store.
+    """
 
     space: Annotated[str | Path | Space, "Name of a search space, or path of a sweep file."]
     dataset: Annotated[str | None, "Data set; the space's default if omitted."] = None
@@ -76,6 +103,10 @@ class Request:
     vary: Annotated[
         Vary | None, "The one source of randomness that seeds change; the others keep the first seed. All by default."
     ] = None
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            object.__setattr__(self, option.name, python_numbers(getattr(self, option.name)))
 
 
 @dataclass(frozen=True)

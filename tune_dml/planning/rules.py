@@ -1,12 +1,16 @@
 """Check a study without its data: space, options, search, and whether its arms are comparable."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 
-from trainables.errors import Problem
+from trainables.errors import ConfigError, Problem, nearest
 from trainables.option_names import option_names, option_problem, spell
 from trainables.registries import methods_of
+from trainables.resolve import Layer, resolve
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
+from tune_dml.planning.request import Stopping
+from tune_dml.planning.stopping import ETA
 from tune_dml.planning.study import Search, Study
 from tune_dml.space import Range, Space, Value
 from tune_dml.text import joined
@@ -30,6 +34,34 @@ def study_problems(study: Study) -> list[Problem]:
         problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
     reported = {problem.place for problem in study.problems}  # a wrong key is reported once
     return [*study.problems, *(problem for problem in problems if problem.place not in reported)]
+
+
+def metric_problems(study: Study) -> list[Problem]:
+    """Return a problem if an arm does not measure the metric. Settings that are wrong are reported with the plan."""
+    from trainables.tasks import task_of  # imports torch
+
+    space, tasks = study.space, {}
+    if space.program is not None:
+        return []
+    for arm in study.arms:
+        settings = {path: value for layer in arm.layers for path, value in layer.settings.items()}
+        measuring = {path: value for path, value in settings.items() if path.startswith(("task.", "evaluation."))}
+        with contextlib.suppress(ConfigError):
+            tasks[arm.name] = task_of(resolve(Layer("task", measuring)).config)
+            tasks[arm.name] = task_of(arm.resolved.config)
+    if study.search.stopping is not None and any(space.metric in task.final_metrics() for task in tasks.values()):
+        rule = "cells are compared while they train, and this metric is measured only at the end"
+        return [option_problem("stopping", rule, space.metric, "Leave it out, or search by val/recall_at_1.")]
+    metrics_of = {name: task.metrics() for name, task in tasks.items()}
+    lacking = {name: metrics for name, metrics in metrics_of.items() if space.metric not in metrics}
+    if not lacking:
+        return []
+    is_partial = len(lacking) < len(metrics_of)
+    place = space.location("metric")
+    place += f" of {', '.join(filter(None, lacking))}" if is_partial else ""
+    rule = "arms that are compared share the metric" if is_partial else "must be a validation metric of the task"
+    remedy = nearest(space.metric, next(iter(lacking.values())), what="metric")
+    return [Problem(place, rule, space.metric, remedy)]
 
 
 def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
@@ -97,6 +129,43 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         for values, rule, remedy in shared.values()
         if len(set(map(repr, values.values()))) > 1
     ]
+
+
+def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> list[Problem]:
+    """Return why the cells of these arms cannot be stopped early; no problem if `stopping` is None."""
+    if stopping is None:
+        return []
+    if stopping == "pbt":
+        rule = (
+            "population-based training changes a knob while a trial trains, so that no trial is a value of the knob and "
+            "there is no curve to report"
+        )
+        remedy = f"Use {spell('search', 'tpe')} with {spell('stopping', 'asha')}: it saves trials."
+        return [option_problem("stopping", rule, stopping, remedy)]
+    methods = [arm for arm in arms if not arm.baseline]
+    if len(methods) != 1 or not methods[0].knobs:
+        names = ", ".join(arm.name for arm in methods) or None
+        rule = "stops cells of one method that has knobs; several methods are compared on seeds that did not choose"
+        return [option_problem("stopping", rule, names, f"Choose one with {spell('arms')}, or leave it out.")]
+    return _length_problems(methods[0])
+
+
+def _length_problems(arm: PlannedArm) -> list[Problem]:
+    lengths = {path: arm.base_settings.get(path) for path in ("training.steps", "training.eval_every")}
+    searched = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
+    if None in lengths.values() or lengths.keys() & searched or arm.base_settings.get("training.epochs") is not None:
+        rule = "compares cells at the same steps: training.steps and training.eval_every must be set, and be no knob"
+        remedy = f"Use {spell('settings', {'training.steps': 400})}, or leave it out."
+        return [option_problem("stopping", rule, None, remedy)]
+    steps, every = (int(length) for length in lengths.values() if length is not None)
+    if steps < ETA**2:
+        rule = f"compares trials at a ninth of their training, which needs {ETA**2} steps; they have {steps}"
+        return [option_problem("stopping", rule, None, "Train longer, or leave it out.")]
+    if every <= (ninth := steps // ETA**2):
+        return []
+    rule = f"must be at most {ninth}: trials are first compared at a ninth of their {steps} steps"
+    remedy = f"Use {spell('settings', {'training.eval_every': ninth})}, or leave {spell('stopping')} out."
+    return [Problem("training.eval_every", rule, every, remedy)]
 
 
 def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:

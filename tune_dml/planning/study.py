@@ -21,7 +21,6 @@ from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.files.program_space import checked_program
 from tune_dml.planning.files.sweep_file import read_with_problems
-from tune_dml.planning.python_numbers import python_numbers
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, listed_seeds
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
 
@@ -91,7 +90,7 @@ class Study:
 
 def study_of(request: Request) -> Study:
     """Read the space or the sweep file and fill in the request's defaults. Raise ConfigError for an unknown space."""
-    space, request, problems = python_numbers(_space_of(request))
+    space, request, problems = _space_of(request)
     if space.program is not None:
         space, program_problems = checked_program(space, space.program, request)
         problems += program_problems

@@ -214,7 +214,7 @@ def test_arms_without_protocols_use_those_of_their_losses_with_a_note():
     assert study.notes == (
         "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; protocol=NAME trains all by one",
     )
-    assert not arm_problems(study.space, plan_arms(study.arms, study.space.name))
+    assert not arm_problems(study.space, plan_arms(study.arms, study.space.name)[0])
 
 
 def test_arms_never_differ_in_data():

@@ -92,6 +92,7 @@ class TestShapesOfWandb:
         [
             ({"margin": None}, "margin: name the largest difference of val_acc that does not matter"),
             ({"metric": None}, "own.yaml, metric: must be given: what the program reports"),
+            ({"metric": None, "margin": None}, "the largest difference of the metric that does not matter"),
             ({"metric": {"name": "loss"}}, "metric.goal: must be given for a program (W&B's own default is minimize)"),
             ({"metric": {"name": "test/acc", "goal": "maximize"}}, "test/... stays sealed until `tune-dml open`"),
             ({"method": "bayes"}, "search gp needs the number of cells to propose. Use `run_cap: 20`"),

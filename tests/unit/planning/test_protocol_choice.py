@@ -244,6 +244,7 @@ BATCH, PER_CLASS, KEPT = "batch.batch_size", "batch.instances_per_class", "data.
         (PER_CLASS, (2, 4), {BATCH: 10, "loss.k": 7}, (2, 4), {BATCH: 10, "loss.k": 7}),
         # of 3 to 15 pictures, 15 and 12 have two divisors near 3 and 8; 16 would need more than five classes
         (PER_CLASS, (3, 8), {BATCH: 60, "loss.k": 40}, (3, 5), {BATCH: 15, "loss.k": 10}),
+        (PER_CLASS, (3, 8), {BATCH: 60, "loss.k": 4}, (3, 5), {BATCH: 15, "loss.k": 2}),
         (KEPT, (2, 12, 24, 48), {}, (2, 3, 6, 12), {}),
         (KEPT, (2, 12), {}, (2, 12), {}),
     ],

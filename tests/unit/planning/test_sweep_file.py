@@ -70,7 +70,7 @@ def test_a_short_file_leaves_the_rest_to_defaults(file, cache_dir):
     path = file("method: grid\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: digits\n")
     request = read_sweep_file(path)
     assert (request.search, request.num_samples, request.seeds) == ("grid", 0, None)
-    assert request.space.name == "mine"
+    assert (request.space.name, request.space.margin) == ("mine", 1.0)
     assert study_of(request).search == Search("grid", num_samples=0, window=4, seed=0, stopping=None)
     plan = prepare(Request(path), cache_dir=cache_dir, decode=False).plan
     assert (plan.name, plan.dataset, plan.seeds, len(plan.cells)) == ("mine", "digits", (0, 1, 2), 2)
@@ -156,6 +156,10 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
         ("method: [grid\n", ["must be YAML"]),
         ("!!python/object/apply:os.system [echo]\n", ["must be YAML"]),
         ("a: " + 2000 * "[" + 2000 * "]", ["nested too deeply"]),
+        (
+            "a: &a [" + 200 * "1, " + "]\nb: [" + 150 * "*a, " + "]",
+            ["more than 20,000 values, aliases counted each time"],
+        ),
         ("seeds: true\nparameters: {loss.margin: {values: [1, 2]}}\n", ["seeds: must be a whole number"]),
     ],
 )
@@ -229,6 +233,31 @@ def test_problems_of_arms_are_named(file, text, words):
     with pytest.raises(ConfigError) as error:
         read_sweep_file(file(text))
     assert words in str(error.value)
+
+
+TWO = "arms: {a: {loss.name: triplett}, b: {loss.name: npair}}\nmetric: {name: val/recal}\n"
+TIED = "arms: {a: {settings: {loss.name: dro_topk}, ties: {loss.k: {knob: %s, factor: 2}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (TWO + "margin: -1", ("mine.yaml, margin", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
+        (TWO + "seeds: [0, 0]", ("seeds must differ", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
+        (TWO + "baseline: c", ("baseline must be one", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
+        (TWO + "fixed: {a.b: 1}", ("unknown loss", "mine.yaml, a.b (fixed): unknown", "mine.yaml, metric: must be a")),
+        (TIED % "optim.lrr" + "parameters: {optim.lr: {values: [1, 2]}}", ("a.loss.k: a tie must follow a knob",)),
+        (
+            TIED % "a.b" + "parameters: {a.b: {values: [x, y]}}",
+            ("loss.k of a: follows a.b, whose values must be numbers",),
+        ),
+    ],
+)
+def test_one_mistake_hides_no_other(file, text, words):
+    with pytest.raises(ConfigError) as error:
+        prepare(Request(file(f"{text}\ndataset: digits\n")))
+    assert len(error.value.problems) == len(words)
+    assert not [word for word in words if word not in str(error.value)]
 
 
 def test_a_file_trains_by_the_default_protocol_of_its_data_set_and_loss(file):

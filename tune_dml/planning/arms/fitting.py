@@ -27,11 +27,11 @@ def fitting_space(
     if part is None or space.origin:
         return space, ()
     notes: list[str] = []
-    for path, fit in ((_BATCH, _fit_batches), (_PER_CLASS, _fit_instances), (_PICTURES, _fit_pictures)):
+    for path in (_BATCH, _PER_CLASS, _PICTURES):
         values = _grid_values(space, path)
         if not values or path in settings or (path == _PER_CLASS and _BATCH in settings):
             continue
-        fitted = fit(space, values, part)
+        fitted = _fit_instances(space, values, part) if path == _PER_CLASS else _fit_sizes(space, path, values, part)
         if fitted is not space:
             batch = f", in batches of {fitted.fixed[_BATCH]}" if path == _PER_CLASS else ""
             notes.append(
@@ -55,13 +55,11 @@ def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> 
     return (f"{' and '.join(missing)} {verb} for small networks: nothing was measured on these pictures. {probe}",)
 
 
-def _fit_batches(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
-    """Scale the batch sizes so that the largest batch holds every class."""
-    per_class = int(space.fixed.get(_PER_CLASS, 1))
-    largest = part.classes * per_class
-    if max(values) <= largest:
-        return space
-    return _with_scaled_values(space, _BATCH, _scaler(largest / max(values), per_class, 2))
+def _fit_sizes(space: Space, path: str, values: Sequence[int], part: TrainingPart) -> Space:
+    """Scale batch sizes so that the largest holds every class, or pictures per class to those of the largest class."""
+    step = int(space.fixed.get(_PER_CLASS, 1)) if path == _BATCH else 1
+    largest = part.classes * step if path == _BATCH else part.pictures
+    return _with_scaled_values(space, path, _scaler(largest / max(values), step, 2)) if max(values) > largest else space
 
 
 def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
@@ -82,13 +80,6 @@ def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> S
     scaled = _with_scaled_values(space, _PER_CLASS, lambda value: divisors[int(str(value))])
     scaled = _with_scaled_values(scaled, COUNT, _scaler(chosen / batch, 2, 1))
     return replace(scaled, fixed={**scaled.fixed, _BATCH: chosen})
-
-
-def _fit_pictures(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
-    """Scale the values to the pictures of the largest class; no value falls below two."""
-    if max(values) <= part.pictures:
-        return space
-    return _with_scaled_values(space, _PICTURES, _scaler(part.pictures / max(values), 1, 2))
 
 
 def _scaler(factor: float, step: int, fewest: int) -> Callable[[Value], Value]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainables.config import FREE_SEEDS
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import naming, option_problem, spell, values_from
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.arms.recipes import CUT
@@ -74,15 +74,9 @@ def prepare(
             raise_if_any(problems)
             notes = [*study.notes, *plan.space.notes, *_comparison_notes(plan), _PROGRAM_NOTE]
             return CheckedPlan(plan, tuple(notes), _cautions(plan))
-        notes = [
-            *study.notes,
-            *_shortened_notes(plan),
-            *_cut_batch_notes(plan),
-            *_dropped_notes(plan),
-            *_comparison_notes(plan),
-            *_stopping_notes(plan),
-        ]
-        problems += [*_seed_problems(plan), *_metric_problems(plan)]
+        own_notes = (_shortened_notes, _cut_batch_notes, _dropped_notes, _comparison_notes, _stopping_notes)
+        notes = [*study.notes, *(note for notes_of in own_notes for note in notes_of(plan))]
+        problems += _seed_problems(plan)
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
@@ -116,27 +110,6 @@ def _seed_problems(plan: Plan) -> list[Problem]:
         return []
     rule = f"if {', '.join(sorted(FREE_SEEDS))} are all fixed, every seed trains the same trial"
     return [option_problem("seeds", rule, list(plan.seeds), "Name one seed, or fix at most two of them.")]
-
-
-def _metric_problems(plan: Plan) -> list[Problem]:
-    """Return a problem if an arm does not measure the metric."""
-    from trainables.tasks import task_of  # imports torch
-
-    if plan.search.stopping is not None:
-        late = {metric for arm in plan.arms for metric in task_of(arm.config).final_metrics()}
-        if plan.metric in late:
-            rule = "cells are compared while they train, and this metric is measured only at the end"
-            return [option_problem("stopping", rule, plan.metric, "Leave it out, or search by val/recall_at_1.")]
-    metrics_of = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
-    lacking = {name: metrics for name, metrics in metrics_of.items() if plan.metric not in metrics}
-    if not lacking:
-        return []
-    is_partial = len(lacking) < len(metrics_of)
-    place = plan.space.location("metric")
-    place += f" of {', '.join(filter(None, lacking))}" if is_partial else ""
-    rule = "arms that are compared share the metric" if is_partial else "must be a validation metric of the task"
-    remedy = nearest(plan.metric, next(iter(lacking.values())), what="metric")
-    return [Problem(place, rule, plan.metric, remedy)]
 
 
 def _shortened_notes(plan: Plan) -> list[str]:

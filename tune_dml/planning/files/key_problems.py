@@ -97,9 +97,7 @@ def _key_path(location: Iterable[Any], raw: Any, kind: str) -> tuple[str, ...]:
     keys, value, parts = [], raw, list(location)
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
-        if (isinstance(value, dict) and part in value) or (
-            isinstance(value, list) and isinstance(part, int) and part < len(value)
-        ):
+        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
             value = value[part]
         elif not (last and kind == "missing"):
             continue

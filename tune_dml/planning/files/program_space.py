@@ -76,7 +76,8 @@ def checked_program(space: Space, program: Program, request: Request) -> tuple[S
         problems += program.problems(names, option_place("command"))
     problems += reserved_problems(set(settings) - {SEED}, option_place("settings"))  # the seed is checked with others
     if not space.margin and request.margin is None:
-        rule = f"name the largest difference of {space.metric} that does not matter: every verdict depends on it"
+        metric = space.metric or "the metric"
+        rule = f"name the largest difference of {metric} that does not matter: every verdict depends on it"
         problems.append(option_problem("margin", rule, None, f"Example: {spell('margin', 0.01)}."))
     margin = space.margin or request.margin or 1.0
     return replace(space, margin=margin, notes=(*space.notes, *program.notes(names))), problems
@@ -113,6 +114,8 @@ def reserved_problems(names: Iterable[str], place: str) -> list[Problem]:
 
 def _metric_problems(space: Space) -> list[Problem]:
     place = space.location("metric") if space.origin else option_place("metric")
+    if not space.metric and space.origin:
+        return []  # a sweep file without one: reported when it was read
     if not space.metric.strip():
         return [Problem(place, "must name the metric that the program reports", space.metric, "Example: val/accuracy.")]
     if not space.metric.startswith("test/"):

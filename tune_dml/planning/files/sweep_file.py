@@ -267,6 +267,7 @@ def _space(path: Path, file: _File, program: Program | None, problems: list[Prob
     alternatives = [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed]
     knobs = _knobs(file.parameters, [] if program else alternatives)
     name, margin, default_dataset = file.name or path.stem, file.margin, Space.default_dataset
+    metric = file.metric.name
     arms = tuple(_arm(path, name, arm, fixed, problems) for name, arm in file.arms.items())
     listed = [knob.path for knob in knobs] + list(file.arms)
     if program is not None:
@@ -276,6 +277,7 @@ def _space(path: Path, file: _File, program: Program | None, problems: list[Prob
         fixed, default_dataset = {**fixed, SETTING: program.text}, program.label
         wrong_margin = f"{path}, margin" in {problem.place for problem in problems}
         margin = margin if wrong_margin or "margin" in file.model_fields_set else 0.0
+        metric = metric if "name" in file.metric.model_fields_set else ""
     baseline = file.baseline
     return Space(
         name=name,
@@ -287,7 +289,7 @@ def _space(path: Path, file: _File, program: Program | None, problems: list[Prob
         arms=arms,
         baseline=Baseline(baseline.label, baseline.settings) if isinstance(baseline, _Baseline) else baseline,
         default_dataset=file.dataset or default_dataset,
-        metric=file.metric.name,
+        metric=metric,
         goal=file.metric.goal,
         margin=margin,
         notes=notes,

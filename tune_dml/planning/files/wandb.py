@@ -60,7 +60,7 @@ def _metric_problems(path: Path, raw: Mapping[str, object]) -> list[Problem]:
         return [Problem(f"{path}, metric", "must be given: what the program reports", None, example)]
     if not isinstance(metric, dict):
         return []
-    lacking = [key for key in ("name", "goal") if key not in metric]
+    lacking = [key for key in ("name", "goal") if not metric.get(key)]
     meant = " (W&B's own default is minimize)" if "goal" in lacking else ""
     return [Problem(f"{path}, metric.{key}", f"must be given for a program{meant}", None, example) for key in lacking]
 
