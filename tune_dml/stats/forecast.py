@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.stats.intervals import Array, Mask
-from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, main_effect
+from tune_dml.stats.intervals.contrasts import FullGrid, fill_holes
 from tune_dml.stats.intervals.noise import PairNoise, cell_variances, fit_pairs
 from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.intervals.tuned import TunedLevels
@@ -142,25 +142,13 @@ def sensitivity_is_decided(
     """
 
     def decided(values: Array, alpha: float) -> Mask:
-        if rows and not tuned:
-            sensitive, flat = _average_verdicts(values, alpha, margin, main_effect(rows), resolution)
-        else:
-            levels = TunedLevels(values, tuple(rows) or tuple(range(values.shape[-2])), resolution)
-            sensitive = np.asarray((levels.pairs(alpha).low > margin).any((-2, -1)))
-            flat = np.asarray((levels.at_most(alpha) < margin).all((-2, -1)))
+        level_type = FullGrid if rows and not tuned else TunedLevels
+        levels = level_type(values, tuple(rows) or tuple(range(values.shape[-2])), resolution)
+        sensitive = np.asarray((levels.pairs(alpha).low > margin).any((-2, -1)))
+        flat = np.asarray((levels.at_most(alpha) < margin).all((-2, -1)))
         return sensitive | flat if flat_decides else sensitive
 
     return decided
-
-
-def _average_verdicts(
-    values: Array, alpha: float, margin: float, weights: Array, resolution: float
-) -> tuple[Mask, Mask]:
-    """Return whether any difference of averages is significantly above the margin, and whether all are below it."""
-    effects = estimate_contrasts(values, weights, alpha, resolution=resolution)
-    single = estimate_contrasts(values, weights, 2 * alpha, comparisons=1, resolution=resolution)
-    sensitive = (np.maximum(effects.low, -effects.high) > margin).any(-1)
-    return np.asarray(sensitive), np.asarray((np.maximum(single.high, -single.low) < margin).all(-1))
 
 
 def best_is_known(resolution: float = 0.0) -> Verdict:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.contrasts import fill_holes
+from tune_dml.stats.intervals.contrasts import FullGrid, fill_holes
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 from tune_dml.stats.verdicts.selection import best_first
-from tune_dml.stats.verdicts.sensitivity import FullGrid
 
 _AVERAGED = "averaged over the other knobs"
 _UNCROSSED = "its values were not tried with the same settings of the other knobs; a grid would compare them"
