@@ -42,11 +42,9 @@ TOST = "two one-sided t tests against the margin; differences by t intervals, Bo
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Verdict on the agreement with a published curve, and the gap at each value."""
+    """Verdict on the agreement with a published curve, and the bounds of the gap at each value."""
 
     verdict: Verdict
-    margin: float
-    gaps: tuple[float, ...]
     low: tuple[float, ...]
     """Simultaneous lower bounds of the gaps; NaN without a noise estimate."""
     high: tuple[float, ...]
@@ -78,9 +76,7 @@ def judge_equivalence(
     counts = np.isfinite(values).sum(1)
     if len(printed) == 0 or (counts < 2).any():
         unknown = (math.nan,) * len(printed)
-        rows = zip(values, printed, counts, strict=True)
-        known_gaps = tuple(float(np.nanmean(row) - y) if count else math.nan for row, y, count in rows)
-        return Equivalence("undecided", margin, known_gaps, unknown, unknown, run_sd, math.nan)
+        return Equivalence("undecided", unknown, unknown, run_sd, math.nan)
     gaps = np.nanmean(values, axis=1) - printed
     sds = np.sqrt(np.maximum(np.nanvar(values, axis=1, ddof=1), variance_floor(resolution)))
 
@@ -95,15 +91,8 @@ def judge_equivalence(
     verdict, reach = judge(run_sd)
     start = next((sd for sd in (run_sd, 0.0) if sd is not None and judge(sd)[0] == verdict), float(sds.max()))
     limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, start, float(np.abs(gaps).max() + margin))
-    return Equivalence(
-        verdict,
-        margin,
-        tuple(gaps.tolist()),
-        tuple((gaps - reach).tolist()),
-        tuple((gaps + reach).tolist()),
-        run_sd,
-        limit if verdict != "compatible" else math.nan,
-    )
+    holds_up_to = limit if verdict != "compatible" else math.nan
+    return Equivalence(verdict, tuple((gaps - reach).tolist()), tuple((gaps + reach).tolist()), run_sd, holds_up_to)
 
 
 def _satterthwaite(ours: Array, theirs: Array, nu: NDArray[np.int64], *, is_given: bool) -> Array:
