@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 else:
     Provenance = dict  # pydantic accepts any JSON object; `SessionStarted` checks the keys that we read
 
-JsonRow = dict[str, Any]
-"""A JSON object of one line."""
+JsonRow = dict[str, Any]  # a JSON object of one line
 
 EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]
 """A trial that pauses at a rung reports `paused`; the ledger has a `TrialPaused` for it."""
@@ -268,8 +267,7 @@ def read_event(row: JsonRow) -> Event:
     return event
 
 
-Floors = Mapping[str, Mapping[str, float]]
-"""Name of a floor (a score without training) -> validation figures."""
+Floors = Mapping[str, Mapping[str, float]]  # name of a floor (a score without training) -> validation figures
 
 
 def recorded_floors(sessions: Sequence[SessionStarted]) -> Floors:

@@ -29,16 +29,13 @@ from tune_dml.stats.verdicts.best import compare_with_best
 Verdict = Callable[[Array, float], Mask]
 """Maps tables (runs, cells, seeds) and an error level to whether each table is decided."""
 
-_MAX_GROWTH = 3
-"""Looks are considered up to the first with at least this many times the current seeds."""
-EVEN = 0.5
-"""Minimum chance for which an extension is advised."""
+_MAX_GROWTH = 3  # looks are considered up to the first with at least this many times the current seeds
+EVEN = 0.5  # minimum chance for which an extension is advised
 _RUNS = 240
 _MAX_PAIRS = 250_000
 """Maximum number of pairs of cells in all runs; many cells reduce the number of runs, to no less than `_MIN_RUNS`."""
 _MIN_RUNS = 60
-_INDEPENDENT = 4.0
-"""Minimum degrees of freedom of the independent part of the noise."""
+_INDEPENDENT = 4.0  # minimum degrees of freedom of the independent part of the noise
 _TAUS = np.geomspace(0.01, 100.0, 48)
 """Grid of the prior's tau, in units of its scale and the noise of one trial."""
 
@@ -47,8 +44,7 @@ _TAUS = np.geomspace(0.01, 100.0, 48)
 class Forecast:
     """Number of seeds to extend to, and the chance that they decide."""
 
-    seeds: int
-    """Total number of seeds; the largest one considered if no extension is worth running."""
+    seeds: int  # total number of seeds; the largest one considered if no extension is worth running
     chance: float
 
     @property

@@ -23,8 +23,7 @@ class BaselineDifference:
     """Difference of a cell to the baseline, with its simultaneous interval; infinite without a noise estimate."""
 
     label: str
-    n: int
-    """Number of seeds that both cells have."""
+    n: int  # number of seeds that both cells have
     difference: float
     low: float
     high: float

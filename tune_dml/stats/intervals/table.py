@@ -18,8 +18,7 @@ class SeedTable:
 
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
-    values: Array
-    """Shape (m, n); NaN where a trial has no value (yet)."""
+    values: Array  # shape (m, n); NaN where a trial has no value (yet)
     resolution: float = 0.0
     """Step of the values (`resolution`); 0 for a continuous metric.
 

@@ -44,12 +44,10 @@ HSU = "Hsu's comparisons with the best on moderated paired t bounds; an edge by 
 class BestBounds:
     """Bounds on the distance of each cell to the best; arrays of shape (..., m)."""
 
-    candidates: Mask
-    """Cells that may be the best."""
+    candidates: Mask  # cells that may be the best
     alone: Mask
     """The cell, if any, that is significantly better than every other; each cell is tested at half the level."""
-    behind: Array
-    """Upper bound of the distance to the best (0 or more), infinite if unknown."""
+    behind: Array  # upper bound of the distance to the best (0 or more), infinite if unknown
 
 
 @dataclass(frozen=True)

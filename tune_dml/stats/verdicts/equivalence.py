@@ -45,8 +45,7 @@ class Equivalence:
     """Verdict on the agreement with a published curve, and the bounds of the gap at each value."""
 
     verdict: Verdict
-    low: tuple[float, ...]
-    """Simultaneous lower bounds of the gaps; NaN without a noise estimate."""
+    low: tuple[float, ...]  # simultaneous lower bounds of the gaps; NaN without a noise estimate
     high: tuple[float, ...]
     assumed_sd: float | None
     """Given run-to-run standard deviation of the paper; None if it is taken as equal to ours."""
@@ -128,18 +127,12 @@ def _largest_sd(holds: Callable[[float], bool], start: float, top: float) -> flo
 class OrderAgreement:
     """Counts of pairs of values by agreement with the published order."""
 
-    tau: float
-    """Kendall's tau of the means: (same - opposite) / pairs that the paper orders."""
-    same: int
-    """Pairs whose two orders are significant and equal."""
-    opposite: int
-    """Pairs whose two orders are significant and opposite."""
-    open: int
-    """All other pairs."""
-    paper_certain: int
-    """Pairs whose published order is significant."""
-    paper_sd: float
-    """Assumed run-to-run standard deviation of published numbers."""
+    tau: float  # Kendall's tau of the means: (same - opposite) / pairs that the paper orders
+    same: int  # pairs whose two orders are significant and equal
+    opposite: int  # pairs whose two orders are significant and opposite
+    open: int  # all other pairs
+    paper_certain: int  # pairs whose published order is significant
+    paper_sd: float  # assumed run-to-run standard deviation of published numbers
     holds_up_to: float
     """Largest published standard deviation that leaves `same` and `opposite` unchanged; NaN if both are 0."""
 
@@ -205,8 +198,7 @@ def judge_order(
     )
 
 
-ASSUMED_SD = 0.5
-"""Run-to-run standard deviation in points, if none is given."""
+ASSUMED_SD = 0.5  # run-to-run standard deviation in points, if none is given
 
 
 @dataclass(frozen=True)
@@ -214,11 +206,9 @@ class PublishedOptimum:
     """Verdict on the best value of a published curve."""
 
     verdict: Literal["low edge", "high edge", "interior", "undecided"]
-    best: float
-    """Value of the knob with the best published number."""
+    best: float  # value of the knob with the best published number
     assumed_sd: float
-    holds_up_to: float
-    """Largest run-to-run standard deviation for which the position of the best value holds."""
+    holds_up_to: float  # largest run-to-run standard deviation for which the position of the best value holds
 
     @property
     def sentence(self) -> str:

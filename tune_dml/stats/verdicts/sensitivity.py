@@ -42,8 +42,7 @@ class Difference:
     estimate: float
     low: float
     high: float
-    at_most: float
-    """One-sided upper bound of |difference|, not corrected for other pairs."""
+    at_most: float  # one-sided upper bound of |difference|, not corrected for other pairs
 
     @property
     def at_least(self) -> float:
@@ -64,23 +63,17 @@ class SensitivityVerdict:
     reason: str
     margin: float
     alpha: float
-    effect: bool
-    """Whether any non-zero difference is significant."""
-    flat: bool
-    """Whether all differences between trained values are significantly below the margin."""
-    largest: Difference | None
-    """Pair that decides the verdict."""
+    effect: bool  # whether any non-zero difference is significant
+    flat: bool  # whether all differences between trained values are significantly below the margin
+    largest: Difference | None  # pair that decides the verdict
     differences: tuple[Difference, ...]
     """Differences of all pairs; with many values, only that of the deciding pair."""
     epsilon: float
     """Box's epsilon: 1 for equal noise, 1 / (cells - 1) for noise in one direction; NaN with two seeds."""
-    prior_df: float
-    """Degrees of freedom that each pair borrows from all pairs."""
-    labels: tuple[str, ...] = ()
-    """Values with results: the rows and columns of `bounds` and `noise`."""
+    prior_df: float  # degrees of freedom that each pair borrows from all pairs
+    labels: tuple[str, ...] = ()  # values with results: the rows and columns of `bounds` and `noise`
     bounds: Bounds | None = None
-    noise: PairNoise | None = None
-    """None without a noise estimate."""
+    noise: PairNoise | None = None  # None without a noise estimate
     algorithm: str = ALGORITHM
 
 
