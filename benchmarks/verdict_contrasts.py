@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import Array, excludes_zero, rate, simulate
 
-from tune_dml.stats.intervals.contrasts import estimate_gains
+from tune_dml.stats.intervals.contrasts import FullGrid, estimate_gains
 from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.verdicts.best import compare_with_best, judge_best
-from tune_dml.stats.verdicts.sensitivity import FullGrid, judge_sensitivity
+from tune_dml.stats.verdicts.sensitivity import judge_sensitivity
 
 _KINDS = ("iid", "t3", "one cell 5x", "slope", "15 % holes")
 _SEEDS = (3, 5, 10)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 else:
     Provenance = dict  # pydantic accepts any JSON object; `SessionStarted` checks the keys that we read
 
-JsonRow = dict[str, Any]
-"""A JSON object of one line."""
+JsonRow = dict[str, Any]  # a JSON object of one line
 
 EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]
 """A trial that pauses at a rung reports `paused`; the ledger has a `TrialPaused` for it."""
@@ -60,18 +59,21 @@ class TrialEnd:
         return end
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One line of the ledger."""
+    """One line of the ledger; each subclass becomes a dataclass, too."""
 
     kind: ClassVar[str]
-    body_field: ClassVar[str] = ""  # the only field, if its value is the whole `body` of the line
+    body_field: ClassVar[str]  # the only field, if its value is the whole `body` of the line; else empty
     key: str = ""  # of the trial; empty for events about the sweep
     time: float = 0.0  # seconds since the epoch; the ledger sets it
     end_offset: int = field(default=0, compare=False)  # offset in the ledger at which the line ends
 
-    def __init_subclass__(cls) -> None:
-        if kind := vars(cls).get("kind"):
+    def __init_subclass__(cls, kind: str = "", body_field: str = "") -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+        cls.kind, cls.body_field = kind, body_field
+        if kind:
             _EVENT_CLASSES[kind] = cls
 
     def body(self) -> JsonRow:
@@ -89,96 +91,69 @@ class Event:
 _ENVELOPE = {item.name for item in fields(Event)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrialEvent(Event):
     """An event about one trial."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialStarted(TrialEvent):
+class TrialStarted(TrialEvent, kind="started"):
     """A trial started or restarted."""
 
-    kind = "started"
     host: str = ""
     away: bool = False  # whether its files are in object storage
     micro_batch: int | None = None  # pictures that a worker holds at once; None if the session did not set it
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialResumed(TrialEvent):
+class TrialResumed(TrialEvent, kind="resumed"):
     """A trial continued from the checkpoint of a step."""
 
-    kind = "resumed"
     step: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialPaused(TrialEvent):
+class TrialPaused(TrialEvent, kind="paused"):
     """A trial pauses at a step at which cells are compared."""
 
-    kind = "paused"
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialRetried(TrialEvent):
+class TrialRetried(TrialEvent, kind="retry"):
     """A trial lost its process, and will continue from its checkpoint."""
 
-    kind = "retry"
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrialEnded(TrialEvent):
+class TrialEnded(TrialEvent, kind="ended", body_field="end"):
     """A trial ended."""
 
-    kind = "ended"
-    body_field = "end"
     end: TrialEnd
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilesFetched(TrialEvent):
+class FilesFetched(TrialEvent, kind="fetched"):
     """The files of a trial were fetched from object storage."""
 
-    kind = "fetched"
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrialReset(TrialEvent):
+class TrialReset(TrialEvent, kind="reset"):
     """A failed trial will run again."""
 
-    kind = "reset"
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrialRescored(TrialEvent):
+class TrialRescored(TrialEvent, kind="rescored"):
     """Metrics were computed later from the embeddings that a trial stored."""
 
-    kind = "rescored"
     metrics: Figures
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellProposed(Event):
+class CellProposed(Event, kind="cell"):
     """A search proposed a cell."""
 
-    kind = "cell"
     cell: Cell
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchExhausted(Event):
+class SearchExhausted(Event, kind="exhausted"):
     """A search found no new cell to propose."""
 
-    kind = "exhausted"
     samples: int  # number of cells that were requested
 
 
-@dataclass(frozen=True, kw_only=True)
-class Note(Event):
+class Note(Event, kind="note"):
     """A note for the terminal, tables and the report."""
 
-    kind = "note"
     text: str
     of_session: bool = False  # whether the note is shown only until the next session starts
 
@@ -187,11 +162,9 @@ class Note(Event):
         return {"text": self.text, **({"of_session": True} if self.of_session else {})}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionStarted(Event):
+class SessionStarted(Event, kind="session"):
     """A driver started to run the sweep."""
 
-    kind = "session"
     provenance: Provenance = field(default_factory=Provenance)
     resources: Resources = field(default_factory=Resources)
     heard: Mapping[str, float] = field(default_factory=dict)  # trial key -> time of its last row, if its driver died
@@ -206,84 +179,64 @@ class SessionStarted(Event):
                 raise ValueError(f"provenance.{name} has a wrong type")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Waiting(Event):
+class Waiting(Event, kind="waits"):
     """The sweep waits for the resource that `text` names; an empty text ends the wait."""
 
-    kind = "waits"
     text: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opened(Event):
+class Opened(Event, kind="opened"):
     """The test metrics were opened for a selection."""
 
-    kind = "opened"
     user: str
     host: str
     cell: str  # label of the cell that validation selected
     selection: str = ""  # the purpose of the selection
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfirmationStarted(Event):
+class ConfirmationStarted(Event, kind="confirm"):
     """A confirmation started: cells are trained again with fresh seeds."""
 
-    kind = "confirm"
     cells: tuple[str, ...]  # digests
     seeds: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RaceStarted(Event):
+class RaceStarted(Event, kind="race", body_field="rule"):
     """A session started a race (`sweep --until-decided`), or changed its limits."""
 
-    kind = "race"
-    body_field = "rule"
     rule: RaceRule
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockAdded(Event):
+class BlockAdded(Event, kind="block"):
     """Cells of a race got more seeds."""
 
-    kind = "block"
     seeds: tuple[int, ...]  # all seeds of these cells so far
     cells: tuple[str, ...]  # digests
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockJudged(Event):
+class BlockJudged(Event, kind="judged"):
     """The verdicts after a block of a race were computed."""
 
-    kind = "judged"
     seeds: int
     level: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellSettled(Event):
+class CellSettled(Event, kind="settled", body_field="settled"):
     """A cell of a race gets no more seeds."""
 
-    kind = "settled"
-    body_field = "settled"
     settled: SettledCell
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellReopened(Event):
+class CellReopened(Event, kind="reopened"):
     """A settled cell gets seeds again, because the cell with which it was tied no longer leads."""
 
-    kind = "reopened"
     cell: str  # digest
     seeds: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class RaceEnded(Event):
+class RaceEnded(Event, kind="race_over"):
     """A race ended, so that no block follows."""
 
-    kind = "race_over"
     why: Over
 
 
@@ -314,8 +267,7 @@ def read_event(row: JsonRow) -> Event:
     return event
 
 
-Floors = Mapping[str, Mapping[str, float]]
-"""Name of a floor (a score without training) -> validation figures."""
+Floors = Mapping[str, Mapping[str, float]]  # name of a floor (a score without training) -> validation figures
 
 
 def recorded_floors(sessions: Sequence[SessionStarted]) -> Floors:

@@ -45,8 +45,7 @@ READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder th
 _UNREADABLE_FILE = "ledger.unreadable"
 _NUMBER_LIMIT = 2**63  # whole numbers of a row are smaller than this
 
-HistoryRow = dict[str, float]
-"""One evaluation of a trial: step, time and figures."""
+HistoryRow = dict[str, float]  # one evaluation of a trial: step, time and figures
 
 
 def trial_folder(sweep: Path, key: str) -> Path:

@@ -14,12 +14,10 @@ class TableCell:
     """One cell of a table: the text that is shown, and the full value for CSV and sorting."""
 
     text: str
-    value: Value = None
-    """Full value of a number; None for text."""
+    value: Value = None  # full value of a number; None for text
     links: tuple[tuple[str, str], ...] = ()
     """(text, URL) pairs that the page shows instead of the text; `#...` is an anchor on the page."""
-    anchor: str = ""
-    """Id of the row; only the first cell of a row has one."""
+    anchor: str = ""  # id of the row; only the first cell of a row has one
     mark: str = ""
 
     @property

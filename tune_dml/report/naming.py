@@ -34,12 +34,9 @@ _BENCHMARKED = ("verification_accuracy", "tar_at_far_1e-3")
 class MetricName:
     """The names and number formats of a metric."""
 
-    key: str
-    """Key of the logged metric: `val/recall_at_1`."""
-    name: str
-    """Name without the set: `R@1`."""
-    label: str
-    """Name with the set: `validation R@1`."""
+    key: str  # key of the logged metric: `val/recall_at_1`
+    name: str  # name without the set: `R@1`
+    label: str  # name with the set: `validation R@1`
     percent: bool
 
     @property

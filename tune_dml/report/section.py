@@ -21,19 +21,14 @@ from tune_dml.report.steps import Step
 class Table:
     """A table on the page, as CSV and, if `for_paper`, in LaTeX."""
 
-    name: str
-    """File name and anchor."""
+    name: str  # file name and anchor
     caption: str
     columns: tuple[str, ...]
-    rows: Sequence[Sequence[object]]
-    """Rows of texts, counts, values of knobs and cells."""
-    folded: str = ""
-    """Title under which the page folds the table; empty if the table is not folded."""
-    csv_only: tuple[str, ...] = ()
-    """Columns that appear only in the CSV file."""
+    rows: Sequence[Sequence[object]]  # rows of texts, counts, values of knobs and cells
+    folded: str = ""  # title under which the page folds the table; empty if the table is not folded
+    csv_only: tuple[str, ...] = ()  # columns that appear only in the CSV file
     for_paper: bool = True
-    searchable: bool = False
-    """Whether the page offers sorting and search."""
+    searchable: bool = False  # whether the page offers sorting and search
 
     @cached_property
     def cells(self) -> tuple[tuple[TableCell, ...], ...]:
@@ -62,28 +57,23 @@ class Table:
 class FigureView:
     """One view of a figure; if a figure has several, the reader chooses one by its tab."""
 
-    title: str
-    """Title of its tab."""
+    title: str  # title of its tab
     draw: Callable[[bool], Canvas]
     """Function that draws the canvas; its argument is whether the canvas is narrow."""
     description: str
-    sentence: str = ""
-    """Sentence below the drawing."""
+    sentence: str = ""  # sentence below the drawing
 
 
 @dataclass(frozen=True)
 class Figure:
     """A drawing at two widths with a text alternative; drawn on first use."""
 
-    name: str
-    """File name and anchor."""
+    name: str  # file name and anchor
     draw: Callable[[bool], Canvas]
     """Function that draws the canvas of the first view; its argument is whether the canvas is narrow."""
-    description: str
-    """Text alternative; it begins with the finding."""
+    description: str  # text alternative; it begins with the finding
     caption: str
-    title: str = ""
-    """Title of the first view's tab, if there are others."""
+    title: str = ""  # title of the first view's tab, if there are others
     others: tuple[FigureView, ...] = ()
     toggles: tuple[str, ...] = ()
     """Labels of the groups of marks `printed-0`, `printed-1`, ..., which readers can show or hide."""
@@ -185,41 +175,30 @@ class Card:
     """A verdict beside the section's entry in the table of contents."""
 
     word: str
-    style: str
-    """CSS class, such as `sensitive`, `edge` or `better`."""
+    style: str  # CSS class, such as `sensitive`, `edge` or `better`
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
     """The answer to one question."""
 
-    name: str = ""
-    """Prefix of the section's anchor."""
-    title: str = ""
-    """The question; a section without a title is not on the page."""
-    contents: str = ""
-    """Entry in the table of contents."""
-    body: Sequence[Block] = ()
-    """Blocks from top to bottom; tables without rows are omitted."""
+    name: str = ""  # prefix of the section's anchor
+    title: str = ""  # the question; a section without a title is not on the page
+    contents: str = ""  # entry in the table of contents
+    body: Sequence[Block] = ()  # blocks from top to bottom; tables without rows are omitted
     card: Card | None = None
-    verdicts: tuple[str, ...] = ()
-    """Sentences for the terminal."""
-    findings: tuple[str, ...] = ()
-    """Problems that make `report --check` fail."""
-    headline: str = ""
-    """Sentence for the answer at the head of page and terminal; may be empty."""
+    verdicts: tuple[str, ...] = ()  # sentences for the terminal
+    findings: tuple[str, ...] = ()  # problems that make `report --check` fail
+    headline: str = ""  # sentence for the answer at the head of page and terminal; may be empty
     steps: tuple[Step, ...] = ()
-    hint: str = ""
-    """Reason why no further seeds are advised; part of the answer if no step is more urgent."""
+    hint: str = ""  # reason why no further seeds are advised; part of the answer if no step is more urgent
     data: Mapping[str, object] = field(default_factory=dict)
     """Entries of verdicts.json: in the knob's object for a question about a knob, else at the top level.
 
     Values are dataclasses, mappings, sequences, numbers or text."""
-    appendix: bool = False
-    """Whether the section belongs to the folded appendix; set from the question's order."""
+    appendix: bool = False  # whether the section belongs to the folded appendix; set from the question's order
     style: str = ""
-    knob: KnobAnalysis | None = None
-    """Knob that the question is about; None for a question about the sweep."""
+    knob: KnobAnalysis | None = None  # knob that the question is about; None for a question about the sweep
 
     @property
     def anchor(self) -> str:

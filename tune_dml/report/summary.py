@@ -17,8 +17,7 @@ from tune_dml.text import counted, duration, one_line
 
 _ADDS_SEEDS = 30
 """Minimum urgency of a step that adds seeds; below it, the answer states why no seeds are advised."""
-WITHOUT_TRAINING = "Without training"
-"""Name of the fact that lists the floors."""
+WITHOUT_TRAINING = "Without training"  # name of the fact that lists the floors
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class Answer:
     """The answer of a sweep, shown first on the page and in the terminal."""
 
     sentences: tuple[str, ...]
-    step: Step | None = None
-    """None if no step is worth its cost."""
+    step: Step | None = None  # None if no step is worth its cost
     cost: str = ""
     facts: tuple[tuple[str, str], ...] = ()
 
@@ -87,10 +85,8 @@ class SummaryRow:
     low: float
     """Lower end of the comparison bar; cells whose bars do not overlap differ. NaN without a noise estimate."""
     high: float
-    difference: float
-    """Mean difference to the baseline within seeds; NaN without one."""
-    difference_low: float
-    """Lower end of the difference's simultaneous interval; NaN if unknown."""
+    difference: float  # mean difference to the baseline within seeds; NaN without one
+    difference_low: float  # lower end of the difference's simultaneous interval; NaN if unknown
     difference_high: float
     note: str
 
@@ -100,18 +96,14 @@ class SweepSummary:
     """The answer, table, verdicts and next commands of a sweep."""
 
     name: str
-    metric: str
-    """Axis title: `validation R@1 [%]`."""
+    metric: str  # axis title: `validation R@1 [%]`
     margin: float
     answer: Answer
     rows: tuple[SummaryRow, ...]
-    verdicts: tuple[str, ...]
-    """Sentences on sensitivity, optimum, agreement with the papers, and baseline."""
-    commands: tuple[str, ...]
-    """Candidates for the next command, the most urgent first."""
+    verdicts: tuple[str, ...]  # sentences on sensitivity, optimum, agreement with the papers, and baseline
+    commands: tuple[str, ...]  # candidates for the next command, the most urgent first
     counts: Mapping[str, int]
-    findings: tuple[str, ...]
-    """Failed trials and extendable edges; empty if a check passes."""
+    findings: tuple[str, ...]  # failed trials and extendable edges; empty if a check passes
     judgement: Judgement
 
 

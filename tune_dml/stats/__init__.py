@@ -1,10 +1,10 @@
 """Statistics of a sweep: pure functions from a cells x seeds table to frozen verdicts.
 
-Every interval names its algorithm, every family of comparisons is simultaneous, and every excluded cell is named.
+Every interval names its algorithm, and every family of comparisons is simultaneous.
 docs/verdicts.md defines what each verdict claims.
 """
 
-from tune_dml.stats.intervals.table import ExcludedCell, SeedTable
+from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.verdicts.best import Best, judge_best
 from tune_dml.stats.verdicts.isolation import IsolatedKnob, KnobPoint, isolate
 from tune_dml.stats.verdicts.sensitivity import (
@@ -18,7 +18,6 @@ from tune_dml.stats.verdicts.sensitivity import (
 __all__ = [
     "Best",
     "Difference",
-    "ExcludedCell",
     "IsolatedKnob",
     "KnobPoint",
     "SeedTable",

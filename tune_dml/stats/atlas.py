@@ -30,15 +30,11 @@ class Estimate:
 class KnobVerdict:
     """The effect of one knob on one data set, in units of the metric."""
 
-    values: tuple[float, ...]
-    """In ascending order."""
+    values: tuple[float, ...]  # in ascending order
     default: float
-    effects: tuple[Estimate, ...]
-    """Result at each value minus that at the default; 0 for the default itself."""
-    tunability: Estimate
-    """Gain of the best value over the default; at least 0."""
-    mistunability: Estimate
-    """Loss of the worst value against the default; at least 0."""
+    effects: tuple[Estimate, ...]  # result at each value minus that at the default; 0 for the default itself
+    tunability: Estimate  # gain of the best value over the default; at least 0
+    mistunability: Estimate  # loss of the worst value against the default; at least 0
     tolerated: tuple[float, float]
     """Ends of the widest range around the default in which every value loses significantly less than the margin."""
     perhaps_tolerated: tuple[float, float]

@@ -19,20 +19,17 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.intervals import Array, Mask
 
-_PER_TERM = 2.5
-"""Penalty of each coefficient of an explanation, in log-likelihood."""
+_PER_TERM = 2.5  # penalty of each coefficient of an explanation, in log-likelihood
 _RANDOM_EFFECT = 4.5
 """Penalty of a setting's random effect, in log-likelihood; twice as large if the explanation names the setting."""
-_MIN_NOISE = 0.02
-"""Minimum noise beside a setting's random effect, as a share of the variance within seeds."""
+_MIN_NOISE = 0.02  # minimum noise beside a setting's random effect, as a share of the variance within seeds
 
 
 @dataclass(frozen=True, eq=False)
 class Explanations:
     """Short explanations of results by settings."""
 
-    members: Mask
-    """(explanations, settings): whether an explanation names a setting."""
+    members: Mask  # (explanations, settings): whether an explanation names a setting
     maps: tuple[Array, ...]
     """For each explanation, a matrix (terms, coefficients) from its coefficients to those of all terms."""
     penalty: Array
@@ -101,11 +98,9 @@ def evidence(
 class _Runs:
     """Runs of many simulated audits; the mean of each seed is subtracted."""
 
-    terms: Array
-    """Levels of the settings, and the products of two of them."""
+    terms: Array  # levels of the settings, and the products of two of them
     values: Array
-    member: Array
-    """(runs, blocks): 1 where a run is in a block."""
+    member: Array  # (runs, blocks): 1 where a run is in a block
     freedom: int
 
     @classmethod

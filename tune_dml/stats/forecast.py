@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.stats.intervals import Array, Mask
-from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, main_effect
+from tune_dml.stats.intervals.contrasts import FullGrid, fill_holes
 from tune_dml.stats.intervals.noise import PairNoise, cell_variances, fit_pairs
 from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.intervals.tuned import TunedLevels
@@ -29,16 +29,13 @@ from tune_dml.stats.verdicts.best import compare_with_best
 Verdict = Callable[[Array, float], Mask]
 """Maps tables (runs, cells, seeds) and an error level to whether each table is decided."""
 
-_MAX_GROWTH = 3
-"""Looks are considered up to the first with at least this many times the current seeds."""
-EVEN = 0.5
-"""Minimum chance for which an extension is advised."""
+_MAX_GROWTH = 3  # looks are considered up to the first with at least this many times the current seeds
+EVEN = 0.5  # minimum chance for which an extension is advised
 _RUNS = 240
 _MAX_PAIRS = 250_000
 """Maximum number of pairs of cells in all runs; many cells reduce the number of runs, to no less than `_MIN_RUNS`."""
 _MIN_RUNS = 60
-_INDEPENDENT = 4.0
-"""Minimum degrees of freedom of the independent part of the noise."""
+_INDEPENDENT = 4.0  # minimum degrees of freedom of the independent part of the noise
 _TAUS = np.geomspace(0.01, 100.0, 48)
 """Grid of the prior's tau, in units of its scale and the noise of one trial."""
 
@@ -47,8 +44,7 @@ _TAUS = np.geomspace(0.01, 100.0, 48)
 class Forecast:
     """Number of seeds to extend to, and the chance that they decide."""
 
-    seeds: int
-    """Total number of seeds; the largest one considered if no extension is worth running."""
+    seeds: int  # total number of seeds; the largest one considered if no extension is worth running
     chance: float
 
     @property
@@ -142,25 +138,13 @@ def sensitivity_is_decided(
     """
 
     def decided(values: Array, alpha: float) -> Mask:
-        if rows and not tuned:
-            sensitive, flat = _average_verdicts(values, alpha, margin, main_effect(rows), resolution)
-        else:
-            levels = TunedLevels(values, tuple(rows) or tuple(range(values.shape[-2])), resolution)
-            sensitive = np.asarray((levels.pairs(alpha).low > margin).any((-2, -1)))
-            flat = np.asarray((levels.at_most(alpha) < margin).all((-2, -1)))
+        level_type = FullGrid if rows and not tuned else TunedLevels
+        levels = level_type(values, tuple(rows) or tuple(range(values.shape[-2])), resolution)
+        sensitive = np.asarray((levels.pairs(alpha).low > margin).any((-2, -1)))
+        flat = np.asarray((levels.at_most(alpha) < margin).all((-2, -1)))
         return sensitive | flat if flat_decides else sensitive
 
     return decided
-
-
-def _average_verdicts(
-    values: Array, alpha: float, margin: float, weights: Array, resolution: float
-) -> tuple[Mask, Mask]:
-    """Return whether any difference of averages is significantly above the margin, and whether all are below it."""
-    effects = estimate_contrasts(values, weights, alpha, resolution=resolution)
-    single = estimate_contrasts(values, weights, 2 * alpha, comparisons=1, resolution=resolution)
-    sensitive = (np.maximum(effects.low, -effects.high) > margin).any(-1)
-    return np.asarray(sensitive), np.asarray((np.maximum(single.high, -single.low) < margin).all(-1))
 
 
 def best_is_known(resolution: float = 0.0) -> Verdict:

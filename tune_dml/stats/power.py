@@ -79,14 +79,10 @@ def _critical(
     return max(family, (float(student_isf(share * alpha / 2, own)), float(own)))
 
 
-_RUNS = 400
-"""Simulated sweeps per scenario; a probability is then accurate to 0.025."""
-_MAX_LEVELS = 20
-"""Maximum number of simulated levels; probabilities hardly change with more."""
-_MAX_CELLS = 60
-"""Maximum number of simulated settings of all levels."""
-_CONFIDENCE = 0.6
-"""Confidence of the range of the noise; its upper end gives an assurance of 0.8."""
+_RUNS = 400  # simulated sweeps per scenario; a probability is then accurate to 0.025
+_MAX_LEVELS = 20  # maximum number of simulated levels; probabilities hardly change with more
+_MAX_CELLS = 60  # maximum number of simulated settings of all levels
+_CONFIDENCE = 0.6  # confidence of the range of the noise; its upper end gives an assurance of 0.8
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,10 @@ from tune_dml.stats.intervals import Array, Mask
 
 _LEVEL = 0.045
 """Share of simulated audits that may name a setting wrongly; below 5 %, because real audits may differ."""
-_INTERVALS = 0.03
-"""Error level of the simultaneous intervals of all effects."""
+_INTERVALS = 0.03  # error level of the simultaneous intervals of all effects
 MAX_FACTORS = 24
-_PALEY = {12: 11, 20: 19, 24: 23}
-"""Prime of Paley's construction for each order of a Hadamard matrix."""
-_FIRST_RUNS, _SECOND_RUNS = 24, 12
-"""Runs of the first stage, for up to 12 settings, and of the second stage."""
+_PALEY = {12: 11, 20: 19, 24: 23}  # prime of Paley's construction for each order of a Hadamard matrix
+_FIRST_RUNS, _SECOND_RUNS = 24, 12  # runs of the first stage, for up to 12 settings, and of the second stage
 USUAL_SUSPECTS, _MAX_SUSPECTS = 3, 5
 _SIMULATIONS = 1500
 _EFFECTS = (0.0, 2.3)
@@ -47,10 +44,8 @@ _DRAW_SHARES = (0.0, 0.5, 1.0)
 class Design:
     """Runs of an experiment on two-level settings."""
 
-    levels: Array
-    """(runs, factors): 1 where a run has the user's setting, -1 where it has the protocol's."""
-    blocks: NDArray[np.int64]
-    """(runs,): the block of each run. Runs of one block share a seed."""
+    levels: Array  # (runs, factors): 1 where a run has the user's setting, -1 where it has the protocol's
+    blocks: NDArray[np.int64]  # (runs,): the block of each run; runs of one block share a seed
 
     def rows(self, kept: Mask) -> Design:
         """Return the design with the kept runs only."""
@@ -80,16 +75,11 @@ class ScreeningVerdict:
     effects: tuple[FactorEffect, ...]
     one_of: tuple[int, ...]
     """Two factors, at least one of which has an effect; empty unless the runs cannot tell which one."""
-    together: FactorEffect | None
-    """The joint effect of the pair, if two named factors interact."""
-    pair: tuple[int, int] | None
-    """The named factors that interact."""
-    reference: float
-    """Estimated mean result with the protocol's values of all factors."""
-    noise: float
-    """Standard deviation of one run without the seed effect."""
-    freedom: int
-    """Degrees of freedom of the noise."""
+    together: FactorEffect | None  # the joint effect of the pair, if two named factors interact
+    pair: tuple[int, int] | None  # the named factors that interact
+    reference: float  # estimated mean result with the protocol's values of all factors
+    noise: float  # standard deviation of one run without the seed effect
+    freedom: int  # degrees of freedom of the noise
 
     @property
     def named(self) -> tuple[int, ...]:
@@ -130,8 +120,7 @@ def screening_design(factors: int) -> Design:
 class Suspects:
     """The factors to confirm."""
 
-    factors: tuple[int, ...]
-    """The most probable first."""
+    factors: tuple[int, ...]  # the most probable first
     undo: bool = True
     """Whether the second stage starts from all of them and undoes one at a time, rather than adding one at a time."""
 
@@ -268,8 +257,7 @@ class _Fit:
     """A least-squares fit."""
 
     coefficients: Array
-    covariance: Array
-    """Covariance of the coefficients, for unit noise."""
+    covariance: Array  # covariance of the coefficients, for unit noise
     noise: float
     freedom: int
 

@@ -20,12 +20,12 @@ from tune_dml.stats.forecast import (
     pairs_are_decided,
     sensitivity_is_decided,
 )
+from tune_dml.stats.intervals.contrasts import FullGrid
 from tune_dml.stats.intervals.noise import fit_pairs, typical_noise
 from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.intervals.tuned import TunedLevels
 from tune_dml.stats.power import _noise_range, half_width, seeds_range, verdict_chances
 from tune_dml.stats.verdicts.best import judge_best
-from tune_dml.stats.verdicts.sensitivity import FullGrid
 
 LEVEL = 0.016
 """Of a second look."""

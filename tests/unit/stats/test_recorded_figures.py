@@ -23,7 +23,7 @@ from tune_dml.stats import (
 )
 from tune_dml.stats.atlas import effects_of_values, judge_knob
 from tune_dml.stats.intervals.components import difference_spread, trial_spread
-from tune_dml.stats.intervals.contrasts import estimate_contrasts, estimate_gains, interaction, main_effect
+from tune_dml.stats.intervals.contrasts import FullGrid, estimate_contrasts, estimate_gains, interaction, main_effect
 from tune_dml.stats.intervals.noise import cell_variances, fit_pairs, typical_noise
 from tune_dml.stats.intervals.paired import cell_interval, paired_difference
 from tune_dml.stats.intervals.resolution import resolution_shown
@@ -46,7 +46,6 @@ from tune_dml.stats.verdicts.importance import importance_of_grid, levels_per_kn
 from tune_dml.stats.verdicts.ranks import agree_in_rank
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 from tune_dml.stats.verdicts.selection import expected_best, score_of_best
-from tune_dml.stats.verdicts.sensitivity import FullGrid
 
 RECORDED = Path(__file__).with_name("recorded_figures.json")
 NAN = math.nan
@@ -95,7 +94,7 @@ def _of_table(values, step):
         "place": judge_best(values, range(m), 1.5, resolution=step),
         "sensitive": judge_sensitivity(table, 1.5),
         "sensitive, averaged": judge_sensitivity(
-            table, 1.5, crossed=FullGrid(values, (0, 1) * (m // 2) + (0,) * (m % 2))
+            table.without("abcdef"[2:m]), 1.5, crossed=FullGrid(values, (0, 1) * (m // 2) + (0,) * (m % 2))
         ),
         "sensitive, tuned": judge_sensitivity(table.without("abcdef"[1 : m - 1]), 1.5, tuned=tuned, sign=-1),
         "sensitive, raced": judge_sensitivity(table, 1.5, raced=raced),

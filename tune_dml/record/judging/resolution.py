@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainables.metrics.families import describe_key
 
-Metrics = Mapping[str, float]
-"""Final figures of a trial."""
+Metrics = Mapping[str, float]  # final figures of a trial
 
 
 def resolution_of(metric: str, measured: Iterable[Metrics]) -> float:

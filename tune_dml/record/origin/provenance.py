@@ -37,8 +37,7 @@ _VARIABLE = re.compile(
     r"(?i)(?:token|passw(?:or)?d|passphrase|secret|(?:api|access|account|private)_?key|credential|(?:\A|_)pass)s?(?:_|\Z)"
 )
 """Matches names of environment variables that hold secrets."""
-_MIN_SECRET_LENGTH = 8
-"""Length of the shortest environment variable that is searched for in texts, as a secret."""
+_MIN_SECRET_LENGTH = 8  # length of the shortest environment variable that is searched for in texts, as a secret
 
 
 class Git(TypedDict, total=False):

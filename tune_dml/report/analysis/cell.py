@@ -21,10 +21,8 @@ class CellAnalysis:
 
     cell: Cell
     trials: tuple[TrialResult, ...]
-    values: Mapping[int, float]
-    """The sweep's metric by seed."""
-    failures: tuple[tuple[TrialResult, str], ...]
-    """(trial, reason) of each trial without a value."""
+    values: Mapping[int, float]  # the sweep's metric by seed
+    failures: tuple[tuple[TrialResult, str], ...]  # (trial, reason) of each trial without a value
 
     @property
     def label(self) -> str:
@@ -61,11 +59,9 @@ class CellAnalysis:
 class ArmAnalysis:
     """An arm with the analyses of its cells."""
 
-    name: str
-    """Empty in a space without arms."""
+    name: str  # empty in a space without arms
     baseline: bool
-    knobs: tuple[Knob, ...]
-    """Knobs searched in the arm, scientific ones first."""
+    knobs: tuple[Knob, ...]  # knobs searched in the arm, scientific ones first
     cells: tuple[CellAnalysis, ...]
 
     @property

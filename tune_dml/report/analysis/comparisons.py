@@ -12,7 +12,7 @@ from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFinding
 from tune_dml.report.analysis.looks import Looks, looks_of
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
-from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with, compare_all_with_best_of
+from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
@@ -23,8 +23,7 @@ class BaselineDifference:
     """Difference of a cell to the baseline, with its simultaneous interval; infinite without a noise estimate."""
 
     label: str
-    n: int
-    """Number of seeds that both cells have."""
+    n: int  # number of seeds that both cells have
     difference: float
     low: float
     high: float
@@ -136,8 +135,7 @@ class CellComparisons:
     def table(self) -> SeedTable:
         """Cells x seeds of all cells with results, baselines included; cells that lost every seed are excluded."""
         numbers = {cell.label: cell.values for cell in self.cells if cell.values}
-        excluded = [ExcludedCell(cell.label, cell.lost) for cell in self.cells if cell.lost and not cell.values]
-        return SeedTable.of(numbers, self.seeds, excluded, resolution=self.resolution)
+        return SeedTable.of(numbers, self.seeds, resolution=self.resolution)
 
     @cached_property
     def pairs(self) -> Bounds | None:

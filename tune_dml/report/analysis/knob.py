@@ -39,15 +39,11 @@ class CurvePoint:
     value: Value
     seeds: tuple[tuple[int, float], ...]
     """(seed, metric) of each seed in the mean, averaged or tuned over the other knobs."""
-    mean: float
-    """NaN without results, or if the values cannot be compared."""
-    half_bar: float
-    """Half the comparison bar; NaN without a noise estimate."""
-    failures: tuple[tuple[int, str, str], ...]
-    """(seed, status, reason) of each trial without a value."""
+    mean: float  # NaN without results, or if the values cannot be compared
+    half_bar: float  # half the comparison bar; NaN without a noise estimate
+    failures: tuple[tuple[int, str, str], ...]  # (seed, status, reason) of each trial without a value
     trials: tuple[str, ...]
-    stopped: int = 0
-    """Number of trials that were stopped early."""
+    stopped: int = 0  # number of trials that were stopped early
 
     @property
     def diverged(self) -> int:
@@ -60,8 +56,7 @@ class SearchedEffect:
     """Test of a knob's effect over the configurations of a search."""
 
     test: SearchEffect
-    where: str
-    """Range of the knob with the largest difference to the rest: `lr from 0.001 to 0.02`."""
+    where: str  # range of the knob with the largest difference to the rest: `lr from 0.001 to 0.02`
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,29 +65,21 @@ class KnobAnalysis:
 
     knob: Knob
     axis: Axis
-    levels: tuple[Value, ...]
-    """All values tried, in axis order, including those without results."""
-    labels: tuple[str, ...]
-    """Labels of the levels, as in `isolated.table`."""
+    levels: tuple[Value, ...]  # all values tried, in axis order, including those without results
+    labels: tuple[str, ...]  # labels of the levels, as in `isolated.table`
     isolated: IsolatedKnob
-    better: SeedTable
-    """`isolated.table` with larger numbers better."""
-    raced: RaceStanding | None
-    """Findings of a race about the rows of the table."""
+    better: SeedTable  # `isolated.table` with larger numbers better
+    raced: RaceStanding | None  # findings of a race about the rows of the table
     sensitivity: SensitivityVerdict
     points: tuple[CurvePoint, ...]
     baseline: CurvePoint | None
-    published: tuple[PublishedCurve, ...]
-    """Published curves of this knob, same data set first."""
-    arm: str = ""
-    """Arm in which the knob was varied; empty in a space without arms."""
-    cells: tuple[str, ...] = ()
-    """Cell label of each level; empty if a level has several cells."""
+    published: tuple[PublishedCurve, ...]  # published curves of this knob, same data set first
+    arm: str = ""  # arm in which the knob was varied; empty in a space without arms
+    cells: tuple[str, ...] = ()  # cell label of each level; empty if a level has several cells
     failed: tuple[str, ...] = ()
     search_effect: SearchedEffect | None = None
     """Test of the knob's effect, if its values cannot be compared because a search did not cross them."""
-    unused: bool = False
-    """Whether all values gave identical results, so that the knob had no effect."""
+    unused: bool = False  # whether all values gave identical results, so that the knob had no effect
 
     @property
     def key(self) -> str:

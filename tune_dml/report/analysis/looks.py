@@ -10,24 +10,20 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.naming import confidence
 from tune_dml.stats.sequential.looks import error_spent, level_left
 
-ALPHA = 0.05
-"""Total error of all looks at a sweep, for each family of statements."""
+ALPHA = 0.05  # total error of all looks at a sweep, for each family of statements
 
 
 @dataclass(frozen=True)
 class Looks:
     """Looks at a sweep or at its confirmation."""
 
-    seeds: tuple[float, ...]
-    """Mean seeds per cell at each look; the current look is the last."""
-    planned: int
-    """Seeds per cell planned before the first look."""
+    seeds: tuple[float, ...]  # mean seeds per cell at each look; the current look is the last
+    planned: int  # seeds per cell planned before the first look
     recorded: bool = True
     """Whether looks are recorded. They are not for imported results: a single look then spends the whole error."""
     share: float = 1.0
     """Share of the error for the cells that were not stopped early, because their own results selected them."""
-    grown: frozenset[int] = frozenset()
-    """Positions of the looks before which cells were added."""
+    grown: frozenset[int] = frozenset()  # positions of the looks before which cells were added
 
     @cached_property
     def level(self) -> float:

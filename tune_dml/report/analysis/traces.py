@@ -26,8 +26,7 @@ class Line:
     label: str
     steps: tuple[int, ...]
     mean: tuple[float, ...]
-    low: tuple[float, ...]
-    """Smallest value over the seeds, at each step."""
+    low: tuple[float, ...]  # smallest value over the seeds, at each step
     high: tuple[float, ...]
 
 
@@ -36,9 +35,8 @@ class Change:
     """Change of a metric from an earlier evaluation to the last one, at one value of the knob."""
 
     label: str
-    first: int
+    first: int  # step of the earlier evaluation
     last: int
-    """Steps of the two evaluations."""
     size: float
 
 
@@ -56,10 +54,8 @@ class Histories:
 
     by_label: Mapping[str, Sequence[Rows]]
     """Rows of the trials, by label of the knob's value or of the baseline."""
-    shown: tuple[str, ...]
-    """Labels of the values that are drawn, the baseline last."""
-    omitted: tuple[str, ...]
-    """Labels of the values that are not drawn, so that panels stay readable."""
+    shown: tuple[str, ...]  # labels of the values that are drawn, the baseline last
+    omitted: tuple[str, ...]  # labels of the values that are not drawn, so that panels stay readable
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -128,11 +124,9 @@ class ShownCell:
     """One of two cells shown side by side."""
 
     label: str
-    role: str
-    """`baseline`, `best`, `worst`, `best of the others`."""
+    role: str  # `baseline`, `best`, `worst`, `best of the others`
     evidence: Evidence
-    key: str
-    """Key of the trial that wrote the evidence."""
+    key: str  # key of the trial that wrote the evidence
 
     @property
     def title(self) -> str:
@@ -145,8 +139,7 @@ class Pair:
     """Two cells under one seed: the best cell, and the baseline or else the worst cell."""
 
     sides: tuple[ShownCell, ...]
-    seed: int | None
-    """Seed whose trials are shown; None without evidence."""
+    seed: int | None  # seed whose trials are shown; None without evidence
     missing: tuple[str, ...]
 
 

@@ -23,16 +23,14 @@ _WIDTHS = {
 }
 """Widths of letters relative to the font size, for the widest common font; other letters have `_LETTER`."""
 _LETTER = 0.66
-FONT = 12.0
-"""Font size of the axes in pixels."""
+FONT = 12.0  # font size of the axes in pixels
 
 
 @dataclass(frozen=True)
 class Pen:
     """Colour, width and style of a mark."""
 
-    colour: str
-    """Role in `colours.PALETTE`."""
+    colour: str  # role in `colours.PALETTE`
     width: float = 1.4
     dash: str = ""
     opacity: float = 1.0
@@ -49,17 +47,13 @@ class Mark:
     kind: Literal["line", "area", "dot", "text"]
     points: tuple[tuple[float, float], ...]
     pen: Pen
-    shape: str = ""
-    """Shape of a dot: circle, square, diamond, triangle, down, left, right, cross, hollow."""
-    size: float = 0.0
-    """A dot's radius, a text's font size."""
-    text: str = ""
-    """The text, or the tooltip of another mark."""
+    shape: str = ""  # shape of a dot: circle, square, diamond, triangle, down, left, right, cross, hollow
+    size: float = 0.0  # a dot's radius, a text's font size
+    text: str = ""  # the text, or the tooltip of another mark
     anchor: Anchor = "start"
     bold: bool = False
     halo: bool = False
-    link: str = ""
-    """Anchor of the page's row with details."""
+    link: str = ""  # anchor of the page's row with details
     group: str = ""
 
 

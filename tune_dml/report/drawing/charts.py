@@ -9,10 +9,8 @@ from tune_dml.report.drawing.colours import DASHES, SHAPES
 from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, number_text
 from tune_dml.report.naming import MetricName
 
-_TALL = 195.0
-"""Height of a line chart in pixels."""
-_WIDE, _NARROW = 860.0, 358.0
-"""Widths of a figure in pixels, on a desktop and on a phone."""
+_TALL = 195.0  # height of a line chart in pixels
+_WIDE, _NARROW = 860.0, 358.0  # widths of a figure in pixels, on a desktop and on a phone
 
 
 @dataclass(frozen=True)
@@ -205,8 +203,7 @@ def draw_whiskers(
 class HeatCell:
     """One cell of a heat map."""
 
-    value: float
-    """NaN without a value."""
+    value: float  # NaN without a value
     text: str
     tip: str = ""
 

@@ -13,14 +13,11 @@ from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import value_text
 
-_MAX_DOTS = 1500
-"""Maximum number of trials drawn as dots; with more, only evenly chosen seeds are drawn."""
+_MAX_DOTS = 1500  # maximum number of trials drawn as dots; with more, only evenly chosen seeds are drawn
 _SHAPES = ("square", "triangle", "down", "cross")
 _LOST_MARKS = {"diverged": "cross", "failed": "square", "stopped": "diamond"}
-_ARM_DISTANCE = 8.0
-"""Pixels between the intervals of two arms at one value."""
-_ROOM = 168.0
-"""Pixels for the names at the right ends of lines."""
+_ARM_DISTANCE = 8.0  # pixels between the intervals of two arms at one value
+_ROOM = 168.0  # pixels for the names at the right ends of lines
 
 
 @dataclass(frozen=True)
@@ -28,11 +25,9 @@ class SeedDot:
     """A trial on a curve."""
 
     seed: int
-    difference: float
-    """Difference to the baseline or mean under the same seed; NaN without either."""
+    difference: float  # difference to the baseline or mean under the same seed; NaN without either
     absolute: float
-    trial: str
-    """Key of the trial; empty if several trials are averaged."""
+    trial: str  # key of the trial; empty if several trials are averaged
 
 
 @dataclass(frozen=True)
@@ -42,22 +37,18 @@ class Level:
     value: Value
     dots: tuple[SeedDot, ...]
     difference: float
-    low: float
-    """Simultaneous interval of the difference; NaN without one."""
+    low: float  # simultaneous interval of the difference; NaN without one
     high: float
     absolute: float
-    half_bar: float
-    """Half the comparison bar of the absolute mean; NaN without one."""
-    lost: tuple[tuple[str, int], ...]
-    """(status, number of trials) for trials without a value."""
+    half_bar: float  # half the comparison bar of the absolute mean; NaN without one
+    lost: tuple[tuple[str, int], ...]  # (status, number of trials) for trials without a value
 
 
 @dataclass(frozen=True)
 class CurveArm:
     """The curve of one arm of the sweep."""
 
-    name: str
-    """Name of the arm; empty if it is the only one."""
+    name: str  # name of the arm; empty if it is the only one
     colour: str
     levels: tuple[Level, ...]
 
@@ -66,15 +57,13 @@ class CurveArm:
 class PublishedLine:
     """A published curve."""
 
-    name: str
-    """Short name, written at the curve's end."""
+    name: str  # short name, written at the curve's end
     points: tuple[tuple[float | str, float], ...]
     baseline: float | None
     """Reference of the differences; None if the table has no baseline, and the curve's mean is the reference."""
     y_title: str
     comparable: bool
-    index: int
-    """Index among the published curves of the figure."""
+    index: int  # index among the published curves of the figure
 
     @property
     def differences(self) -> list[tuple[float | str, float]]:
@@ -89,15 +78,13 @@ class CurvePicture:
     """Content of Figure 1, the curve of a knob."""
 
     metric: MetricName
-    knob: str
-    """Title of the horizontal axis."""
+    knob: str  # title of the horizontal axis
     axis: Axis
     values: tuple[Value, ...]
     connected: bool
     arms: tuple[CurveArm, ...]
     printed: tuple[PublishedLine, ...]
-    baseline: str
-    """Name of the baseline; empty if differences are to the mean over values."""
+    baseline: str  # name of the baseline; empty if differences are to the mean over values
     baseline_mean: float
     margin: float
     floors: tuple[tuple[str, float], ...] = ()

@@ -17,10 +17,8 @@ Scale = Literal["linear", "log"]
 _GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)
 _CLOSEST = 34.0
 """Minimum distance in pixels between values of a knob; if values are closer, all are drawn at equal distances."""
-_HEAD = 3.6
-"""Size of the arrowhead of an interval that leaves the frame."""
-_MAX_NAMED = 12
-"""Maximum number of values with a tick each; with more values, ticks are round numbers."""
+_HEAD = 3.6  # size of the arrowhead of an interval that leaves the frame
+_MAX_NAMED = 12  # maximum number of values with a tick each; with more values, ticks are round numbers
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PIXELS_PER_INCH = 96
-_FONT_SCALE = 0.86
-"""Factor on font sizes, because matplotlib's font is wider than the page's."""
+_FONT_SCALE = 0.86  # factor on font sizes, because matplotlib's font is wider than the page's
 
 
 def render_file(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:

@@ -27,27 +27,21 @@ from tune_dml.report.drawing.colours import css_classes, css_variables
 from tune_dml.report.section import Section, Table
 from tune_dml.report.summary import Answer, answer_of
 
-_MAX_ROWS = 1500
-"""Maximum number of rows of a table on the page; the CSV file has all rows."""
-_MAX_CHOICES = 16
-"""Maximum number of views and of toggles of one figure."""
+_MAX_ROWS = 1500  # maximum number of rows of a table on the page; the CSV file has all rows
+_MAX_CHOICES = 16  # maximum number of views and of toggles of one figure
 
 
 @dataclass(frozen=True)
 class PageHead:
     """Texts at the head and the foot of a page."""
 
-    name: str
-    """Title of the browser window."""
-    kicker: str
-    """Line above the title: kind of page, sweep, data set."""
+    name: str  # title of the browser window
+    kicker: str  # line above the title: kind of page, sweep, data set
     title: str
     answer: Answer
     footer: str
-    downloads: str = ""
-    """Text that lists the other files in the page's folder; may be empty."""
-    many_knobs: bool = False
-    """Whether the table of contents names the knob of each section."""
+    downloads: str = ""  # text that lists the other files in the page's folder; may be empty
+    many_knobs: bool = False  # whether the table of contents names the knob of each section
 
 
 def page_text(analysis: Analysis, sections: Sequence[Section]) -> str:

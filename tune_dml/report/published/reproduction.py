@@ -30,15 +30,11 @@ class ReproducedNumber:
     metric: str
     printed: float
     ours: float
-    half_width: float
-    """Half the 95% interval of the mean; NaN with fewer than two seeds."""
+    half_width: float  # half the 95% interval of the mean; NaN with fewer than two seeds
     seeds: int
-    cell: str
-    """Label of the sweep's cell; empty if there is none."""
-    why_not: tuple[str, ...]
-    """Reasons against comparing the two numbers; empty if they can be compared."""
-    not_printed: tuple[str, ...] = ()
-    """Conditions of the published number that neither paper nor code states."""
+    cell: str  # label of the sweep's cell; empty if there is none
+    why_not: tuple[str, ...]  # reasons against comparing the two numbers; empty if they can be compared
+    not_printed: tuple[str, ...] = ()  # conditions of the published number that neither paper nor code states
 
     @property
     def gap(self) -> float:

@@ -29,16 +29,13 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 class Question:
     """A question of the report."""
 
-    answer: Callable[..., Section | None]
-    """Function of the analysis and, if `about_knob`, of a knob."""
+    answer: Callable[..., Section | None]  # function of the analysis and, if `about_knob`, of a knob
     order: int
     """Position on the page. Each hundred is a part of the page, in which questions about knobs come first: 100 methods,
     200 knobs, 300 cells and trust, 400 training, 500 opened tests, 600 the folded appendix."""
     about_knob: bool
-    reads_traces: bool
-    """Whether it reads histories or evidence; the terminal's summary omits such questions."""
-    unanswered: Mapping[str, object]
-    """Entries of verdicts.json if the question does not apply."""
+    reads_traces: bool  # whether it reads histories or evidence; the terminal's summary omits such questions
+    unanswered: Mapping[str, object]  # entries of verdicts.json if the question does not apply
 
     def section(self, analysis: Analysis, knob: KnobAnalysis | None) -> Section:
         """Return the answer; the section has no title if the question does not apply."""

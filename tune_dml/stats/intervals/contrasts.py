@@ -11,13 +11,15 @@ weight that was measured. A contrast with fewer than two measured seeds has no i
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
 from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.noise import box_epsilon, cell_variances, fit_pairs, max_prior_df
+from tune_dml.stats.intervals.noise import PairNoise, box_epsilon, cell_variances, fit_pairs, max_prior_df
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, Bounds, half_widths
 
@@ -83,6 +85,48 @@ def estimate_contrasts(
     testable = nu > 1 - 1e-9  # below two measured seeds, filled holes leave hardly any spread
     reach = np.where(testable, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
     return Bounds(estimate, estimate - reach, estimate + reach)
+
+
+@dataclass(frozen=True, eq=False)
+class FullGrid:
+    """Cells of a full grid, in one or many tables; averages of the cells are the levels of a knob."""
+
+    values: Array  # shape (..., cells, seeds)
+    rows: tuple[int, ...]  # level into which each cell is averaged, from 0
+    resolution: float = 0.0  # step of the cells' values
+
+    @cached_property
+    def noise(self) -> PairNoise:
+        """Noise of the cells."""
+        return fit_pairs(self.values, self.resolution)
+
+    def pairs(self, alpha: float) -> Bounds:
+        """Return simultaneous intervals of all differences between levels, (..., levels, levels)."""
+        found = self._differences(alpha)
+        sides = ((found.estimate, -found.estimate), (found.low, -found.high), (found.high, -found.low))
+        return Bounds(*(self._square(upper, lower) for upper, lower in sides))
+
+    def at_most(self, alpha: float) -> Array:
+        """Return upper bounds of each |difference| by itself, (..., levels, levels); see `simultaneous.at_most`."""
+        single = self._differences(2 * alpha, 1)
+        limits = np.maximum(single.high, -single.low)
+        return self._square(limits, limits)
+
+    def reach(self, alpha: float, comparisons: int) -> Array:
+        """Return one-sided half-widths of the differences between levels, (..., levels, levels)."""
+        found = self._differences(2 * alpha, comparisons)
+        return self._square(found.high - found.estimate, found.high - found.estimate)
+
+    def _differences(self, alpha: float, comparisons: int | None = None) -> Bounds:
+        weights = main_effect(self.rows)
+        return estimate_contrasts(self.values, weights, alpha, comparisons=comparisons, resolution=self.resolution)
+
+    def _square(self, upper: Array, lower: Array) -> Array:
+        levels = max(self.rows) + 1
+        first, second = np.triu_indices(levels, 1)
+        matrix = np.zeros((*upper.shape[:-1], levels, levels))
+        matrix[..., first, second], matrix[..., second, first] = upper, lower
+        return matrix
 
 
 def estimate_gains(

@@ -32,30 +32,23 @@ _MIN_DIRECTIONS = 4
 class PairNoise:
     """Differences of all pairs of cells and their noise; arrays of shape (..., m, m) unless stated."""
 
-    estimate: Array
-    """mean(y_i - y_k) over the shared seeds; NaN without any."""
-    shared: Array
-    """Number of shared seeds."""
+    estimate: Array  # mean(y_i - y_k) over the shared seeds; NaN without any
+    shared: Array  # number of shared seeds
     own: Array
     """Variance of y_i - y_k over the shared seeds, at least the floor of `resolution`; NaN below two shared seeds."""
-    variance: Array
-    """The moderated variance; NaN below two shared seeds."""
+    variance: Array  # the moderated variance; NaN below two shared seeds
     beside: Array
     """[i, k]: moderated variance for comparisons of every cell i with one cell k.
 
     It is shrunk towards the typical pair of k if that is noisier, because a noisy baseline is in every comparison."""
-    df: Array
-    """Degrees of freedom of `variance`."""
+    df: Array  # degrees of freedom of `variance`
     guard: Array
     """Variance for the pair's own interval (`simultaneous`).
 
     It combines the pair's own variance with the sum of its two cells' own variances, whose weight is at most a half."""
-    guard_df: Array
-    """Degrees of freedom of `guard`: those of a pair that lost no seed."""
-    prior_df: Array
-    """Shape (...): d0."""
-    epsilon: Array
-    """Shape (...): Box's epsilon, bias-corrected, in [1 / (m - 1), 1]; NaN with two seeds."""
+    guard_df: Array  # degrees of freedom of `guard`: those of a pair that lost no seed
+    prior_df: Array  # shape (...): d0
+    epsilon: Array  # shape (...): Box's epsilon, bias-corrected, in [1 / (m - 1), 1]; NaN with two seeds
 
     @property
     def testable(self) -> Mask:

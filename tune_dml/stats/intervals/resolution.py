@@ -33,8 +33,7 @@ def variance_floor(resolution: float, weights: Array | None = None) -> Array:
     return np.asarray(squares * (resolution / 2) ** 2)
 
 
-_SAME = 1e-6
-"""Relative difference below which numbers count as equal, because they may be rounded to float32."""
+_SAME = 1e-6  # relative difference below which numbers count as equal, because they may be rounded to float32
 _UNKNOWN = 100.0
 """Step of a metric with a single distinct value; with it, neither a difference nor equality is ever significant."""
 

@@ -29,8 +29,7 @@ from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, split_between_c
 
 ALGORITHM = "moderated paired t intervals, Bonferroni over the comparisons, none narrower than the pair's own"
 
-GUARD_SHARE = 2 / 3
-"""Level of the pair's own interval as a share of alpha, with several comparisons."""
+GUARD_SHARE = 2 / 3  # level of the pair's own interval as a share of alpha, with several comparisons
 
 
 @dataclass(frozen=True, eq=False)

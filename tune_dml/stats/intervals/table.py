@@ -12,23 +12,13 @@ from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, has_testable_pair
 
 
-@dataclass(frozen=True)
-class ExcludedCell:
-    """A cell that the table leaves out, and the reason."""
-
-    label: str
-    reason: str
-
-
 @dataclass(frozen=True, eq=False)
 class SeedTable:
     """Values of one metric, m cells x n seeds; a column is one seed across all cells."""
 
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
-    values: Array
-    """Shape (m, n); NaN where a trial has no value (yet)."""
-    excluded: tuple[ExcludedCell, ...] = ()
+    values: Array  # shape (m, n); NaN where a trial has no value (yet)
     resolution: float = 0.0
     """Step of the values (`resolution`); 0 for a continuous metric.
 
@@ -43,17 +33,12 @@ class SeedTable:
 
     @classmethod
     def of(
-        cls,
-        cells: Mapping[str, Mapping[int, float]],
-        seeds: Sequence[int],
-        excluded: Sequence[ExcludedCell] = (),
-        *,
-        resolution: float = 0.0,
+        cls, cells: Mapping[str, Mapping[int, float]], seeds: Sequence[int], *, resolution: float = 0.0
     ) -> SeedTable:
         """Build a table from label -> seed -> value; missing seeds become NaN."""
         rows = [[values.get(seed, np.nan) for seed in seeds] for values in cells.values()]
         array = np.array(rows, dtype=np.float64).reshape(len(cells), len(seeds))
-        return cls(tuple(cells), tuple(seeds), array, tuple(excluded), resolution)
+        return cls(tuple(cells), tuple(seeds), array, resolution)
 
     def without(self, labels: Iterable[str]) -> SeedTable:
         """Return the table without the cells of these labels."""
@@ -88,8 +73,3 @@ class SeedTable:
     def counts(self) -> tuple[int, ...]:
         """Number of seeds of each cell."""
         return tuple(int(count) for count in np.isfinite(self.values).sum(axis=1))
-
-    @property
-    def complete(self) -> bool:
-        """Whether every cell has every seed."""
-        return bool(np.isfinite(self.values).all())

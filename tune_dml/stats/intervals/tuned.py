@@ -40,12 +40,9 @@ ALGORITHM = (
 class TunedLevels:
     """Levels with their settings, in one or many tables."""
 
-    values: Array
-    """Shape (..., cells, seeds); larger is better. Every cell has a number."""
-    rows: tuple[int, ...]
-    """Level of each cell, ascending from 0."""
-    resolution: float = 0.0
-    """Step of the cells' values."""
+    values: Array  # shape (..., cells, seeds); larger is better, and every cell has a number
+    rows: tuple[int, ...]  # level of each cell, ascending from 0
+    resolution: float = 0.0  # step of the cells' values
 
     @cached_property
     def noise(self) -> PairNoise:

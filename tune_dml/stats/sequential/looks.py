@@ -33,8 +33,7 @@ _POWER = 3
 _VARIANCE_SEEDS = 0.5
 """Seeds subtracted from each look in the correlation of two looks, for the estimated variance of a t test."""
 _NODES = 400
-_MIN_NEW_SHARE = 1e-3
-"""Minimum share of new information at a look; narrower kernels would need more nodes."""
+_MIN_NEW_SHARE = 1e-3  # minimum share of new information at a look; narrower kernels would need more nodes
 
 
 def level_left(looks: Sequence[float], *, planned: float, alpha: float = 0.05, grown: Collection[int] = ()) -> float:
@@ -86,8 +85,7 @@ class _Look:
     level: float
     limit: float
     before: _Look | None = None
-    known: float = 0.0
-    """Share of this look's information that the look before it already had."""
+    known: float = 0.0  # share of this look's information that the look before it already had
 
     @cached_property
     def density(self) -> tuple[Array, Array]:

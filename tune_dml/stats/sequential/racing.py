@@ -37,34 +37,25 @@ from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths
 
-FIRST_LOOK = 3
-"""Seeds at the first look; with two seeds, noise cannot be distinguished from differences."""
-MAX_FAILURES = 8
-"""Number of consecutive failed trials after which a cell gets no more seeds."""
-_LEAD_BONUS = 0.1
-"""Share of the margin by which a new leader must exceed the old one."""
+FIRST_LOOK = 3  # seeds at the first look; with two seeds, noise cannot be distinguished from differences
+MAX_FAILURES = 8  # number of consecutive failed trials after which a cell gets no more seeds
+_LEAD_BONUS = 0.1  # share of the margin by which a new leader must exceed the old one
 
 
 @dataclass(frozen=True, eq=False)
 class RaceState:
     """State of one or many races; arrays of shape (..., m), (..., m, m) or (...)."""
 
-    low: Array
-    """[i, k]: lower bound of cell i minus cell k, simultaneous over all pairs."""
-    high: Array
-    """[i, k]: upper bound of the same; infinite if unknown."""
-    ahead: Array
-    """[i, k]: upper bound of cell i minus cell k, simultaneous over the pairs with the best cell."""
+    low: Array  # [i, k]: lower bound of cell i minus cell k, simultaneous over all pairs
+    high: Array  # [i, k]: upper bound of the same; infinite if unknown
+    ahead: Array  # [i, k]: upper bound of cell i minus cell k, simultaneous over the pairs with the best cell
     leader: NDArray[np.intp]
     worse: Mask
     tied: Mask
     """Cells tied with the leader, and the leader itself; a baseline significantly above the leader counts as tied."""
-    matters: Mask
-    """Whether any difference is significantly larger than the margin."""
-    diverged: Mask
-    """Cells that left the race because their trials diverged."""
-    failed: Mask
-    """Cells whose last `MAX_FAILURES` trials failed; they get no more seeds."""
+    matters: Mask  # whether any difference is significantly larger than the margin
+    diverged: Mask  # cells that left the race because their trials diverged
+    failed: Mask  # cells whose last `MAX_FAILURES` trials failed; they get no more seeds
 
     @property
     def settled(self) -> Mask:
@@ -120,19 +111,13 @@ class RaceState:
 class RaceStanding:
     """Findings of a race about the requested cells, in the requested order."""
 
-    low: Array
+    low: Array  # bounds as in `RaceState`
     high: Array
-    """Bounds as in `RaceState`."""
-    at_most: Array
-    """[i, k]: upper bound of |difference|, simultaneous over the pairs with the best cell."""
-    behind: Array
-    """Upper bound of the distance to the leader."""
-    worse: Mask
-    """Cells that are significantly worse than another of these cells."""
-    tied: Mask
-    """Cells tied with the leader; all false if a lost cell may be better."""
-    flat: bool
-    """Whether the race settled every cell without a difference larger than the margin."""
+    at_most: Array  # [i, k]: upper bound of |difference|, simultaneous over the pairs with the best cell
+    behind: Array  # upper bound of the distance to the leader
+    worse: Mask  # cells that are significantly worse than another of these cells
+    tied: Mask  # cells tied with the leader; all false if a lost cell may be better
+    flat: bool  # whether the race settled every cell without a difference larger than the margin
     margin: float
 
     def narrow(self, bounds: Bounds) -> Bounds:
@@ -210,11 +195,9 @@ def _limits(values: Array, level: float, sharing: Mask, resolution: float) -> tu
 class Outcomes:
     """Results of the trials of one or many tables; arrays of shape (..., cells, seeds)."""
 
-    values: Array
-    """Larger is better; NaN without a value."""
+    values: Array  # larger is better; NaN without a value
     diverged: Mask
-    failed: Mask
-    """Trials that ended without a value and did not diverge."""
+    failed: Mask  # trials that ended without a value and did not diverge
 
     def first(self, seeds: int) -> Outcomes:
         """Return the outcomes of the first `seeds` seeds."""

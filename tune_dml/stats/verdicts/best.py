@@ -29,12 +29,11 @@ from numpy.typing import NDArray
 
 from trainables.methods import KnobDomain
 from tune_dml.stats.intervals import Array, Mask, run_around
-from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
+from tune_dml.stats.intervals.contrasts import FullGrid
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths, own_half_widths
 from tune_dml.stats.intervals.tuned import TunedLevels
 from tune_dml.stats.sequential.racing import RaceStanding
-from tune_dml.stats.verdicts.sensitivity import FullGrid
 
 Place = Literal["interior", "low edge", "high edge", "undecided"]
 
@@ -45,12 +44,10 @@ HSU = "Hsu's comparisons with the best on moderated paired t bounds; an edge by 
 class BestBounds:
     """Bounds on the distance of each cell to the best; arrays of shape (..., m)."""
 
-    candidates: Mask
-    """Cells that may be the best."""
+    candidates: Mask  # cells that may be the best
     alone: Mask
     """The cell, if any, that is significantly better than every other; each cell is tested at half the level."""
-    behind: Array
-    """Upper bound of the distance to the best (0 or more), infinite if unknown."""
+    behind: Array  # upper bound of the distance to the best (0 or more), infinite if unknown
 
 
 @dataclass(frozen=True)
@@ -93,8 +90,7 @@ def compare_with_best(
     if tuned is not None:
         family, single = lead - tuned.low(alpha, m - 1, sides=1), lead - tuned.low(alpha, 1, sides=2)
     elif crossed is not None:
-        family = _reach_of_averages(crossed, m, alpha, m - 1)
-        single = _reach_of_averages(crossed, m, alpha / 2, 1)
+        family, single = crossed.reach(alpha, m - 1), crossed.reach(alpha / 2, 1)
     else:
         family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
         # each edge has half the level; the pair's own noise counts too, because it may be largest between the two edges
@@ -108,18 +104,6 @@ def compare_with_best(
     distance = np.where(candidates[..., None, :] & ~diagonal, family - lead, -np.inf).max(-1)
     behind = np.maximum(distance, 0.0) if m > 1 else np.zeros(distance.shape)
     return BestBounds(candidates, alone, _consistent(behind, candidates, pairs))
-
-
-def _reach_of_averages(crossed: FullGrid, levels: int, alpha: float, comparisons: int) -> Array:
-    """Return one-sided half-widths of the differences between averages over a grid."""
-    weights = main_effect(crossed.rows)
-    effects = estimate_contrasts(
-        crossed.values, weights, 2 * alpha, comparisons=comparisons, resolution=crossed.resolution
-    )
-    reach = np.full((levels, levels), np.inf)
-    first, second = np.triu_indices(levels, 1)
-    reach[first, second] = reach[second, first] = effects.high - effects.estimate
-    return reach
 
 
 def judge_best(

@@ -15,10 +15,8 @@ import numpy as np
 from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
 
-_DRAWS = 4000
-"""Number of draws; a probability is then accurate to about one point."""
-_MAX_EIGEN_CELLS = 200
-"""Maximum number of cells for which eigenvectors are computed."""
+_DRAWS = 4000  # number of draws; a probability is then accurate to about one point
+_MAX_EIGEN_CELLS = 200  # maximum number of cells for which eigenvectors are computed
 
 
 def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0, noise: PairNoise | None = None) -> Array:

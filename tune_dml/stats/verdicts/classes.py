@@ -34,8 +34,7 @@ from tune_dml.stats.distributions import root, student_isf
 from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.resolution import variance_floor
 
-_MIN_P = 1e-12
-"""Smallest p-value distinguished from 0."""
+_MIN_P = 1e-12  # smallest p-value distinguished from 0
 
 
 @dataclass(frozen=True)
@@ -43,17 +42,13 @@ class Generalization:
     """Difference in R@1 (percentage points) and its uncertainty over queries, classes and seeds."""
 
     estimate: float
-    low: float
-    """Lower end of the interval over classes and seeds, or over classes alone with one seed."""
+    low: float  # lower end of the interval over classes and seeds, or over classes alone with one seed
     high: float
     classes: int
     seeds: int
-    per_query: float
-    """p-value of McNemar's exact test, which assumes independent queries and fixed networks."""
-    these_networks: float
-    """p-value over classes for the same networks; NaN for one class."""
-    trained_anew: float
-    """p-value over classes and seeds; NaN for one seed."""
+    per_query: float  # p-value of McNemar's exact test, which assumes independent queries and fixed networks
+    these_networks: float  # p-value over classes for the same networks; NaN for one class
+    trained_anew: float  # p-value over classes and seeds; NaN for one seed
 
 
 def judge_generalization(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha: float) -> Generalization:

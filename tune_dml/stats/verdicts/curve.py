@@ -30,10 +30,8 @@ class Parabola:
     """Verdict on a parabola through the curve."""
 
     verdict: Literal["interior", "undecided", "no parabola"]
-    r2: float
-    """Leave-one-out R^2 of the cells' means."""
-    low: float
-    """Lower end of the interval of the top on the knob's scale; NaN without an interval."""
+    r2: float  # leave-one-out R^2 of the cells' means
+    low: float  # lower end of the interval of the top on the knob's scale; NaN without an interval
     high: float
 
 

@@ -42,13 +42,10 @@ TOST = "two one-sided t tests against the margin; differences by t intervals, Bo
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Verdict on the agreement with a published curve, and the gap at each value."""
+    """Verdict on the agreement with a published curve, and the bounds of the gap at each value."""
 
     verdict: Verdict
-    margin: float
-    gaps: tuple[float, ...]
-    low: tuple[float, ...]
-    """Simultaneous lower bounds of the gaps; NaN without a noise estimate."""
+    low: tuple[float, ...]  # simultaneous lower bounds of the gaps; NaN without a noise estimate
     high: tuple[float, ...]
     assumed_sd: float | None
     """Given run-to-run standard deviation of the paper; None if it is taken as equal to ours."""
@@ -78,9 +75,7 @@ def judge_equivalence(
     counts = np.isfinite(values).sum(1)
     if len(printed) == 0 or (counts < 2).any():
         unknown = (math.nan,) * len(printed)
-        rows = zip(values, printed, counts, strict=True)
-        known_gaps = tuple(float(np.nanmean(row) - y) if count else math.nan for row, y, count in rows)
-        return Equivalence("undecided", margin, known_gaps, unknown, unknown, run_sd, math.nan)
+        return Equivalence("undecided", unknown, unknown, run_sd, math.nan)
     gaps = np.nanmean(values, axis=1) - printed
     sds = np.sqrt(np.maximum(np.nanvar(values, axis=1, ddof=1), variance_floor(resolution)))
 
@@ -95,15 +90,8 @@ def judge_equivalence(
     verdict, reach = judge(run_sd)
     start = next((sd for sd in (run_sd, 0.0) if sd is not None and judge(sd)[0] == verdict), float(sds.max()))
     limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, start, float(np.abs(gaps).max() + margin))
-    return Equivalence(
-        verdict,
-        margin,
-        tuple(gaps.tolist()),
-        tuple((gaps - reach).tolist()),
-        tuple((gaps + reach).tolist()),
-        run_sd,
-        limit if verdict != "compatible" else math.nan,
-    )
+    holds_up_to = limit if verdict != "compatible" else math.nan
+    return Equivalence(verdict, tuple((gaps - reach).tolist()), tuple((gaps + reach).tolist()), run_sd, holds_up_to)
 
 
 def _satterthwaite(ours: Array, theirs: Array, nu: NDArray[np.int64], *, is_given: bool) -> Array:
@@ -139,18 +127,12 @@ def _largest_sd(holds: Callable[[float], bool], start: float, top: float) -> flo
 class OrderAgreement:
     """Counts of pairs of values by agreement with the published order."""
 
-    tau: float
-    """Kendall's tau of the means: (same - opposite) / pairs that the paper orders."""
-    same: int
-    """Pairs whose two orders are significant and equal."""
-    opposite: int
-    """Pairs whose two orders are significant and opposite."""
-    open: int
-    """All other pairs."""
-    paper_certain: int
-    """Pairs whose published order is significant."""
-    paper_sd: float
-    """Assumed run-to-run standard deviation of published numbers."""
+    tau: float  # Kendall's tau of the means: (same - opposite) / pairs that the paper orders
+    same: int  # pairs whose two orders are significant and equal
+    opposite: int  # pairs whose two orders are significant and opposite
+    open: int  # all other pairs
+    paper_certain: int  # pairs whose published order is significant
+    paper_sd: float  # assumed run-to-run standard deviation of published numbers
     holds_up_to: float
     """Largest published standard deviation that leaves `same` and `opposite` unchanged; NaN if both are 0."""
 
@@ -216,8 +198,7 @@ def judge_order(
     )
 
 
-ASSUMED_SD = 0.5
-"""Run-to-run standard deviation in points, if none is given."""
+ASSUMED_SD = 0.5  # run-to-run standard deviation in points, if none is given
 
 
 @dataclass(frozen=True)
@@ -225,11 +206,9 @@ class PublishedOptimum:
     """Verdict on the best value of a published curve."""
 
     verdict: Literal["low edge", "high edge", "interior", "undecided"]
-    best: float
-    """Value of the knob with the best published number."""
+    best: float  # value of the knob with the best published number
     assumed_sd: float
-    holds_up_to: float
-    """Largest run-to-run standard deviation for which the position of the best value holds."""
+    holds_up_to: float  # largest run-to-run standard deviation for which the position of the best value holds
 
     @property
     def sentence(self) -> str:

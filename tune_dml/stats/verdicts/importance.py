@@ -36,8 +36,7 @@ With pure noise, five folds of ten cells predict up to 0.6 in one search of a hu
 """
 _MIN_SIGNAL = 0.5
 """Share of the variance of a full grid's means that must be signal, in addition to a significant main effect."""
-_NEGLIGIBLE = 0.1
-"""Limits this close to 0 or 1 become 0 or 1, which a surrogate never reaches."""
+_NEGLIGIBLE = 0.1  # limits this close to 0 or 1 become 0 or 1, which a surrogate never reaches
 _MIN_CELLS, _MAX_CELLS = 10, 200
 """Range of the number of cells for the surrogate; of more cells a sample is used."""
 _FOLDS, _RESAMPLES, _DRAWS, _MAX_POINTS = 5, 12, 25, 800
@@ -50,12 +49,10 @@ class Importance:
     share: Array
     low: Array
     high: Array
-    pairs: Array
-    """(knobs, knobs): share of the interaction of two knobs; zero on the diagonal."""
+    pairs: Array  # (knobs, knobs): share of the interaction of two knobs; zero on the diagonal
     predicted: float
     """For a search, R2 of held-out cells; for a grid, the share of the means' variance that is not noise."""
-    problem: str = ""
-    """Reason why no importance is reported; the shares are then NaN. Empty otherwise."""
+    problem: str = ""  # reason why no importance is reported; the shares are then NaN; else empty
 
 
 def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.contrasts import fill_holes
+from tune_dml.stats.intervals.contrasts import FullGrid, fill_holes
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 from tune_dml.stats.verdicts.selection import best_first
-from tune_dml.stats.verdicts.sensitivity import FullGrid
 
 _AVERAGED = "averaged over the other knobs"
 _UNCROSSED = "its values were not tried with the same settings of the other knobs; a grid would compare them"
@@ -28,34 +27,24 @@ _UNCROSSED = "its values were not tried with the same settings of the other knob
 class KnobPoint:
     """A cell, described relative to one knob."""
 
-    level: Hashable
-    """Value of the knob."""
-    others: Hashable
-    """Values of the other scientific knobs."""
-    nuisance: Hashable
-    """Values of the nuisance knobs."""
-    values: Mapping[int, float]
-    """Metric by seed."""
+    level: Hashable  # value of the knob
+    others: Hashable  # values of the other scientific knobs
+    nuisance: Hashable  # values of the nuisance knobs
+    values: Mapping[int, float]  # metric by seed
 
 
 @dataclass(frozen=True, eq=False)
 class IsolatedKnob:
     """Table of one knob, and a description of how the other knobs were averaged or tuned away."""
 
-    table: SeedTable
-    """Values with results; empty if they cannot be compared."""
-    means: Mapping[str, float]
-    """Mean of each row; lost seeds of an average are filled in from the other cells."""
-    how: str
-    """Clause that describes the isolation; empty if the knob was the only one."""
-    problem: str = ""
-    """Reason why the values cannot be compared; empty if they can."""
-    crossed: FullGrid | None = None
-    """Cells behind the averages, if nothing was tuned."""
+    table: SeedTable  # values with results; empty if they cannot be compared
+    means: Mapping[str, float]  # mean of each row; lost seeds of an average are filled in from the other cells
+    how: str  # clause that describes the isolation; empty if the knob was the only one
+    problem: str = ""  # reason why the values cannot be compared; empty if they can
+    crossed: FullGrid | None = None  # cells behind the averages, if nothing was tuned
     tuned: TunedLevels | None = None
     """All nuisance settings of each value, larger is better, if there are several."""
-    over: str = ""
-    """Part of `how` about the other scientific knobs; empty if there is one setting."""
+    over: str = ""  # part of `how` about the other scientific knobs; empty if there is one setting
 
     @property
     def average(self) -> str:

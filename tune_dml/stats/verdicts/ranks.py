@@ -18,8 +18,7 @@ class RankAgreement:
     """Agreement of the order of a knob's values between two sweeps."""
 
     levels: int
-    tau: float
-    """Kendall's tau-b of the values' means; NaN for fewer than three values or equal means."""
+    tau: float  # Kendall's tau-b of the values' means; NaN for fewer than three values or equal means
     low: float
     high: float
     """Bounds that hold with at least 95 %; NaN for one seed. Resampled intervals missed a tau of 1 in up to 90 %."""

@@ -19,8 +19,7 @@ from tune_dml.stats.intervals import Array
 
 _MIN_CELLS = 8
 _PERMUTATIONS = 4999
-_MAX_ENDS = 24
-"""Maximum number of ends of the compared ranges."""
+_MAX_ENDS = 24  # maximum number of ends of the compared ranges
 _SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 """Length scales of the function of the other knobs, whose ranges have length 1."""
 _RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
@@ -32,8 +31,7 @@ class SearchEffect:
     """The test of a knob's effect over the configurations of a search."""
 
     p_value: float
-    inside: tuple[bool, ...]
-    """Configurations in the range of the knob that differs most from the others."""
+    inside: tuple[bool, ...]  # configurations in the range of the knob that differs most from the others
     difference: float
     """Mean inside minus mean outside the range, after subtracting the function of the other knobs."""
 

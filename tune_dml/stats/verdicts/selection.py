@@ -30,8 +30,7 @@ from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 
-_MAX_ITERATIONS = 200
-"""Maximum number of iterations of the additive model; a table with holes needs about ten."""
+_MAX_ITERATIONS = 200  # maximum number of iterations of the additive model; a table with holes needs about ten
 
 ALGORITHM = "lower limit from seeds that did not choose the cell, upper limit from all seeds; Student's t"
 
@@ -40,12 +39,9 @@ ALGORITHM = "lower limit from seeds that did not choose the cell, upper limit fr
 class SelectedBest:
     """Score of the selected cell, for one or many tables of shape (...)."""
 
-    best: NDArray[np.intp]
-    """The cell with the best mean over all seeds."""
-    naive: Array
-    """Mean (or gain over the default) of that cell on all seeds, biased by the selection."""
-    mean: Array
-    """The cross-fitted mean or gain; NaN with one seed."""
+    best: NDArray[np.intp]  # the cell with the best mean over all seeds
+    naive: Array  # mean (or gain over the default) of that cell on all seeds, biased by the selection
+    mean: Array  # the cross-fitted mean or gain; NaN with one seed
     low: Array
     high: Array
 
@@ -130,12 +126,9 @@ def _mean(numbers: Array) -> Array:
 class BestOfArms:
     """The best cell of each arm."""
 
-    values: Array
-    """Values of the chosen cells, arms x seeds."""
-    chosen: tuple[int, ...]
-    """Row of the chosen cell in each arm's table."""
-    tuned: TunedLevels | None
-    """All cells of the arms, for comparisons; None if each arm has one cell."""
+    values: Array  # values of the chosen cells, arms x seeds
+    chosen: tuple[int, ...]  # row of the chosen cell in each arm's table
+    tuned: TunedLevels | None  # all cells of the arms, for comparisons; None if each arm has one cell
 
 
 def expected_best(table: Array, count: int) -> float:

@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
-from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, has_testable_pair
+from tune_dml.stats.intervals.contrasts import FullGrid
+from tune_dml.stats.intervals.noise import PairNoise, has_testable_pair
 from tune_dml.stats.intervals.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
@@ -42,8 +42,7 @@ class Difference:
     estimate: float
     low: float
     high: float
-    at_most: float
-    """One-sided upper bound of |difference|, not corrected for other pairs."""
+    at_most: float  # one-sided upper bound of |difference|, not corrected for other pairs
 
     @property
     def at_least(self) -> float:
@@ -57,18 +56,6 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False)
-class FullGrid:
-    """Cells of a full grid; averages of the cells are the rows of a table."""
-
-    values: Array
-    """Cells x seeds."""
-    rows: tuple[int, ...]
-    """Row of the table into which each cell is averaged."""
-    resolution: float = 0.0
-    """Step of the cells' values."""
-
-
-@dataclass(frozen=True, eq=False)
 class SensitivityVerdict:
     """Verdict on the sensitivity to a knob, with the differences and noise behind it."""
 
@@ -76,23 +63,17 @@ class SensitivityVerdict:
     reason: str
     margin: float
     alpha: float
-    effect: bool
-    """Whether any non-zero difference is significant."""
-    flat: bool
-    """Whether all differences between trained values are significantly below the margin."""
-    largest: Difference | None
-    """Pair that decides the verdict."""
+    effect: bool  # whether any non-zero difference is significant
+    flat: bool  # whether all differences between trained values are significantly below the margin
+    largest: Difference | None  # pair that decides the verdict
     differences: tuple[Difference, ...]
     """Differences of all pairs; with many values, only that of the deciding pair."""
     epsilon: float
     """Box's epsilon: 1 for equal noise, 1 / (cells - 1) for noise in one direction; NaN with two seeds."""
-    prior_df: float
-    """Degrees of freedom that each pair borrows from all pairs."""
-    labels: tuple[str, ...] = ()
-    """Values with results: the rows and columns of `bounds` and `noise`."""
+    prior_df: float  # degrees of freedom that each pair borrows from all pairs
+    labels: tuple[str, ...] = ()  # values with results: the rows and columns of `bounds` and `noise`
     bounds: Bounds | None = None
-    noise: PairNoise | None = None
-    """None without a noise estimate."""
+    noise: PairNoise | None = None  # None without a noise estimate
     algorithm: str = ALGORITHM
 
 
@@ -130,17 +111,15 @@ def judge_sensitivity(
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
     table = table.with_numbers() if crossed is None else table
     labels, values = table.labels, table.values
-    cells = crossed.values if crossed is not None else tuned.values if tuned is not None else values
-    if reason := _untestable_reason(cells, len(labels)):
+    levels = crossed or tuned
+    if reason := _untestable_reason(levels.values if levels else values, len(labels)):
         return SensitivityVerdict("undecided", reason, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
     noise = table.noise
-    if crossed is not None:
-        cell_noise = fit_pairs(crossed.values, crossed.resolution)
-        bounds, limits = _averages(crossed, len(labels), alpha)
-    elif tuned is not None:
-        bounds, limits, cell_noise = tuned.pairs(alpha).times(sign), tuned.at_most(alpha), tuned.noise
-    else:
+    if levels is None:
         bounds, limits, cell_noise = all_pairs(values, alpha, noise), at_most(values, alpha, noise), noise
+    else:
+        bounds, limits, cell_noise = levels.pairs(alpha), levels.at_most(alpha), levels.noise
+        bounds = bounds.times(sign) if tuned else bounds
     flat = bool((limits < margin).all())
     if raced is not None:
         bounds = raced.narrow(bounds)
@@ -158,28 +137,6 @@ def judge_sensitivity(
         float(cell_noise.epsilon), float(cell_noise.prior_df), labels, bounds, noise if has_noise else None,
         ALGORITHM if tuned is None else TUNED,
     )  # fmt: skip
-
-
-def _averages(crossed: FullGrid, levels: int, alpha: float) -> tuple[Bounds, Array]:
-    """Return intervals of the differences between averages, from the cells' noise, and `at_most` of each."""
-    weights = main_effect(crossed.rows)
-    step = crossed.resolution
-    effects = estimate_contrasts(crossed.values, weights, alpha, resolution=step)
-    single = estimate_contrasts(crossed.values, weights, 2 * alpha, comparisons=1, resolution=step)
-    first, second = np.triu_indices(levels, 1)
-
-    def square(upper: Array, lower: Array) -> Array:
-        matrix = np.zeros((levels, levels))
-        matrix[first, second], matrix[second, first] = upper, lower
-        return matrix
-
-    bounds = Bounds(
-        square(effects.estimate, -effects.estimate),
-        square(effects.low, -effects.high),
-        square(effects.high, -effects.low),
-    )
-    limits = np.maximum(single.high, -single.low)
-    return bounds, square(limits, limits)
 
 
 def compare_all_with(

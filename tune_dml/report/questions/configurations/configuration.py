@@ -51,13 +51,10 @@ class Configuration:
 
     label: str
     score: Score
-    gain: Score | None
-    """Gain over the baseline; None without a baseline."""
-    table_mean: float
-    """Mean over all seeds, including those that selected it, as in the table of cells."""
+    gain: Score | None  # gain over the baseline; None without a baseline
+    table_mean: float  # mean over all seeds, including those that selected it, as in the table of cells
     candidates: tuple[str, ...]
-    cells: int
-    """Number of configurations with a result."""
+    cells: int  # number of configurations with a result
     alpha: float
     algorithm: str = ALGORITHM
 
@@ -72,8 +69,7 @@ class _Interaction:
     estimate: float
     low: float
     high: float
-    verdict: str
-    """`interact`, `do not interact` or `undecided`."""
+    verdict: str  # `interact`, `do not interact` or `undecided`
 
 
 @question(order=301, unanswered={"configuration": None, "interactions": ()})

@@ -21,8 +21,7 @@ from tune_dml.stats.intervals.paired import Interval, cell_interval, paired_diff
 from tune_dml.stats.sequential.looks import level_left
 from tune_dml.text import counted, joined
 
-_FRESH = (5, 8, 12)
-"""Seeds that may be advised for a confirmation."""
+_FRESH = (5, 8, 12)  # seeds that may be advised for a confirmation
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,13 @@ class ConfirmedCell:
 
     label: str
     baseline: bool
-    selection: Interval
-    """Mean on the sweep's own seeds."""
+    selection: Interval  # mean on the sweep's own seeds
     fresh: Interval
     optimism: float
     """Selection score minus fresh score; a positive number means that the selection score was too good."""
     gain: Interval | None
     """Gain over the baseline, within fresh seeds; None for the baseline itself, or without a baseline."""
-    gain_optimism: float
-    """Gain on the seeds that selected the cell minus the gain on fresh seeds."""
+    gain_optimism: float  # gain on the seeds that selected the cell minus the gain on fresh seeds
     planned: int
     lost: tuple[str, ...]
 
@@ -49,8 +46,7 @@ class _Confirmation:
     """The verdict on the winner."""
 
     winner: str
-    verdict: str
-    """`holds`, `worse`, `undecided`, or `measured again` without a baseline."""
+    verdict: str  # `holds`, `worse`, `undecided`, or `measured again` without a baseline
     sentences: tuple[str, ...]
     cells: tuple[ConfirmedCell, ...]
 

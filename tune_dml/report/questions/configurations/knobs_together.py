@@ -19,8 +19,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, FigureView, Section, whisker_figure
 from tune_dml.text import value_text
 
-_MAX_LINES = 300
-"""Maximum number of configurations in one figure; the best are shown."""
+_MAX_LINES = 300  # maximum number of configurations in one figure; the best are shown
 
 
 @question(order=302)

@@ -39,8 +39,7 @@ class FinalFigure:
     n: int
     mean: float
     sd: float
-    published: float
-    """The published number; NaN if the paper prints none."""
+    published: float  # the published number; NaN if the paper prints none
 
 
 @knob_question(order=410, reads_traces=True, unanswered={"mechanism": ()})

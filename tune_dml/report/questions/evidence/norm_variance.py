@@ -21,10 +21,8 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, Section, Table, Text
 
 _VARIANCE = "train/norm_variance"
-_MIN_CONFIGURATIONS = 4
-"""Minimum number of configurations for a rank correlation."""
-_LINE_HEIGHT = 17.0
-"""Pixels between a dot and its name, and between two names."""
+_MIN_CONFIGURATIONS = 4  # minimum number of configurations for a rank correlation
+_LINE_HEIGHT = 17.0  # pixels between a dot and its name, and between two names
 
 
 @dataclass(frozen=True)
@@ -33,10 +31,8 @@ class _PenaltyEffect:
 
     cell: CellAnalysis
     without: str
-    left: float
-    """Final norm variance with the penalty, as a share of that without it, over shared seeds."""
-    gain: float
-    """Mean improvement of the sweep's metric over the same seeds."""
+    left: float  # final norm variance with the penalty, as a share of that without it, over shared seeds
+    gain: float  # mean improvement of the sweep's metric over the same seeds
 
 
 @question(order=432, reads_traces=True, unanswered={"norm_variance": ()})

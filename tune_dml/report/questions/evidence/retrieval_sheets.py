@@ -15,8 +15,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Photograph, Photographs, Section, Text
 
 _LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' MLflow runs."
-_MAX_ROWS = 3
-"""Maximum number of queries that the page shows of a sheet."""
+_MAX_ROWS = 3  # maximum number of queries that the page shows of a sheet
 _Row = tuple[Tile | None, ...]
 
 

@@ -33,8 +33,7 @@ class PointGap:
     ours: float
     published: float
     gap: float
-    low: float
-    """Lower end of the gap's interval; NaN if levels are not comparable, or without a noise estimate."""
+    low: float  # lower end of the gap's interval; NaN if levels are not comparable, or without a noise estimate
     high: float
 
 
@@ -44,17 +43,13 @@ class CurveAgreement:
 
     published: PublishedCurve
     verdict: Literal["matches", "higher", "lower", "mixed", "compatible", "not comparable", "undecided"]
-    reasons: tuple[str, ...]
-    """Reasons why levels are not comparable; empty if they are."""
-    not_printed: tuple[str, ...]
-    """Conditions that the paper does not print, and that are assumed to equal ours."""
+    reasons: tuple[str, ...]  # reasons why levels are not comparable; empty if they are
+    not_printed: tuple[str, ...]  # conditions that the paper does not print, and that are assumed to equal ours
     caveats: tuple[str, ...]
     points: tuple[PointGap, ...]
     level: Equivalence | None
-    order: OrderAgreement | None
-    """None with fewer than three shared values, or without intervals."""
-    deviation: PaperDeviation
-    """Run-to-run deviation that is assumed for the printed numbers."""
+    order: OrderAgreement | None  # None with fewer than three shared values, or without intervals
+    deviation: PaperDeviation  # run-to-run deviation that is assumed for the printed numbers
     alpha: float
 
     @property

@@ -23,10 +23,8 @@ from tune_dml.stats.verdicts.chance import p_best
 from tune_dml.stats.verdicts.curve import Parabola, fit_parabola
 from tune_dml.text import is_number, value_text
 
-Side = Literal["low", "high", ""]
-"""An end of the range; empty for neither."""
-_MAX_BARS = 20
-"""Maximum number of bars; with more values, the least probable ones have none."""
+Side = Literal["low", "high", ""]  # an end of the range; empty for neither
+_MAX_BARS = 20  # maximum number of bars; with more values, the least probable ones have none
 
 
 @dataclass(frozen=True)
@@ -36,22 +34,14 @@ class BestValue:
     verdict: Literal["interior", "edge", "found", "undecided", "none"]
     """`found`: one value of an unordered knob is significantly better than every other."""
     reason: str
-    best: str
-    """Value with the best mean; empty if there is none."""
-    side: Side = ""
-    """Side of the edge, for the verdict `edge`."""
-    candidates: tuple[str, ...] = ()
-    """Values that may be the best; empty if the knob is not sensitive."""
-    within: tuple[str, ...] = ()
-    """Adjacent values that are equivalent to the best."""
-    behind: tuple[tuple[str, float], ...] = ()
-    """(value, upper bound on its distance to the best) pairs."""
-    natural_bound: bool = False
-    """Whether the edge is the bound of the knob's domain."""
-    ends_in_divergence: bool = False
-    """Whether values beyond the edge diverged."""
-    extend: tuple[float, ...] = ()
-    """Values to add: the next two beyond the edge, on the knob's scale."""
+    best: str  # value with the best mean; empty if there is none
+    side: Side = ""  # side of the edge, for the verdict `edge`
+    candidates: tuple[str, ...] = ()  # values that may be the best; empty if the knob is not sensitive
+    within: tuple[str, ...] = ()  # adjacent values that are equivalent to the best
+    behind: tuple[tuple[str, float], ...] = ()  # (value, upper bound on its distance to the best) pairs
+    natural_bound: bool = False  # whether the edge is the bound of the knob's domain
+    ends_in_divergence: bool = False  # whether values beyond the edge diverged
+    extend: tuple[float, ...] = ()  # values to add: the next two beyond the edge, on the knob's scale
     alpha: float = field(kw_only=True)
     algorithm: str = HSU
 

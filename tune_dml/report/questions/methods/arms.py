@@ -25,8 +25,7 @@ from tune_dml.stats.verdicts.selection import choose_best_cells, expected_best, 
 from tune_dml.stats.verdicts.sensitivity import SensitivityVerdict, judge_sensitivity
 from tune_dml.text import joined
 
-_MAX_NAMED = 6
-"""Maximum number of methods that a sentence names; for more methods it gives their number."""
+_MAX_NAMED = 6  # maximum number of methods that a sentence names; for more methods it gives their number
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,13 @@ class ArmAtBest:
 
     arm: str
     configuration: str
-    score: Interval
-    """Mean of that cell, with an interval that allows for the selection of the cell."""
+    score: Interval  # mean of that cell, with an interval that allows for the selection of the cell
     bar: float
     against_baseline: Difference | None
     """Difference to the baseline; None for the baseline itself, or without a baseline."""
     tried: int
-    of_equal_cells: float
-    """Expected best of the smallest number of configurations that a tuned method tried."""
-    of_equal_hours: float
-    """Expected best of the configurations that fit into the smallest number of hours."""
+    of_equal_cells: float  # expected best of the smallest number of configurations that a tuned method tried
+    of_equal_hours: float  # expected best of the configurations that fit into the smallest number of hours
 
 
 @dataclass(frozen=True)
@@ -62,11 +58,9 @@ class _ArmComparison:
     arms: tuple[ArmAtBest, ...]
     lost: tuple[str, ...]
     matters: SensitivityVerdict
-    tuned: TunedLevels | None
-    """Every trained configuration of every method; None if each method has only one."""
+    tuned: TunedLevels | None  # every trained configuration of every method; None if each method has only one
     table: SeedTable
-    budget: _Budget | None
-    """Smallest budget of the tuned methods; None if fewer than two were tuned."""
+    budget: _Budget | None  # smallest budget of the tuned methods; None if fewer than two were tuned
 
     @property
     def leaders(self) -> tuple[str, ...]:

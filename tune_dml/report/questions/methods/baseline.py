@@ -15,8 +15,7 @@ from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
 from tune_dml.text import joined, value_text
 
 _VERDICTS = ("better", "worse", "undecided")
-_MAX_WHISKERS = 30
-"""Maximum number of cells in the figure, which shows the best cells; the table has all cells."""
+_MAX_WHISKERS = 30  # maximum number of cells in the figure, which shows the best cells; the table has all cells
 
 
 @question(order=300, unanswered={"baseline": None})

@@ -24,8 +24,7 @@ from tune_dml.text import joined
 Verdict = Literal["gains", "loses", "within the margin", "open"]
 _MARKS = {"gains": "better", "loses": "worse", "within the margin": "insensitive", "open": "undecided"}
 _BADGES = {"gains": "better", "loses": "worse", "within the margin": "no difference", "open": "undecided"}
-_MAX_NAMED = 6
-"""Maximum number of methods that a sentence names; for more methods it gives their number."""
+_MAX_NAMED = 6  # maximum number of methods that a sentence names; for more methods it gives their number
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ class ArmGain:
     """A gain of one arm over another, or a difference of two gains, with its simultaneous interval."""
 
     arm: str
-    against: str
-    """The other arm, or the arm whose gain is subtracted."""
+    against: str  # the other arm, or the arm whose gain is subtracted
     estimate: float
     low: float
     high: float

@@ -34,12 +34,9 @@ class _PrintedArms:
     published: PublishedCurve
     cells: tuple[CellAnalysis, ...]
     printed: tuple[float, ...]
-    reasons: tuple[str, ...]
-    """Conditions that differ in any arm; empty if levels may be compared."""
-    order: OrderAgreement | None
-    """None with fewer than three arms, or without a noise estimate."""
-    deviation: PaperDeviation
-    """Run-to-run deviation that is assumed for the published numbers."""
+    reasons: tuple[str, ...]  # conditions that differ in any arm; empty if levels may be compared
+    order: OrderAgreement | None  # None with fewer than three arms, or without a noise estimate
+    deviation: PaperDeviation  # run-to-run deviation that is assumed for the published numbers
 
 
 @question(order=330, unanswered={"printed_methods": ()})

@@ -18,8 +18,7 @@ from tune_dml.report.steps import Step, continue_sweep
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import counted, duration, value_text
 
-_MAX_CHARACTERS = 300
-"""Maximum number of characters of a provenance entry on the page."""
+_MAX_CHARACTERS = 300  # maximum number of characters of a provenance entry on the page
 
 
 @dataclass(frozen=True)

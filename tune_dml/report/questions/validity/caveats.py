@@ -15,13 +15,11 @@ from tune_dml.report.section import Section
 from tune_dml.report.steps import train_longer
 from tune_dml.text import counted, joined, shortened, value_text
 
-LAST = 0.25
-"""Share of training at its end, over which a converged metric does not improve."""
+LAST = 0.25  # share of training at its end, over which a converged metric does not improve
 _MAX_READ = 24
 """Maximum number of trials whose histories are read, the baseline and the best cells first; reading is slow."""
 _MAX_NAMED = 4
-_MAX_CHARACTERS = 100
-"""Maximum number of characters of a reason in the answer."""
+_MAX_CHARACTERS = 100  # maximum number of characters of a reason in the answer
 _TRAIN_LONGER = 55
 """Urgency of longer training: above wider ranges and more seeds, which would repeat unconverged training."""
 _COLLAPSED = "collapsed"

@@ -25,11 +25,9 @@ class _OpenedRow:
     label: str
     n: int
     mean: float
-    low: float
-    """Lower end of the comparison bar; NaN without a noise estimate."""
+    low: float  # lower end of the comparison bar; NaN without a noise estimate
     high: float
-    validation: float
-    """Mean validation metric over the same seeds."""
+    validation: float  # mean validation metric over the same seeds
     trials: tuple[str, ...]
 
 
@@ -42,10 +40,8 @@ class _OpenedTest:
     """Number of trials that ended after the opening, so that the test metrics may have influenced their settings."""
     metric: MetricName
     rows: tuple[_OpenedRow, ...]
-    chosen: str
-    """The cell that validation selects."""
-    claimed: str
-    """The cell that test would select."""
+    chosen: str  # the cell that validation selects
+    claimed: str  # the cell that test would select
     optimism: Difference | None
     """Test metric of `claimed` minus that of `chosen`, within seeds; None if they are the same cell."""
     tau: float

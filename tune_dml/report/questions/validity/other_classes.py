@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from trainables.evidence.stored import Hits
 
 _HALVES = {"val": "validation", "test": "test"}
-_MIN_P = 0.001
-"""Smallest printed p-value; smaller p-values are printed as `< 0.001`."""
+_MIN_P = 0.001  # smallest printed p-value; smaller p-values are printed as `< 0.001`
 
 
 @dataclass(frozen=True)

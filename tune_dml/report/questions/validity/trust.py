@@ -14,8 +14,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.intervals.contrasts import fill_holes
 
-_MAX_FIELDS = 1500
-"""Maximum number of trials in the figure of cells by seed."""
+_MAX_FIELDS = 1500  # maximum number of trials in the figure of cells by seed
 _MIN_RESOLUTION = 0.01
 """Smallest estimated resolution that is mentioned, as a share of the range of all results."""
 

@@ -27,15 +27,12 @@ _COMMON = ("data_digest", "protocol_version", "metric")
 class _Component:
     """One source of randomness, measured by one sweep."""
 
-    source: str
-    """`init`, `order`, `split` or `all`."""
+    source: str  # `init`, `order`, `split` or `all`
     sweep: str
     cells: int
     seeds: int
-    trial: Spread
-    """Spread of a trial's result over seeds."""
-    difference: Spread
-    """Spread of the difference of two cells under one seed, which verdicts use."""
+    trial: Spread  # spread of a trial's result over seeds
+    difference: Spread  # spread of the difference of two cells under one seed, which verdicts use
 
 
 @question(order=345, unanswered={"variance": None})
