@@ -138,7 +138,9 @@ def _on_objects(name: str) -> Study:
 OBJECTS = (
     *(
         Study("sec_eta", 5, (), "objects-network"),
+        Study("dro_k", 3, (), "objects-network"),
         Study("mpa_proxies", 3, (), "objects-network"),
+        Study("mpa_family", 3, (), "objects-network"),
     ),  # five minutes a trial
     *(_on_objects(study.name) for study in STUDIES if study.name not in _ONLY_ON_GLYPHS),
 )
@@ -256,7 +258,7 @@ on photographs: compare the order of methods with theirs, not the level. Test cl
 
 Most studies also ran on objects: 24 views of each of 1,000 rendered meshes, 375 classes for training, 125 others for
 validation. There a linear head trains on stored features of a frozen EfficientNet-Lite0 with ImageNet weights
-([features](../features.md)); the papers fine-tune the whole network. So does a study on `objects-network`.
+([features](../features.md)); the papers fine-tune the whole network. So do the studies in `objects-network`.
 
 ## The claims of the three papers
 
