@@ -133,7 +133,7 @@ def test_json_cells_are_the_means_of_their_trials(broken):
 
 def test_summary_agrees_with_the_report(steep):
     found = summary(steep.results)
-    assert found.rows == steep.files.summary.rows
+    assert repr(found.rows) == repr(steep.files.summary.rows)  # since Python 3.13 no row with a nan equals another
     assert found.verdicts == steep.files.summary.verdicts
     assert found.counts == {"finished": 18}
     row = found.rows[1]
