@@ -88,7 +88,8 @@ def test_whether_a_knob_matters_is_the_sensitivity_verdict(sensitivity, verdict)
 
 def test_every_file_of_studies_has_a_study_with_a_result_and_every_claim_a_study():
     named = {study.name for study in generate_results.STUDIES}
-    assert named == set(spaces())
+    of_a_paper = {name for name, space in spaces().items() if space.citation is not None}
+    assert of_a_paper <= named <= set(spaces())
     assert {claim.study for claim in CLAIMS} <= named
     for _, found in generate_studies.studies():
         of_papers = {space.name for space in found if space.citation is not None}

@@ -46,7 +46,7 @@ def metric_problems(study: Study) -> list[Problem]:
     for arm in study.arms:
         settings = {path: value for layer in arm.layers for path, value in layer.settings.items()}
         measuring = {path: value for path, value in settings.items() if path.startswith(("task.", "evaluation."))}
-        with contextlib.suppress(ConfigError):
+        with contextlib.suppress(ConfigError):  # if other settings are wrong, the task's own settings have to do
             tasks[arm.name] = task_of(resolve(Layer("task", measuring)).config)
             tasks[arm.name] = task_of(arm.resolved.config)
     if study.search.stopping is not None and any(space.metric in task.final_metrics() for task in tasks.values()):

@@ -21,7 +21,7 @@ from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.files.program_space import checked_program
 from tune_dml.planning.files.sweep_file import read_with_problems
-from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, listed_seeds
+from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, listed_seeds, python_numbers
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
 
 
@@ -170,7 +170,7 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
         remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
         raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
     if not str(space).endswith(SWEEP_FILES):
-        return find_space(str(space)), request, []
+        return python_numbers(find_space(str(space))), request, []
     file, problems = read_with_problems(Path(space))
     assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
     stated = {option.name: value for option in fields(request) if (value := getattr(request, option.name)) is not None}

@@ -286,6 +286,16 @@ def test_the_split_file_of_a_folder_is_found_from_every_working_folder(tmp_path)
     assert study.settings["data.split_file"] == str(tmp_path / "split.txt")
 
 
+def test_a_space_of_a_package_may_have_values_of_numpy(tmp_path, monkeypatch):
+    space = space_of(
+        Knob("training.steps", Grid(tuple(np.arange(10, 30, 10)))), fixed={"batch.batch_size": np.int64(9)}
+    )
+    monkeypatch.setattr("tune_dml.planning.study.find_space", {"theirs": space}.get)
+    plan = make_plan(study_of(Request("theirs", "digits")))
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+
+
 def test_scalars_of_numpy_and_torch_are_stored_as_numbers(tmp_path):
     def planned(number, seeds, steps):
         space = space_of(Knob("training.steps", Grid(steps)), fixed={"batch.batch_size": number(9)})

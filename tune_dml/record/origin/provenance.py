@@ -3,6 +3,7 @@
 It queries GPUs with nvidia-smi, or with torch if this is already imported.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -271,13 +272,11 @@ def _methods() -> dict[str, str]:
 
 def _package_name(package: importlib.metadata.Distribution) -> str | None:
     """Return a package's name, None if its metadata are empty or lost."""
-    try:
+    # Python returns None; the package importlib_metadata, which MLflow imports, raises FileNotFoundError.
+    with contextlib.suppress(FileNotFoundError):
         name: str | None = package.name
-    except (
-        FileNotFoundError
-    ):  # raised by the package importlib_metadata, which MLflow imports, where Python returns None
-        return None
-    return name
+        return name
+    return None
 
 
 def _source_digest(modules: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ class ReproducedNumber:
     ours: float
     half_width: float  # half the 95% interval of the mean; NaN with fewer than two seeds
     seeds: int
-    cell: str  # label of the sweep's cell; empty if there is none
+    cell: str  # label of our cell with the paper's settings; empty if the sweep has no such cell
     why_not: tuple[str, ...]  # reasons against comparing the two numbers; empty if they can be compared
     not_printed: tuple[str, ...] = ()  # conditions of the published number that neither paper nor code states
 

@@ -34,7 +34,7 @@ class BestValue:
     verdict: Literal["interior", "edge", "found", "undecided", "none"]
     """`found`: one value of an unordered knob is significantly better than every other."""
     reason: str
-    best: str  # value with the best mean; empty if there is none
+    best: str  # value with the best mean; empty if no value has a result
     side: Side = ""  # side of the edge, for the verdict `edge`
     candidates: tuple[str, ...] = ()  # values that may be the best; empty if the knob is not sensitive
     within: tuple[str, ...] = ()  # adjacent values that are equivalent to the best
