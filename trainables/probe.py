@@ -15,7 +15,7 @@ from statistics import median
 import torch
 
 from trainables.config import TrialConfig
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.run import Run, update
 from trainables.tasks import build_learner
 from trainables.training import checkpoint_state, prepare_process, start_or_resume
@@ -98,7 +98,7 @@ def steps_per_second(
 def started_run(config: TrialConfig, device: torch.device, threads: int, cache_dir: Path | None) -> Iterator[Run]:
     """Start a trial in a temporary folder; yield it before its first step."""
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
-        context = FolderContext(Path(folder), device, threads=threads)
+        context = TrialContext(Path(folder), device, threads=threads)
         prepare_process(config, context)
         yield start_or_resume(config, context, build_learner(config, context, cache_dir=cache_dir))
 

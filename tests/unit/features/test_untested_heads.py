@@ -10,7 +10,7 @@ from helpers.stored_runs import StoredRuns
 
 import tune_dml
 from trainables import late_evaluation
-from trainables.context import SEALED, UNTESTED, FolderContext, read_sealed
+from trainables.context import SEALED, UNTESTED, TrialContext, read_sealed
 from trainables.errors import ConfigError
 from trainables.evidence.stored import Hits, hits_file
 from trainables.late_evaluation import evaluate_test
@@ -37,7 +37,7 @@ def config(root, **more):
 
 
 def context(folder, *, defers_test):
-    return FolderContext(folder, torch.device("cpu"), defers_test=defers_test)
+    return TrialContext(folder, torch.device("cpu"), defers_test=defers_test)
 
 
 @pytest.mark.parametrize(
