@@ -8,7 +8,7 @@ from helpers.trials import TASKS, config_of, learner_of, run
 
 from trainables.context import read_sealed
 from trainables.errors import ConfigError
-from trainables.metrics import verification_metrics
+from trainables.metrics.faces import verification_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import task_of
 

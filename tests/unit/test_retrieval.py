@@ -10,7 +10,8 @@ from helpers import published_formats as fixtures
 from trainables.context import TrialContext
 from trainables.data import build_dataset
 from trainables.errors import ConfigError
-from trainables.metrics import clustering_metrics, retrieval_metrics
+from trainables.metrics import retrieval_metrics
+from trainables.metrics.clustering import clustering_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, floors, task_of
 from trainables.tasks.evaluation import embedding_statistics

@@ -27,7 +27,7 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.evidence.from_embeddings import hardest_pairs
 from trainables.evidence.record import Sheet
 from trainables.losses.base import normalise
-from trainables.metrics import VerificationMetrics, rank_1_with_distractors, verification_metrics
+from trainables.metrics.faces import VerificationMetrics, rank_1_with_distractors, verification_metrics
 from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, with_part
 from trainables.tasks.face_benchmarks import (
