@@ -63,7 +63,7 @@ class Tracker:
         self.uri = uri
         self._say = say or (lambda text: None)
         self._projection = Projection(state, colour_of)
-        self._sync_state = SyncState(state.folder, mask(uri), experiment)
+        self._sync_state = SyncState.read(state.folder, mask(uri), experiment)
         self._runs = RunPusher(uri, experiment, self._projection, self._sync_state)
         self._files = FilePusher(self._projection, self._sync_state)
         self._has_error = self._had_error = False
