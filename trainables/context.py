@@ -112,7 +112,7 @@ class TrialContext:
     at_work: Callable[[], None] = lambda: None
     """Called at every step and at every retry of failing storage."""
     defers_test: bool = False
-    """Whether a small head may be stored instead of evaluating it on the test half; see `late_evaluation`."""
+    """Whether a small head may be stored instead of evaluating it on the test half; see `training.evaluate_test`."""
     _files: FolderFiles | BucketFiles = field(init=False)
     _next_checkpoint: str = _CHECKPOINTS[0]
     """The checkpoint to overwrite next."""

@@ -7,6 +7,7 @@
         _evaluate           one evaluation, one row, one checkpoint
       update                one optimizer step on the global batch
       Outcome               the figures of the trial
+    evaluate_test           the test half of a trial that stored its head instead
 
 Every random choice is a function of (seed, step), so a resumed trial, a rerun and any number of workers see the same
 batches. The numbers of a trial depend only on its TrialConfig and its data.
@@ -306,3 +307,18 @@ def checkpoint_state(run: Run) -> Checkpoint:
         "looks": watched.to_plain(run.state.snapshots),
         "cosines": run.state.cosines,
     }
+
+
+def evaluate_test(config: TrialConfig, context: TrialContext, head: bytes, *, cache_dir: Path | None = None) -> None:
+    """Evaluate the test half and seal the figures, equal to those that the trial itself would have sealed.
+
+    `head` is the content of the trial's file `UNTESTED`. Raises ConfigError if the data are missing or have changed, or
+    the head does not fit this configuration.
+    """
+    prepare_process(config, context)
+    learner = build_learner(config, context, cache_dir=cache_dir)
+    learner.load_head(head)
+    evaluation: Evaluation = learner.test(Evaluation({}))
+    if evaluation.hits is not None:
+        context.store(hits_file("test"), evaluation.hits.data())
+    context.seal(evaluation.figures)

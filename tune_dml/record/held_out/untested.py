@@ -52,7 +52,7 @@ class UntestedHeads:
         import torch  # imported late, because most sweeps have no heads
 
         from trainables.context import TrialContext
-        from trainables.late_evaluation import evaluate_test
+        from trainables.training import evaluate_test
 
         for done, trial in enumerate(self.trials, 1):
             folder = trial_folder(self.state.folder, trial.key)
