@@ -18,7 +18,7 @@ SWEEP_TAG = "tune_dml.sweep_run"
 
 @dataclass(frozen=True)
 class RunContents:
-    """The content that a run should have."""
+    """The content that a run should have, or has."""
 
     params: dict[str, str]
     tags: dict[str, str]  # that change with the ledger; others are set when the run is created
