@@ -179,7 +179,7 @@ def evidence_share(rounds: int) -> None:
         times = medians(
             {
                 "ten steps": lambda: take_steps(run, 10),
-                "snapshot": learner.embed_watched,
+                "snapshot": lambda: learner.embed(learner.watched_pictures()),
                 "evidence": lambda: evidence_of(
                     learner.split,
                     embeddings,

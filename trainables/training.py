@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from trainables import generators
@@ -32,7 +33,7 @@ from trainables.context import EVIDENCE_FILES, NETWORK, UNTESTED, Checkpoint, Ro
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import watched
 from trainables.evidence.feature_maps import draw_feature_maps
-from trainables.evidence.record import Evidence
+from trainables.evidence.record import Evidence, Snapshot
 from trainables.evidence.sheet import draw_sheet
 from trainables.evidence.stored import embeddings_file, hits_file
 from trainables.losses.base import normalise
@@ -48,6 +49,7 @@ _HIGH_RECALL = 75.0  # R@1 that uninformative embeddings do not reach, even with
 _COLLAPSE_CHECKS = (0.8, 0.9, 1)  # shares of a trial's steps
 _ROUNDING = 1e-6  # rounding of a cosine of float32 embeddings
 LOG_EVERY = 25  # steps between rows of training figures
+_SNAPSHOTS = TypeAdapter(list[Snapshot])
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def _restore(run: Run, saved: Checkpoint) -> None:
     best = {name: value for name, value in saved["best"].items() if not name.startswith("test/")}
     if best != saved["best"]:  # checkpoint of an older version, with test figures
         run.context.seal({name: value for name, value in saved["best"].items() if name not in best})
-    snapshots = watched.from_plain(saved.get("looks", []))  # absent in older checkpoints
+    snapshots = _SNAPSHOTS.validate_python(saved.get("looks", []))  # absent in older checkpoints
     run.state = TrainingState(
         saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"), snapshots, saved["cosines"]
     )
@@ -251,7 +253,7 @@ def _watched_cosine(run: Run) -> float:
 def _watched_embeddings(run: Run) -> Tensor:
     """Return the raw embeddings of the watched pictures, computed once per step."""
     if run.watched is None or run.watched[0] != run.state.step:
-        run.watched = (run.state.step, run.learner.embed_watched())
+        run.watched = (run.state.step, run.learner.embed(run.learner.watched_pictures())[0])
     return run.watched[1]
 
 
@@ -304,7 +306,7 @@ def checkpoint_state(run: Run) -> Checkpoint:
         "rows": run.state.rows,
         "best": run.state.best,
         "directions": run.state.directions,
-        "looks": watched.to_plain(run.state.snapshots),
+        "looks": _SNAPSHOTS.dump_python(run.state.snapshots),
         "cosines": run.state.cosines,
     }
 

@@ -52,7 +52,10 @@ def test_snapshots_are_bounded_and_keep_the_first_and_the_last():
     assert len(snapshots) <= watched._MAX_SNAPSHOTS
     assert (snapshots[0].step, snapshots[-1].step) == (0, 999)
     assert watched.append_snapshot(snapshots, None) is snapshots
-    assert watched.from_plain(json.loads(json.dumps(watched.to_plain(snapshots)))) == snapshots
+    assert (
+        training._SNAPSHOTS.validate_python(json.loads(json.dumps(training._SNAPSHOTS.dump_python(snapshots))))
+        == snapshots
+    )
 
 
 @pytest.mark.parametrize("name", slow_after(1, sorted(TASKS, reverse=True)))

@@ -172,7 +172,8 @@ class RunPusher:
             run = self._create(trial_title(planned) if planned else trial.key, trial.state.started, tags)
             self._runs[trial.key], self._sync_state.runs[trial.key] = run, run.id
             self._push_data(run)
-        self._sync_state.skip_pushed_rows(trial)
+        if not trial.history.offset:  # the first push by this process
+            trial.skip(self._sync_state.rows.get(trial.key, 0))
         rows, points = trial.new_points()
         log_missing(self.client, run, points, contents.params, contents.tags)
         trial.mark_pushed(rows)

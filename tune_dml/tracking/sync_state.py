@@ -114,11 +114,6 @@ class SyncState(BaseModel):
         trial.reset()
         trial.pushed_version, trial.is_complete = 0, False
 
-    def skip_pushed_rows(self, trial: TrialRun) -> None:
-        """Before the first push of a trial by this process, skip the rows that an earlier process pushed."""
-        if not trial.history.offset:
-            trial.skip(self.rows.get(trial.key, 0))
-
     def record_push(self, trial: TrialRun, version: int, rows: int) -> None:
         """Record that this version of a trial was pushed, with `rows` new evaluations."""
         self.rows[trial.key] = self.rows.get(trial.key, 0) + rows

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainables.context import NETWORK
-from tune_dml.planning.cells import Cell
 from tune_dml.record.judging.judgement import Judgement
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.origin.provenance import mask
@@ -143,16 +142,11 @@ class Tracker:
         model = ""
         if best is not None:
             client.log_dict(run_id, {"cell": best.label, "settings": dict(best.settings)}, BEST_CONFIGURATION)
-            model = self._model_of(best)
+            state = self._projection.state
+            if trial := typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric):
+                network = trial_folder(state.folder, trial.key) / NETWORK
+                model = log_model(client, best, trial, network, self._sync_state)
         self._runs.push_judgement(judgement, reported=reported, model=model)
-
-    def _model_of(self, best: Cell) -> str:
-        state = self._projection.state
-        trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
-        if trial is None:
-            return ""
-        network = trial_folder(state.folder, trial.key) / NETWORK
-        return log_model(self._runs.client, best, trial, network, self._sync_state)
 
     def push_opened(self) -> str | None:
         """Push the test metrics of an opened sweep. Return the reason of a failure, or None."""
