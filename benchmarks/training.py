@@ -206,10 +206,10 @@ def worker(rank: int, world_size: int, folder: str, count: int) -> None:
         threads = 3 - world_size
         run = start_run(config, TrialContext(Path(folder), torch.device("cpu"), rank, world_size, threads))
         take_steps(run, 5)
-        distributed.barrier()
+        torch.distributed.barrier()
         start = time.perf_counter()
         take_steps(run, count)
-        distributed.barrier()
+        torch.distributed.barrier()
         if rank == 0:
             (Path(folder) / f"seconds-{world_size}").write_text(str(time.perf_counter() - start))
 
