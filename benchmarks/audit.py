@@ -126,7 +126,7 @@ def train_audits(folder: Path, audits: int, begin: int = 0) -> None:
     """Run audits that train heads in this process; print the planted and the named settings of each audit."""
     import torch
 
-    from trainables.context import FolderContext
+    from trainables.context import TrialContext
     from trainables.resolve import Layer, resolve
     from trainables.training import train
     from tune_dml.catalogue import protocols
@@ -152,7 +152,7 @@ def train_audits(folder: Path, audits: int, begin: int = 0) -> None:
                 chosen = [factor for factor, level in zip(found.factors, row, strict=True) if level > 0]
                 trial_settings = {**found.settings(chosen), **root, "seed": first_seed + int(block)}
                 with tempfile.TemporaryDirectory() as files:
-                    context = FolderContext(Path(files), torch.device("cpu"), threads=1)
+                    context = TrialContext(Path(files), torch.device("cpu"), threads=1)
                     outcome = train(resolve(Layer("audit", trial_settings)).config, context, cache_dir=None)
                 values.append(outcome.metrics["val/recall_at_1"])
             return np.array(values)

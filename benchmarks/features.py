@@ -59,11 +59,11 @@ def config_of(root: str, number: int, steps: int) -> Any:
 def run_trial(root: str, number: int, steps: int) -> float:
     import torch
 
-    from trainables.context import FolderContext
+    from trainables.context import TrialContext
     from trainables.training import train
 
     with tempfile.TemporaryDirectory() as folder:
-        context = FolderContext(Path(folder) / "trial", torch.device("cpu"), defers_test=True)
+        context = TrialContext(Path(folder) / "trial", torch.device("cpu"), defers_test=True)
         return train(config_of(root, number, steps), context).metrics["val/recall_at_1"]
 
 
@@ -71,11 +71,11 @@ def run_bare_loop(root: str, number: int, steps: int) -> float:
     """Take the steps of a trial, without evaluation and files."""
     import torch
 
-    from trainables.context import FolderContext
+    from trainables.context import TrialContext
     from trainables.tasks import build_learner
 
     torch.set_num_threads(1)
-    learner: Any = build_learner(config_of(root, number, steps), FolderContext(Path("loop") / "t", torch.device("cpu")))
+    learner: Any = build_learner(config_of(root, number, steps), TrialContext(Path("loop") / "t", torch.device("cpu")))
     features = torch.from_numpy(learner.pictures.images.rows.astype("float32"))[learner.split.train]
     labels = torch.from_numpy(learner.train_labels)
     head = torch.nn.Linear(features.shape[1], 64)

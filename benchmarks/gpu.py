@@ -36,7 +36,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from trainables import training
 from trainables.config import TrialConfig
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.metrics import retrieval_metrics
 from trainables.optimizers import build_optimizer
 from trainables.resolve import Layer, resolve
@@ -86,7 +86,7 @@ def configuration(root: Path, *, small: bool) -> TrialConfig:
     return resolve(Layer("benchmark", {**common, **(SMALL if small else FULL)})).config
 
 
-def start_run(config: TrialConfig, context: FolderContext, cache_dir: Path | None = None) -> Run:
+def start_run(config: TrialConfig, context: TrialContext, cache_dir: Path | None = None) -> Run:
     training.prepare_process(config, context)
     return training.start_or_resume(config, context, build_learner(config, context, cache_dir=cache_dir))
 
@@ -150,7 +150,7 @@ def medians(contestants: Mapping[str, Callable[[], object]], rounds: int, device
 
 def show_loop(config: TrialConfig, device: torch.device, folder: Path, count: int, rounds: int) -> None:
     cache = folder / "cache"
-    run = start_run(config, FolderContext(folder / "loop", device), cache)
+    run = start_run(config, TrialContext(folder / "loop", device), cache)
     bare, model = bare_loop(run, cache, on_device=False), bare_loop(run, cache, on_device=True)
     contestants = {"ours": lambda: take_steps(run, count), "bare": lambda: bare(count), "model": lambda: model(count)}
     times = medians(contestants, rounds, device)
@@ -185,7 +185,7 @@ class Block:
 
 
 def _train_block(rank: int, block: Block, ready: Barrier) -> None:
-    context = FolderContext(block.folder / f"trial{rank}", block.device)
+    context = TrialContext(block.folder / f"trial{rank}", block.device)
     run = start_run(block.config, context, block.folder / "cache")
     take_steps(run, WARM_UP)
     ready.wait()

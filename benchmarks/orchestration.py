@@ -57,11 +57,11 @@ def run_trial(steps: int, rho: float, folder: str) -> float:
     """Run one trial, append its training seconds to a file of the folder, and return its metric."""
     import torch
 
-    from trainables.context import FolderContext
+    from trainables.context import TrialContext
     from trainables.resolve import read_settings
     from trainables.training import train
 
-    context = FolderContext(Path(folder) / str(rho), torch.device("cpu"))
+    context = TrialContext(Path(folder) / str(rho), torch.device("cpu"))
     outcome = train(read_settings(settings(steps, rho)), context)
     with (Path(folder) / _SECONDS).open("a") as file:
         file.write(f"{outcome.seconds}\n")

@@ -25,7 +25,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from trainables import distributed, training
 from trainables.config import TrialConfig
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.data import build_dataset
 from trainables.data.augment import build_augmentation
 from trainables.data.formats.cache import create_ragged
@@ -81,7 +81,7 @@ def bare_loop(config: TrialConfig, run: Run, device: torch.device) -> Callable[[
 def loop_overhead(device: torch.device, rounds: int) -> None:
     config = configuration() if device.type == "cpu" else configuration(**{"training.precision": "bf16"})
     with tempfile.TemporaryDirectory() as folder:
-        run = start_run(config, FolderContext(Path(folder), device))
+        run = start_run(config, TrialContext(Path(folder), device))
         bare = bare_loop(config, run, device)
         # Many short blocks, so that other load affects both alike.
         times = medians({"ours": lambda: take_steps(run, 5), "bare": lambda: bare(5)}, 8 * rounds, device)
@@ -156,7 +156,7 @@ def cache_gain(rounds: int) -> None:
 def evaluation_share() -> None:
     config, device = configuration(), torch.device("cpu")
     with tempfile.TemporaryDirectory() as folder:
-        run = start_run(config, FolderContext(Path(folder), device))
+        run = start_run(config, TrialContext(Path(folder), device))
         training_time = seconds(lambda: take_steps(run, run.learner.total_steps), device)
         evaluations = run.learner.total_steps // config.training.eval_every
         validated = run.learner.validate()
@@ -170,7 +170,7 @@ def evidence_share(rounds: int) -> None:
     """Time snapshots of watched pictures, the evidence of every evaluation and the files of the last one."""
     config, device = configuration(), torch.device("cpu")
     with tempfile.TemporaryDirectory() as folder:
-        run = start_run(config, FolderContext(Path(folder), device))
+        run = start_run(config, TrialContext(Path(folder), device))
         learner, total = run.learner, run.learner.total_steps
         part, count = learner.split.validation, config.evaluation.sheet_queries
         embeddings, _ = learner.embed(part)
@@ -179,7 +179,7 @@ def evidence_share(rounds: int) -> None:
         times = medians(
             {
                 "ten steps": lambda: take_steps(run, 10),
-                "snapshot": learner.embed_watched,
+                "snapshot": lambda: learner.embed(learner.watched_pictures()),
                 "evidence": lambda: evidence_of(
                     learner.split,
                     embeddings,
@@ -204,12 +204,12 @@ def worker(rank: int, world_size: int, folder: str, count: int) -> None:
     rendezvous = f"file://{folder}/meet-{world_size}"
     with distributed.process_group(rank=rank, world_size=world_size, init_method=rendezvous):
         threads = 3 - world_size
-        run = start_run(config, FolderContext(Path(folder), torch.device("cpu"), rank, world_size, threads))
+        run = start_run(config, TrialContext(Path(folder), torch.device("cpu"), rank, world_size, threads))
         take_steps(run, 5)
-        distributed.barrier()
+        torch.distributed.barrier()
         start = time.perf_counter()
         take_steps(run, count)
-        distributed.barrier()
+        torch.distributed.barrier()
         if rank == 0:
             (Path(folder) / f"seconds-{world_size}").write_text(str(time.perf_counter() - start))
 

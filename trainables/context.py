@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
 
 from trainables.errors import DataError, Problem
 from trainables.files import retry_storage
@@ -61,40 +61,6 @@ class Checkpoint(TypedDict):
     cosines: list[float]
 
 
-class TrialContext(Protocol):
-    """The interface between training and the engine that runs it."""
-
-    rank: int
-    world_size: int
-    device: torch.device
-    threads: int
-    """CPU threads for torch; results are bit-identical only for equal numbers."""
-    until: int | None
-    """Step of an evaluation at which to pause, to continue from its checkpoint; None trains to the end."""
-    digests: Mapping[str, str]
-    """Data set -> digest of the data to read, if known."""
-    defers_test: bool
-    """Whether a small head may be stored instead of evaluating it on the test half; see `late_evaluation`."""
-
-    def heartbeat(self) -> None:
-        """Tell the engine that the trial is alive; called at every step."""
-
-    def report(self, row: Row, state: Checkpoint | None = None) -> None:
-        """Report one row; with `state`, first save it as the checkpoint to resume from."""
-
-    def seal(self, figures: Row) -> None:
-        """Store test figures in a sealed file, replacing earlier ones; rank 0 writes."""
-
-    def store(self, name: str, data: bytes) -> None:
-        """Store a private file of the selected evaluation, replacing an earlier one; rank 0 writes."""
-
-    def replace_evidence(self, files: Mapping[str, bytes]) -> None:
-        """Write the evidence files and remove those not among them; rank 0 writes."""
-
-    def latest_checkpoint(self) -> Checkpoint | None:
-        """Return the last state given to `report`, or None on a fresh start."""
-
-
 def is_cut_off(context: TrialContext) -> bool:
     """Return whether the trial's process group is gone, as when Ray Train drains a node during training.
 
@@ -123,24 +89,30 @@ def read_sealed(folder: Path) -> Row:
 
 
 @dataclass
-class FolderContext:
-    """Trial files on disk or in object storage that all ranks read and rank 0 writes; `report` calls `sink`."""
+class TrialContext:
+    """The interface between training and the engine that runs it. All ranks read the trial's files; rank 0 writes."""
 
     folder: Path | str
+    """Folder of the trial's files, or their address in object storage."""
     device: torch.device
     rank: int = 0
     world_size: int = 1
     threads: int = 1
+    """CPU threads for torch; results are bit-identical only for equal numbers."""
     sink: Callable[[Row], None] = lambda row: None
+    """Called with each reported row."""
     say: Callable[[str], None] = lambda text: None
     """Called with messages for the user."""
     until: int | None = None
+    """Step of an evaluation at which to pause, to continue from its checkpoint; None trains to the end."""
     digests: Mapping[str, str] = field(default_factory=dict)
+    """Data set -> digest of the data to read, if known."""
     on_resume: Callable[[int], None] = lambda step: None
     """Called on rank 0 with the step of the checkpoint that the trial resumes from."""
     at_work: Callable[[], None] = lambda: None
     """Called at every step and at every retry of failing storage."""
     defers_test: bool = False
+    """Whether a small head may be stored instead of evaluating it on the test half; see `training.evaluate_test`."""
     _files: FolderFiles | BucketFiles = field(init=False)
     _next_checkpoint: str = _CHECKPOINTS[0]
     """The checkpoint to overwrite next."""
@@ -151,13 +123,13 @@ class FolderContext:
         self._files = files_at(self.folder)
 
     def heartbeat(self) -> None:
-        """Call `at_work` on rank 0. Raise ConnectionError if the other ranks are gone."""
+        """Tell the engine that the trial is alive; called at every step. Raise ConnectionError without the other ranks."""
         self._require_group()
         if self.rank == 0:
             self.at_work()
 
     def report(self, row: Row, state: Checkpoint | None = None) -> None:
-        """Save the state, then report, so that every reported row has its checkpoint."""
+        """Report one row; with `state`, first save it as the checkpoint to resume from."""
         self._require_group()
         if state is not None and self.rank == 0:
             import torch
@@ -181,17 +153,16 @@ class FolderContext:
         return retry_storage(act, self._files.storage, self.say, self.heartbeat)
 
     def seal(self, figures: Row) -> None:
-        """Write the sealed file."""
-        if self.rank == 0:
-            self._write(SEALED, f"{json.dumps(figures)}\n".encode(), private=True)
+        """Store test figures in the sealed file, replacing earlier ones."""
+        self.store(SEALED, f"{json.dumps(figures)}\n".encode())
 
     def store(self, name: str, data: bytes) -> None:
-        """Write a private file beside the sealed one."""
+        """Store a private file of the selected evaluation, replacing an earlier one."""
         if self.rank == 0:
             self._write(name, data, private=True)
 
     def replace_evidence(self, files: Mapping[str, bytes]) -> None:
-        """Write the evidence files, then delete those that are no longer among them."""
+        """Write the evidence files, then delete those that are not among them."""
         if self.rank != 0:
             return
         for name, data in files.items():
@@ -201,7 +172,7 @@ class FolderContext:
                 self._retry_storage(lambda old=name: self._files.delete(old))  # type: ignore[misc]
 
     def latest_checkpoint(self) -> Checkpoint | None:
-        """Load the last readable state to this context's device, without executing anything it contains.
+        """Return the last readable state, without executing anything it contains; None on a fresh start.
 
         If a checkpoint is damaged, report it and load the earlier one.
         """

@@ -191,12 +191,6 @@ def all_reduce_sum(tensor: Tensor) -> Tensor:
     return total
 
 
-def barrier() -> None:
-    """Wait for all ranks."""
-    if is_distributed():
-        dist.barrier()
-
-
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Average gradients over ranks, one all-reduce per dtype and device; skip parameters without one.
 

@@ -15,7 +15,7 @@ from statistics import median
 import torch
 
 from trainables.config import TrialConfig
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.run import Run, update
 from trainables.tasks import build_learner
 from trainables.training import checkpoint_state, prepare_process, start_or_resume
@@ -56,7 +56,8 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
         before = _now(device)
         run.learner.validate()
         evaluation = _now(device) - before
-        learner, checkpoint_bytes = run.learner, _checkpoint_bytes(run)
+        learner, checkpoint = run.learner, io.BytesIO()
+        torch.save(checkpoint_state(run), checkpoint)
         gpu_bytes, gpu_room = _gpu_memory(device)
     step = median(times[_STEPS:])
     evaluations = math.ceil(learner.total_steps / config.training.eval_every)
@@ -64,7 +65,7 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
     return Probe(
         start + learner.total_steps * step + halves * evaluation,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-        checkpoint_bytes,
+        checkpoint.tell(),
         gpu_bytes,
         gpu_room,
     )
@@ -98,7 +99,7 @@ def steps_per_second(
 def started_run(config: TrialConfig, device: torch.device, threads: int, cache_dir: Path | None) -> Iterator[Run]:
     """Start a trial in a temporary folder; yield it before its first step."""
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
-        context = FolderContext(Path(folder), device, threads=threads)
+        context = TrialContext(Path(folder), device, threads=threads)
         prepare_process(config, context)
         yield start_or_resume(config, context, build_learner(config, context, cache_dir=cache_dir))
 
@@ -107,12 +108,6 @@ def take_step(run: Run) -> None:
     """Take one training step; the step counter never reaches the trial's end."""
     update(run)
     run.state.step = min(run.state.step + 1, run.learner.total_steps - 1)
-
-
-def _checkpoint_bytes(run: Run) -> int:
-    buffer = io.BytesIO()
-    torch.save(checkpoint_state(run), buffer)
-    return buffer.tell()
 
 
 def _device() -> torch.device:

@@ -126,7 +126,10 @@ def set_gradients(runs: Sequence[Run], values: Sequence[Tensor]) -> None:
     for run in runs:
         distributed.average_gradients(run.learner.loss.parameters())
         _clip_gradients(run)
-        _set_learning_rate(run, run.state.step)
+        per_epoch = run.learner.sampler.steps_per_epoch
+        factor = run.rate.factor(run.state.step, total_steps=run.learner.total_steps, steps_per_epoch=per_epoch)
+        for group in run.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * factor
 
 
 def _clip_gradients(run: Run) -> None:
@@ -140,10 +143,3 @@ def _clip_gradients(run: Run) -> None:
         nn.utils.clip_grad_value_(parameters, optim.clip_value)
     if optim.clip_norm is not None:
         nn.utils.clip_grad_norm_(parameters, optim.clip_norm)
-
-
-def _set_learning_rate(run: Run, step: int) -> None:
-    per_epoch = run.learner.sampler.steps_per_epoch
-    factor = run.rate.factor(step, total_steps=run.learner.total_steps, steps_per_epoch=per_epoch)
-    for group in run.optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor

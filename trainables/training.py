@@ -7,6 +7,7 @@
         _evaluate           one evaluation, one row, one checkpoint
       update                one optimizer step on the global batch
       Outcome               the figures of the trial
+    evaluate_test           the test half of a trial that stored its head instead
 
 Every random choice is a function of (seed, step), so a resumed trial, a rerun and any number of workers see the same
 batches. The numbers of a trial depend only on its TrialConfig and its data.
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from trainables import generators
@@ -31,7 +33,7 @@ from trainables.context import EVIDENCE_FILES, NETWORK, UNTESTED, Checkpoint, Ro
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import watched
 from trainables.evidence.feature_maps import draw_feature_maps
-from trainables.evidence.record import Evidence
+from trainables.evidence.record import Evidence, Snapshot
 from trainables.evidence.sheet import draw_sheet
 from trainables.evidence.stored import embeddings_file, hits_file
 from trainables.losses.base import normalise
@@ -47,6 +49,7 @@ _HIGH_RECALL = 75.0  # R@1 that uninformative embeddings do not reach, even with
 _COLLAPSE_CHECKS = (0.8, 0.9, 1)  # shares of a trial's steps
 _ROUNDING = 1e-6  # rounding of a cosine of float32 embeddings
 LOG_EVERY = 25  # steps between rows of training figures
+_SNAPSHOTS = TypeAdapter(list[Snapshot])
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def _restore(run: Run, saved: Checkpoint) -> None:
     best = {name: value for name, value in saved["best"].items() if not name.startswith("test/")}
     if best != saved["best"]:  # checkpoint of an older version, with test figures
         run.context.seal({name: value for name, value in saved["best"].items() if name not in best})
-    snapshots = watched.from_plain(saved.get("looks", []))  # absent in older checkpoints
+    snapshots = _SNAPSHOTS.validate_python(saved.get("looks", []))  # absent in older checkpoints
     run.state = TrainingState(
         saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"), snapshots, saved["cosines"]
     )
@@ -250,7 +253,7 @@ def _watched_cosine(run: Run) -> float:
 def _watched_embeddings(run: Run) -> Tensor:
     """Return the raw embeddings of the watched pictures, computed once per step."""
     if run.watched is None or run.watched[0] != run.state.step:
-        run.watched = (run.state.step, run.learner.embed_watched())
+        run.watched = (run.state.step, run.learner.embed(run.learner.watched_pictures())[0])
     return run.watched[1]
 
 
@@ -303,6 +306,21 @@ def checkpoint_state(run: Run) -> Checkpoint:
         "rows": run.state.rows,
         "best": run.state.best,
         "directions": run.state.directions,
-        "looks": watched.to_plain(run.state.snapshots),
+        "looks": _SNAPSHOTS.dump_python(run.state.snapshots),
         "cosines": run.state.cosines,
     }
+
+
+def evaluate_test(config: TrialConfig, context: TrialContext, head: bytes, *, cache_dir: Path | None = None) -> None:
+    """Evaluate the test half and seal the figures, equal to those that the trial itself would have sealed.
+
+    `head` is the content of the trial's file `UNTESTED`. Raises ConfigError if the data are missing or have changed, or
+    the head does not fit this configuration.
+    """
+    prepare_process(config, context)
+    learner = build_learner(config, context, cache_dir=cache_dir)
+    learner.load_head(head)
+    evaluation: Evaluation = learner.test(Evaluation({}))
+    if evaluation.hits is not None:
+        context.store(hits_file("test"), evaluation.hits.data())
+    context.seal(evaluation.figures)

@@ -9,7 +9,7 @@ TRIAL = """
 import sys
 from pathlib import Path
 import torch
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.optimizers import OPTIMIZERS
 from trainables.resolve import read_settings
 from trainables.training import train
@@ -19,7 +19,7 @@ for name in OPTIMIZERS:
         "data.name": "digits", "batch.batch_size": 6, "batch.instances_per_class": 2, "optim.name": name,
         "training.steps": 2, "training.eval_every": 2,
     }
-    assert train(read_settings(settings), FolderContext(Path(name), torch.device("cpu"))).metrics
+    assert train(read_settings(settings), TrialContext(Path(name), torch.device("cpu"))).metrics
     print(name, "loads", [module for module in ("torch._dynamo", "torch._inductor", "sympy") if module in sys.modules])
 """
 

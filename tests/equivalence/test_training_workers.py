@@ -12,7 +12,7 @@ from helpers.trials import config_of
 from processes import run_ranks
 
 from trainables import distributed
-from trainables.context import FolderContext, read_sealed
+from trainables.context import TrialContext, read_sealed
 from trainables.training import train
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def train_all(rank, world_size, folder):
     with distributed.process_group(rank=rank, world_size=world_size, init_method=f"file://{folder}/meet"):
         for number, settings in enumerate(CASES.values()):
             own, rows = folder / str(number), []
-            context = FolderContext(own, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
+            context = TrialContext(own, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
             outcome = train(config_of(COMMON | settings), context)
             if rank == 0:
                 torch.save({"rows": rows, "metrics": outcome.metrics | read_sealed(own)}, own / "seen.pt")
@@ -75,7 +75,7 @@ def folders(tmp_path_factory):
 
 
 def load(folder):
-    state = FolderContext(folder, torch.device("cpu")).latest_checkpoint()["task"]
+    state = TrialContext(folder, torch.device("cpu")).latest_checkpoint()["task"]
     return {**torch.load(folder / "seen.pt", weights_only=True), "state": state}
 
 

@@ -14,7 +14,7 @@ from helpers.clusters import PROJECT, Cluster, command_of
 from helpers.sweeps import SweepProcess
 
 from trainables import distributed
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.training import train
 from tune_dml.record.ledger import read_history
 from tune_dml.record.results import results_of
@@ -51,7 +51,7 @@ def train_in_peace(rank, folder, config, cache_dir):
     """Train with as many workers, undisturbed: with one worker, rounding differs after 1,500 steps."""
     rows = []
     with distributed.process_group(rank=rank, world_size=2, init_method=f"file://{folder}/meet"):
-        context = FolderContext(folder / "peace", torch.device("cpu"), rank=rank, world_size=2, sink=rows.append)
+        context = TrialContext(folder / "peace", torch.device("cpu"), rank=rank, world_size=2, sink=rows.append)
         train(config, context, cache_dir=cache_dir)
     if rank == 0:
         (folder / "peace.json").write_text(json.dumps(rows))

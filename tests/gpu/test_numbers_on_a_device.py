@@ -9,7 +9,8 @@ from helpers.cuda import CPU, DEVICE, ON_DEVICE
 
 from trainables.data.augment import build_augmentation
 from trainables.losses import LOSSES
-from trainables.metrics import clustering_metrics, retrieval_metrics
+from trainables.metrics import retrieval_metrics
+from trainables.metrics.clustering import clustering_metrics
 from trainables.metrics.linear_evaluation import fit_linear_probes
 from trainables.models.views import Views
 from trainables.regularizers import REGULARIZERS

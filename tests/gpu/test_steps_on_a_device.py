@@ -5,7 +5,7 @@ import torch
 from helpers.cuda import CROPS, DEVICE, ON_DEVICE, SEC, SMALL, config_of
 
 from trainables import training
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.losses import LOSSES
 from trainables.models.base import standardise
 from trainables.regularizers import REGULARIZERS
@@ -75,7 +75,7 @@ def test_standardising_does_not_wait_for_the_device():
 @pytest.mark.parametrize("name", STEPS)
 def test_no_training_step_waits_for_the_device(pictures, cache, tmp_path, name):
     config = config_of(pictures, SMALL, {"training.steps": 40}, STEPS[name])
-    context = FolderContext(tmp_path, DEVICE)
+    context = TrialContext(tmp_path, DEVICE)
     training.prepare_process(config, context)
     run = training.start_or_resume(config, context, build_learner(config, context, cache_dir=cache))
 

@@ -8,7 +8,7 @@ import torch.multiprocessing as mp
 from helpers.cuda import CPU, CROPS, DEVICE, EXACT, ON_DEVICE, SMALL, config_of, figures_of
 
 from trainables import distributed
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.training import train
 
 pytestmark = ON_DEVICE
@@ -64,7 +64,7 @@ def test_training_learns(pictures, cache, tmp_path, precision, layout):
         "loss.name": "proxy_anchor",
     }
     config = config_of(pictures, SMALL, CROPS, more, layout)
-    train(config, FolderContext(tmp_path / "own", DEVICE, sink=rows.append), cache_dir=cache)
+    train(config, TrialContext(tmp_path / "own", DEVICE, sink=rows.append), cache_dir=cache)
     losses = [row["train/loss"] for row in rows if "train/loss" in row]
     assert all(math.isfinite(loss) for loss in losses)
     assert losses[-1] < 0.8 * losses[0]

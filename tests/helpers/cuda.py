@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from trainables.context import FolderContext, read_sealed
+from trainables.context import TrialContext, read_sealed
 from trainables.resolve import Layer, resolve
 from trainables.training import train
 
@@ -57,6 +57,6 @@ def config_of(pictures, *layers):
 
 def figures_of(config, folder, device, *, cache, **context):
     """Return the reported and sealed metrics of a trial, without times."""
-    outcome = train(config, FolderContext(folder, device, **context), cache_dir=cache)
+    outcome = train(config, TrialContext(folder, device, **context), cache_dir=cache)
     figures = outcome.metrics | (read_sealed(folder) if context.get("until") is None else {})
     return {name: value for name, value in figures.items() if not name.endswith("seconds")}

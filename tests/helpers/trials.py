@@ -3,7 +3,7 @@
 import torch
 
 from trainables import training
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
 from trainables.training import train
@@ -73,7 +73,7 @@ def run(config, folder, stop_after=None, cache_dir=None, threads=1):
         if stop_after is not None and row["step"] == stop_after:
             raise Killed
 
-    context = FolderContext(folder, torch.device("cpu"), threads=threads, sink=sink)
+    context = TrialContext(folder, torch.device("cpu"), threads=threads, sink=sink)
     return train(config, context, cache_dir=cache_dir), rows
 
 
@@ -82,6 +82,6 @@ def without_time(row):
 
 
 def learner_of(config, folder):
-    context = FolderContext(folder, torch.device("cpu"))
+    context = TrialContext(folder, torch.device("cpu"))
     training.prepare_process(config, context)
     return build_learner(config, context)

@@ -8,7 +8,7 @@ import torch
 from helpers.together import for_each
 from PIL import Image
 
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.resolve import Layer, resolve
 from trainables.training import train
 from tune_dml.catalogue import spaces
@@ -160,7 +160,7 @@ def test_every_cell_trains_on_a_folder_and_no_two_are_equal(name, root, cache_di
     for number, cell in enumerate(plan.cells):
         rows = []
         layers = Layer("cell", cell.settings), Layer("short", shortened(name, cell.settings))
-        context = FolderContext(
+        context = TrialContext(
             tmp_path / str(number), torch.device("cpu"), sink=lambda row, to=rows: to.append(dict(row))
         )
         train(resolve(*layers).config, context, cache_dir=cache_dir)

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.models.views import Views
 from trainables.models.weights import source_of
 from trainables.resolve import Layer, resolve
@@ -29,7 +29,7 @@ WEIGHTS = source_of("bn_inception-52deb4733.pth").path
 def start_norms(config, folder, *, cache_dir=None, most=960):
     """Return mean norms of training pictures before training, by whether batch normalisation is active."""
     task = task_of(config)
-    pictures = open_pictures(task.dataset(cache_dir), FolderContext(folder, torch.device("cpu")))
+    pictures = open_pictures(task.dataset(cache_dir), TrialContext(folder, torch.device("cpu")))
     chosen = np.random.default_rng(0).permutation(task.split(pictures).train)[:most]
     views = Views(pictures.images, task.augmentation(), seed=0)
     size = config.batch.batch_size

@@ -7,7 +7,7 @@ import torch
 from helpers import published_formats as fixtures
 from helpers.costly import slow_after
 
-from trainables.context import FolderContext, read_sealed
+from trainables.context import TrialContext, read_sealed
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from trainables.training import train
@@ -72,7 +72,7 @@ def resolved(name):
 
 def run(config, folder, cache):
     rows = []
-    context = FolderContext(folder, torch.device("cpu"), sink=lambda row: rows.append(dict(row)))
+    context = TrialContext(folder, torch.device("cpu"), sink=lambda row: rows.append(dict(row)))
     return train(config, context, cache_dir=cache), rows
 
 

@@ -16,7 +16,7 @@ from helpers.sweeps import sweep_file
 from helpers.toys import Driver
 
 import tune_dml
-from trainables.context import EVIDENCE, FolderContext
+from trainables.context import EVIDENCE, TrialContext
 from trainables.evidence.record import Evidence
 from trainables.training import train
 from tune_dml.planning.checks.prepare import prepare
@@ -75,7 +75,7 @@ def assert_as_alone(results, cache_dir):
     assert trial.status == "finished", trial.reason
     two = read_history(results.folder, trial.key)
     one = []
-    context = FolderContext(Path("alone"), torch.device("cpu"), sink=one.append)
+    context = TrialContext(Path("alone"), torch.device("cpu"), sink=one.append)
     train(trial.cell.config, context, cache_dir=cache_dir)
 
     assert [row["step"] for row in one] == [row["step"] for row in two] == [6, 12]

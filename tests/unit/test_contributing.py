@@ -26,7 +26,7 @@ def add_listings(folder):
         target = folder / path
         assert target.parent.is_dir(), path
         if below:
-            head, name, tail = target.read_text().partition(f"\n{below} = ")
+            head, name, tail = target.read_text().partition(f"\ndef {below}(")
             assert name, f"{path} has no {below}"
             target.write_text(f"{head}\n{text}\n{name}{tail}")
         else:

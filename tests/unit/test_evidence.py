@@ -9,7 +9,7 @@ import torch
 from helpers.trials import TASKS, Killed, config_of, run
 from PIL import Image
 
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.data.base import Pictures
 from trainables.evidence import sheet as drawing
 from trainables.evidence.from_embeddings import hardest_pairs, histogram_of, neighbour_rows, queries_of
@@ -180,7 +180,7 @@ def test_every_task_stores_norms_and_a_sheet_of_validation_pictures(tmp_path, na
     assert found["norms"]["mean"] == pytest.approx(outcome.metrics["val/norm_mean"], rel=1e-5)
     assert found["norms"]["variance"] == pytest.approx(outcome.metrics["val/norm_variance"], rel=1e-4)
     picture(tmp_path).load()
-    learner = build_learner(config, FolderContext(tmp_path / "again", torch.device("cpu")))
+    learner = build_learner(config, TrialContext(tmp_path / "again", torch.device("cpu")))
     shown = {tile["picture"] for row in found["sheet"]["rows"] for tile in row if tile}
     assert shown
     assert shown <= set(learner.split.validation.tolist())

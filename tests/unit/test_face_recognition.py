@@ -8,7 +8,7 @@ from helpers.trials import TASKS, config_of, learner_of, run
 
 from trainables.context import read_sealed
 from trainables.errors import ConfigError
-from trainables.metrics import verification_metrics
+from trainables.metrics.faces import verification_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import task_of
 
@@ -58,8 +58,8 @@ def test_figures_equal_a_loop_over_pairs_probes_and_distractors(tmp_path):
         return (total / total.norm())[0].double().numpy()
 
     vectors = {index: descriptor(index) for index in learner.split.validation}
-    first, second = (np.stack([vectors[i] for i in side]) for side in benchmark.pairs.indices.T)
-    expected = verification_metrics(first, second, benchmark.pairs.same)
+    first, second = (np.stack([vectors[i] for i in side]) for side in benchmark.pairs.T)
+    expected = verification_metrics(first, second, benchmark.same)
     assert found["val/verification_accuracy"] == pytest.approx(expected.accuracy, abs=0.5)
     assert found["val/tar_at_far_1e-3"] == pytest.approx(expected.tar_at_far, abs=0.5)
     distractors = np.stack([vectors[i] for i in half.distractors])
@@ -81,11 +81,11 @@ def test_no_benchmark_class_is_trained_on_and_distractors_show_no_probe(tmp_path
     trained = set(labels[learner.split.train])
     for half, part in ((learner.validation_half, learner.split.validation), (learner.test_half, learner.split.test)):
         (benchmark,) = half.benchmarks
-        assert set(benchmark.pairs.indices.ravel()) <= set(part)
-        assert not trained & set(labels[benchmark.pairs.indices.ravel()])
+        assert set(benchmark.pairs.ravel()) <= set(part)
+        assert not trained & set(labels[benchmark.pairs.ravel()])
         assert not set(benchmark.probe_labels) & set(labels[half.distractors])
     again = learner_of(config_of(DIGITS, seed=5), tmp_path)
-    assert np.array_equal(again.test_half.benchmarks[0].pairs.indices, learner.test_half.benchmarks[0].pairs.indices)
+    assert np.array_equal(again.test_half.benchmarks[0].pairs, learner.test_half.benchmarks[0].pairs)
 
 
 def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
@@ -94,7 +94,7 @@ def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
     assert len(learner.split.train) == 48  # no class is held out if benchmarks validate
     (benchmark,) = learner.validation_half.benchmarks
     assert benchmark.name == "lfw_bin"
-    assert benchmark.pairs.indices[3].tolist() == [6, 7]
+    assert benchmark.pairs[3].tolist() == [6, 7]
     assert benchmark.probes.tolist() == [i for pair in range(0, 20, 2) for i in (2 * pair, 2 * pair + 1)]
     outcome, rows = run(config, tmp_path / "run")
     named = task_of(config).metrics()

@@ -114,7 +114,7 @@ def test_a_damaged_mlflow_state_file_is_ignored(tmp_path, plan, text):
     Driver(tmp_path, plan)
     (tmp_path / "mlflow.json").write_text(text)
     assert results_of(tmp_path).parent_run_id == ""
-    assert not SyncState(tmp_path, "sqlite:///x.db", "toy").runs
+    assert not SyncState.read(tmp_path, "sqlite:///x.db", "toy").runs
     assert with_last_store(Session(), tmp_path).tracking_uri is None or "experiment" in text
 
 

@@ -13,7 +13,7 @@ from helpers.toys import plan_of
 from helpers.trials import TASKS, config_of
 from ray import tune
 
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.data.image_folder import ImageFolder
 from trainables.errors import DataError, Diverged
 from trainables.losses import LOSSES
@@ -81,16 +81,16 @@ SHORT = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2)
 
 
 def end_of_trial(tmp_path, workers=1):
-    return trials.run_trial(SHORT, FolderContext(tmp_path / "k", torch.device("cpu"), world_size=workers), None)
+    return trials.run_trial(SHORT, TrialContext(tmp_path / "k", torch.device("cpu"), world_size=workers), None)
 
 
 def test_a_method_that_exits_its_process_fails_its_trial(monkeypatch, tmp_path):
     ray_exits = eval("lambda self, row: exit(0)", {"__name__": "ray.train", "exit": sys.exit})  # noqa: S307
-    monkeypatch.setattr(FolderContext, "report", lambda self, row, state=None: sys.exit(3))
+    monkeypatch.setattr(TrialContext, "report", lambda self, row, state=None: sys.exit(3))
     end = end_of_trial(tmp_path)
     assert (end.status, end.kind) == ("failed", "bug")
     assert end.reason.startswith("error: SystemExit: 3 (test_messages_of_a_trial.py:")
-    monkeypatch.setattr(FolderContext, "report", lambda self, row, state=None: ray_exits(self, row))
+    monkeypatch.setattr(TrialContext, "report", lambda self, row, state=None: ray_exits(self, row))
     with pytest.raises(SystemExit):
         end_of_trial(tmp_path)
 
@@ -106,7 +106,7 @@ def test_any_exception_of_a_method_fails_its_trial(monkeypatch, tmp_path, error)
     def stop(self, row, state=None):
         raise error
 
-    monkeypatch.setattr(FolderContext, "report", stop)
+    monkeypatch.setattr(TrialContext, "report", stop)
     end = end_of_trial(tmp_path)
     assert (end.status, end.kind) == ("failed", "bug")
     assert end.reason.startswith(f"error: {error.__name__} (test_messages_of_a_trial.py:")
@@ -148,7 +148,7 @@ def test_long_messages_are_cut(monkeypatch, tmp_path):
     def report(self, row, state=None):
         raise ValueError("password=hunter2 " + "y" * 1_000_000)
 
-    monkeypatch.setattr(FolderContext, "report", report)
+    monkeypatch.setattr(TrialContext, "report", report)
     end = end_of_trial(tmp_path)
     assert len(json.dumps(end.to_json())) < 10_000
     assert "in report" in end.traceback
@@ -196,7 +196,7 @@ def test_data_decoded_by_the_driver_are_not_checked_again(monkeypatch, tmp_path)
     with monkeypatch.context() as changed:
         changed.setattr(ImageFolder, "check", lambda self: pytest.fail("looked"))
         changed.setattr(ImageFolder, "digest", lambda self: pytest.fail("looked"))
-        context = FolderContext(tmp_path / "a", torch.device("cpu"), digests={"image_folder": before.digest})
+        context = TrialContext(tmp_path / "a", torch.device("cpu"), digests={"image_folder": before.digest})
         assert train(config, context, cache_dir=tmp_path / "cache").metrics
     next(root.rglob("*.png")).unlink()
     assert train(config, replace(context, folder=tmp_path / "b"), cache_dir=tmp_path / "cache").metrics

@@ -14,7 +14,7 @@ from helpers.stored_runs import StoredRuns
 from helpers.toys import Driver, plan_of, space_of
 from helpers.trials import TASKS, config_of, run, without_time
 
-from trainables.context import NETWORK, SEALED, FolderContext, read_sealed
+from trainables.context import NETWORK, SEALED, TrialContext, read_sealed
 from trainables.errors import ConfigError
 from trainables.evidence.stored import Hits, StoredEmbeddings, embeddings_bytes, embeddings_file, hits_file
 from trainables.losses.base import normalise
@@ -278,7 +278,7 @@ def test_keeping_the_scored_network_does_not_change_training(cache_dir, tmp_path
     path = tmp_path / "weights" / NETWORK
     assert path.stat().st_mode & 0o077 == 0
     task = task_of(config)
-    learner = task.learner(FolderContext(tmp_path / "alone", torch.device("cpu")), cache_dir)
+    learner = task.learner(TrialContext(tmp_path / "alone", torch.device("cpu")), cache_dir)
     with torch.no_grad():
         given = torch.export.load(path).module()(learner.views.evaluation(kept.pictures))
     difference = normalise(given.double()) - normalise(kept.vectors.double())

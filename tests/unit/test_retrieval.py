@@ -7,10 +7,11 @@ import pytest
 import torch
 from helpers import published_formats as fixtures
 
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.data import build_dataset
 from trainables.errors import ConfigError
-from trainables.metrics import clustering_metrics, retrieval_metrics
+from trainables.metrics import retrieval_metrics
+from trainables.metrics.clustering import clustering_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, floors, task_of
 from trainables.tasks.evaluation import embedding_statistics
@@ -46,7 +47,7 @@ def shop(tmp_path_factory):
 
 def learner_of(settings, cache, **more):
     config = resolve(Layer("test", {**settings, **more})).config
-    return build_learner(config, FolderContext(cache, torch.device("cpu")), cache_dir=cache)
+    return build_learner(config, TrialContext(cache, torch.device("cpu")), cache_dir=cache)
 
 
 def test_queries_are_searched_in_the_gallery_only(shop):
@@ -140,7 +141,7 @@ def test_notes_count_classes_and_label_selection_on_test(shop):
 
 def test_pictures_of_different_sizes_train_and_need_an_augmentation(shop, tmp_path):
     settings, cache = shop
-    context = FolderContext(tmp_path, torch.device("cpu"))
+    context = TrialContext(tmp_path, torch.device("cpu"))
     config = resolve(Layer("test", settings)).config
     outcome = train(config, context, cache_dir=cache)
     assert 0 <= outcome.metrics["val/recall_at_1"] <= 100
@@ -197,7 +198,7 @@ def config(**more):
 
 def test_pixels_are_compared_by_their_centred_cosine(cache_dir, tmp_path):
     found = measure_floors(config(), [0], cache_dir=cache_dir)
-    learner = build_learner(config(), FolderContext(tmp_path, torch.device("cpu")), cache_dir=cache_dir)
+    learner = build_learner(config(), TrialContext(tmp_path, torch.device("cpu")), cache_dir=cache_dir)
     part = learner.split.validation
     pixels = np.asarray(learner.pictures.images)[part].reshape(len(part), -1).astype(np.float32)
     centred = torch.from_numpy(pixels - pixels.mean(axis=1, keepdims=True))
@@ -209,7 +210,7 @@ def test_pixels_are_compared_by_their_centred_cosine(cache_dir, tmp_path):
 def test_the_untrained_floor_uses_the_initial_network(cache_dir, tmp_path):
     still = config(**{"optim.lr": 1e-12, "optim.weight_decay": 0.0, "model.freeze_bn": True, "seed": 3})
     rows = []
-    train(still, FolderContext(tmp_path, torch.device("cpu"), sink=rows.append), cache_dir=cache_dir)
+    train(still, TrialContext(tmp_path, torch.device("cpu"), sink=rows.append), cache_dir=cache_dir)
     (trained, *_) = [row["val/recall_at_1"] for row in rows if "val/recall_at_1" in row]
     assert measure_floors(still, [3], cache_dir=cache_dir)[_UNTRAINED]["val/recall_at_1"] == pytest.approx(
         trained, abs=1

@@ -67,10 +67,10 @@ def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
     """Checks the trial's messages to the driver and the files in its folder."""
     import torch
 
-    from trainables.context import FolderContext
+    from trainables.context import TrialContext
 
     reported = []
-    context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: reported.append(dict(row)))
+    context = TrialContext(tmp_path, torch.device("cpu"), sink=lambda row: reported.append(dict(row)))
     config = config_of(TASKS["retrieval"], training__steps=4, training__eval_every=2)
     ended = run_trial(config.settings(), context, cache_dir)
     assert ended.status == "finished"

@@ -10,7 +10,7 @@ from helpers.costly import slow_after
 from helpers.trials import TASKS, Killed, config_of, run, without_time
 
 from trainables import training
-from trainables.context import SEALED, FolderContext, read_sealed
+from trainables.context import SEALED, TrialContext, read_sealed
 from trainables.errors import ConfigError, Diverged
 from trainables.losses.triplet import TripletLoss
 from trainables.tasks.retrieval import RetrievalTask
@@ -61,7 +61,7 @@ def test_a_killed_trial_resumes_bit_identically(whole, tmp_path, variant, killed
 
 
 def last_checkpoint(folder):
-    return FolderContext(folder, torch.device("cpu")).latest_checkpoint()
+    return TrialContext(folder, torch.device("cpu")).latest_checkpoint()
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_does_not(whole, tmp_path):
@@ -237,7 +237,7 @@ def test_status_and_metrics_do_not_depend_on_evaluation_frequency(tmp_path, monk
 def test_a_paused_trial_resumes_without_change(whole, tmp_path):
     uncut, rows, _ = whole("triplet + sec-ema")
     config, seen = config_of(VARIANTS["triplet + sec-ema"]), []
-    context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: seen.append(dict(row)))
+    context = TrialContext(tmp_path, torch.device("cpu"), sink=lambda row: seen.append(dict(row)))
     for step in (20, 20, 40):  # twice: a waiting trial is not evaluated again
         paused = training.train(config, replace(context, until=step))
         assert (paused.metrics, paused.step) == ({}, step)

@@ -7,7 +7,7 @@ import torch
 from helpers.trials import TASKS, Killed, config_of, run
 
 from trainables import training
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.errors import ConfigError, Diverged
 from trainables.models import build_model
 from trainables.resolve import Layer, resolve
@@ -22,7 +22,7 @@ INCEPTION = {"model.backbone": "bn_inception", "augment.name": "crop_flip", "aug
 
 
 def begin(config, folder):
-    context = FolderContext(folder, torch.device("cpu"))
+    context = TrialContext(folder, torch.device("cpu"))
     training.prepare_process(config, context)
     return training.start_or_resume(config, context, build_learner(config, context))
 

@@ -8,7 +8,7 @@ import torch
 
 from trainables import files as patience
 from trainables.bucket import Address, BucketFiles, bucket_problems
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.errors import ConfigError
 from trainables.files import write_whole
 from trainables.trial_files import files_at
@@ -25,7 +25,7 @@ def place(request, tmp_path):
 @pytest.fixture
 def context(place):
     said = []
-    context = FolderContext(place, torch.device("cpu"), say=said.append)
+    context = TrialContext(place, torch.device("cpu"), say=said.append)
     context.said, context.files = said, files_at(place)
     return context
 
@@ -68,7 +68,7 @@ class TestTheContract:
     def test_a_new_process_replaces_the_checkpoints_of_an_older_one(self, context, place):
         for step in (1, 2):
             context.report({"step": step}, {"step": step})
-        other = FolderContext(place, torch.device("cpu"))
+        other = TrialContext(place, torch.device("cpu"))
         assert other.latest_checkpoint()["step"] == 2
         other.report({"step": 3}, {"step": 3})
         steps = [_state(context.files.get(name))["step"] for name in CHECKPOINTS]
@@ -109,7 +109,7 @@ class TestTheContract:
         assert len(context.said) == 2
 
     def test_new_files_of_a_trial_replace_old_ones_and_only_rank_0_writes(self, context, place):
-        other = FolderContext(place, torch.device("cpu"), rank=1)
+        other = TrialContext(place, torch.device("cpu"), rank=1)
         for each in (context, other):
             each.seal({"test/recall_at_1": 12.5 + each.rank})
             each.store("network.pt2", b"weights")
@@ -141,7 +141,7 @@ def _spoilt(content, how):
 
 def test_writing_waits_for_a_folder_that_disappears(tmp_path, monkeypatch):
     trials, away, said = tmp_path / "trials", tmp_path / "away", []
-    context = FolderContext(trials / "one", torch.device("cpu"), say=said.append)
+    context = TrialContext(trials / "one", torch.device("cpu"), say=said.append)
     monkeypatch.setattr(patience.os, "fsync", lambda file: away.exists() or trials.rename(away))
     monkeypatch.setattr(patience.time, "sleep", lambda seconds: away.rename(trials) and away.mkdir())
     context.store("hits_val.npz", b"whole")
@@ -153,7 +153,7 @@ def test_checkpoints_of_an_older_version_are_found(tmp_path):
     """They had other names for the last checkpoint and the one before."""
     for name, step in (("checkpoint.previous.pt", 40), ("checkpoint.pt", 60)):
         torch.save({"step": step}, tmp_path / name)
-    context = FolderContext(tmp_path, torch.device("cpu"))
+    context = TrialContext(tmp_path, torch.device("cpu"))
     assert context.latest_checkpoint()["step"] == 60
     (tmp_path / "checkpoint.pt").write_bytes(b"torn")
     assert context.latest_checkpoint()["step"] == 40
@@ -183,7 +183,7 @@ class TestABucket:
         from boto3 import client
 
         address = store.address
-        context = FolderContext(address, torch.device("cpu"))
+        context = TrialContext(address, torch.device("cpu"))
         context.report({"step": 1}, {"step": 1})
         s3 = client("s3", endpoint_url=store.endpoint, region_name="us-east-1")
         begun = s3.create_multipart_upload(Bucket=store.bucket, Key="some/place/checkpoint.2.pt")
@@ -201,7 +201,7 @@ class TestABucket:
     def test_an_outage_is_reported_once_and_does_not_count_as_stalled(self, store, monkeypatch):
         said, signs = [], []
         address = store.address
-        context = FolderContext(address, torch.device("cpu"), say=said.append, at_work=lambda: signs.append(1))
+        context = TrialContext(address, torch.device("cpu"), say=said.append, at_work=lambda: signs.append(1))
         context.report({"step": 1}, {"step": 1})
         store.stop()
         pauses = []
@@ -253,7 +253,7 @@ class TestABucket:
         assert remedy in problem.remedy
 
     def test_a_trial_does_not_wait_after_a_refusal_of_the_store(self, store):
-        context = FolderContext(store.address, torch.device("cpu"))
+        context = TrialContext(store.address, torch.device("cpu"))
         store.answer = ("403 Forbidden", "AccessDenied")
         with pytest.raises(ConfigError, match="access must allow"):
             context.seal({})
@@ -285,7 +285,7 @@ class TestABucket:
 def test_a_rank_without_process_group_writes_nothing(tmp_path):
     """Its exchanges return only its own data: half a batch, an evaluation of half the pictures."""
     rows = []
-    context = FolderContext(tmp_path / "trial", torch.device("cpu"), world_size=2, sink=rows.append)
+    context = TrialContext(tmp_path / "trial", torch.device("cpu"), world_size=2, sink=rows.append)
     for act in (
         context.heartbeat,
         lambda: context.report({"step": 1}, {"step": 1}),
@@ -302,7 +302,7 @@ def test_a_trial_reports_its_resumed_checkpoint(tmp_path):
     told = []
 
     def context(rank=0):
-        return FolderContext(tmp_path / "trial", torch.device("cpu"), rank=rank, on_resume=told.append)
+        return TrialContext(tmp_path / "trial", torch.device("cpu"), rank=rank, on_resume=told.append)
 
     first = context()
     assert first.latest_checkpoint() is None

@@ -13,7 +13,7 @@ from helpers.trials import TASKS, Killed, config_of, run
 from PIL import Image
 
 from trainables import training
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.evidence import watched
 from trainables.evidence.feature_maps import _CHANNELS, _heat, _most_active, draw_feature_maps
 from trainables.evidence.record import Evidence, Snapshot
@@ -52,7 +52,10 @@ def test_snapshots_are_bounded_and_keep_the_first_and_the_last():
     assert len(snapshots) <= watched._MAX_SNAPSHOTS
     assert (snapshots[0].step, snapshots[-1].step) == (0, 999)
     assert watched.append_snapshot(snapshots, None) is snapshots
-    assert watched.from_plain(json.loads(json.dumps(watched.to_plain(snapshots)))) == snapshots
+    assert (
+        training._SNAPSHOTS.validate_python(json.loads(json.dumps(training._SNAPSHOTS.dump_python(snapshots))))
+        == snapshots
+    )
 
 
 @pytest.mark.parametrize("name", slow_after(1, sorted(TASKS, reverse=True)))
@@ -60,7 +63,7 @@ def test_a_trial_leaves_the_norms_of_the_same_pictures_and_a_resumed_one_the_sam
     config = config_of(TASKS[name], **LONGER)
     _, rows = run(config, tmp_path / "whole")
     found = evidence_in(tmp_path / "whole").watched
-    learner = build_learner(config, FolderContext(tmp_path / "other", torch.device("cpu")))
+    learner = build_learner(config, TrialContext(tmp_path / "other", torch.device("cpu")))
     assert set(found.pictures) <= set(learner.split.train.tolist())
     assert [snapshot.step for snapshot in found.snapshots] == [0, 25, 50]
     turned = {row["step"]: row["train/direction_variance"] for row in rows if "train/direction_variance" in row}
@@ -93,7 +96,7 @@ def test_the_most_active_channels_come_first_and_the_picture_shows_where(tmp_pat
     corner = np.asarray(_heat(maps[0, 3].double().numpy()).convert("L"), dtype=float)
     assert corner[5, 5] > 200 > 60 > corner[-5, -5]
     assert np.ptp(np.asarray(_heat(np.ones((2, 2))))) < 50  # a constant channel is dark all over
-    learner = build_learner(config_of(TASKS["retrieval"]), FolderContext(tmp_path, torch.device("cpu")))
+    learner = build_learner(config_of(TASKS["retrieval"]), TrialContext(tmp_path, torch.device("cpu")))
     numbers = learner.split.validation[:3]
     found = learner.feature_maps(numbers)
     assert found.ndim == 4
@@ -155,7 +158,7 @@ def test_the_watched_pictures_are_training_pictures_and_follow_the_seed():
 def test_a_trial_logs_the_measured_rotation_of_embeddings(tmp_path, name, monkeypatch):
     """The raw embeddings before training, after 25 and after 50 steps, taken from outside."""
     config = config_of(TASKS[name])
-    learner = build_learner(config, FolderContext(tmp_path / "other", torch.device("cpu")))
+    learner = build_learner(config, TrialContext(tmp_path / "other", torch.device("cpu")))
     pictures = watched.sample_pictures(learner.split.train, seed=config.seed)
     looks = []
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables.errors import ConfigError, Problem, nearest
-from trainables.methods import construct
+from trainables.errors import Problem
+from trainables.methods import build
 
 Floats = NDArray[np.float64]
 _ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
@@ -118,11 +118,8 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
     """Return the augmentation `name` with some knobs changed; None for "none". Raises ConfigError for a wrong one."""
     if name == "none" and not knobs:
         return None
-    if name not in AUGMENTATIONS:
-        names = [*AUGMENTATIONS, "none"]
-        raise ConfigError(Problem("augmentation.name", "unknown augmentation", name, nearest(name, names)))
-    augmentation: Augmentation = construct(Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation")
-    return augmentation
+    registry = dict.fromkeys(AUGMENTATIONS, Augmentation)
+    return build(registry, "augmentation", name, {**AUGMENTATIONS.get(name, {}), **knobs}, {}, "augmentation")
 
 
 def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArray[np.float64]:

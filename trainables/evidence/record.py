@@ -136,14 +136,9 @@ class Evidence:
             files = (words, *([picture] if sheet else []), *([maps] if sheet and maps.exists() else []))
             clustering = str(body.get("clustering", ""))
             watched = TypeAdapter(WatchedPictures | None).validate_python(body.get("watched"))
-            norms = _histogram(body["norms"])
+            norms = TypeAdapter(Histogram).validate_python(body["norms"])
+            if not norms.low < norms.high or not sum(norms.counts) > 0:
+                return None
             return cls(str(body["part"]), norms, sheet, int(body["step"]), clustering, watched, files)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-
-
-def _histogram(raw: object) -> Histogram:
-    norms = TypeAdapter(Histogram).validate_python(raw)
-    if not norms.low < norms.high or not sum(norms.counts) > 0:
-        raise ValueError("not a histogram")
-    return norms

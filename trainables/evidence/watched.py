@@ -10,13 +10,9 @@ of all turns, and the norms of `_FOLLOWED` of the pictures (rebuttal, Figure 1).
 the same for every cell of a sweep.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from trainables.data.base import Indices
@@ -81,13 +77,3 @@ def to_evidence(snapshots: list[Snapshot], pictures: Indices) -> WatchedPictures
     """Return the snapshots of the watched pictures (n,) for the evidence; None if there are none."""
     own = pictures[_followed_rows(len(pictures))]
     return WatchedPictures(tuple(own.tolist()), tuple(snapshots)) if snapshots else None
-
-
-def to_plain(snapshots: list[Snapshot]) -> list[dict[str, object]]:
-    """Return the snapshots as plain values for a checkpoint."""
-    return [asdict(snapshot) for snapshot in snapshots]
-
-
-def from_plain(saved: Sequence[object]) -> list[Snapshot]:
-    """Read the snapshots of a checkpoint."""
-    return TypeAdapter(list[Snapshot]).validate_python(saved)

@@ -170,10 +170,6 @@ def r_precision(ranking: Ranking) -> Tensor:
     return (ranking.positions <= ranking.relevant[:, None]).sum(dim=1).double() / ranking.relevant
 
 
-RETRIEVAL_METRICS = tuple(FAMILIES)
-"""Names of the built-in metrics; other packages may declare more."""
-
-
 def _precision_sum(positions: Tensor, limit: Tensor | int) -> Tensor:
     """Return Σ P(i) rel(i) over positions i <= limit: the j-th positive, at position p_j, contributes j / p_j."""
     hits = _counting_numbers(positions.shape[1], positions)

@@ -7,7 +7,7 @@ from trainables.config import HeadInit
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.methods import Registry, construct, unknown_problem
 from trainables.models.base import Backbone, Head, Pooling
-from trainables.models.embedder import Embedder, parameter_groups, to_tensor
+from trainables.models.embedder import Embedder, parameter_groups
 
 __all__ = [
     "BACKBONES",
@@ -19,7 +19,6 @@ __all__ = [
     "Pooling",
     "build_model",
     "parameter_groups",
-    "to_tensor",
 ]
 
 BACKBONES = Registry(__name__, Backbone, group="tune_dml.backbones")  # type: ignore[type-abstract]

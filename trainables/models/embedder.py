@@ -3,9 +3,7 @@
 from contextlib import nullcontext
 from typing import Literal, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -103,8 +101,3 @@ def _ids_without_decay(model: nn.Module, decay_scope: DecayScope) -> set[int]:
         return {id(parameter) for parameter in model.parameters() if parameter.ndim <= 1}
     norms = [*batch_norms(model), *(part for part in model.modules() if isinstance(part, _NORMS))]
     return {id(parameter) for norm in norms for parameter in norm.parameters(recurse=False)}
-
-
-def to_tensor(images: NDArray[np.uint8]) -> Tensor:
-    """Copy stored pictures (B, H, W, C) to a uint8 tensor (B, C, H, W) in channels-last memory."""
-    return torch.from_numpy(np.array(images)).permute(0, 3, 1, 2)

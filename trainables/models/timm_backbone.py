@@ -48,7 +48,8 @@ class Timm(Backbone):
         network = _create_network(architecture, fetch=weights == _HUB)
         if weights not in (None, _HUB):
             path = obtain(str(weights), published=self.published)
-            load_weights(network, path, without=_classifiers(network))
+            names = network.pretrained_cfg.get("classifier") or ()
+            load_weights(network, path, without=[f"{n}." for n in ([names] if isinstance(names, str) else names)])
         _normalise_over_workers(network)
         self.network = network
         self.mean, self.std = network.pretrained_cfg["mean"], network.pretrained_cfg["std"]
@@ -164,11 +165,6 @@ def _create_network(architecture: str, *, fetch: bool) -> Any:
         raise DataError(
             Problem("model.weights", "timm must be able to download its weights", reason, remedy)
         ) from error
-
-
-def _classifiers(network: Any) -> list[str]:
-    names = network.pretrained_cfg.get("classifier") or ()
-    return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
 
 
 def _normalise_over_workers(network: nn.Module) -> None:

@@ -16,19 +16,10 @@ from trainables.methods import knob_names
 NO_PICTURES: Indices = np.zeros(0, dtype=np.int64)
 DISTRACTORS = Distractors.name  # the data set whose pictures show none of the probed persons
 
+Flags = NDArray[np.bool_]
 _PAIR_STREAM = 0xFA_CE01
 _CLASS_STREAM = 0xFA_CE02
 _ORDER_STREAM = 0xFA_CE03  # shuffles the distractors, which folders list person by person
-
-
-@dataclass(frozen=True)
-class FacePairs:
-    """Pairs of picture indices, in the order of the folds, and whether each pair shows one class."""
-
-    indices: Indices
-    """(P, 2): indices of the two pictures of each pair."""
-    same: NDArray[np.bool_]
-    """(P,): whether both pictures show one class."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +29,10 @@ class FaceBenchmark:
     name: str
     """Name of the data set; empty for pairs drawn from held-out classes."""
     pictures: Pictures
-    pairs: FacePairs
+    pairs: Indices
+    """(P, 2): indices of the two pictures of each pair, in the order of the folds."""
+    same: Flags
+    """(P,): whether both pictures of a pair show one class."""
     probes: Indices
     probe_labels: Labels
 
@@ -60,10 +54,10 @@ def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Seque
     """
     drawn = _draw_pairs(pictures.labels, part, pairs, seed=seed)
     if not sizes:
-        return BenchmarkHalf((FaceBenchmark("", pictures, drawn, NO_PICTURES, NO_PICTURES),), pictures, NO_PICTURES)
+        return BenchmarkHalf((FaceBenchmark("", pictures, *drawn, NO_PICTURES, NO_PICTURES),), pictures, NO_PICTURES)
     probes, distractors = _divide_classes(pictures.labels, part, seed=seed)
     _require_distractors(len(distractors), sizes)
-    held_out = FaceBenchmark("", pictures, drawn, probes, pictures.labels[probes])
+    held_out = FaceBenchmark("", pictures, *drawn, probes, pictures.labels[probes])
     return BenchmarkHalf((held_out,), pictures, distractors[: max(sizes)])
 
 
@@ -74,10 +68,10 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
     """
     benchmarks = []
     for pictures in sets:
-        pairs = _read_pairs(pictures)
-        couples = pairs.indices[pairs.same] if sizes else pairs.indices[:0]
+        pairs, same = _read_pairs(pictures)
+        couples = pairs[same] if sizes else pairs[:0]
         persons = np.repeat(np.arange(len(couples)), 2)
-        benchmarks.append(FaceBenchmark(pictures.name, pictures, pairs, couples.reshape(-1), persons))
+        benchmarks.append(FaceBenchmark(pictures.name, pictures, pairs, same, couples.reshape(-1), persons))
     if gallery is None or not sizes:
         return BenchmarkHalf(tuple(benchmarks), sets[0], NO_PICTURES)
     _require_distractors(len(gallery), sizes)
@@ -100,17 +94,17 @@ def _require_distractors(available: int, sizes: Sequence[int]) -> None:
         raise ConfigError(Problem("task.distractors", rule, list(sizes), f"Use {available} or fewer."))
 
 
-def _read_pairs(pictures: Pictures) -> FacePairs:
-    """Return the pairs that a data set lists in `extras` (lfw, agedb30 ...). Raises DataError if it has none."""
+def _read_pairs(pictures: Pictures) -> tuple[Indices, Flags]:
+    """Return the pairs (P, 2) that a data set lists and whether each shows one class. Raises DataError without any."""
     try:
-        return FacePairs(np.asarray(pictures.extras["pairs"]), np.asarray(pictures.extras["same"], dtype=bool))
+        return np.asarray(pictures.extras["pairs"]), np.asarray(pictures.extras["same"], dtype=bool)
     except KeyError:
         rule = "a verification set must list pairs of pictures"
         remedy = "Use lfw, lfw_bin, agedb30, cfp_fp, cfp_ff, calfw or cplfw."
         raise DataError(Problem("task", rule, pictures.name, remedy)) from None
 
 
-def _draw_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> FacePairs:
+def _draw_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> tuple[Indices, Flags]:
     """Draw `count` (even) different pairs of `pictures`, alternately of one class and of two, each kind uniformly.
 
     `labels` (N,) are those of the whole data set. Raises ConfigError for fewer pairs of either kind.
@@ -128,7 +122,7 @@ def _draw_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> 
     couples = np.empty((per_kind, 2, 2), dtype=np.int64)
     couples[:, 0] = _draw_positives(generator, sizes, within, per_kind)
     couples[:, 1] = _draw_negatives(generator, np.repeat(np.arange(len(sizes)), sizes), per_kind)
-    return FacePairs(pictures[couples.reshape(-1, 2)], np.tile([True, False], per_kind))
+    return pictures[couples.reshape(-1, 2)], np.tile([True, False], per_kind)
 
 
 def _draw_positives(generator: np.random.Generator, sizes: Indices, within: Indices, per_kind: int) -> Indices:

@@ -27,7 +27,7 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.evidence.from_embeddings import hardest_pairs
 from trainables.evidence.record import Sheet
 from trainables.losses.base import normalise
-from trainables.metrics import VerificationMetrics, rank_1_with_distractors, verification_metrics
+from trainables.metrics.faces import VerificationMetrics, rank_1_with_distractors, verification_metrics
 from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, with_part
 from trainables.tasks.face_benchmarks import (
@@ -200,16 +200,16 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         results, raw = [], []
         sheet = None
         for benchmark in half.benchmarks:
-            needed = np.unique(np.concatenate([benchmark.pairs.indices.reshape(-1), benchmark.probes]))
+            needed = np.unique(np.concatenate([benchmark.pairs.reshape(-1), benchmark.probes]))
             descriptors, embeddings = self._describe(benchmark.pictures, needed)
             raw.append(embeddings)
             if not bool(torch.isfinite(descriptors).all()):
                 continue
             first, second, probes = (
                 descriptors[torch.from_numpy(np.searchsorted(needed, part)).to(descriptors.device)]
-                for part in (*benchmark.pairs.indices.T, benchmark.probes)
+                for part in (*benchmark.pairs.T, benchmark.probes)
             )
-            verified = verification_metrics(first, second, benchmark.pairs.same, folds=self.task.folds, far=_FAR)
+            verified = verification_metrics(first, second, benchmark.same, folds=self.task.folds, far=_FAR)
             figures = dict(zip(_VERIFICATION, (verified.accuracy, verified.tar_at_far), strict=True))
             if distractors is not None:
                 ranked = rank_1_with_distractors(probes, benchmark.probe_labels, distractors, self.task.distractors)
@@ -228,10 +228,8 @@ class FaceRecognitionLearner(Learner[Evaluation]):
     ) -> Sheet | None:
         """Return the sheet of the most confident wrong decisions; None without any."""
         similarity = (normalise(first) * normalise(second)).sum(dim=1).double().cpu().numpy()
-        count, pairs = self.config.evaluation.sheet_queries, benchmark.pairs
-        rows = hardest_pairs(
-            similarity, pairs.same, verified.thresholds, pairs.indices, benchmark.pictures, count=count
-        )
+        count, pairs, same = self.config.evaluation.sheet_queries, benchmark.pairs, benchmark.same
+        rows = hardest_pairs(similarity, same, verified.thresholds, pairs, benchmark.pictures, count=count)
         titles = (0, "two classes, told one"), (3, "one class, told two")
         return Sheet(titles, rows, benchmark.pictures) if rows else None
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainables.config import TrialConfig
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.data.base import Indices
 from trainables.tasks import build_learner
 from trainables.tasks.evaluation import Figures, with_part
@@ -31,7 +31,7 @@ def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path
     found: dict[str, list[Figures]] = {}
     for seed in seeds[:_SEEDS]:
         with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder, torch.random.fork_rng(devices=[]):
-            context = FolderContext(Path(folder), torch.device("cpu"), threads=torch.get_num_threads())
+            context = TrialContext(Path(folder), torch.device("cpu"), threads=torch.get_num_threads())
             trial = config.model_copy(update={"seed": seed})
             prepare_process(trial, context)
             learner = build_learner(trial, context, cache_dir=cache_dir)

@@ -108,17 +108,15 @@ class Learner(ABC, Generic[_E]):
         sizes = [len(local_part(batch, each_rank, world)) for each_rank in range(world)]
         return local_part(batch, rank, world), sum(sizes[:rank]), sizes
 
-    def set_mean_norm(self) -> None:
-        """Measure the initial mean norm of the training pictures, for a regularizer that needs it."""
-        if self.regularizer.needs_mean:
-            self.regularizer.set_mean(self._initial_mean_norm())
-
     @torch.no_grad()
-    def _initial_mean_norm(self) -> float:
-        """Return the mean norm of all training embeddings in training mode, without augmentation. Change no statistics.
+    def set_mean_norm(self) -> None:
+        """Measure the initial mean norm of all training embeddings, for a regularizer that needs it.
 
-        Batch normalisation sees batches of the training size in a random order, for any number of workers.
+        The network is in training mode, without augmentation, and its statistics do not change. Batch normalisation sees
+        batches of the training size in a random order, for any number of workers.
         """
+        if not self.regularizer.needs_mean:
+            return
         self.modules.train()
         saved = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
         order = np.random.default_rng((_MEAN_STREAM, self.config.seed_of("order"))).permutation(self.split.train)
@@ -130,7 +128,7 @@ class Learner(ABC, Generic[_E]):
             total += torch.linalg.vector_norm(embeddings, dim=1).double().sum()
         for name, buffer in self.network.named_buffers():
             buffer.copy_(saved[name])
-        return float(distributed.all_reduce_sum(total)) / len(order)
+        self.regularizer.set_mean(float(distributed.all_reduce_sum(total)) / len(order))
 
     @abstractmethod
     def validate(self) -> _E:
@@ -176,9 +174,6 @@ class Learner(ABC, Generic[_E]):
     def watched_pictures(self) -> Indices:
         """Return the training pictures whose norms and directions are watched; see `trainables.evidence.watched`."""
         return watched.sample_pictures(self.split.train, seed=self.config.seed_of("split"))
-
-    def embed_watched(self) -> Tensor:
-        return self.embed(self.watched_pictures())[0]
 
     @torch.no_grad()
     def feature_maps(self, pictures: Indices) -> Tensor:

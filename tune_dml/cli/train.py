@@ -160,7 +160,7 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
 
     import torch
 
-    from trainables.context import EVIDENCE, FolderContext
+    from trainables.context import EVIDENCE, TrialContext
     from trainables.tasks import task_of
     from tune_dml.planning.checks.data import training_data
     from tune_dml.planning.checks.dry_run import start_notes
@@ -185,7 +185,7 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
-        context = FolderContext(Path(folder), device, threads=single.threads, sink=show_row)
+        context = TrialContext(Path(folder), device, threads=single.threads, sink=show_row)
         end = run_trial(config.settings(), context, single.cache_dir)
         try:
             return TrainedTrial(end, single.recorded, _copy_pictures(Path(folder) / EVIDENCE, single.pictures))

@@ -38,7 +38,7 @@ from tune_dml.running.trials.messages import TrialFunction
 from tune_dml.running.trials.trial import TrialRuntime, engine
 
 if TYPE_CHECKING:
-    from tune_dml.tracking.tracker import SyncReport
+    from tune_dml.tracking import SyncReport
 
 
 _LAST_FETCHES = 20.0  # seconds that an interrupted session waits for the files of its finished trials

@@ -17,6 +17,7 @@ from typing import Any
 from tune_dml.record.origin.provenance import mask
 from tune_dml.text import shortened
 from tune_dml.tracking.projection import MetricPoint, RunStatus, milliseconds
+from tune_dml.tracking.run_contents import RunContents
 from tune_dml.tracking.store import is_on_local_disk, local_database
 
 _REQUEST_TIMEOUT = "10"  # timeout of requests in seconds, unless MLflow's environment variable sets it
@@ -31,16 +32,6 @@ class MlflowRun:
     tags: dict[str, str]
     params: frozenset[str]  # names of the logged parameters, whose values MLflow cannot change
     has_data: bool = False  # whether the data set is logged
-
-
-@dataclass(frozen=True)
-class RunSnapshot:
-    """A run that was read from a store to compare it with the ledger."""
-
-    status: str
-    params: Mapping[str, str]
-    tags: Mapping[str, str]
-    points: Sequence[MetricPoint]
 
 
 @contextlib.contextmanager
@@ -207,8 +198,8 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[MlflowR
         yield MlflowRun(run.info.run_id, run.info.status, tags, shared.setdefault(names, names), has_data)
 
 
-def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
-    """Return a run with the points of the given metrics; None if it was deleted."""
+def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunContents | None:
+    """Return the content of a run, with the points of the given metrics; None if it was deleted."""
     try:
         run = client.get_run(run_id)
     except Exception as error:
@@ -218,7 +209,8 @@ def read_run(client: Any, run_id: str, metrics: Set[str]) -> RunSnapshot | None:
     if run.info.lifecycle_stage != "active":
         return None
     points = read_points(client, run_id, sorted(metrics & set(run.data.metrics)))
-    return RunSnapshot(run.info.status, dict(run.data.params), dict(run.data.tags), points)
+    end_time = (run.info.end_time or 0) / 1000
+    return RunContents(dict(run.data.params), dict(run.data.tags), run.info.status, end_time, points)
 
 
 def read_points(client: Any, run_id: str, metrics: Sequence[str]) -> tuple[MetricPoint, ...]:

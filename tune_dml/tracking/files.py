@@ -19,7 +19,7 @@ from tune_dml.tracking.client import file_store, log_network, reason_of
 from tune_dml.tracking.descriptions import REPORT
 from tune_dml.tracking.projection import Projection
 from tune_dml.tracking.run_contents import SWEEP_TAG
-from tune_dml.tracking.runs import Push
+from tune_dml.tracking.runs import SyncReport
 from tune_dml.tracking.sync_state import PARENT, SyncState
 
 _TRAINING_TAG = "tune_dml.trained"  # tag of a model that names its training
@@ -37,14 +37,14 @@ class FilePusher:
         self._sync_state = sync_state
         self._failed = False
 
-    def push(self, client: Any, push: Push) -> None:
+    def push(self, client: Any, report: SyncReport, *, final: bool) -> None:
         """Upload the plan and sessions to the sweep's run, and evidence to the runs of ended trials."""
         try:
-            if not self._failed or push.final:
+            if not self._failed or final:
                 self._push_sources(client)
                 self._push_evidence(client)
         except Exception as error:
-            self._failed, push.error = True, reason_of(error)
+            self._failed, report.error = True, reason_of(error)
 
     def _push_sources(self, client: Any) -> None:
         state, parent = self._projection.state, self._sync_state.runs[PARENT]

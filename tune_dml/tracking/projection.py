@@ -330,10 +330,6 @@ class Projection:
         end_time = max((trial.ended.time for trial in trials if trial.ended), default=0.0)
         return points_of({**ended, **floors}, sum(ended.values()), end_time) if end_time else ()
 
-    def parent_parameters(self) -> dict[str, str]:
-        """Return the settings that all cells share, and the domain of each knob when the run is created."""
-        return {**mlflow_parameters(self.state.plan.base_settings), **self.domains()}
-
     def domains(self) -> dict[str, str]:
         """Return knob -> values or range. If a domain grows, its tag changes; its logged parameter cannot."""
         return mlflow_parameters({knob.path: _domain(knob.domain) for knob in self.state.plan.knobs})

@@ -8,7 +8,7 @@ from typing import Any
 
 from tune_dml.record.ledger import read_events
 from tune_dml.text import counted
-from tune_dml.tracking.client import RunSnapshot, read_run
+from tune_dml.tracking.client import read_run
 from tune_dml.tracking.projection import MetricPoint, Projection, milliseconds
 from tune_dml.tracking.run_contents import RunContents, cell_contents, sweep_contents, trial_contents, trial_title
 from tune_dml.tracking.sync_state import PARENT, SyncState, cell_key
@@ -88,7 +88,7 @@ class Reconciler:
         return {(event.key, milliseconds(event.time)) for event in events if event.kind == "ended"}
 
 
-def _differing_facts(expected: RunContents, stored: RunSnapshot, growing_params: Collection[str]) -> Iterator[str]:
+def _differing_facts(expected: RunContents, stored: RunContents, growing_params: Collection[str]) -> Iterator[str]:
     """Yield differences of status, parameters and tags. Growing parameters keep their first value."""
     missing_params = [name for name in expected.params if name not in stored.params]
     changed_params = [

@@ -9,6 +9,7 @@ import numpy as np
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import PlannedTrial
 from tune_dml.record.state import TrialState
+from tune_dml.tracking.naming import mlflow_parameters
 from tune_dml.tracking.projection import MetricPoint, Projection, RunStatus, TrialRun, points_of
 
 NOTE = "mlflow.note.content"
@@ -18,7 +19,7 @@ SWEEP_TAG = "tune_dml.sweep_run"
 
 @dataclass(frozen=True)
 class RunContents:
-    """The content that a run should have."""
+    """The content that a run should have, or has."""
 
     params: dict[str, str]
     tags: dict[str, str]  # that change with the ledger; others are set when the run is created
@@ -28,9 +29,12 @@ class RunContents:
 
 
 def sweep_contents(projection: Projection, *, final: bool, interrupted: bool) -> RunContents:
-    """Return the content of the sweep's run. The arguments are those of `Projection.parent_status`."""
+    """Return the content of the sweep's run: the settings that all cells share, and the domain of each knob.
+
+    The arguments are those of `Projection.parent_status`.
+    """
     return RunContents(
-        projection.parent_parameters(),
+        {**mlflow_parameters(projection.state.plan.base_settings), **projection.domains()},
         projection.parent_tags(),
         projection.parent_status(final=final, interrupted=interrupted),
         projection.last_event_time,

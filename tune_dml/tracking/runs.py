@@ -30,7 +30,7 @@ from tune_dml.tracking.client import (
     set_status,
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note, trial_note
-from tune_dml.tracking.projection import EvaluationRow, MetricPoint, Projection, TrialRun, points_of
+from tune_dml.tracking.projection import MetricPoint, Projection, TrialRun, points_of
 from tune_dml.tracking.run_contents import (
     NOTE,
     PARENT_TAG,
@@ -50,20 +50,13 @@ _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"
 
 
 @dataclass
-class Push:
-    """Options and progress of one push."""
+class SyncReport:
+    """Progress and result of a sync."""
 
-    final: bool  # whether no driver continues the sweep, so that trials that have not ended are KILLED
-    interrupted: bool = False  # whether trials are left that are not in the ledger
-    trials: int = 0
-    rows: int = 0
-    error: str | None = None
-
-    def count(self, rows: Sequence[EvaluationRow]) -> int:
-        """Count a pushed trial, and return the number of its new rows."""
-        new_rows = sum(bool(row.points) for row in rows)
-        self.trials, self.rows = self.trials + 1, self.rows + new_rows
-        return new_rows
+    trials: int = 0  # pushed
+    rows: int = 0  # pushed
+    waiting: int = 0  # number of trials that are not up to date in MLflow
+    error: str | None = None  # reason of a failure, in one line
 
 
 class RunPusher:
@@ -103,26 +96,30 @@ class RunPusher:
         self._sync_state.save()
         self.is_connected = True
 
-    def push(self, push: Push) -> None:
-        """Push every trial that changed, then cells and the sweep's run."""
+    def push(self, report: SyncReport, *, final: bool, interrupted: bool) -> None:
+        """Push every trial that changed, then cells and the sweep's run. Count them in `report`.
+
+        If `final`, no driver continues the sweep, so trials that have not ended are KILLED. The sweep is `interrupted` if
+        trials are left that are not in the ledger.
+        """
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
-            wanted = (self._projection.state.plan.name, trial.status(final=push.final))
+            wanted = (self._projection.state.plan.name, trial.status(final=final))
             is_current = run and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == wanted
             if is_current and not trial.needs_push:
                 continue
             try:
-                self._push_trial(trial, run, push)
+                self._push_trial(trial, run, report, final=final)
             except Exception as error:
                 if getattr(error, "error_code", "") not in _REFUSALS:
                     raise
-                push.error = f"{trial.key}: {reason_of(error)}"  # the other trials continue
+                report.error = f"{trial.key}: {reason_of(error)}"  # the other trials continue
                 self.is_connected = False  # its run may have been deleted: search again
-            if push.trials % _BATCH == _BATCH - 1:
+            if report.trials % _BATCH == _BATCH - 1:
                 self._sync_state.save()
         self.push_opened()
-        self._push_cells(push)
-        contents = sweep_contents(self._projection, final=push.final, interrupted=push.interrupted)
+        self._push_cells(final=final)
+        contents = sweep_contents(self._projection, final=final, interrupted=interrupted)
         self._push_contents(self._runs[PARENT], contents)
 
     def push_opened(self) -> None:
@@ -165,22 +162,25 @@ class RunPusher:
     def _create(self, name: str, started: float, tags: Mapping[str, str]) -> MlflowRun:
         return create_run(self.client, self._sync_state.experiment_id, name, started, _with_source(tags))
 
-    def _push_trial(self, trial: TrialRun, run: MlflowRun | None, push: Push) -> None:
+    def _push_trial(self, trial: TrialRun, run: MlflowRun | None, report: SyncReport, *, final: bool) -> None:
         projection, sweep, version = self._projection, self._runs[PARENT], trial.state.version
         planned = projection.planned_trial(trial.key)
         parent = self._cell_run(planned.cell) if planned else sweep
-        contents = trial_contents(projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=push.final)
+        contents = trial_contents(projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=final)
         if run is None:
             tags = {**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key), **contents.tags}
             run = self._create(trial_title(planned) if planned else trial.key, trial.state.started, tags)
             self._runs[trial.key], self._sync_state.runs[trial.key] = run, run.id
             self._push_data(run)
-        self._sync_state.skip_pushed_rows(trial)
+        if not trial.history.offset:  # the first push by this process
+            trial.skip(self._sync_state.rows.get(trial.key, 0))
         rows, points = trial.new_points()
         log_missing(self.client, run, points, contents.params, contents.tags)
         trial.mark_pushed(rows)
         set_status(self.client, run, contents.status, contents.end_time)
-        self._sync_state.record_push(trial, version, push.count(rows))
+        new_rows = sum(bool(row.points) for row in rows)
+        report.trials, report.rows = report.trials + 1, report.rows + new_rows
+        self._sync_state.record_push(trial, version, new_rows)
 
     def _cell_run(self, cell: Cell) -> MlflowRun:
         key = cell_key(cell)
@@ -193,17 +193,17 @@ class RunPusher:
             self._runs[key], self._sync_state.runs[key], self._points_by_run[run.id] = run, run.id, set()
         return self._runs[key]
 
-    def _push_cells(self, push: Push) -> None:
+    def _push_cells(self, *, final: bool) -> None:
         """Push the current mean, the configuration and the data set of each cell that changed."""
         projection = self._projection
         for cell in projection.started_cells():
             run, trials = self._cell_run(cell), projection.trials_of(cell)
-            state = (push.final, projection.state.plan.name, tuple(trial.version for trial in trials))
+            state = (final, projection.state.plan.name, tuple(trial.version for trial in trials))
             if self._pushed_states.get(run.id) == state:
                 continue
             if run.id not in self._points_by_run:  # an earlier session created it
                 self._points_by_run[run.id] = set(read_points(self.client, run.id, ("mean", "seeds")))
-            self._push_contents(run, cell_contents(projection, cell, final=push.final))
+            self._push_contents(run, cell_contents(projection, cell, final=final))
             self._pushed_states[run.id] = state
 
     def _push_contents(self, run: MlflowRun, contents: RunContents) -> None:

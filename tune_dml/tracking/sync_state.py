@@ -8,8 +8,12 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, Field
 
 from trainables.files import write_whole
 from tune_dml.planning.cells import Cell
@@ -23,7 +27,8 @@ _FILE = "mlflow.json"
 PARENT = "parent"
 CELL = "cell-"
 _PER_TRIAL = ("rows", "ended", "evidence", "opened")
-_SAVED_FIELDS = ("experiment_id", "runs", "sessions", *_PER_TRIAL)
+_ALWAYS_STORED = {"experiment_id", "runs", "sessions", "rows", "ended"}
+"""Fields that files of older versions have too; without one, the file is damaged."""
 
 
 def cell_key(cell: Cell) -> str:
@@ -51,44 +56,35 @@ def with_last_store(session: Session, folder: Path) -> Session:
     return replace(session, tracking_uri=uri, experiment=experiment_name or experiment)
 
 
-class SyncState:
-    """The part of a sweep that is in one store. It is empty if the file is about another store."""
+class SyncState(BaseModel):
+    """The part of a sweep that is in one store. It is empty if the file is damaged or about another store."""
 
-    def __init__(self, folder: Path, uri: str, experiment: str):
-        self._path = folder / _FILE
-        self._store = {"uri": uri, "experiment": experiment}
-        self._saved = ""
-        self.experiment_id = ""
-        self.runs: dict[str, str] = {}
-        self.sessions = 0
-        self.rows: dict[str, int] = {}
-        self.ended: dict[str, float] = {}
-        self.evidence: dict[str, float] = {}
-        self.opened: dict[str, float] = {}
-        self._load()
+    experiment_id: str = ""
+    runs: dict[str, str] = Field(default_factory=dict)
+    sessions: int = 0
+    rows: dict[str, int] = Field(default_factory=dict)
+    ended: dict[str, float] = Field(default_factory=dict)
+    evidence: dict[str, float] = Field(default_factory=dict)
+    opened: dict[str, float] = Field(default_factory=dict)
+    _path: Path
+    _store: dict[str, str]
+    _saved: str = ""
 
-    def _load(self) -> None:
-        try:
-            text = self._path.read_text()
-            stored = json.loads(text)
-            if any(stored.get(name) != value for name, value in self._store.items()):
-                return
-            runs = {str(key): str(run) for key, run in stored["runs"].items()}
-            rows = {str(key): int(count) for key, count in stored["rows"].items()}
-            ended, evidence, opened = (
-                {str(key): float(time) for key, time in times.items()}
-                for times in (stored["ended"], stored.get("evidence", {}), stored.get("opened", {}))  # older files
-            )
-            experiment_id, sessions = str(stored["experiment_id"]), int(stored["sessions"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-            return  # the file is missing or damaged: the runs are read from MLflow
-        self.experiment_id, self.sessions, self.runs, self.rows = experiment_id, sessions, runs, rows
-        self.ended, self.evidence, self.opened = ended, evidence, opened
-        self._saved = text
+    @classmethod
+    def read(cls, folder: Path, uri: str, experiment: str) -> Self:
+        """Read the file of a sweep. Without a usable one, the runs are read from MLflow."""
+        path, store, state = folder / _FILE, {"uri": uri, "experiment": experiment}, cls()
+        with suppress(OSError, ValueError, RecursionError, AttributeError):
+            stored = json.loads(text := path.read_text())
+            if store.items() <= stored.items() and stored.keys() >= _ALWAYS_STORED:
+                state = cls.model_validate(stored)
+                state._saved = text
+        state._path, state._store = path, store
+        return state
 
     def save(self) -> None:
         """Write the file atomically, if anything changed."""
-        text = json.dumps({**self._store, **{name: getattr(self, name) for name in _SAVED_FIELDS}}) + "\n"
+        text = json.dumps({**self._store, **self.model_dump()}) + "\n"
         if text != self._saved and self.runs:
             write_whole(self._path, text)
             self._saved = text
@@ -117,11 +113,6 @@ class SyncState:
         self._forget(trial.key)
         trial.reset()
         trial.pushed_version, trial.is_complete = 0, False
-
-    def skip_pushed_rows(self, trial: TrialRun) -> None:
-        """Before the first push of a trial by this process, skip the rows that an earlier process pushed."""
-        if not trial.history.offset:
-            trial.skip(self.rows.get(trial.key, 0))
 
     def record_push(self, trial: TrialRun, version: int, rows: int) -> None:
         """Record that this version of a trial was pushed, with `rows` new evaluations."""

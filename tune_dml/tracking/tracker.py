@@ -6,11 +6,10 @@ An unreachable tracking server delays no trial. The next sync, in this process o
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainables.context import NETWORK
-from tune_dml.planning.cells import Cell
 from tune_dml.record.judging.judgement import Judgement
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.origin.provenance import mask
@@ -21,31 +20,21 @@ from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
 from tune_dml.tracking.files import FilePusher, attach_missing_report, log_model, replace_files, typical_trial
 from tune_dml.tracking.projection import Projection, TrialRun
 from tune_dml.tracking.reconciler import Counts, Reconciler
-from tune_dml.tracking.runs import Push, RunPusher
+from tune_dml.tracking.runs import RunPusher, SyncReport
 from tune_dml.tracking.store import sweep_link, ui_command
 from tune_dml.tracking.sync_state import PARENT, SyncState
 
 _FINAL_ATTEMPTS = 3  # attempts of the final sync
 
 
-@dataclass(frozen=True)
-class SyncReport:
-    """Result of a sync."""
-
-    trials: int = 0  # pushed
-    rows: int = 0  # pushed
-    waiting: int = 0  # number of trials that are not up to date in MLflow
-    error: str | None = None  # reason of a failure, in one line
-
-
-@dataclass(frozen=True)
+@dataclass
 class Reconciliation:
     """Result of a comparison with the store and its repair."""
 
-    before: tuple[str, ...]  # a line for each difference before the repair
-    after: tuple[str, ...]  # a line for each difference after the repair
-    counts: Counts
-    error: str | None  # reason of a failure, or None
+    before: tuple[str, ...] = ()  # a line for each difference before the repair
+    after: tuple[str, ...] = ()  # a line for each difference after the repair
+    counts: Counts = field(default_factory=Counts)
+    error: str | None = None  # reason of a failure
 
     @property
     def is_equal(self) -> bool:
@@ -73,7 +62,7 @@ class Tracker:
         self.uri = uri
         self._say = say or (lambda text: None)
         self._projection = Projection(state, colour_of)
-        self._sync_state = SyncState(state.folder, mask(uri), experiment)
+        self._sync_state = SyncState.read(state.folder, mask(uri), experiment)
         self._runs = RunPusher(uri, experiment, self._projection, self._sync_state)
         self._files = FilePusher(self._projection, self._sync_state)
         self._has_error = self._had_error = False
@@ -82,7 +71,7 @@ class Tracker:
 
     def sync(self) -> SyncReport:
         """Push what is missing in MLflow. Idempotent; reports errors of the store instead of raising them."""
-        return self._sync(Push(final=False))
+        return self._sync()
 
     def start(self) -> None:
         """Sync in a background thread until `stop`. No other thread may import MLflow in the meantime."""
@@ -103,7 +92,7 @@ class Tracker:
             self._runs.is_connected = False
         for attempt in range(_FINAL_ATTEMPTS):
             time.sleep(0.5 * attempt)
-            if (report := self._sync(Push(final=True, interrupted=interrupted))).error is None:
+            if (report := self._sync(final=True, interrupted=interrupted)).error is None:
                 break
         checkpoint(self.uri)
         return report
@@ -126,28 +115,25 @@ class Tracker:
 
         Without a `judgement`, descriptions and intervals stay unchanged.
         """
-        before: list[str] = []
-        after: list[str] = []
-        counts = Counts()
+        result = Reconciliation()
 
         def action() -> None:
-            nonlocal counts
             reconciler = Reconciler(self._runs.client, self._projection, self._sync_state)
-            before.extend(reconciler.differences())
+            result.before = tuple(reconciler.differences())
             for key in reconciler.differing_keys:
                 self._sync_state.push_again(self._projection.runs[key])
-            push = Push(final=True, interrupted=self._projection.state.is_incomplete)
-            self._push(push)
+            pushed = SyncReport()
+            self._push(pushed, final=True, interrupted=self._projection.state.is_incomplete)
             if judgement is not None:
                 self._describe(judgement)
-            if push.error:
-                raise ConnectionError(push.error)
-            if before:  # skip a second comparison, which reads every point
-                after.extend(reconciler.differences())
-            counts = reconciler.counts
+            if pushed.error:
+                raise ConnectionError(pushed.error)
+            if result.before:  # skip a second comparison, which reads every point
+                result.after = tuple(reconciler.differences())
+            result.counts = reconciler.counts
 
-        error = self._run_connected(action)
-        return Reconciliation(tuple(before), tuple(after), counts, error)
+        result.error = self._run_connected(action)
+        return result
 
     def _describe(self, judgement: Judgement) -> None:
         client, run_id = self._runs.client, self._sync_state.runs[PARENT]
@@ -156,16 +142,11 @@ class Tracker:
         model = ""
         if best is not None:
             client.log_dict(run_id, {"cell": best.label, "settings": dict(best.settings)}, BEST_CONFIGURATION)
-            model = self._model_of(best)
+            state = self._projection.state
+            if trial := typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric):
+                network = trial_folder(state.folder, trial.key) / NETWORK
+                model = log_model(client, best, trial, network, self._sync_state)
         self._runs.push_judgement(judgement, reported=reported, model=model)
-
-    def _model_of(self, best: Cell) -> str:
-        state = self._projection.state
-        trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
-        if trial is None:
-            return ""
-        network = trial_folder(state.folder, trial.key) / NETWORK
-        return log_model(self._runs.client, best, trial, network, self._sync_state)
 
     def push_opened(self) -> str | None:
         """Push the test metrics of an opened sweep. Return the reason of a failure, or None."""
@@ -180,7 +161,7 @@ class Tracker:
                     return "the sweep has not started"
                 self._runs.connect()
                 if self._runs.is_new_sweep and not self._background.is_running:
-                    self._push(Push(final=True))
+                    self._push(SyncReport(), final=True)
                 action()
                 self._sync_state.save()
             if not self._background.is_running:
@@ -198,30 +179,31 @@ class Tracker:
         """Return the command that shows this store in MLflow's pages."""
         return ui_command(self.uri)
 
-    def _sync(self, push: Push) -> SyncReport:
+    def _sync(self, *, final: bool = False, interrupted: bool = False) -> SyncReport:
+        report = SyncReport()
         with self._lock:
             self._projection.update()
             if self._projection.state.created is None:
-                return SyncReport()
+                return report
             try:
                 with quiet_mlflow():
-                    self._push(push)
+                    self._push(report, final=final, interrupted=interrupted)
             except Exception as error:  # each store raises its own errors
-                push.error = reason_of(error)
+                report.error = reason_of(error)
                 self._runs.is_connected = False
-            runs = self._projection.runs.values() if push.error else ()
-            waiting = sum(run.needs_push or self._lacks_files(run) for run in runs)
-        self._report_change(push.error)
-        return SyncReport(push.trials, push.rows, waiting, push.error)
+            runs = self._projection.runs.values() if report.error else ()
+            report.waiting = sum(run.needs_push or self._lacks_files(run) for run in runs)
+        self._report_change(report.error)
+        return report
 
     def _lacks_files(self, run: TrialRun) -> bool:
         opened = self._projection.state.opened is not None
         return self._sync_state.lacks_evidence(run) or (opened and self._sync_state.lacks_opened(run))
 
-    def _push(self, push: Push) -> None:
+    def _push(self, report: SyncReport, *, final: bool, interrupted: bool = False) -> None:
         self._runs.connect()
-        self._runs.push(push)
-        self._files.push(self._runs.client, push)
+        self._runs.push(report, final=final, interrupted=interrupted)
+        self._files.push(self._runs.client, report, final=final)
         self._sync_state.save()
 
     def _report_change(self, error: str | None) -> None:

@@ -67,6 +67,8 @@ def test_a_table_says_the_same_as_folders(write, build, folder, tmp_path):
         ("path,label", "{path},{label}", "labels.csv", "utf-8-sig"),
         ("Image_Path ; Label", "{path}; {label} ", "labels.csv", "utf-8"),
         ("label\tfile_name", "{label}\t./{path}", "metadata.tsv", "utf-8"),
+        ("sep=;\r\npath;label", "{path};{label}", "labels.csv", "utf-8-sig"),
+        ('"sep=|"\nextra|path|label', "1,2|{path}|{label}", "labels.csv", "utf-8"),
         ("class,extra,path", '"{label}","a, b","{folder}/{path}"', "labels.CSV", "utf-8"),
     ],
 )
@@ -168,6 +170,8 @@ def test_left_out_pictures_leave_queries_and_gallery_in_step(write, build, folde
 WRONG = [
     ("image,label", PLAIN, "labels.csv:1: the header must have a column path or image_path or file_name. Known"),
     ("path,labels", PLAIN, "must have a column label or class. Did you mean 'labels'?"),
+    ("sep=,\npath,labels", PLAIN, "labels.csv:2: the header must have a column label or class"),
+    ("sep=,\npath,label", [*PLAIN, "ant"], "labels.csv:11: every line must have 2 cells ... '1 cells'"),
     ("ant-0.png,ant", PLAIN[1:], "the header must have a column path ... must have a column label"),
     ("path,label,label", [(*row, "x") for row in PLAIN], "labels.csv:1: the header must have one column label"),
     ("path,label", [*PLAIN, "a,b.png,ant"], "labels.csv:10: ... 2 cells ... 1 has not (given: '3 cells'). Put quotes"),

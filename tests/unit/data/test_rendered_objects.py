@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers.processes import printed_by
 
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.data import build_dataset
 from trainables.data.formats.rendering import RendererProcess, Renderers
 from trainables.data.objects import _mesh_folder, _pixels_digest
@@ -78,7 +78,7 @@ def test_the_whole_data_set_has_the_recorded_pixels(tmp_path):
 def test_protocols_of_rendered_objects_train(name, tmp_path):
     few = {"data.name": "objects", "data.classes": 8, "data.views": 6, "batch.batch_size": 6, "training.steps": 1}
     layers = protocol_layer(protocols()[name]), Layer("few", {**few, "training.eval_every": 1})
-    outcome = train(resolve(*layers).config, FolderContext(tmp_path, torch.device("cpu")), cache_dir=tmp_path / "cache")
+    outcome = train(resolve(*layers).config, TrialContext(tmp_path, torch.device("cpu")), cache_dir=tmp_path / "cache")
     assert 0 <= outcome.metrics["val/recall_at_1"] <= 100
 
 

@@ -10,7 +10,7 @@ import torch
 from helpers.features import stored
 
 from trainables import generators
-from trainables.context import FolderContext, read_sealed
+from trainables.context import TrialContext, read_sealed
 from trainables.data import build_dataset
 from trainables.data.formats import feature_store
 from trainables.data.formats.feature_store import (
@@ -80,7 +80,7 @@ def test_training_sees_stored_views_and_evaluation_the_first(tmp_path):
 def test_a_head_learns_and_its_test_figures_are_sealed(tmp_path):
     root = stored(tmp_path / "f")
     rows = []
-    outcome = train(config(root), FolderContext(tmp_path / "t", torch.device("cpu"), sink=rows.append))
+    outcome = train(config(root), TrialContext(tmp_path / "t", torch.device("cpu"), sink=rows.append))
     floors = measure_floors(config(root), [0])
     assert outcome.metrics["val/recall_at_1"] > floors["raw_features"]["val/recall_at_1"] + 5
     assert not any(name.startswith("test/") for row in rows for name in row)
@@ -89,7 +89,7 @@ def test_a_head_learns_and_its_test_figures_are_sealed(tmp_path):
 
 def test_the_floor_is_the_nearest_neighbour_of_the_raw_features(tmp_path):
     root = stored(tmp_path / "f")
-    learner = build_learner(config(root), FolderContext(tmp_path / "t", torch.device("cpu")))
+    learner = build_learner(config(root), TrialContext(tmp_path / "t", torch.device("cpu")))
     part, hits = learner.split.validation, 0
     x = np.load(root / FEATURES).astype(np.float64)[part]
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -109,7 +109,7 @@ CONTRASTIVE |= {"data.split": "shared_classes", "task.linear_epochs": 2}
 def test_float64_a_small_network_and_contrastive_learning_train_on_features_too(more, tmp_path):
     root = stored(tmp_path / "f", views=2)
     chosen = config(root, **{"training.steps": 2, "training.eval_every": 2, **more})
-    assert train(chosen, FolderContext(tmp_path / "t", torch.device("cpu"))).step == 2
+    assert train(chosen, TrialContext(tmp_path / "t", torch.device("cpu"))).step == 2
 
 
 @pytest.mark.parametrize(

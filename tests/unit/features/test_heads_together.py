@@ -8,7 +8,7 @@ import torch
 from helpers import features
 from helpers.features import stored
 
-from trainables.context import FolderContext
+from trainables.context import TrialContext
 from trainables.errors import ConfigError, Diverged
 from trainables.resolve import Layer, resolve
 from trainables.together import train_together
@@ -34,7 +34,7 @@ class Trial:
 
     def __init__(self, folder, config, until=None):
         self.config, self.rows = config, []
-        self.context = FolderContext(folder, torch.device("cpu"), sink=self.rows.append, until=until)
+        self.context = TrialContext(folder, torch.device("cpu"), sink=self.rows.append, until=until)
 
     def said(self):
         """Return the rows without times, then the checkpoint without times."""

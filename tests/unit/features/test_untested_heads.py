@@ -9,15 +9,14 @@ from helpers.features import HEAD, stored
 from helpers.stored_runs import StoredRuns
 
 import tune_dml
-from trainables import late_evaluation
-from trainables.context import SEALED, UNTESTED, FolderContext, read_sealed
+from trainables import training
+from trainables.context import SEALED, UNTESTED, TrialContext, read_sealed
 from trainables.errors import ConfigError
 from trainables.evidence.stored import Hits, hits_file
-from trainables.late_evaluation import evaluate_test
 from trainables.models.pooled import pooled_features
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
-from trainables.training import train
+from trainables.training import evaluate_test, train
 from tune_dml import operations
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_events, trial_folder
@@ -37,7 +36,7 @@ def config(root, **more):
 
 
 def context(folder, *, defers_test):
-    return FolderContext(folder, torch.device("cpu"), defers_test=defers_test)
+    return TrialContext(folder, torch.device("cpu"), defers_test=defers_test)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_opening_tests_the_heads_once_and_needs_the_data_of_the_sweep(
         evaluate_test(config, context, head, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(late_evaluation, "evaluate_test", first_only)
+        patched.setattr(training, "evaluate_test", first_only)
         with pytest.raises(KeyboardInterrupt):
             tune_dml.open_sweep("heads", **here)
     command_line("sync", "heads", "--storage", here["storage"], "--tracking-uri", here["tracking_uri"])

@@ -13,7 +13,7 @@ from helpers.together import drawn
 from sklearn.metrics import normalized_mutual_info_score
 
 from trainables.errors import ConfigError
-from trainables.metrics import clustering_metrics, kmeans, nmi, pairwise_f1
+from trainables.metrics.clustering import clustering_metrics, kmeans, nmi, pairwise_f1
 
 BACKENDS = [
     "sklearn",

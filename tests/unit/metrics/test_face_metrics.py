@@ -8,7 +8,7 @@ import torch
 from helpers.together import drawn
 
 from trainables.errors import ConfigError
-from trainables.metrics import rank_1_with_distractors, verification_metrics
+from trainables.metrics.faces import rank_1_with_distractors, verification_metrics
 
 
 def pairs(count: int, noise: float, seed: int = 0, dim: int = 6):

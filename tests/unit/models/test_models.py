@@ -9,14 +9,16 @@ import torch
 from torch import nn
 
 from trainables.errors import ConfigError
-from trainables.models import BACKBONES, HEADS, POOLINGS, build_model, parameter_groups, to_tensor
+from trainables.models import BACKBONES, HEADS, POOLINGS, build_model, parameter_groups
 from trainables.models.batch_norm import GlobalBatchNorm1d, freeze
 from trainables.models.pooling import _gem
 from trainables.models.small_conv import _HalvingPool
 
 
 def _images(count=6, channels=1, size=24, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, (count, size, size, channels), dtype=np.uint8)
+    """Return pictures (B, C, H, W) in channels-last memory, as `Views` makes them."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, size, size, channels), dtype=np.uint8)
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +30,7 @@ def _seeded():
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_pictures_become_raw_embeddings(pooling, head):
     model = build_model(pooling=pooling, head=head, embedding_dim=7, in_channels=1)
-    embeddings = model(to_tensor(_images()))
+    embeddings = model(_images())
     assert embeddings.shape == (6, 7)
     embeddings.square().sum().backward()
     for name, parameter in model.named_parameters():
@@ -40,23 +42,23 @@ def test_pictures_become_raw_embeddings(pooling, head):
 @pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 16), (1, 24), (3, 33), (3, 64)])
 def test_small_conv_takes_grey_and_colour_of_any_size(channels, size):
     model = build_model(in_channels=channels, image_size=size, embedding_dim=5)
-    assert model(to_tensor(_images(2, channels, size))).shape == (2, 5)
+    assert model(_images(2, channels, size)).shape == (2, 5)
 
 
 def test_bytes_and_floats_in_0_to_1_are_the_same_picture():
     model = build_model(in_channels=1)
-    images = to_tensor(_images())
+    images = _images()
     assert torch.equal(model(images), model(images.float() / 255))
 
 
 def test_float64_stays_float64():
     model = build_model(in_channels=1, head="bn_fc").double()
-    assert model(to_tensor(_images())).dtype == torch.float64
+    assert model(_images()).dtype == torch.float64
 
 
 def test_an_embedding_does_not_depend_on_the_rest_of_the_batch():
     model = build_model(in_channels=1, pooling="gem").double()
-    images = to_tensor(_images(9))
+    images = _images(9)
     together = model(images)
     alone = torch.cat([model(image[None]) for image in images])
     assert torch.allclose(together, alone, atol=1e-12)
@@ -90,7 +92,7 @@ def test_gem_gradient_is_that_of_its_formula_and_finite_on_a_dead_map():
 def test_learned_gem_trains_its_exponent():
     model = build_model(in_channels=1, pooling="gem_learned", pooling_parameters={"p": 2.0})
     assert model.pooling.p.item() == 2.0
-    model(to_tensor(_images())).sum().backward()
+    model(_images()).sum().backward()
     assert model.pooling.p.grad.abs() > 0
 
 
@@ -110,7 +112,7 @@ def test_wn_fc_is_weight_normalisation():
 
 def test_fc_bn_has_unit_variance_in_training():
     model = build_model(in_channels=1, head="fc_bn", embedding_dim=4)
-    embeddings = model(to_tensor(_images(64)))
+    embeddings = model(_images(64))
     assert torch.allclose(embeddings.mean(dim=0), torch.zeros(4), atol=1e-5)
     assert torch.allclose(embeddings.var(dim=0, correction=0), torch.ones(4), atol=1e-2)
 
@@ -150,7 +152,7 @@ def test_frozen_batch_norm_survives_train():
     assert not norm.training
     assert model.head.bn.training
     before = norm.running_mean.clone()
-    model(to_tensor(_images()))
+    model(_images())
     assert torch.equal(norm.running_mean, before)
     assert model.head.bn.running_mean.abs().sum() > 0
     assert not any(parameter.requires_grad for parameter in norm.parameters())
@@ -204,7 +206,7 @@ def test_a_large_backbone_trains_on_grey_pictures_with_frozen_statistics(backbon
     layer = getattr(model.backbone, norm)
     before = layer.running_mean.clone()
     model.train()
-    model(to_tensor(_images(2, size=64))).square().sum().backward()
+    model(_images(2, size=64)).square().sum().backward()
     assert torch.equal(layer.running_mean, before)
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 

@@ -10,9 +10,8 @@ import threading
 import pytest
 from helpers.stored_runs import StoredRuns
 
-from tune_dml.tracking import background, runs, store
+from tune_dml.tracking import SyncReport, background, runs, store
 from tune_dml.tracking.client import open_client
-from tune_dml.tracking.tracker import SyncReport
 
 
 def test_an_outage_loses_nothing_and_is_reported_once(driver, tracker, mlflow_has, monkeypatch):

@@ -8,7 +8,7 @@ from helpers.toys import METRIC, Driver
 
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import SweepState
-from tune_dml.tracking.tracker import SyncReport, Tracker
+from tune_dml.tracking import SyncReport, Tracker
 
 
 def test_runs_have_the_expected_hierarchy(driver, tracker, mlflow_has):

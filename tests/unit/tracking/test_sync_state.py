@@ -9,8 +9,7 @@ from helpers.stored_runs import StoredRuns
 from mlflow.tracking import MlflowClient
 
 from tune_dml.record.judging.judgement import Judgement
-from tune_dml.tracking import client, runs
-from tune_dml.tracking.tracker import SyncReport
+from tune_dml.tracking import SyncReport, client, runs
 
 
 def test_replays_change_nothing(driver, tracker, mlflow_has):

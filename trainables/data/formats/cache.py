@@ -10,8 +10,8 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -171,8 +171,10 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
     """
     if complete(target):
         return
-    _make_folder(target.parent)
-    with _build_lock(target):
+    with _named_folder(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(target.with_name(f".{target.name}.lock")).acquire()
+    with lock:
         if complete(target):
             return
         temporary = target.with_name(f".building-{target.name}")
@@ -191,14 +193,6 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
             _fsync(path)  # before the rename, in case the machine crashes
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
-
-
-def _build_lock(target: Path) -> AbstractContextManager[object]:
-    """Acquire the lock of a build; the context releases it."""
-    try:
-        return FileLock(target.with_name(f".{target.name}.lock")).acquire()
-    except OSError as error:
-        raise _unwritable_error(target.parent, error) from error
 
 
 def _fsync(path: Path) -> None:
@@ -222,7 +216,8 @@ def fingerprint(file: Path) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a small file of the cache atomically; the last writer wins."""
-    _make_folder(path.parent)
+    with _named_folder(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(path.with_name(f".{path.name}.lock")):
             write_whole(path, text)
@@ -231,12 +226,11 @@ def write_text(path: Path, text: str) -> None:
         raise DataError(Problem(str(path.parent), rule, str(error.strerror), remedy)) from error
 
 
-def _make_folder(directory: Path) -> None:
+@contextmanager
+def _named_folder(directory: Path) -> Iterator[None]:
+    """Turn an OSError into a DataError that names the cache's folder."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
-        raise _unwritable_error(directory, error) from error
-
-
-def _unwritable_error(directory: Path, error: OSError) -> DataError:
-    return DataError(Problem(str(directory), "the cache directory must be writable", str(error), _OTHER_FOLDER))
+        rule = "the cache directory must be writable"
+        raise DataError(Problem(str(directory), rule, str(error), _OTHER_FOLDER)) from error

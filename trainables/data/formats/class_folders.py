@@ -61,8 +61,19 @@ class ClassFolders:
 
     @cached_property
     def _parts(self) -> dict[str, set[str]]:
-        """The classes of `train` and `test` if the root holds these parts of a split; else empty."""
-        return _split_parts(self.root)
+        """The classes of `train` and `test` if the root holds these parts of a split; else empty.
+
+        Validation folders count as training: a trial's validation classes are chosen from the training classes.
+        """
+        parts: dict[str, set[str]] = {"train": set(), "test": set()}
+        for folder in _subfolders(self.root):
+            name = folder.name.lower()
+            half = "train" if name in TRAINING_PARTS else "test" if name in TEST_PARTS else None
+            if half is None or _pictures_in(folder):
+                return {}
+            parts[half] |= {inner.name for inner in _subfolders(folder)}
+        is_split = parts["train"] and parts["test"] and not parts["train"] & parts["test"]
+        return parts if is_split else {}
 
     def problems(self) -> list[Problem]:
         """Return the problems of folders that are not those of two or more classes."""
@@ -121,22 +132,6 @@ class ClassFolders:
             names = list_names(list(dict.fromkeys(files)))
             notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {names}")
         return notes
-
-
-def _split_parts(root: Path) -> dict[str, set[str]]:
-    """Return the classes of `train` and `test` if a folder holds these parts of a split; else an empty dict.
-
-    Validation folders count as training: a trial's validation classes are chosen from the training classes.
-    """
-    parts: dict[str, set[str]] = {"train": set(), "test": set()}
-    for folder in _subfolders(root):
-        name = folder.name.lower()
-        half = "train" if name in TRAINING_PARTS else "test" if name in TEST_PARTS else None
-        if half is None or _pictures_in(folder):
-            return {}
-        parts[half] |= {inner.name for inner in _subfolders(folder)}
-    is_split = parts["train"] and parts["test"] and not parts["train"] & parts["test"]
-    return parts if is_split else {}
 
 
 def _part_problem(root: Path, source: str, parts: Sequence[str]) -> Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from trainables.data.formats.stored import list_names
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 
 TABLES = (".csv", ".tsv", ".parquet")
+_SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?\r?\n', re.IGNORECASE)
+"""First line by which Excel states the separator."""
 _Row = tuple[int, Sequence[str]]
 """Line at which a row begins, and its cells."""
 
@@ -21,6 +24,7 @@ class TableRows:
     """The cells of a table as text; column names are in lower case."""
 
     path: Path
+    header_line: int
     header: Sequence[str]
     rows: Sequence[_Row]
 
@@ -34,7 +38,7 @@ class TableRows:
         if len(rows) < 2:
             remedy = "Write a header and a line for each picture, such as `path,label` and `1.png,cat`."
             raise DataError(Problem(str(path), "the table lists no picture", None, remedy))
-        table = cls(path, [name.strip().casefold() for name in rows[0][1]], rows[1:])
+        table = cls(path, rows[0][0], [name.strip().casefold() for name in rows[0][1]], rows[1:])
         width = len(table.header)
         wrong = [(i, f"{len(cells)} cells") for i, (_, cells) in enumerate(table.rows) if len(cells) != width]
         rule = f"every line must have {width} cells, as the header has, but {{n}} {{have}} not"
@@ -53,7 +57,7 @@ class TableRows:
 
     def header_problems(self, names: Sequence[str]) -> list[Problem]:
         """Return a problem if none of the names is a column, or if one is two columns."""
-        name, place = self.name_of(names), f"{self.path}:1"
+        name, place = self.name_of(names), f"{self.path}:{self.header_line}"
         if not name:
             rule = f"the header must have a column {' or '.join(names)}"
             return [Problem(place, rule, None, nearest(names[0], self.header, what="column"))]
@@ -87,13 +91,16 @@ def _text_rows(path: Path) -> Iterator[_Row]:
         value = raw.split(b"\n")[line].decode("latin-1")
         remedy = "Save it as UTF-8; Excel calls that CSV UTF-8."
         raise DataError(Problem(f"{path}:{line + 1}", "the table must be UTF-8 text", value, remedy)) from error
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    reader, begin = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), 1
+    stated = _SEPARATOR.match(text)
+    delimiter = stated[1] if stated else max(",;\t", key=text.partition("\n")[0].count)
+    before = 1 if stated else 0  # lines
+    body = io.StringIO(text[stated.end() if stated else 0 :], newline="")
+    reader, begin = csv.reader(body, delimiter=delimiter, strict=True), before + 1
     try:
         for row in reader:
             if any(map(str.strip, row)):
                 yield begin, row
-            begin = reader.line_num + 1
+            begin = before + reader.line_num + 1
     except csv.Error as error:
         remedy = "Close every quotation mark; inside a quoted value write it twice."
         raise DataError(Problem(f"{path}:{begin}", "the line must be readable as CSV", str(error), remedy)) from error
@@ -110,7 +117,7 @@ def _parquet_rows(path: Path) -> Iterator[_Row]:
     kept = [
         column.name for column in table.schema if not (types.is_nested(column.type) or types.is_binary(column.type))
     ]
-    yield 0, kept
+    yield 1, kept
     columns = [table[name].to_pylist() for name in kept]
     for number, row in enumerate(zip(*columns, strict=True), start=1):
         yield number, ["" if cell is None else str(cell) for cell in row]

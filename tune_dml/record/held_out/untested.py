@@ -51,12 +51,12 @@ class UntestedHeads:
         """Evaluate each head, seal its metrics and delete it; then call `progress(done, total)`."""
         import torch  # imported late, because most sweeps have no heads
 
-        from trainables.context import FolderContext
-        from trainables.late_evaluation import evaluate_test
+        from trainables.context import TrialContext
+        from trainables.training import evaluate_test
 
         for done, trial in enumerate(self.trials, 1):
             folder = trial_folder(self.state.folder, trial.key)
-            context = FolderContext(
+            context = TrialContext(
                 folder,
                 torch.device("cpu"),
                 threads=self.state.resources.cpus_per_worker,

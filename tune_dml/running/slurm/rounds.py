@@ -28,7 +28,7 @@ from tune_dml.running.trials.messages import request_of
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
-    from tune_dml.tracking.tracker import SyncReport
+    from tune_dml.tracking import SyncReport
 
 
 class _Rounds:

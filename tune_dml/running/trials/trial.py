@@ -46,7 +46,7 @@ from tune_dml.text import shortened
 
 if TYPE_CHECKING:
     from trainables.config import Settings, Value
-    from trainables.context import FolderContext, Row, TrialContext
+    from trainables.context import Row, TrialContext
     from trainables.training import Outcome, Training
 
 _MAX_SILENCE = 5.0
@@ -157,16 +157,16 @@ def _context_of(
     runtime: TrialRuntime,
     messages: Messages | MessageQueue,
     rank_and_size: tuple[int, int] = (0, 1),
-) -> FolderContext:
+) -> TrialContext:
     """Wait for the trial's storage, then return its context. `rank_and_size`: the rank, and the number of workers."""
-    from trainables.context import FolderContext
+    from trainables.context import TrialContext
 
     storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
     if isinstance(storage, Path):  # wait for missing storage; do not create it below the mount point
         folder = storage.parent
         retry_storage(lambda: require_folder(folder), folder, messages.note, messages.at_work)
     rank, world_size = rank_and_size
-    return FolderContext(
+    return TrialContext(
         storage,
         device,
         rank=rank,
