@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from pydantic import TypeAdapter, ValidationError
@@ -240,13 +241,9 @@ class RaceEnded(Event, kind="race_over"):
     why: Over
 
 
-_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-
-
+@cache
 def _adapter(cls: type) -> TypeAdapter[Any]:
-    if cls not in _ADAPTERS:
-        _ADAPTERS[cls] = TypeAdapter(cls)
-    return _ADAPTERS[cls]
+    return TypeAdapter(cls)
 
 
 def read_event(row: JsonRow) -> Event:
