@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from pydantic import TypeAdapter, ValidationError
@@ -241,9 +240,13 @@ class RaceEnded(Event, kind="race_over"):
     why: Over
 
 
-@cache
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
 def _adapter(cls: type) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
+    if cls not in _ADAPTERS:
+        _ADAPTERS[cls] = TypeAdapter(cls)
+    return _ADAPTERS[cls]
 
 
 def read_event(row: JsonRow) -> Event:
