@@ -59,7 +59,7 @@ class GrowingFile:
 
     path: Path
     offset: int = 0
-    is_row: Callable[[JsonRow], bool] = lambda row: True  # other lines are skipped
+    is_row: Callable[[JsonRow], bool] = lambda row: True  # other lines are unreadable
 
     @property
     def has_grown(self) -> bool:
@@ -78,13 +78,12 @@ class GrowingFile:
         except FileNotFoundError:
             return 0
 
-    def read_new(
-        self, on_garbage: Callable[[int, bytes], None] = lambda start, line: None
-    ) -> Iterator[tuple[int, JsonRow]]:
-        """Yield (end offset, row) of every complete line after `offset`, which the caller must advance.
+    def read_new(self) -> Iterator[tuple[int, JsonRow]]:
+        """Yield (end offset, row) of every readable line after `offset`, which the caller must advance."""
+        return ((end, row) for _, end, row in self.read_lines() if row is not None)
 
-        `on_garbage` is called with the start and the bytes of each skipped line.
-        """
+    def read_lines(self) -> Iterator[tuple[int, int, JsonRow | None]]:
+        """Yield (start, end, row) of every complete line after `offset`; the row of an unreadable line is None."""
         if not self.has_grown:
             return
         with self.path.open("rb") as file:
@@ -93,11 +92,8 @@ class GrowingFile:
             for line in file:
                 if not line.endswith(b"\n"):  # incomplete, or not written completely yet
                     return
-                end += len(line)
-                if (row := _parse_row(line)) is not None and self.is_row(row):
-                    yield end, row
-                else:
-                    on_garbage(end - len(line), line)
+                start, end, row = end, end + len(line), _parse_row(line)
+                yield start, end, row if row is not None and self.is_row(row) else None
 
 
 def _parse_row(line: bytes) -> JsonRow | None:
@@ -135,27 +131,19 @@ def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] =
     from tune_dml.record.events import read_event  # imports pydantic, which `--help` does not need
 
     events = []
-    reason = ""
-
-    def is_event(row: JsonRow) -> bool:
-        nonlocal reason
-        try:
-            events.append(read_event(row))
-        except ValueError as error:
-            reason = f" ({error})"
-            return False
-        return True
-
-    def skip(offset: int, line: bytes) -> None:
-        nonlocal reason
+    for begin, end, row in GrowingFile(sweep / LEDGER, start).read_lines():
+        reason = ""
+        if row is not None:
+            try:
+                events.append(replace(read_event(row), end_offset=end))
+                continue
+            except ValueError as error:
+                reason = f" ({error})"
         on_garbage(
-            f"{LEDGER}: the {len(line)} bytes from {offset} cannot be read{reason} and are skipped; "
+            f"{LEDGER}: the {end - begin} bytes from {begin} cannot be read{reason} and are skipped; "
             "a trial whose end they recorded runs again"
         )
-        reason = ""
-
-    offsets = [end for end, _ in GrowingFile(sweep / LEDGER, start, is_event).read_new(skip)]
-    return [replace(event, end_offset=end) for event, end in zip(events, offsets, strict=True)]
+    return events
 
 
 def read_history(sweep: Path, key: str) -> list[HistoryRow]:
@@ -262,12 +250,10 @@ class Ledger:
             self.write(_note(text))
             del self._steps[key]
         if key not in self._steps:
-            unreadable_lines: list[int] = []
-            rows_before = history.read_new(lambda start, line: unreadable_lines.append(len(line)))
-            self._steps[key] = {int(row["step"]) for _, row in rows_before}
-            if unreadable_lines:
-                text = f"{path.relative_to(self.sweep)}: {len(unreadable_lines)} lines cannot be read and are skipped"
-                self.write(_note(text))
+            rows_before = [row for _, _, row in history.read_lines()]
+            self._steps[key] = {int(row["step"]) for row in rows_before if row is not None}
+            if unreadable := rows_before.count(None):
+                self.write(_note(f"{path.relative_to(self.sweep)}: {unreadable} lines cannot be read and are skipped"))
         new_rows = []
         for row in rows:
             if row["step"] not in self._steps[key]:

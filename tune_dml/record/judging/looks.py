@@ -102,16 +102,12 @@ def read_looks(
     folder: Path, subject: Subject = "sweep", on_garbage: Callable[[str], None] = lambda text: None
 ) -> list[Look]:
     """Return all looks at a subject, in order of time; report unreadable lines to `on_garbage`."""
-
-    def report_unreadable(end: int) -> None:
-        on_garbage(f"{_LOOKS}: the line that ends at byte {end} is not a look; the error that it spent is unknown")
-
     looks = []
-    for end, row in GrowingFile(folder / _LOOKS).read_new(lambda start, line: report_unreadable(start + len(line))):
+    for _, end, row in GrowingFile(folder / _LOOKS).read_lines():
         try:
             looks.append(_adapter().validate_python(row))
         except ValueError:
-            report_unreadable(end)
+            on_garbage(f"{_LOOKS}: the line that ends at byte {end} is not a look; the error that it spent is unknown")
     return [look for look in looks if look.subject == subject]
 
 

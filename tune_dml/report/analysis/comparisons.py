@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 from tune_dml.record.results import Results
 from tune_dml.record.state import TrialStatus
@@ -14,8 +14,6 @@ from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
-
-_STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class CellComparisons:
     @cached_property
     def counts(self) -> dict[str, int]:
         """Number of trials by status; statuses without trials are left out."""
-        return {status: count for status in _STATUSES if (count := self.results.count(status))}
+        return {status: count for status in get_args(TrialStatus) if (count := self.results.count(status))}
 
     @property
     def seconds(self) -> float:

@@ -344,6 +344,15 @@ def level_key(value: Value) -> tuple[str, str]:
     return ("number", repr(float(value))) if is_number(value) else ("name", repr(value))
 
 
+def full_grid(arm: ArmAnalysis) -> tuple[list[tuple[int, ...]], list[int]] | None:
+    """Return the level of each knob in each cell, and each knob's number of levels; None unless cells are a full grid."""
+    keys = [tuple(level_key(cell.cell.knobs[knob.path]) for knob in arm.knobs) for cell in arm.cells]
+    levels = [sorted({key[index] for key in keys}) for index in range(len(arm.knobs))]
+    if not len(set(keys)) == len(keys) == math.prod(map(len, levels)):
+        return None
+    return [tuple(map(list.index, levels, key)) for key in keys], list(map(len, levels))
+
+
 def same_value(value: Value, x: float | str) -> bool:
     """Return whether a knob's value equals a published one."""
     if is_number(value) and is_number(x):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
-from tune_dml.report.analysis.knob import KnobAnalysis, level_key
+from tune_dml.report.analysis.knob import KnobAnalysis, full_grid
 from tune_dml.report.cells import delta_cells
 from tune_dml.report.naming import confidence, prose_label, symbol_of, value_label
 from tune_dml.report.questions import question
@@ -242,21 +242,15 @@ def _interactions(analysis: Analysis) -> tuple[_Interaction, ...]:
 
 def _pairs_of(analysis: Analysis, arm: ArmAnalysis) -> list[tuple[ArmAnalysis, tuple[Knob, Knob], list[list[int]]]]:
     """Return the arm, two of its knobs, and the level of each of the two in every cell."""
-    knobs, cells = arm.knobs, arm.cells
-    tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
-    levels = [sorted({row[index] for row in tried}) for index in range(len(knobs))]
-    is_full = len(tried) == math.prod(map(len, levels)) == len(cells) and all(cell.values for cell in cells)
-    pairs = [(i, k) for i, k in combinations(range(len(knobs)), 2) if min(len(levels[i]), len(levels[k])) > 1]
-    if not is_full or len(analysis.seeds) < 2:
+    grid = full_grid(arm)
+    if grid is None or not all(cell.values for cell in arm.cells) or len(analysis.seeds) < 2:
         return []
-    rows = [
-        [ranks.index(level_key(cell.cell.knobs[knob.path])) for cell in cells]
-        for knob, ranks in zip(knobs, levels, strict=True)
-    ]
+    ranks, sizes = grid
+    rows = [list(column) for column in zip(*ranks, strict=True)]
     return [
-        (arm, (knobs[i], knobs[k]), [rows[i], rows[k]])
-        for i, k in pairs
-        if math.comb(len(levels[i]), 2) * math.comb(len(levels[k]), 2) <= _MAX_CONTRASTS
+        (arm, (arm.knobs[i], arm.knobs[k]), [rows[i], rows[k]])
+        for i, k in combinations(range(len(sizes)), 2)
+        if 0 < math.comb(sizes[i], 2) * math.comb(sizes[k], 2) <= _MAX_CONTRASTS
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
-from tune_dml.report.analysis.knob import grid_positions, level_key, positions_of
+from tune_dml.report.analysis.knob import full_grid, grid_positions, positions_of
 from tune_dml.report.cells import TableCell
 from tune_dml.report.drawing.charts import Whisker, draw_whiskers
 from tune_dml.report.naming import confidence, slug, symbol_of
@@ -102,10 +102,11 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
         positions = [positions_of(knob, trained) for knob in arm.knobs]
         judged = importance_of_search(positions, levels, values, level)
     else:
-        grid = _full_grid(arm)
-        if grid is None:
+        grid = full_grid(arm)
+        if grid is None or len(trained) < len(arm.cells):
             return None
-        order, sizes = grid
+        ranks, sizes = grid
+        order = sorted(range(len(ranks)), key=lambda row: ranks[row])  # the last knob varies fastest
         judged = importance_of_grid(values[order].reshape(*sizes, -1), level, resolution=analysis.resolution)
     names = [symbol_of(knob) for knob in arm.knobs]
     shares = sorted(
@@ -119,20 +120,6 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
     return ImportanceOfArm(
         arm.name, searched, len(trained), tuple(shares), tuple(pairs), judged.predicted, judged.problem, sentence
     )
-
-
-def _full_grid(arm: ArmAnalysis) -> tuple[list[int], list[int]] | None:
-    """Return the order of the cells in the grid (the last knob varies fastest) and each knob's number of levels.
-
-    Return None unless all combinations of levels trained.
-    """
-    keys = [tuple(level_key(cell.cell.knobs[knob.path]) for knob in arm.knobs) for cell in arm.cells]
-    levels = [sorted({key[index] for key in keys}) for index in range(len(arm.knobs))]
-    sizes = [len(level) for level in levels]
-    if not len(set(keys)) == len(keys) == math.prod(sizes) == len(arm.trained):
-        return None
-    ranks = [tuple(level.index(part) for level, part in zip(levels, key, strict=True)) for key in keys]
-    return sorted(range(len(keys)), key=lambda row: ranks[row]), sizes
 
 
 def _sentence(

@@ -2,12 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tune_dml.record.origin.commands import retry_arguments, smaller_micro_batch
-from tune_dml.record.results import Results
+from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.cells import TableCell, interval_cells, metric_cells, text_cell
@@ -21,28 +20,11 @@ from tune_dml.text import counted, duration, value_text
 _MAX_CHARACTERS = 300  # maximum number of characters of a provenance entry on the page
 
 
-@dataclass(frozen=True)
-class _LostTrial:
-    """One trial without a result."""
-
-    label: str
-    seed: int
-    status: str
-    reason: str
-    attempts: int
-    key: str
-    run_id: str
-
-
 @question(order=600)
 def run_summary(analysis: Analysis) -> Section:
     """List the facts of the sweep, its failures, cells and settings; failures are findings."""
     results, plan = analysis.results, analysis.results.plan
-    failures = [
-        _LostTrial(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
-        for cell in analysis.cells
-        for t, why in cell.failures
-    ]
+    failures = [(t, why.partition(": ")[2] or why) for cell in analysis.cells for t, why in cell.failures]
     notes = results.notes + plan.space.notes
     provenance = tuple(_flatten(results.provenance))
     body: list[Block] = [Facts(_facts(analysis)), Text(_progress(analysis)), _table_of_failures(failures)]
@@ -56,15 +38,19 @@ def run_summary(analysis: Analysis) -> Section:
         body,
         headline=_headline(analysis),
         steps=_steps(analysis),
-        findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
+        findings=tuple(f"{t.cell.label}, seed {t.seed}: {t.status}: {reason}" for t, reason in failures),
         data={
             "counts": analysis.counts,
             "training_seconds": analysis.seconds,
             "cells": [_cell_data(analysis, cell) for cell in analysis.cells],
-            "failures": failures,
+            "failures": [
+                {"label": t.cell.label, "seed": t.seed, "status": t.status, "reason": reason, "attempts": t.attempts,
+                 "key": t.key, "run_id": t.run_id}
+                for t, reason in failures
+            ],
             "notes": notes,
         },
-    )
+    )  # fmt: skip
 
 
 def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
@@ -196,11 +182,11 @@ def _progress(analysis: Analysis) -> str:
     return text
 
 
-def _table_of_failures(failures: list[_LostTrial]) -> Table:
+def _table_of_failures(failures: Sequence[tuple[TrialResult, str]]) -> Table:
     rows = [
-        (f.label, f.seed, text_cell(f.status, mark=f.status), f.reason, f.attempts,
-         TableCell(f.key, links=((f.key, f"#trial-{f.key}"),)), f.run_id or "-")
-        for f in failures
+        (t.cell.label, t.seed, text_cell(t.status, mark=t.status), reason, t.attempts,
+         TableCell(t.key, links=((t.key, f"#trial-{t.key}"),)), t.run_id or "-")
+        for t, reason in failures
     ]  # fmt: skip
     columns = ("cell", "seed", "status", "reason", "attempts", "trial", "MLflow run")
     return Table("failures", "Trials without a result, and why.", columns, rows, for_paper=False)
