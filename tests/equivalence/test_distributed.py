@@ -167,6 +167,13 @@ def test_in_a_group_of_one_nothing_is_exchanged(tmp_path, monkeypatch):
     assert not d.is_distributed()
 
 
+@pytest.fixture
+def _stores_of_one_test(monkeypatch):
+    """A store listens until its process ends, which `test_listening` would notice."""
+    monkeypatch.setattr(d, "_stores", [])
+
+
+@pytest.mark.usefixtures("_stores_of_one_test")
 def test_the_rendezvous_is_reachable_only_at_its_address():
     port = d.open_store("127.0.0.1")
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
@@ -174,6 +181,7 @@ def test_the_rendezvous_is_reachable_only_at_its_address():
         socket.create_connection(("127.0.0.2", port), timeout=5)
 
 
+@pytest.mark.usefixtures("_stores_of_one_test")
 def test_ranks_connect_to_a_node_with_several_addresses():
     """As behind address translation: the address to listen at is not an address of the machine."""
     socket.create_connection(("127.0.0.2", d.open_store("203.0.113.7")), timeout=5).close()

@@ -13,24 +13,28 @@ LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFF
 
 
 def sockets_of(pids):
-    """Return the inodes of the open sockets of these processes."""
+    """Return the command of the process for the inode of each open socket of these processes."""
     for pid in pids:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        except OSError:  # ended meanwhile
+            continue
         for file in Path(f"/proc/{pid}/fd").glob("*"):
             try:
                 kind, _, inode = os.readlink(file).partition(":")
             except OSError:  # closed meanwhile
                 continue
             if kind == "socket":
-                yield inode.strip("[]")
+                yield inode.strip("[]"), command
 
 
 def listening(pids):
-    """Return the addresses at which these processes listen, as the kernel writes them."""
-    inodes = set(sockets_of(pids))
+    """Return the addresses at which these processes listen, as the kernel writes them, and a process of each."""
+    commands = dict(sockets_of(pids))
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
     ]
-    return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and line[9] in inodes}
+    return {line[1].partition(":")[0]: commands[line[9]] for line in lines if line[3] == "0A" and line[9] in commands}
 
 
 @pytest.mark.usefixtures("ray_session")
@@ -38,7 +42,7 @@ def test_a_ray_of_this_machine_listens_on_loopback_alone():
     ray.get(ray.remote(num_cpus=0)(lambda: 1).remote())  # a worker listens too
     addresses = listening([os.getpid(), *children_of(os.getpid())])
     assert addresses
-    assert addresses <= LOOPBACK
+    assert addresses.keys() <= LOOPBACK, addresses
 
 
 @pytest.mark.slow
@@ -46,7 +50,7 @@ def test_a_ray_of_this_machine_listens_on_loopback_alone():
 def test_the_workers_of_a_trial_listen_on_loopback_alone(workers, cache_dir):
     words = ["sweep", sweep_file((0.1, 0.9)), "--name", "heard", "--engine", "train", "--workers", workers]
     sweep = SweepProcess([*words, "--cache-dir", cache_dir], Path.cwd() / "sweeps" / "heard")
-    addresses = set()
+    addresses = {}
 
     def has_ended():
         addresses.update(listening([sweep.pid, *children_of(sweep.pid)]))
@@ -55,4 +59,4 @@ def test_the_workers_of_a_trial_listen_on_loopback_alone(workers, cache_dir):
     sweep.wait_until(has_ended)
     assert sweep.end() == 0, sweep.output.read_text()
     assert addresses
-    assert addresses <= LOOPBACK
+    assert addresses.keys() <= LOOPBACK, addresses
