@@ -15,7 +15,7 @@ import typer
 from audit import FACTORS, RUN_SD
 from program import run_program
 
-POINTS, TRIALS, CANDIDATES, NAMED = 3.0, 36, 250, 0.9
+POINTS, TRIALS, CANDIDATES, NAMED = 3.0, 36, 250, 0.5
 PAIRS = list(itertools.combinations(range(FACTORS), 2))
 KINDS = {
     "add": lambda first, second: first + 1.0 * second,
@@ -62,7 +62,7 @@ def best_block(expected: np.ndarray, weights: np.ndarray, size: int) -> list[int
 
 
 def named_by_ideal_audit(true: tuple[str, tuple[int, ...]], random: np.random.Generator, size: int) -> set[int]:
-    """Return the settings that are in the true case with a probability above 90 %."""
+    """Return the settings that are in the true case with a probability above 50 %."""
     likelihoods = PRIOR.copy()
     for _ in range(TRIALS // size):
         weights = np.exp(likelihoods - likelihoods.max())
