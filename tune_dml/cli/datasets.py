@@ -78,6 +78,9 @@ class DataSetCopy:
             section, _, knob = path.rpartition(".")
             if section not in ("", "data"):
                 problems.append(Problem("--set", "must be a setting of the data, data.*", path))
+            if knob in knobs:
+                both = f"{knob}={knobs[knob]} and {path}={value}"
+                problems.append(Problem("--set", "a setting has one value", both, "Keep one of them."))
             knobs[knob] = value
         raise_if_any(problems)
         if self.skip_corrupt:

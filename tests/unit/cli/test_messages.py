@@ -109,6 +109,7 @@ train --dataset glyfs --seed -1
 datasets verify glyhps
 datasets verify image_folder
 datasets verify digits --root . --set optim.lr=1
+datasets verify objects --set size=64 --set data.size=96
 """.strip().splitlines()
 MARGIN = "parameters: {loss.margin: {values: [0.1, 0.2]}}"
 FILES = {
