@@ -72,6 +72,21 @@ def test_of_two_knobs_each_difference_is_averaged_over_the_other(tmp_path):
     assert net.isolated.means == pytest.approx({"net=a": 20 / 3 + 0.1, "net=b": 35 / 3 + 0.1})
 
 
+def test_seeds_that_train_different_halves_of_a_grid_are_counted(tmp_path):
+    """Each seed has one setting of `aug` at each rate, so no seed has both."""
+    grid = [(lr, aug, seed) for seed in range(6) for lr in (0.001, 0.1, 0.3) for aug in ("no", "yes")]
+    rows = [
+        f"{lr},{aug},{seed},{0.9 - lr + 0.01 * seed + 0.001 * ((7 * seed) % 3)}"
+        for number, (lr, aug, seed) in enumerate(grid)
+        if (number // 2 + (aug == "yes")) % 2
+    ]
+    sentences = " ".join(
+        summary(results(read_csv(table(tmp_path, "\n".join(["lr,aug,seed,acc", *rows])), ASKED))).verdicts
+    )
+    assert "3 values x 6 paired seeds" in sentences
+    assert "but seeds that configurations do not share do not show how certain that is" in sentences
+
+
 def test_an_unknown_search_is_not_tested_for_effects(tmp_path):
     lines = [f"{i},{(7 * i) % 13},{seed},{i + 0.1 * seed}" for i in range(12) for seed in range(2)]
     found = results(read_csv(table(tmp_path, "\n".join(["lr,width,seed,acc", *lines])), ASKED))
