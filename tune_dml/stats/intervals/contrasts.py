@@ -7,7 +7,8 @@ to seed appear. With one direction (two levels) no noise can be borrowed. No int
 own t interval.
 
 A hole is filled with its cell's mean plus its seed's effect. Its seed counts only for the share of the contrast's
-weight that was measured. A contrast with fewer than two measured seeds has no interval.
+weight that was measured. A contrast with fewer than two measured seeds has no interval, nor has one in which the
+effects of seeds do not cancel, because it weighs cells that no chain of common seeds connects.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.stats.distributions import student_isf
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.noise import PairNoise, box_epsilon, cell_variances, fit_pairs, max_prior_df
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, Bounds, half_widths
@@ -82,7 +83,8 @@ def estimate_contrasts(
     family = student_isf(alpha / (2 * comparisons), np.maximum(total, 1)) * np.sqrt(moderated)
     share = GUARD_SHARE if comparisons > 1 else 1.0
     single = student_isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
-    testable = nu > 1 - 1e-9  # below two measured seeds, filled holes leave hardly any spread
+    # Below two measured seeds, filled holes leave hardly any spread.
+    testable = (nu > 1 - 1e-9) & _is_free_of_seeds(present, weights)
     reach = np.where(testable, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
     return Bounds(estimate, estimate - reach, estimate + reach)
 
@@ -185,6 +187,18 @@ def _shrink(cells: Array, prior: Array, nu: Array) -> Array:
     """Shrink each cell's variance towards the average, by the prior degrees of freedom."""
     weight = prior / np.maximum(prior + nu[..., None], 1e-300)
     return np.asarray(weight * cells.mean(-1, keepdims=True) + (1 - weight) * cells)
+
+
+def _is_free_of_seeds(present: Array, weights: Array) -> Mask:
+    """Return whether each contrast's weights sum to 0 in every group of cells that common seeds connect, (..., k)."""
+    if present.all():
+        return np.ones(len(weights), dtype=bool)
+    cells = present.shape[-2]
+    linked = np.minimum(present @ np.swapaxes(present, -1, -2) + np.eye(cells), 1)
+    for _ in range(cells.bit_length()):  # each product doubles the length of the chains
+        linked = np.minimum(linked @ linked, 1)
+    sums = np.abs(linked @ weights.T)
+    return np.asarray((sums < 1e-9 * np.abs(weights).max(1, initial=1e-300)).all(-2))
 
 
 def fill_holes(values: Array) -> tuple[Array, Array]:
