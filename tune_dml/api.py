@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, get_type_hints
 
@@ -29,6 +30,7 @@ from tune_dml.planning.request import (
     Stopping,
     Vary,
     folder_problems,
+    python_numbers,
 )
 from tune_dml.record.held_out.rescore import RescoredSweep
 from tune_dml.record.results import Results
@@ -44,7 +46,10 @@ _T = TypeVar("_T")
 
 
 def _check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a function: raise ConfigError for arguments of a wrong type, and suggest a name for unknown keywords."""
+    """Decorate a function: raise ConfigError for arguments of a wrong type, and suggest a name for unknown keywords.
+
+    Numbers and arrays of numpy and torch become Python's numbers and lists.
+    """
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -53,8 +58,11 @@ def _check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
             remedy = nearest(unknown[0], list(signature.parameters), what="keyword")
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}. {remedy}")
         hints = get_type_hints(function, localns={"ReportFiles": object})  # imported only when a report is written
-        raise_if_any(keyword_problems(hints, signature.bind(*args, **kwargs).arguments))
-        return function(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        plain = {name: value for name, value in bound.arguments.items() if not is_dataclass(value)}
+        bound.arguments |= {name: python_numbers(value) for name, value in plain.items()}
+        raise_if_any(keyword_problems(hints, bound.arguments))
+        return function(*bound.args, **bound.kwargs)
 
     return checked_function
 

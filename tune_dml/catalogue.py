@@ -6,6 +6,7 @@ groups `tune_dml.spaces` and `tune_dml.protocols` add single objects.
 
 import importlib
 import pkgutil
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -77,7 +78,7 @@ def find_space(name: str) -> Space:
     if name not in spaces():
         remedy = nearest(name, list(spaces()), what="space") + " A sweep file ends in .yaml or .yml."
         if Path(name).is_dir() or name.lower().endswith((".csv", ".tsv", ".parquet")):
-            remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {name}`."
+            remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {shlex.quote(name)}`."
         raise ConfigError(option_problem("space", "unknown search space", name, remedy))
     return spaces()[name]
 

@@ -109,7 +109,7 @@ def _load(word: str, storage: Path, options: ImportOptions, margin: float | None
 
         request = options.request(experiment[1], margin)
         data = read_mlflow(experiment[0], experiment[1] or None, request, word=word)
-        return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
+        return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name, keeps_seeds=True)
     path = expand_home(word)
     folder, name = (path.parent if len(path.parts) > 1 else storage, path.name)
     return load_results_and_look(folder.absolute(), name, "compare")

@@ -1,5 +1,6 @@
 """`tune-dml features`: store the features of a frozen backbone, or convert published features."""
 
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,7 +73,7 @@ def features(
     }
     lines = [
         table("", ("features", str(folder)), rows.items()),
-        f"Train heads on them: {program()} sweep SPACE --dataset features --data-root {folder}",
+        f"Train heads on them: {program()} sweep SPACE --dataset features --data-root {shlex.quote(str(folder))}",
     ]
     print_result({"folder": str(folder), "seconds": round(seconds, 3), **digest.to_json()}, lines, as_json)
 

@@ -32,16 +32,16 @@ _SEEDS_END = 2**32  # limit of the random generators
 
 
 def python_numbers(value: Any) -> Any:
-    """Return a value with every scalar of numpy or torch as a number, in its mappings, lists and dataclasses too.
+    """Return a value with every scalar and array of numpy or torch as numbers, in mappings, lists and dataclasses too.
 
-    A value without such scalars is returned as it is.
+    A value without them is returned as it is.
 
     >>> import numpy
-    >>> python_numbers({"training.steps": numpy.int64(300)})
-    {'training.steps': 300}
+    >>> python_numbers({"training.steps": numpy.int64(300), "seeds": numpy.arange(2)})
+    {'training.steps': 300, 'seeds': [0, 1]}
     """
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        return value.item()
+    if hasattr(value, "ndim") and hasattr(value, "tolist"):
+        return value.tolist()
     if isinstance(value, Mapping):
         inner = {key: python_numbers(item) for key, item in value.items()}
         return inner if any(inner[key] is not item for key, item in value.items()) else value

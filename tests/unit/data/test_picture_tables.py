@@ -89,6 +89,9 @@ def test_a_parquet_table(write, build, folder):
     columns = {"path": [path for path, _ in PLAIN], "label": [CLASSES.index(label) for _, label in PLAIN]}
     parquet.write_table(pyarrow.table(columns), folder / "labels.parquet")
     assert build(folder / "labels.parquet").listed().class_names == ("0", "1", "2", "3")
+    unlabelled = [float("nan") if label == "ant" else CLASSES.index(label) for _, label in PLAIN]
+    parquet.write_table(pyarrow.table({"path": columns["path"], "label": unlabelled}), folder / "labels.parquet")
+    assert "every picture needs a label, but 2 have none" in only_problem(folder / "labels.parquet")
     (folder / "labels.parquet").write_text("path,label\n")
     assert "the table must be readable as Parquet" in only_problem(folder / "labels.parquet")
 
@@ -106,10 +109,13 @@ def test_names_with_commas_quotes_line_breaks_and_backslashes(folder, build):
     assert sorted(data.encoded.names) == sorted(names)
 
 
-def test_numbers_stay_text_in_their_own_order(write, build):
-    rows = [(path, {"ant": "10", "bee": "9", "cow": "007", "dog": "100"}[label]) for path, label in PLAIN]
-    listed = build(write(rows=rows)).listed()
-    assert listed.class_names == ("007", "9", "10", "100")
+@pytest.mark.parametrize(
+    "names", [("007", "9", "10", "100"), ("-12", "-1", "9", "10"), ("-1.0", "9.0", "10.0", "100.0")]
+)
+def test_numbers_stay_text_in_their_own_order(write, build, names):
+    label_of = dict(zip(("cow", "bee", "ant", "dog"), names, strict=True))
+    listed = build(write(rows=[(path, label_of[label]) for path, label in PLAIN])).listed()
+    assert listed.class_names == names
     assert listed.test_classes == (2, 3)
 
 

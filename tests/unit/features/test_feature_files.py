@@ -122,6 +122,18 @@ def test_labels_are_joined_by_id_and_may_set_the_split(tmp_path):
         import_features(tmp_path / "x.pt", tmp_path / "g", labels=tmp_path / "classes.csv")
 
 
+@pytest.mark.parametrize("header", ["ID,Class,Split", "id, class, split"])
+def test_the_header_of_a_table_of_labels_may_have_capitals_and_blanks(header, tmp_path):
+    """Such a header was read as a row, and the columns after the second were left out, so other classes tested."""
+    np.savez(tmp_path / "x.npz", features=ROWS, index=np.arange(8))
+    rows = [f"{n}, {CLASSES[n]}, {'test' if CLASSES[n] in 'ac' else 'train'}" for n in reversed(range(8))]
+    (tmp_path / "classes.csv").write_text("\n".join([header, *rows]))
+    import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "classes.csv")
+    table = read_table(tmp_path / "f")
+    assert table.classes.tolist() == CLASSES.tolist()
+    assert set(table.classes[table.splits == "test"]) == {"a", "c"}
+
+
 def test_classes_and_ids_may_be_bytes(tmp_path):
     ids = np.array([f"{n}.jpg" for n in range(8)], dtype="S")
     np.savez(tmp_path / "x.npz", features=ROWS, index=ids)
@@ -133,11 +145,14 @@ def test_classes_and_ids_may_be_bytes(tmp_path):
     assert read_table(tmp_path / "g").classes.tolist() == CLASSES.tolist()
 
 
-def test_numbered_classes_are_halved_in_the_order_of_their_numbers(tmp_path):
-    np.savez(tmp_path / "x.npz", features=np.tile(ROWS, (5, 1)), label=np.repeat(np.arange(1, 21), 2))
+@pytest.mark.parametrize(
+    "numbers", [np.arange(1, 21), np.arange(-3, 17), np.arange(1.0, 21.0), np.arange(1, 21)[:, None]]
+)
+def test_numbered_classes_are_halved_in_the_order_of_their_numbers(numbers, tmp_path):
+    np.savez(tmp_path / "x.npz", features=np.tile(ROWS, (5, 1)), label=np.repeat(numbers, 2, axis=0))
     import_features(tmp_path / "x.npz", tmp_path / "f")
     table = read_table(tmp_path / "f")
-    assert sorted(map(int, set(table.classes[table.splits == "test"]))) == list(range(11, 21))
+    assert sorted(map(float, set(table.classes[table.splits == "test"]))) == numbers.ravel()[10:].tolist()
 
 
 def test_the_table_of_labels_replaces_the_labels_of_the_source(tmp_path):

@@ -57,6 +57,29 @@ def test_without_a_seed_column_repeats_are_numbered_with_a_note(tmp_path):
     assert any("paired by chance" in note for note in found.notes)
 
 
+def test_configurations_that_share_no_seed_are_paired_by_chance(tmp_path):
+    """Each training of noise has its own seed: an interaction was significant, and the best was the first in the file."""
+    noise = iter([0.1, 0.5, 0.9, 0.2, 0.7, 0.4] * 3)
+    cells = [(lr, aug) for lr in (1, 2, 3) for aug in ("no", "yes")] * 3
+    rows = [f"{lr},{aug},{17 * i},{next(noise) + 0.01 * (i % 4)}" for i, (lr, aug) in enumerate(cells)]
+    found = results(read_csv(table(tmp_path, "\n".join(["lr,aug,seed,acc", *rows])), ASKED))
+    assert len(found.plan.seeds) == 3
+    assert any("6 groups that share no seed" in note for note in found.notes)
+    assert "The best configuration found is lr=2, aug=no: acc" in " ".join(summary(found).verdicts)
+    kept = results_of_rows(read_csv(tmp_path / "runs.csv", ASKED), ASKED, Path("elsewhere"), keeps_seeds=True)
+    assert len(kept.plan.seeds) == 18
+    assert "interact" not in " ".join(summary(kept).verdicts).replace("whether lr and aug interact", "")
+
+
+def test_the_larger_group_keeps_its_seeds(tmp_path):
+    rows = ["1,7,0.1", "1,8,0.2", "2,7,0.3", "3,9,0.4", "3,9.5,0.5"]
+    found = results(read_csv(table(tmp_path, "\n".join(["lr,seed,acc", *rows])), ASKED))
+    assert [trial.seed for trial in found.trials] == [7, 8, 7, 7, 8]
+    single = results(read_csv(table(tmp_path, "lr,seed,acc\n1,3,0.1\n2,5,0.3\n3,4,0.2\n"), ASKED))
+    assert {trial.seed for trial in single.trials} == {3}
+    assert "The best value" not in " ".join(summary(single).verdicts)
+
+
 def test_single_trainings_have_values_without_intervals(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,acc\n1,0.5\n2,0.6\n3,0.4\n"), ASKED))
     assert any("the noise is unknown" in note for note in found.notes)
@@ -70,6 +93,20 @@ def test_of_two_knobs_each_difference_is_averaged_over_the_other(tmp_path):
     lr, net = analyse(found).knobs
     assert lr.isolated.means == pytest.approx({"lr=1": 0.6, "lr=2": 6.6, "lr=3": 20.6})
     assert net.isolated.means == pytest.approx({"net=a": 20 / 3 + 0.1, "net=b": 35 / 3 + 0.1})
+
+
+def test_seeds_that_train_different_halves_of_a_grid_are_counted(tmp_path):
+    """Each seed has one setting of `aug` at each rate, so no seed has both."""
+    grid = [(lr, aug, seed) for seed in range(6) for lr in (0.001, 0.1, 0.3) for aug in ("no", "yes")]
+    rows = [
+        f"{lr},{aug},{seed},{0.9 - lr + 0.01 * seed + 0.001 * ((7 * seed) % 3)}"
+        for number, (lr, aug, seed) in enumerate(grid)
+        if (number // 2 + (aug == "yes")) % 2
+    ]
+    data = read_csv(table(tmp_path, "\n".join(["lr,aug,seed,acc", *rows])), ASKED)
+    sentences = " ".join(summary(results_of_rows(data, ASKED, Path("elsewhere"), keeps_seeds=True)).verdicts)
+    assert "3 values x 6 paired seeds" in sentences
+    assert "but seeds that configurations do not share do not show how certain that is" in sentences
 
 
 def test_an_unknown_search_is_not_tested_for_effects(tmp_path):

@@ -270,6 +270,11 @@ def test_a_loss_of_pairs_without_pairs_is_named():
     asked = Request("npair_scale", "glyphs", seeds=1, settings={"batch.sampler": "random"})
     (note,) = [note for note in idle_value_notes(make_plan(study_of(asked))) if note.startswith("NormalizedNPair")]
     assert "npair compares pictures of one class, but a batch may not hold two of them" in note
+    one_class = {"batch.batch_size": 2, "batch.instances_per_class": 2}
+    asked = Request("npair_scale", "glyphs", seeds=1, settings=one_class)
+    (note,) = [note for note in idle_value_notes(make_plan(study_of(asked))) if note.startswith("NormalizedNPair")]
+    assert "npair compares pictures of different classes, but a batch holds one class" in note
+    assert '"batch.batch_size": 4' in note
 
 
 @pytest.mark.parametrize("dataset", ["glyphs", "image_folder"])

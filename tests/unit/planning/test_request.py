@@ -109,6 +109,12 @@ def test_every_kind_of_list_and_mapping_is_accepted(monkeypatch):
     }
     tune_dml.run_sweep("sec_rho", **given)
     assert arrived == [Request("sec_rho", **given)]
+    numpy_given = {"seeds": np.arange(2), "margin": np.float32(0.5), "tune": {"optim.lr": np.array([1.0, 2.0])}}
+    tune_dml.run_sweep("sec_rho", num_samples=np.int64(4), **numpy_given)
+    tune_dml.run_sweep("sec_rho", seeds=[np.int64(0), 1])
+    assert (arrived[1].seeds, arrived[1].margin, arrived[1].num_samples) == ([0, 1], 0.5, 4)
+    assert arrived[1].tune == {"optim.lr": [1.0, 2.0]}
+    assert arrived[2].seeds == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def test_rules_at_their_limits(function, cases):
         ("image_folder", {"data.root": "p"}, {}, "optim.lr and training.steps have general values"),
         ("image_folder", {"data.root": "p", "optim.lr": 1}, {}, "training.steps has a general value"),
         ("image_folder", {"data.root": "p"}, {"optim.lr": 1, "training.steps": 2}, ""),
+        ("image_folder", {"data.root": "my p's"}, {}, """`tune-dml init 'my p'"'"'s'` trains"""),
         ("image_folder", {}, {}, ""),
         ("digits", {"data.root": "p"}, {}, ""),
         ("image_folder", {"data.root": "p"}, {"task.name": "contrastive"}, "Compare a few values with"),

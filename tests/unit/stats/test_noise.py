@@ -230,3 +230,28 @@ def test_averages_of_which_fewer_than_two_seeds_were_measured_have_no_interval()
     for weights in (main_effect([0, 0, 1, 1]), interaction([0, 0, 1, 1], [0, 1, 0, 1])):
         found = estimate_contrasts(values, weights)
         assert ((found.low > 0) | (found.high < 0)).any(1).mean() <= 0.05
+
+
+def test_contrasts_of_cells_without_common_seeds_have_no_interval() -> None:
+    """The effects of their seeds do not cancel: 38 and 76 % of such grids would claim a difference."""
+    first, second = np.repeat(np.arange(2), 3), np.tile(np.arange(3), 2)
+    values = np.random.default_rng(3).normal(size=(6, 10))
+    values[(first + second)[:, None] % 2 == np.arange(10) % 2] = np.nan
+    for weights in (main_effect(first.tolist()), interaction(first.tolist(), second.tolist())[[0, 2]]):
+        assert np.isinf(estimate_contrasts(values, weights).high).all()
+    assert np.isfinite(estimate_contrasts(values, main_effect(second.tolist())).high).all()
+
+
+@pytest.mark.parametrize("fewer", [[0, 1, 4], [0, 1, 2, 3, 4]])
+def test_cells_with_a_third_of_the_seeds_claim_no_effect(fewer: list[int]) -> None:
+    """As a race leaves them: 11 to 18 % of such grids claimed a difference."""
+    first, second = np.repeat(np.arange(2), 3), np.tile(np.arange(3), 2)
+    values = np.random.default_rng(4).normal(size=(600, 6, 15))
+    values[:, fewer, 5:] = np.nan
+    for levels in (
+        main_effect(first.tolist()),
+        main_effect(second.tolist()),
+        interaction(first.tolist(), second.tolist()),
+    ):
+        found = estimate_contrasts(values, levels)
+        assert ((found.low > 0) | (found.high < 0)).any(1).mean() <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 600)

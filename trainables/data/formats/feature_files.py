@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from trainables.data.formats.cache import require_space
 from trainables.data.formats.feature_store import FEATURES, RowTable, StoreDigest, finish_store, non_finite_problems
+from trainables.data.formats.table_rows import in_class_order
 from trainables.errors import DataError, Problem, raise_if_any
 from trainables.files import sha256_of
 
@@ -97,7 +98,8 @@ def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
         rule = f"must have a float array (rows, dimension) named {names}, or only one such array"
         found = {key: f"{array.dtype}{array.shape}" for key, array in arrays.items()}
         raise DataError(Problem(str(source), rule, found))
-    return [arrays[name]], {key: array for key, array in arrays.items() if key != name and array.ndim == 1}
+    columns = {key: array[:, 0] if array.shape[1:] == (1,) else array for key, array in arrays.items() if key != name}
+    return [arrays[name]], {key: array for key, array in columns.items() if array.ndim == 1}
 
 
 def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
@@ -230,7 +232,7 @@ def _classes_and_splits(source: Path, columns: Columns, labels: Path | None, row
     classes = _text_entries(columns[label], f"{place}, {label}")
     if "split" in columns:
         return classes, _text_entries(columns["split"], f"{place}, split")
-    sorted_classes = sorted(set(classes), key=int if all(name.isdecimal() for name in classes) else None)
+    sorted_classes = in_class_order(classes)
     test_classes = set(sorted_classes[(len(sorted_classes) + 1) // 2 :])
     return classes, ["test" if name in test_classes else "train" for name in classes]
 
@@ -242,15 +244,18 @@ def _label_table(labels: Path) -> Columns:
             from pyarrow import parquet
 
             table = parquet.read_table(labels)
-            return {name: table[name].to_numpy() for name in table.column_names}
+            return {name.strip().casefold(): table[name].to_numpy() for name in table.column_names}
         with labels.open(newline="", encoding="utf-8-sig") as file:
-            lines = [line for line in csv.reader(file) if line]
+            lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(Problem(str(labels), f"must be a table of labels ({error})")) from error
     if not lines:
         raise DataError(Problem(str(labels), "must be a table of labels, but it is empty"))
-    has_header = any(name in lines[0] for name in _LABEL_NAMES)
-    header = lines.pop(0) if has_header else ["id", "class", *(f"column {n}" for n in range(3, len(lines[0]) + 1))]
+    header = [name.casefold() for name in lines[0]]
+    if any(name in header for name in _LABEL_NAMES):
+        del lines[0]
+    else:
+        header = ["id", "class", *(f"column {n}" for n in range(3, len(header) + 1))]
     if wrong := next((line for line in lines if len(line) != len(header)), None):
         rule = f"every line must have {len(header)} cells, separated by commas"
         raise DataError(Problem(str(labels), rule, ",".join(wrong)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainables.data.formats.picture_files import PictureListing
 from trainables.data.formats.stored import list_names
-from trainables.data.formats.table_rows import TableRows
+from trainables.data.formats.table_rows import TableRows, in_class_order
 from trainables.errors import DataError, Problem, raise_if_any
 
 TRAINING_PARTS = frozenset({"train", "training", "val", "valid", "validation"})
@@ -72,9 +72,7 @@ def read_picture_table(path: Path) -> PictureTable:
 
 def _listing(names: Sequence[str], labels: Sequence[str], parts: _Parts) -> PictureListing:
     """Return the pictures in the order of classes and names; numbers as labels are in the order of their values."""
-    distinct = set(labels)
-    width = max(map(len, distinct)) if all(map(str.isdecimal, distinct)) else 0
-    classes = tuple(sorted(distinct, key=lambda label: (label.zfill(width), label)))
+    classes = tuple(in_class_order(labels))
     number = {label: i for i, label in enumerate(classes)}
     order = sorted(range(len(names)), key=lambda row: (number[labels[row]], names[row]))
     numbers = np.array([number[labels[row]] for row in order], dtype=np.int64)

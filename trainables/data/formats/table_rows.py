@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 from trainables.data.formats.stored import list_names
@@ -15,8 +16,16 @@ from trainables.errors import DataError, Problem, nearest, raise_if_any
 TABLES = (".csv", ".tsv", ".parquet")
 _SEPARATOR = re.compile(r'"?sep=([^"\r\n])"?\r?\n', re.IGNORECASE)
 """First line by which Excel states the separator."""
+_WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
 _Row = tuple[int, Sequence[str]]
 """Line at which a row begins, and its cells."""
+
+
+def in_class_order(names: Iterable[str]) -> list[str]:
+    """Return the distinct names sorted; by value if all are whole numbers, such as -1, 9 and 10.0."""
+    distinct = set(names)
+    by_value = all(map(_WHOLE_NUMBER.fullmatch, distinct))
+    return sorted(distinct, key=lambda name: (Decimal(name) if by_value else 0, name))
 
 
 @dataclass(frozen=True)
@@ -120,4 +129,4 @@ def _parquet_rows(path: Path) -> Iterator[_Row]:
     yield 1, kept
     columns = [table[name].to_pylist() for name in kept]
     for number, row in enumerate(zip(*columns, strict=True), start=1):
-        yield number, ["" if cell is None else str(cell) for cell in row]
+        yield number, ["" if cell is None or cell != cell else str(cell) for cell in row]  # noqa: PLR0124 - NaN

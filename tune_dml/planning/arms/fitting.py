@@ -1,5 +1,6 @@
 """Fit the values of a study's knobs: to the user's pictures, to the pairs of a batch, and around each arm's settings."""
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -49,7 +50,8 @@ def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> 
     if dataset != "image_folder" or "data.root" not in settings or not missing:
         return ()
     verb = "have general values" if len(missing) > 1 else "has a general value"
-    probe = f"`tune-dml init {settings['data.root']}` trains briefly and proposes values for {spell('settings')}"
+    command = shlex.join(["tune-dml", "init", str(settings["data.root"])])
+    probe = f"`{command}` trains briefly and proposes values for {spell('settings')}"
     if "task.name" in chosen:  # `init` trains for retrieval
         probe = f"Compare a few values with {spell('settings')}"
     return (f"{' and '.join(missing)} {verb} for small networks: nothing was measured on these pictures. {probe}",)

@@ -152,12 +152,18 @@ def _recipe_notes(plan: Plan) -> list[str]:
             rates += _rate_notes(plan, arm, recipe.loss_lr, recipe.stated.source)
             is_frozen = any(own.get(f"optim.freeze_backbone_{unit}") for unit in ("epochs", "steps"))
             untrained += [name] if own.get("model.weights") is not None and not is_frozen else []
-        drawn, per_class = own.get("batch.sampler"), own.get("batch.instances_per_class")
+        drawn, per_class = own.get("batch.sampler"), own.get("batch.instances_per_class") or 1
         by_class = recipe.stated.settings.get("batch.sampler") == "m_per_class"
         if by_class and (drawn == "random" or per_class == 1):
             fix = spell("settings", {"batch.sampler": "m_per_class", "batch.instances_per_class": 2})
             pairs.append(
                 f"{name}: {own['loss.name']} compares pictures of one class, but a batch may not hold two of them; use {fix} "
+                "or more"
+            )
+        elif by_class and drawn == "m_per_class" and own.get("batch.batch_size") == per_class:
+            fix = spell("settings", {"batch.batch_size": 2 * per_class})
+            pairs.append(
+                f"{name}: {own['loss.name']} compares pictures of different classes, but a batch holds one class; use {fix} "
                 "or more"
             )
     warm_up = (

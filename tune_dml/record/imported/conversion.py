@@ -25,11 +25,12 @@ _LOG_RATIO = 100  # a knob has a logarithmic axis from this ratio of its largest
 Point = tuple[Hashable, ...]
 
 
-def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) -> Results:
+def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path, *, keeps_seeds: bool = False) -> Results:
     """Return the results that a sweep would have; `folder` need not exist. Raise ConfigError with all problems.
 
     Settings that do not vary become fixed settings. Without seeds, trainings with equal settings are numbered in their
-    order, which pairs them by chance. That is valid, but has less power than pairing by seed.
+    order, which pairs them by chance. That is valid, but has less power than pairing by seed. So are configurations
+    that share no seed, unless `keeps_seeds`, for comparisons with other results.
     """
     metric = choose_metric(data, request)
     seed_column = _seed_column(data, request)
@@ -37,6 +38,9 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) ->
     raise_if_any([*_margin_problems(data, request, metric), *margin_problems(request.margin)])
     points = [tuple(_key(row.settings.get(knob.path)) for knob in knobs) for row in data.rows]
     seeds, notes = _seeds(data, points, seed_column)
+    if not keeps_seeds:
+        seeds, more_notes = _pair_groups(points, seeds)
+        notes += more_notes
     if len(set(points)) == len(points) > 1 and not request.knobs:
         notes += _notes_on_single_trainings(data, knobs)
     goal = request.goal or data.goal or "maximize"
@@ -177,6 +181,34 @@ def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> t
     remedy = "Remove the repeat. If other settings differ, leave --knob out or name these settings, too."
     raise_if_any(Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in repeats[:5])
     return seeds, notes
+
+
+def _pair_groups(points: Sequence[Point], seeds: Sequence[int]) -> tuple[list[int], list[str]]:
+    """Give each group of configurations that shares no seed with the others the seeds of the largest group, in order."""
+    parents: dict[Hashable, Hashable] = {}
+
+    def root_of(node: Hashable) -> Hashable:
+        while (parent := parents.setdefault(node, node)) != node:
+            parents[node] = node = parents[parent]
+        return node
+
+    for point, seed in zip(points, seeds, strict=True):
+        parents[root_of(point)] = root_of(seed)
+    groups: dict[Hashable, list[int]] = {}
+    for seed in sorted(set(seeds)):
+        groups.setdefault(root_of(seed), []).append(seed)
+    largest = max(groups.values(), key=len)
+    if len(groups) < 2 or (len(largest) == 1 and len(groups) < len(points)):
+        return list(seeds), []
+    if len(largest) == 1:
+        return [largest[0]] * len(seeds), [
+            "Every training has its own seed and settings, so that the noise is unknown."
+        ]
+    paired = {seed: other for own in groups.values() for seed, other in zip(own, largest, strict=False)}
+    return [paired[seed] for seed in seeds], [
+        f"The configurations form {len(groups)} groups that share no seed. Their seeds were numbered alike, in order, so "
+        "that these groups are paired by chance."
+    ]
 
 
 def _is_whole_number(value: Value) -> bool:

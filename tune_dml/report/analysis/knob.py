@@ -113,8 +113,9 @@ class KnobAnalysis:
 
     @property
     def seeds(self) -> int:
-        """Number of seeds with results."""
-        return int(np.isfinite(self.isolated.table.values).any(axis=0).sum())
+        """Number of seeds with results; where no seed has every setting of a value, those of single cells."""
+        averaged = int(np.isfinite(self.isolated.table.values).any(axis=0).sum())
+        return averaged or len({seed for point in self.points for seed, _ in point.seeds})
 
     @property
     def stopped(self) -> tuple[str, ...]:

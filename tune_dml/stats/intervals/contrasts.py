@@ -7,7 +7,10 @@ to seed appear. With one direction (two levels) no noise can be borrowed. No int
 own t interval.
 
 A hole is filled with its cell's mean plus its seed's effect. Its seed counts only for the share of the contrast's
-weight that was measured. A contrast with fewer than two measured seeds has no interval.
+weight that was measured. That is too many for cells with fewer seeds than others, so the variance is at least the one
+that the cells' own noise gives the contrast of least-squares means. A contrast with fewer than two measured seeds has
+no interval, nor has one in which the effects of seeds do not cancel, because it weighs cells that no chain of common
+seeds connects.
 """
 
 from collections.abc import Sequence
@@ -18,7 +21,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.stats.distributions import student_isf
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.noise import PairNoise, box_epsilon, cell_variances, fit_pairs, max_prior_df
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, Bounds, half_widths
@@ -75,15 +78,23 @@ def estimate_contrasts(
     squares = np.maximum(squares, nu * variance_floor(resolution, weights))
     typical = nu.mean(-1)
     prior = np.minimum(fit_pairs(values, resolution).prior_df, _max_prior_df(filled, weights, typical))[..., None]
-    expected = _shrink(cell_variances(values, resolution), prior, typical) @ (weights**2).T
+    noise = _shrink(cell_variances(values, resolution), prior, typical)
+    expected = noise @ (weights**2).T
     total = np.maximum(prior + nu, 1e-300)
     moderated = (prior * expected + squares) / total
     own = squares / np.maximum(nu, 1e-300)
     family = student_isf(alpha / (2 * comparisons), np.maximum(total, 1)) * np.sqrt(moderated)
     share = GUARD_SHARE if comparisons > 1 else 1.0
     single = student_isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
-    testable = nu > 1 - 1e-9  # below two measured seeds, filled holes leave hardly any spread
-    reach = np.where(testable, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
+    # Below two measured seeds, filled holes leave hardly any spread.
+    testable = (nu > 1 - 1e-9) & _is_free_of_seeds(present, weights)
+    reach = np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1))
+    holes = (present == 0).any((-2, -1), keepdims=True)[..., 0]
+    if holes.any():
+        spread = np.sqrt((noise[..., None, :] * _squared_weights(present, weights)).sum(-1))
+        exact = student_isf(alpha / (2 * comparisons), np.maximum(total, 1)) * spread
+        reach = np.where(holes, np.maximum(reach, exact), reach)
+    reach = np.where(testable, reach, np.inf)
     return Bounds(estimate, estimate - reach, estimate + reach)
 
 
@@ -185,6 +196,34 @@ def _shrink(cells: Array, prior: Array, nu: Array) -> Array:
     """Shrink each cell's variance towards the average, by the prior degrees of freedom."""
     weight = prior / np.maximum(prior + nu[..., None], 1e-300)
     return np.asarray(weight * cells.mean(-1, keepdims=True) + (1 - weight) * cells)
+
+
+def _is_free_of_seeds(present: Array, weights: Array) -> Mask:
+    """Return whether each contrast's weights sum to 0 in every group of cells that common seeds connect, (..., k)."""
+    if present.all():
+        return np.ones(len(weights), dtype=bool)
+    cells = present.shape[-2]
+    linked = np.minimum(present @ np.swapaxes(present, -1, -2) + np.eye(cells), 1)
+    for _ in range(cells.bit_length()):  # each product doubles the length of the chains
+        linked = np.minimum(linked @ linked, 1)
+    sums = np.abs(linked @ weights.T)
+    return np.asarray((sums < 1e-9 * np.abs(weights).max(1, initial=1e-300)).all(-2))
+
+
+def _squared_weights(present: Array, weights: Array) -> Array:
+    """Return sum_j b_ij^2, (..., k, m): the variance of a cell's values times this enters that of a contrast.
+
+    b_ij is the weight of cell i's value under seed j in the contrast of the least-squares means of cells, which allow for
+    effects of seeds.
+    """
+    under_seed = present / np.maximum(present.sum(-2, keepdims=True), 1)
+    seeds = present.sum(-1)[..., None, :]
+    normal = np.eye(present.shape[-2]) * seeds - present @ np.swapaxes(under_seed, -1, -2)
+    slopes = weights @ np.linalg.pinv(normal, hermitian=True)
+    means = slopes @ under_seed  # b_ij = slope_i - mean_j where the value exists
+    transposed = np.swapaxes(present, -1, -2)
+    squares = slopes**2 * seeds - 2 * slopes * (means @ transposed) + means**2 @ transposed
+    return np.asarray(np.maximum(squares, 0))
 
 
 def fill_holes(values: Array) -> tuple[Array, Array]:

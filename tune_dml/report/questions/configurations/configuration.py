@@ -201,7 +201,8 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
         optimistic = "This mean is optimistic; `confirm` measures it on fresh seeds."
         return f"{text}, of the {best.cells} that finished training: {score}. {optimistic}"
     if not math.isfinite(best.score.low):
-        return f"{text}, but one seed does not show how certain that is."
+        known = "one seed does" if len(analysis.seeds) < 2 else "seeds that configurations do not share do"
+        return f"{text}, but {known} not show how certain that is."
     spread = metric.interval(*metric.level_ends(best.score.low, best.score.high))
     text += f": {metric.label} {metric.number(best.table_mean)} on all seeds, and"
     text += f" {metric.number(best.score.mean)} ({confidence(best.alpha)} interval {spread}) on seeds that did not select it"

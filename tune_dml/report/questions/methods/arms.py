@@ -239,12 +239,14 @@ def _headline(analysis: Analysis, compared: _ArmComparison) -> str:
         return f"{best.arm} is the best of {len(compared.arms)} methods on {dataset}, each at its best configuration."
     if word == "no difference":
         return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best configuration."
+    leaders = compared.leaders
+    lead = f"{joined(leaders)} {'leads' if len(leaders) == 1 else 'lead'} on {dataset}"
     if not compared.matters.differences:
-        verb = "leads" if len(compared.leaders) == 1 else "lead"
-        return f"{joined(compared.leaders)} {verb} on {dataset}; {compared.matters.reason}."
-    rivals = [d.second for d in compared.differences(best.arm) if _verdict(analysis, d) != "better"]
+        return f"{lead}; {compared.matters.reason}."
+    open_arms = [d.second for d in compared.differences(best.arm) if _verdict(analysis, d) != "better"]
+    rivals = [arm for arm in open_arms if arm not in leaders]
     named = joined(rivals) if len(rivals) < 4 else f"{len(rivals)} others"
-    return f"{best.arm} leads on {dataset}, but cannot yet be told apart from {named}."
+    return f"{lead}, but cannot yet be told apart" + (f" from {named}." if rivals else ".")
 
 
 def _is_open(analysis: Analysis, compared: _ArmComparison) -> bool:
