@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.cuda import DEVICE, ON_DEVICE, write_pictures
 from helpers.packages import write_package
+from helpers.sweeps import sweep_file
 
 pytest.importorskip("ray")
 from tune_dml.record.results import results_of
@@ -44,13 +45,6 @@ dataset: digits
 seeds: 1
 fixed: {loss.name: table, training.steps: 60, training.eval_every: 20}
 """
-DIGITS = """
-method: grid
-parameters: {regularizer.rho: {values: [0.01, 0.1, 0.5, 0.9]}}
-dataset: digits
-seeds: 1
-fixed: {regularizer.name: sec, regularizer.eta: 0.5, training.steps: 60, training.eval_every: 20}
-"""
 LARGE = """
 method: grid
 parameters: {loss.margin: {values: [0.1, 0.2]}}
@@ -76,8 +70,7 @@ def statuses(sweep):
 
 
 def test_trials_use_the_device_and_record_its_name(tmp_path):
-    (tmp_path / "toy.yaml").write_text(DIGITS)
-    status, said = tune_dml("sweep", "toy.yaml", "--name", "one")
+    status, said = tune_dml("sweep", sweep_file(steps=60), "--name", "one")
     assert status == 0, said
     assert statuses(tmp_path / "sweeps" / "one") == {"finished": 4}
     if DEVICE.type == "cuda":
@@ -86,8 +79,7 @@ def test_trials_use_the_device_and_record_its_name(tmp_path):
 
 
 def test_small_trials_share_a_device_and_the_gain_is_reported(tmp_path):
-    (tmp_path / "toy.yaml").write_text(DIGITS)
-    status, said = tune_dml("sweep", "toy.yaml", "--name", "four", "--gpus-per-worker", "0.25")
+    status, said = tune_dml("sweep", sweep_file(steps=60), "--name", "four", "--gpus-per-worker", "0.25")
     assert status == 0, said
     assert "4 trials share a GPU" in said
     assert statuses(tmp_path / "sweeps" / "four") == {"finished": 4}
@@ -129,9 +121,8 @@ def test_a_trial_that_breaks_the_device_fails_alone(tmp_path, monkeypatch, engin
 
 
 def test_a_trial_without_requested_gpu_gets_none(tmp_path):
-    (tmp_path / "toy.yaml").write_text(DIGITS)
     status, said = tune_dml(
-        "sweep", "toy.yaml", "--name", "none", "--set", "training.precision=fp16", "--gpus-per-worker", "0"
+        "sweep", sweep_file(steps=60), "--name", "none", "--set", "training.precision=fp16", "--gpus-per-worker", "0"
     )
     assert status == 3, said
     assert "fp16 needs a CUDA device" in said

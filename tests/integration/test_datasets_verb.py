@@ -117,6 +117,7 @@ def test_datasets_lists_every_data_set_and_dead_addresses(tune_dml):
     rows = {row["data set"]: row for row in json.loads(tune_dml("--json"))}
     assert set(rows) == set(DATASETS)
     assert "ai.stanford.edu" in rows["cars196"]["dead"]
+    assert all(rows[name]["dead"] for name in ("cub200", "sop", "inshop", "lfw", "webface", "agedb30", "distractors"))
     assert "Dead" in tune_dml()
 
 

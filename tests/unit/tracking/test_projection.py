@@ -99,9 +99,11 @@ def test_non_finite_metrics_arrive_once(driver, tracker, mlflow_has):
 def test_points_and_parameters_go_in_batches():
     sent = []
     client = SimpleNamespace(log_batch=lambda run, *parts: sent.append([len(part) for part in parts]))
-    points = [MetricPoint("loss", 1.0, step, 0) for step in range(1700)]
-    log_in_batches(client, "run", points, {f"p{number}": "" for number in range(150)}, {"tag": ""})
+    many = [MetricPoint("loss", 1.0, step, 0) for step in range(1700)], {f"p{n}": "" for n in range(150)}, {"tag": ""}
+    log_in_batches(client, "run", *many)
     assert sent == [[800, 100, 1], [800, 50, 0], [100, 0, 0]]
+    log_in_batches(client, "run", many[0][:1], many[1], {})
+    assert sent[3:] == [[1, 100, 0], [0, 50, 0]]
 
 
 def test_final_metrics_are_logged_at_the_scored_step(driver, tracker, mlflow_has):
