@@ -1,11 +1,10 @@
 """MLflow's pages of a sweep, from a real server, in headless Chromium: descriptions, curve and figure."""
 
 import json
-import shutil
-import subprocess
 from urllib.parse import quote
 
 import pytest
+from chromium import NEEDS_CHROMIUM, chromium
 from helpers.mlflow_server import Server
 from helpers.toys import rho_space, write_sweep
 
@@ -13,17 +12,7 @@ import tune_dml
 from tune_dml import operations
 from tune_dml.planning.request import Session
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on the PATH"),
-]
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-extensions",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)  # fmt: skip
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +32,8 @@ def shown(tmp_path_factory):
         cells = [run for key, run in runs.items() if key.startswith("cell-")]
 
         def page(address):
-            command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1800"]
-            command += ["--virtual-time-budget=60000", "--dump-dom", address]
-            done = subprocess.run(command, check=True, capture_output=True, timeout=200)
-            return done.stdout.decode()
+            flags = ("--window-size=1400,1800", "--virtual-time-budget=60000", "--dump-dom")
+            return chromium(address, folder / "profile", *flags, timeout=200).stdout
 
         yield server.uri, attachment.link, runs["parent"], cells, page
 

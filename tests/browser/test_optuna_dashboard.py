@@ -1,23 +1,18 @@
 """optuna-dashboard shows an exported sweep; skipped where it is not installed."""
 
 import json
-import shutil
-import subprocess
 import threading
 from urllib.request import urlopen
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import optuna
 import pytest
+from chromium import NEEDS_CHROMIUM, chromium
 from helpers.toys import write_sweep
 
 from tune_dml.record.study import study_of
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on the PATH"),
-]
+pytestmark = NEEDS_CHROMIUM
 
 
 class Quiet(WSGIRequestHandler):
@@ -42,9 +37,7 @@ def dashboard(tmp_path):
 def test_the_dashboard_lists_trials_with_their_states(dashboard, tmp_path):
     with urlopen(f"{dashboard}/api/studies") as answer:  # noqa: S310 - on loopback
         (study,) = json.load(answer)["study_summaries"]
-    options = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile")
     page = f"{dashboard}/dashboard/studies/{study['study_id']}/trials"
-    command = [CHROMIUM, *options, "--dump-dom", "--virtual-time-budget=20000", page]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    shown = chromium(page, tmp_path / "profile", "--dump-dom", "--virtual-time-budget=20000").stdout
     assert all(state in shown for state in ("Complete", "Fail", "Pruned"))
     assert "18 Trials" in shown

@@ -6,31 +6,17 @@ Pages are laid out in a frame of a given width, whatever the smallest window may
 import html
 import json
 import re
-import shutil
-import subprocess
 
 import pytest
-from helpers.toys import ETA, RHO, STEEP, crossed, opened, rho_space, space_of, write_sweep
+from chromium import NEEDS_CHROMIUM, chromium
+from helpers.arms import MEANS, space_of_arms
+from helpers.toys import ETA, RHO, STEEP, crossed, opened, rho_space, write_sweep
 
 from tune_dml.planning.plan import Search
 from tune_dml.report import write_report
-from tune_dml.space import Arm, Grid, Knob, LogRange, Range, Space
+from tune_dml.space import Grid, Knob, LogRange, Range, Space
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        CHROMIUM is None,
-        reason="no chromium, chromium-browser or google-chrome on the PATH: `apt-get install chromium`, then again",
-    ),
-]
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-default-apps",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-)  # fmt: skip
+pytestmark = NEEDS_CHROMIUM
 FAILURES = {
     ("rho=0.9", 1): ("diverged", "loss is not finite at step 180"),
     ("rho=1", 0): ("failed", "out of memory: <b>CUDA</b>"),
@@ -112,10 +98,6 @@ MANY = tuple(
         "data.label_noise",
     )
 )  # fmt: skip
-SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
-L2 = Arm("L2", {"regularizer.name": "l2"})
-PLAIN = Arm("plain", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=())
-SIZES = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
 SEARCHED = {(10.0 ** (-1.2 - 0.19 * i), 8 + 25 * i): 60 + 9 * ((7 * i) % 19) / 19 for i in range(19)}
 EVERY = [(label, seed) for label in ("no SEC", *(f"rho={rho:g}" for rho in STEEP)) for seed in range(3)]
 PAGES = {
@@ -142,19 +124,7 @@ PAGES = {
         "baseline": None,
         "search": Search("random", 8),
     },
-    "methods": {
-        "space": space_of(SIZES, arms=(SEC, L2, PLAIN), baseline="plain", fixed={"batch.instances_per_class": 3}),
-        "means": {
-            "SEC: B=6, rho=0.1": 74.0,
-            "SEC: B=6, rho=1": 70.0,
-            "SEC: B=9, rho=0.1": 74.5,
-            "SEC: B=9, rho=1": 70.5,
-            "L2: B=6": 66.0,
-            "L2: B=9": 66.2,
-            "plain": 60.0,
-        },
-        "dataset": "digits",
-    },
+    "methods": {"space": space_of_arms(), "means": MEANS, "dataset": "digits"},
     "odd names": {
         "space": Space("mine", "<b>My</b>\nown", "", None, (KIND,), {}),
         "means": {"triplet": 70.0, "contrastive": 66.0, "npair": 68.0},
@@ -178,12 +148,6 @@ def pages(tmp_path_factory):
     return page
 
 
-def chromium(target, profile, *flags):
-    assert CHROMIUM is not None
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *flags, target.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-
-
 def probe(report, folder, width, *, dark=False, unfolded=False, script="() => ({})"):
     """Return the measurements of a script in the page; `script` is a function of (document, window)."""
     page = folder / "probe.html"
@@ -192,7 +156,7 @@ def probe(report, folder, width, *, dark=False, unfolded=False, script="() => ({
         text = text.replace("(prefers-color-scheme: dark)", "all")
     source = json.dumps(text).replace("</", "<\\/")
     page.write_text(PROBE.format(width=width, source=source, opened=json.dumps(unfolded), probe=script))
-    dump = chromium(page, folder / "profile", "--dump-dom", "--virtual-time-budget=5000").stdout
+    dump = chromium(page.as_uri(), folder / "profile", "--dump-dom", "--virtual-time-budget=5000").stdout
     found = re.search(r'<pre id="found">(.+?)</pre>', dump)
     assert found is not None
     return json.loads(html.unescape(found[1]))
@@ -217,15 +181,11 @@ def test_contrast_is_enough_in_both_schemes(pages, tmp_path, name, dark):
     assert probe(pages(name), tmp_path, 1280, dark=dark, unfolded=True)["pale"] == []
 
 
-def test_answer_and_first_figure_are_seen_at_once_and_the_page_is_short(pages, tmp_path):
+def test_answer_and_first_figure_are_seen_at_once_and_keyboard_reaches_every_part(pages, tmp_path):
     found = probe(pages("one knob"), tmp_path, 1280)
     assert found["first"] <= 900
     assert found["height"] <= 5000
     assert found["loaded"] == 2
-
-
-def test_keyboard_reaches_every_part_of_the_page(pages, tmp_path):
-    found = probe(pages("one knob"), tmp_path, 1280)
     assert found["stops"] > 20
     assert found["positive"] == 0
     assert found["forwards"] == 0, "the tab order jumps back"
@@ -276,9 +236,8 @@ def test_trials_are_sorted_and_searched(pages, tmp_path):
 
 def test_page_logs_no_error_and_sends_no_request(pages, tmp_path):
     log = tmp_path / "net.json"
-    done = chromium(
-        pages("one knob"), tmp_path / "profile", "--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom"
-    )
+    flags = ("--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom")
+    done = chromium(pages("one knob").as_uri(), tmp_path / "profile", *flags)
     assert "CONSOLE" not in done.stderr
     assert "Where every number comes from" in done.stdout
     events = log.read_text()

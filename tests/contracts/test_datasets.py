@@ -20,10 +20,6 @@ def pictures_in_folders(folder):
     return folder
 
 
-def stored_features(folder):
-    return stored(folder, classes=6, each=3)
-
-
 def face_pairs(folder, name):
     fixtures.face_bin(folder / f"{name}.bin")
     return folder
@@ -40,14 +36,10 @@ COPIES = {
     "webface": fixtures.webface,
     "image_folder": pictures_in_folders,
     "distractors": pictures_in_folders,
-    "features": stored_features,
-    **{
-        name: partial(face_pairs, name=file)
-        for name, file in {
-            **{"lfw_bin": "lfw", "agedb30": "agedb_30", "calfw": "calfw", "cplfw": "cplfw"},
-            **{"cfp_ff": "cfp_ff", "cfp_fp": "cfp_fp"},
-        }.items()
-    },
+    "features": partial(stored, classes=6, each=3),
+    "lfw_bin": partial(face_pairs, name="lfw"),
+    "agedb30": partial(face_pairs, name="agedb_30"),
+    **{name: partial(face_pairs, name=name) for name in ("calfw", "cplfw", "cfp_ff", "cfp_fp")},
 }
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 from pathlib import Path
+from pkgutil import resolve_name
 from types import SimpleNamespace
 
 import pytest
@@ -17,162 +18,94 @@ from tune_dml.running.ray_internals import (
     without_usage_tags,
 )
 
+CONTROLLER = "ray.tune.execution.tune_controller:TuneController"
+ACTORS = "ray.air.execution._internal.actor_manager:RayActorManager"
+NODE, SERVICES = "ray._private.node:Node", "ray._private.services"
+AUTHENTICATION = "ray._private.authentication.authentication_token_"
+SOURCES = {
+    f"{CONTROLLER}.__init__": (
+        *("self._resetting_trials: Set[Trial]", "self._stopped_trials: Set[Trial]", "self._failed_trials: Set[Trial]"),
+        *("self._trials_to_cache: Set[Trial]", "self._started_actors: Set[", "_trial_to_actor: Dict"),
+        *("self._actor_manager = ", "resource_manager = PlacementGroupResourceManager()"),
+    ),
+    f"{CONTROLLER}._maybe_cache_trial_actor": ("not in self._started_actors",),
+    f"{ACTORS}.__init__": ("self._live_actors_to_ray_actors_resources: Dict[",),
+    "ray.air.execution:PlacementGroupResourceManager.__init__": (
+        *("self._acquired_pgs: Set[PlacementGroup]", "self._request_to_ready_pgs: Dict["),
+    ),
+    f"{NODE}.__init__": ("ray._private.services.get_node(",),
+    f"{NODE}.start_raylet": ("ray._private.services.start_raylet(",),
+    f"{NODE}.start_head_processes": ("self.start_api_server(", "self.start_monitor()"),
+    f"{NODE}.start_ray_processes": ("self.start_log_monitor()",),
+    "ray.tune.execution.class_cache:_ActorClassCache.get": ("env_vars = DEFAULT_ENV_VARS.copy()",),
+    "ray.tune.tune:run": ("air_usage.tag_callbacks(callbacks)",),
+    f"{AUTHENTICATION}setup:_get_default_token_path": ('".ray" / "auth_token"',),
+    f"{AUTHENTICATION}setup:_enable_token_auth": ("Config.initialize",),
+}
+"""Function of Ray -> texts of its source that we rely on."""
+CALLED = (
+    *(f"{CONTROLLER}._set_trial_status", f"{CONTROLLER}.update_max_pending_trials", f"{NODE}.kill_all_processes"),
+    *(f"{SERVICES}:_get_gcs_client_options", "ray._private.state:GlobalState._initialize_global_state"),
+    *("ray._private.state:state.get_cluster_config", "ray.air._internal.usage:tag_callbacks"),
+    *("ray.experimental.internal_kv:_internal_kv_get", "ray.experimental.internal_kv:internal_kv_get_gcs_client"),
+    f"{AUTHENTICATION}generator:generate_new_authentication_token",
+    "ray._private.authentication.authentication_utils:is_token_auth_enabled",
+    *(f"ray._raylet:AuthenticationTokenLoader.{name}" for name in ("instance", "has_token", "get_raw_token")),
+    "ray._raylet:AuthenticationTokenLoader.reset_cache",
+    *("ray.autoscaler._private.util:prepare_config", "ray.autoscaler._private.util:validate_config"),
+    "ray.autoscaler._private.kuberay.node_provider:KubernetesHttpApiClient.get",
+    "ray.autoscaler._private.kuberay.autoscaling_config:_derive_autoscaling_config_from_ray_cr",
+)
 
-def of_controller():
-    from ray.tune.execution.tune_controller import TuneController
 
-    made = inspect.getsource(TuneController.__init__)
-    sets = ("_resetting_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
-    held = [*(f"self.{name}: Set[Trial]" for name in sets), "_trial_to_actor: Dict", "self._actor_manager = "]
-    held += ["self._started_actors: Set["]
-    return (
-        all(name in made for name in held)
-        and callable(TuneController._set_trial_status)
-        and callable(TuneController.update_max_pending_trials)
-        and "not in self._started_actors" in inspect.getsource(TuneController._maybe_cache_trial_actor)
-    )
+@pytest.mark.parametrize("name", SOURCES)
+def test_functions_of_ray_do_what_we_rely_on(name):
+    source = inspect.getsource(resolve_name(name))
+    assert [text for text in SOURCES[name] if text not in source] == []
 
 
-def of_actor_manager():
-    from ray.air.execution._internal.actor_manager import RayActorManager
-
-    made = inspect.getsource(RayActorManager.__init__)
-    told = list(inspect.signature(RayActorManager._actor_task_failed).parameters)
-    return "self._live_actors_to_ray_actors_resources: Dict[" in made and told == [
-        "self",
-        "tracked_actor_task",
-        "exception",
-    ]
+@pytest.mark.parametrize("name", CALLED)
+def test_ray_has_the_functions_that_we_call(name):
+    assert callable(resolve_name(name))
 
 
-def of_train():
-    from ray.train import FailureConfig
-    from ray.train.v2._internal import exceptions
-    from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
-    from ray.train.v2.api.exceptions import ControllerError
+def test_functions_of_ray_take_the_arguments_that_we_pass():
+    def parameters(name):
+        return inspect.signature(resolve_name(name)).parameters
 
-    no_room = ControllerError(exceptions.WorkerGroupStartupTimeoutError(2))
-    counted = FailureConfig(max_failures=-1, controller_failure_limit=3).controller_failure_limit == 3
-    return isinstance(ENV_VARS_TO_PROPAGATE, set) and counted and is_placement_timeout(no_room)
+    assert list(parameters(f"{ACTORS}._actor_task_failed")) == ["self", "tracked_actor_task", "exception"]
+    assert list(parameters(f"{SERVICES}:get_node")) == ["gcs_address", "node_id"]
+    assert "dashboard_agent_listen_port" in parameters(f"{SERVICES}:start_raylet")
+    assert parameters("ray._raylet:InnerGcsClient.check_alive")["node_ids"].annotation == "List[NodeID]"
 
 
-def of_nodes_that_are_gone():
+def test_ray_waits_for_our_manager_after_it_tried_to_start_actors():
+    waits = inspect.getsource(resolve_name(f"{ACTORS}.next"))
+    assert waits.index("_try_start_actors()") < waits.index("get_resource_futures()") < waits.index("ray.wait(")
+
+
+def test_values_of_ray_have_the_types_that_we_expect():
+    import ray
     from ray.core.generated.common_pb2 import NodeDeathInfo
 
-    return {"AUTOSCALER_DRAIN_PREEMPTED", "EXPECTED_TERMINATION"} <= set(NodeDeathInfo.Reason.keys())
+    node, worker = resolve_name(NODE), Path(ray.__file__).parent / "_private/workers/default_worker.py"
+    assert isinstance(resolve_name("ray.tune.execution.class_cache:DEFAULT_ENV_VARS"), dict)
+    assert isinstance(resolve_name("ray.train.v2._internal.constants:ENV_VARS_TO_PROPAGATE"), set)
+    assert all(isinstance(getattr(node, name), property) for name in ("raylet_socket_name", "node_id"))
+    assert hasattr(ray._private.worker, "_global_node")
+    assert "args.worker_preload_modules" in worker.read_text()
+    assert {"AUTOSCALER_DRAIN_PREEMPTED", "EXPECTED_TERMINATION"} <= set(NodeDeathInfo.Reason.keys())
+    schema = ray_internals.cluster_file_schema()["properties"]
+    assert {"provider", "available_node_types", "file_mounts"} <= schema.keys()
 
 
-def of_node():
-    import ray
-    from ray._private.node import Node
+def test_ray_train_counts_missing_resources_as_failures_of_its_controller():
+    from ray.train import FailureConfig
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+    from ray.train.v2.api.exceptions import ControllerError
 
-    helpers = ("self.start_api_server(", "self.start_log_monitor()", "self.start_monitor()")
-    made = inspect.getsource(Node.start_head_processes) + inspect.getsource(Node.start_ray_processes)
-    held = hasattr(ray._private.worker, "_global_node") and callable(Node.kill_all_processes)
-    held = held and all(isinstance(getattr(Node, name), property) for name in ("raylet_socket_name", "node_id"))
-    return held and all(name in made for name in helpers) and _starts_by_services(Node)
-
-
-def _starts_by_services(node):
-    import ray
-    from ray._private import services
-
-    begun = inspect.getsource(node.__init__) + inspect.getsource(node.start_raylet)
-    called = ("ray._private.services.get_node(", "ray._private.services.start_raylet(")
-    given = "dashboard_agent_listen_port" in inspect.signature(services.start_raylet).parameters
-    return (
-        given
-        and all(name in begun for name in called)
-        and list(inspect.signature(services.get_node).parameters) == ["gcs_address", "node_id"]
-        and callable(services._get_gcs_client_options)
-        and callable(ray._private.state.GlobalState._initialize_global_state)
-    )
-
-
-def of_processes():
-    from importlib.util import find_spec
-
-    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS, _ActorClassCache
-
-    worker = Path(find_spec("ray").origin).parent / "_private/workers/default_worker.py"
-    given = "env_vars = DEFAULT_ENV_VARS.copy()" in inspect.getsource(_ActorClassCache.get)
-    return given and isinstance(DEFAULT_ENV_VARS, dict) and "args.worker_preload_modules" in worker.read_text()
-
-
-def of_cluster():
-    from ray._private import state
-    from ray._raylet import InnerGcsClient
-    from ray.experimental import internal_kv
-
-    store = ("_internal_kv_get", "internal_kv_get_gcs_client")
-    return (
-        callable(state.state.get_cluster_config)
-        and inspect.signature(InnerGcsClient.check_alive).parameters["node_ids"].annotation == "List[NodeID]"
-        and all(callable(getattr(internal_kv, name)) for name in store)
-    )
-
-
-def of_token():
-    from ray._private.authentication import (
-        authentication_token_generator,
-        authentication_token_setup,
-        authentication_utils,
-    )
-    from ray._raylet import AuthenticationTokenLoader
-
-    asked = ("instance", "has_token", "get_raw_token", "reset_cache")
-    return (
-        callable(authentication_token_generator.generate_new_authentication_token)
-        and '".ray" / "auth_token"' in inspect.getsource(authentication_token_setup._get_default_token_path)
-        and "Config.initialize" in inspect.getsource(authentication_token_setup._enable_token_auth)
-        and callable(authentication_utils.is_token_auth_enabled)
-        and all(hasattr(AuthenticationTokenLoader, name) for name in asked)
-    )
-
-
-def of_cluster_launcher():
-    from ray.autoscaler._private.kuberay import autoscaling_config, node_provider
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    return (
-        {"provider", "available_node_types", "file_mounts"} <= ray_internals.cluster_file_schema()["properties"].keys()
-        and all(map(callable, (prepare_config, validate_config, node_provider.KubernetesHttpApiClient.get)))
-        and callable(autoscaling_config._derive_autoscaling_config_from_ray_cr)
-    )
-
-
-def of_usage():
-    from ray.air._internal import usage
-    from ray.tune import tune
-
-    return callable(usage.tag_callbacks) and "air_usage.tag_callbacks(callbacks)" in inspect.getsource(tune.run)
-
-
-def of_places():
-    from ray.air.execution import PlacementGroupResourceManager
-    from ray.air.execution._internal.actor_manager import RayActorManager
-    from ray.tune.execution.tune_controller import TuneController
-
-    made = inspect.getsource(TuneController.__init__)
-    held = inspect.getsource(PlacementGroupResourceManager.__init__)
-    sets = ("_acquired_pgs: Set[PlacementGroup]", "_request_to_ready_pgs: Dict[")
-    waits = inspect.getsource(RayActorManager.next)
-    return (
-        "resource_manager = PlacementGroupResourceManager()" in made
-        and all(f"self.{name}" in held for name in sets)
-        and waits.index("_try_start_actors()") < waits.index("get_resource_futures()") < waits.index("ray.wait(")
-    )
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        *(of_controller, of_actor_manager, of_train, of_nodes_that_are_gone, of_node, of_processes),
-        *(of_cluster, of_cluster_launcher, of_token, of_usage, of_places),
-    ],
-)
-def test_ray_has_the_names_that_we_use(names):
-    assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"
+    assert is_placement_timeout(ControllerError(WorkerGroupStartupTimeoutError(2)))
+    assert FailureConfig(max_failures=-1, controller_failure_limit=3).controller_failure_limit == 3
 
 
 def test_a_process_that_ray_kills_for_memory_counts_as_lost():

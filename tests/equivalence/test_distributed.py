@@ -7,6 +7,7 @@ import torch
 from processes import run_ranks
 
 from trainables import distributed as d
+from trainables.models.batch_norm import GlobalBatchNorm1d, GlobalBatchNorm2d
 
 W = 3
 
@@ -71,7 +72,26 @@ def wrapped(rank):
     return {"frozen, trained": torch.tensor(is_wrapped)}
 
 
-SCENES = (gathered, nobody, images, halves, batch_norm, averaged, wrapped)
+KINDS = {"vectors": (GlobalBatchNorm1d, (9, 4)), "pictures": (GlobalBatchNorm2d, (9, 4, 3, 2))}
+SIZES = (5, 1, 3)
+
+
+def normalised(kind, rows=slice(None)):
+    """Return the gradients and the statistics of a layer for these rows; the true total is the sum over ranks."""
+    made, shape = KINDS[kind]
+    layer, x = made(4).double(), (double(*shape, seed=0) * 3 + 100)[rows].requires_grad_()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([1.0, 2.0, 0.5, -1.0]))
+    (layer(x) ** 3).sum().backward()
+    return {"x": x.grad, "weight": layer.weight.grad, "mean": layer.running_mean, "variance": layer.running_var}
+
+
+def layers(rank):
+    start = sum(SIZES[:rank])
+    return {kind: normalised(kind, slice(start, start + SIZES[rank])) for kind in KINDS}
+
+
+SCENES = (gathered, nobody, images, halves, batch_norm, layers, averaged, wrapped)
 
 
 def work(rank, folder):
@@ -105,14 +125,11 @@ def test_gathering_concatenates_in_rank_order_and_multiplies_the_local_gradient(
         same(found["gradient"], W * rows.grad[own])
 
 
-def test_gathering_empty_tensors_gives_an_empty_tensor(seen):
+def test_gathering_accepts_empty_tensors_and_rows_of_any_shape_and_type(seen):
     for found in seen["nobody"]:
         assert found["shape"].tolist() == [0, 4]
         assert found["labels"].tolist() == []
         assert found["gradient"].shape == (0, 4)
-
-
-def test_gathering_accepts_rows_of_any_shape_and_type(seen):
     for found in seen["images"]:
         assert found["rows"].shape == (6, 2, 2)
         assert found["rows"][:, 0, 0].tolist() == [0, 1, 1, 2, 2, 2]
@@ -128,6 +145,16 @@ def test_synchronised_batch_norm_equals_one_process(seen):
     normalised.square().mul(torch.arange(9)[:, None]).sin().sum().backward()
     same(torch.cat([found["normalised"] for found in seen["batch_norm"]]), normalised.detach())
     same(torch.cat([found["gradient"] for found in seen["batch_norm"]]), W * x.grad)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_on_uneven_ranks_normalise_like_one_process_on_the_whole_batch(seen, kind):
+    ranks, whole = [found[kind] for found in seen["layers"]], normalised(kind)
+    assert torch.allclose(torch.cat([rank["x"] for rank in ranks]), whole["x"], rtol=1e-9, atol=1e-11)
+    assert torch.allclose(sum(rank["weight"] for rank in ranks), whole["weight"], rtol=1e-10)
+    for rank in ranks:
+        assert torch.allclose(rank["mean"], whole["mean"], rtol=1e-12)
+        assert torch.allclose(rank["variance"], whole["variance"], rtol=1e-10)
 
 
 def test_average_gradients_keeps_missing_gradients_missing(seen):
@@ -179,9 +206,5 @@ def test_the_rendezvous_is_reachable_only_at_its_address():
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", port), timeout=5)
-
-
-@pytest.mark.usefixtures("_stores_of_one_test")
-def test_ranks_connect_to_a_node_with_several_addresses():
-    """As behind address translation: the address to listen at is not an address of the machine."""
-    socket.create_connection(("127.0.0.2", d.open_store("203.0.113.7")), timeout=5).close()
+    behind = d.open_store("203.0.113.7")  # as behind address translation: not an address of the machine
+    socket.create_connection(("127.0.0.2", behind), timeout=5).close()

@@ -1,10 +1,12 @@
-"""Record the outcomes of fault tests; `make test-faults` writes them to docs/reliability.md."""
+"""Record the outcomes of fault tests, which `make test-faults` writes to docs/reliability.md; an undisturbed sweep."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
 
 import pytest
+from helpers.sweeps import SweepProcess, sweep_file
 
 FOUND = os.environ.get("TUNE_DML_FAULTS")
 
@@ -29,3 +31,12 @@ def found(request):
                 file.write(json.dumps({"fault": fault, **outcome}) + "\n")
 
     return note
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, cache_dir):
+    """Return the table of an undisturbed sweep."""
+    place = tmp_path_factory.mktemp("undisturbed")
+    with contextlib.chdir(place):
+        words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir]
+        return SweepProcess(words, place / "sweeps" / "toy").final_table()

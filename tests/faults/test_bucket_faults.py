@@ -35,15 +35,6 @@ def begin(tmp_path, cache_dir, store):
         each.stop()
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, cache_dir):
-    """Return the table of a sweep with trial files in the storage."""
-    place = tmp_path_factory.mktemp("undisturbed")
-    with contextlib.chdir(place):
-        words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir]
-        return SweepProcess(words, place / "sweeps" / "toy").final_table()
-
-
 def checkpoints(store):
     """Return the names of checkpoints in the bucket by trial."""
     found = {}

@@ -11,27 +11,20 @@ import pytest
 import ray
 from helpers.clusters import COMMAND
 from helpers.stored_runs import StoredRuns
+from helpers.sweeps import sweep_file
 
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
 from tune_dml.running.recorder import Recorder
 
 STEPS, EVERY = 120, 20
-SWEEP = f"""
-method: grid
-parameters: {{regularizer.rho: {{values: [0.01, 0.1, 0.5]}}}}
-dataset: digits
-seeds: 1
-fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {STEPS}, training.eval_every: {EVERY}}}
-"""
 
 
 @pytest.fixture
 def three_trials(ray_session, new_database):
     """Write a sweep file into the working directory."""
     new_database(Path.cwd())
-    Path("three_trials.yaml").write_text(SWEEP)
-    return "three_trials.yaml"
+    return sweep_file((0.01, 0.1, 0.5), steps=STEPS, every=EVERY)
 
 
 def ended_and_begun(folder):

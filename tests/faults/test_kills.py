@@ -1,6 +1,5 @@
 """Kill real processes at several points of a sweep: its table equals that of an undisturbed run."""
 
-import contextlib
 import os
 import re
 import signal
@@ -20,25 +19,13 @@ from tune_dml.record.results import results_of
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, cache_dir):
-    """Return the table of an undisturbed sweep."""
-    place = tmp_path_factory.mktemp("undisturbed")
-    with contextlib.chdir(place):
-        return begin(place, cache_dir).final_table()
-
-
-def begin(place, cache_dir, *words, **environment):
-    folder = place / "sweeps" / "toy"
-    return SweepProcess(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, *words], folder, environment)
-
-
 @pytest.fixture
 def run(tmp_path, cache_dir):
     runs = []
 
-    def start(*words, **environment):
-        runs.append(begin(tmp_path, cache_dir, *words, **environment))
+    def start(*flags):
+        words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, *flags]
+        runs.append(SweepProcess(words, tmp_path / "sweeps" / "toy"))
         return runs[-1]
 
     yield start

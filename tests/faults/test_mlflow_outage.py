@@ -58,21 +58,26 @@ def contents(uri):
     return {key: (status, steps.get(key, [])) for key, status in seen.states().items()}
 
 
+class Notes:
+    """Collect what a tracker says, and set an event when the server goes and when it is back."""
+
+    def __init__(self):
+        self.said, self.went_down, self.came_back = [], threading.Event(), threading.Event()
+
+    def __call__(self, text):
+        self.said.append(text)
+        (self.came_back if "again" in text else self.went_down).set()
+
+
 @pytest.mark.slow
 def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     tmp_path, server, driver, capfd, monkeypatch, found
 ):
     monkeypatch.setattr(background, "_INTERVAL", 0.1)
     monkeypatch.setenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of this reader's downloads
-    said, books = [], driver.folder / "mlflow.json"
+    notes, books = Notes(), driver.folder / "mlflow.json"
     one, two, three, four = driver.trials
-    went_down, came_back = threading.Event(), threading.Event()
-
-    def say(text):
-        said.append(text)
-        (came_back if "again" in text else went_down).set()
-
-    tracker = Tracker(SweepState(driver.folder, driver.plan), server.uri, "toys", say=say)
+    tracker = Tracker(SweepState(driver.folder, driver.plan), server.uri, "toys", say=notes)
     with server:
         assert store_problems(server.uri) == []
         run(driver, one, 3)
@@ -82,7 +87,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     run(driver, two, 5, first=3)  # the server is gone
     run(driver, three, 2)
     tracker.notify()
-    assert went_down.wait(60)
+    assert notes.went_down.wait(60)
     began = time.perf_counter()
     report = tracker.sync()
     took = time.perf_counter() - began
@@ -91,7 +96,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     assert took < 10  # it refuses at once; never MLflow's own minutes of retries
     with server:  # back, on the same port and store
         since = time.time()
-        assert came_back.wait(120)
+        assert notes.came_back.wait(120)
         seconds = time.time() - since
         run(driver, four, 1)
         assert tracker.stop().error is None
@@ -116,7 +121,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
             assert answer.read() == b"new"
     row = {"finished": 4, "repeated": 0, "lost": 0, "doubled": 0, "seconds": round(seconds, 1)}
     found("kill -9 of the MLflow server as it writes (four of our own trials' records, no Ray)", row)
-    assert len(said) == 2
+    assert len(notes.said) == 2
     assert capfd.readouterr() == ("", "")  # the user's terminal stays clean
 
 
@@ -253,17 +258,10 @@ def test_postgresql_dies_and_restarts_under_the_server(server, postgres, driver,
     monkeypatch.setattr(background, "_INTERVAL", 0.1)
     one, two, three, _ = driver.trials
     server.store, start = postgres
-    came_back, said = threading.Event(), []
-
-    def say(text):
-        said.append(text)
-        if "again" in text:
-            came_back.set()
-
-    database = start()
+    notes, database = Notes(), start()
     try:
         with server:
-            tracker = Tracker(SweepState(driver.folder, driver.plan), server.uri, "toys", say=say)
+            tracker = Tracker(SweepState(driver.folder, driver.plan), server.uri, "toys", say=notes)
             run(driver, one, 3)
             run(driver, two, 2, end=False)
             assert tracker.sync() == SyncReport(trials=2, rows=5)
@@ -273,13 +271,10 @@ def test_postgresql_dies_and_restarts_under_the_server(server, postgres, driver,
             run(driver, two, 5, first=3)
             run(driver, three, 2)
             tracker.notify()
-            deadline = time.monotonic() + 90
-            while not said:
-                assert time.monotonic() < deadline
-                threading.Event().wait(0.1)
+            assert notes.went_down.wait(90)
             since = time.time()
             database = start()
-            assert came_back.wait(120), said
+            assert notes.came_back.wait(120), notes.said
             seconds = time.time() - since
             assert tracker.stop().error is None
             stored = contents(server.uri)

@@ -1,6 +1,5 @@
 """Storage that is full, disappears and returns, is read-only, or was written under another clock."""
 
-import contextlib
 import errno
 import io
 import json
@@ -94,13 +93,6 @@ def small_disk(tmp_path):
     yield place
     os.chdir("/")
     subprocess.run(["umount", "-l", place], check=True)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, cache_dir):
-    place = tmp_path_factory.mktemp("undisturbed")
-    with contextlib.chdir(place):
-        return begin(place, cache_dir).final_table()
 
 
 def begin(place, cache_dir, verb="sweep", says_in=None):

@@ -4,21 +4,15 @@ import json
 import os
 import signal
 import time
+from functools import partial
 
 import pytest
 from helpers.clusters import Cluster
 from helpers.stored_runs import StoredRuns
+from helpers.sweeps import sweep_file
 
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
-
-SWEEP = """
-method: grid
-parameters: {regularizer.rho: {values: [0.01, 0.5]}}
-dataset: digits
-seeds: 2
-fixed: {regularizer.name: sec, regularizer.eta: 0.5, training.steps: 40, training.eval_every: 20}
-"""
 
 
 @pytest.fixture
@@ -27,17 +21,20 @@ def cluster(tmp_path):
         yield cluster
 
 
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A laptop's folder as the working directory."""
+    place = tmp_path / "laptop"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
 @pytest.mark.slow
-def test_a_sweep_runs_on_the_cluster_and_reports_from_it(cluster, tmp_path):
-    storage, here = tmp_path / "shared", tmp_path / "laptop"
-    here.mkdir()
-    (here / "mine.yaml").write_text(SWEEP)
-
-    def run(*words, **options):
-        return cluster.run(*words, cwd=here, **options)
-
+def test_a_sweep_runs_on_the_cluster_and_reports_from_it(cluster, here, tmp_path):
+    storage, file, run = tmp_path / "shared", sweep_file((0.01, 0.5), seeds=2, steps=40), cluster.run
     flags = ("--storage", storage, "--name", "there", "--cache-dir", tmp_path / "cache", "--gpu-hours", "2")
-    asked = [run("submit", cluster.http, "--json", "--", "sweep", "mine.yaml", *flags) for _ in range(2)]
+    asked = [run("submit", cluster.http, "--json", "--", "sweep", file, *flags) for _ in range(2)]
     first, second = (json.loads(done.stdout) for done in asked)
     assert first["job"] == second["job"] == "there@1"
     assert first["new"]
@@ -74,19 +71,12 @@ def test_a_sweep_runs_on_the_cluster_and_reports_from_it(cluster, tmp_path):
     assert "unknown sweep" in unknown.stdout
 
 
-LONGER = SWEEP.replace("[0.01, 0.5]", "[0.01, 0.3, 0.5, 0.9]").replace("steps: 40", "steps: 200")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("here")
 def test_a_node_dies_and_a_cancelled_sweep_is_resumed(cluster, tmp_path, found):
-    storage, here = tmp_path / "shared", tmp_path / "laptop"
-    here.mkdir()
-    (here / "mine.yaml").write_text(LONGER)
-    folder = storage / "there"
-
-    def run(*words):
-        return cluster.run(*words, cwd=here, timeout=400)
+    storage, folder = tmp_path / "shared", tmp_path / "shared" / "there"
+    file, run = sweep_file((0.01, 0.3, 0.5, 0.9), seeds=2, steps=200), partial(cluster.run, timeout=400)
 
     def ended():
         return [event for event in read_events(folder) if event.kind == "ended"]
@@ -98,7 +88,7 @@ def test_a_node_dies_and_a_cancelled_sweep_is_resumed(cluster, tmp_path, found):
             time.sleep(0.2)
 
     flags = ("--storage", storage, "--cache-dir", tmp_path / "cache")
-    began = run("submit", cluster.http, "--", "sweep", "mine.yaml", "--name", "there", *flags)
+    began = run("submit", cluster.http, "--", "sweep", file, "--name", "there", *flags)
     assert began.returncode == 0, began.stdout
     assert began.stdout.index("Uploads") < began.stdout.index("Ceiling") < began.stdout.index("there@1 submitted")
     wait_until(lambda: len(ended()) >= 2)

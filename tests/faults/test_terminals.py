@@ -25,18 +25,12 @@ def words(cache_dir):
 
 
 @pytest.fixture
-def quiet(words, tmp_path):
-    """Return the table of a sweep with normal output."""
-    return SweepProcess([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet").final_table()
-
-
-@pytest.fixture
-def assert_unaffected(quiet):
+def assert_unaffected(undisturbed):
     """Check the table and the report of the sweep; return its folder."""
 
     def check():
         folder = Path("sweeps/toy").absolute()
-        assert table(folder) == quiet
+        assert table(folder) == undisturbed
         assert (folder / "report" / "report.html").exists()
         return folder
 
@@ -109,7 +103,7 @@ def test_a_sweep_runs_in_a_terminal_with_tostop(words, assert_unaffected, found)
     found("a terminal with `stty tostop`", {**outcome(assert_unaffected(), time.time()), "seconds": 0.0})
 
 
-def test_a_closed_terminal_ends_the_sweep_cleanly(words, quiet, found, cache_dir):
+def test_a_closed_terminal_ends_the_sweep_cleanly(words, undisturbed, found, cache_dir):
     folder = Path("sweeps/toy").absolute()
     sweep, terminal = in_a_terminal(words, stops_background=False)
     read_until(terminal, lambda: any(event.kind == "ended" for event in read_events(folder)))
@@ -117,4 +111,4 @@ def test_a_closed_terminal_ends_the_sweep_cleanly(words, quiet, found, cache_dir
     since = time.time()
     assert sweep.wait(timeout=60) > 0  # not by the signal; its messages have no reader
     again = SweepProcess(["resume", "toy", "--cache-dir", cache_dir], folder)
-    found("its terminal is closed; then resume", again.finish(quiet, since))
+    found("its terminal is closed; then resume", again.finish(undisturbed, since))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.cuda import DEVICE, ON_DEVICE, write_pictures
 from helpers.packages import write_package
+from helpers.sweeps import sweep_file
 
 pytest.importorskip("ray")
 from tune_dml.record.results import results_of
@@ -44,13 +45,6 @@ dataset: digits
 seeds: 1
 fixed: {loss.name: table, training.steps: 60, training.eval_every: 20}
 """
-DIGITS = """
-method: grid
-parameters: {regularizer.rho: {values: [0.01, 0.1, 0.5, 0.9]}}
-dataset: digits
-seeds: 1
-fixed: {regularizer.name: sec, regularizer.eta: 0.5, training.steps: 60, training.eval_every: 20}
-"""
 LARGE = """
 method: grid
 parameters: {loss.margin: {values: [0.1, 0.2]}}
@@ -60,12 +54,6 @@ fixed: {loss.name: triplet, data.size: 32, model.backbone: resnet18, model.freez
   augment.name: crop_flip, augment.crop: 512, augment.resize: 512,
   batch.batch_size: 200, batch.sampler: random, training.steps: 2, training.eval_every: 2}
 """
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """The folder of the sweeps."""
-    return tmp_path
 
 
 def tune_dml(*words):
@@ -81,63 +69,60 @@ def statuses(sweep):
     return {status: found.count(status) for status in ("finished", "failed") if found.count(status)}
 
 
-def test_trials_use_the_device_and_record_its_name(folder):
-    (folder / "toy.yaml").write_text(DIGITS)
-    status, said = tune_dml("sweep", "toy.yaml", "--name", "one")
+def test_trials_use_the_device_and_record_its_name(tmp_path):
+    status, said = tune_dml("sweep", sweep_file(steps=60), "--name", "one")
     assert status == 0, said
-    assert statuses(folder / "sweeps" / "one") == {"finished": 4}
+    assert statuses(tmp_path / "sweeps" / "one") == {"finished": 4}
     if DEVICE.type == "cuda":
-        kept = "".join(path.read_text() for path in (folder / "sweeps" / "one").rglob("*.json*"))
+        kept = "".join(path.read_text() for path in (tmp_path / "sweeps" / "one").rglob("*.json*"))
         assert torch.cuda.get_device_name() in kept
 
 
-def test_small_trials_share_a_device_and_the_gain_is_reported(folder):
-    (folder / "toy.yaml").write_text(DIGITS)
-    status, said = tune_dml("sweep", "toy.yaml", "--name", "four", "--gpus-per-worker", "0.25")
+def test_small_trials_share_a_device_and_the_gain_is_reported(tmp_path):
+    status, said = tune_dml("sweep", sweep_file(steps=60), "--name", "four", "--gpus-per-worker", "0.25")
     assert status == 0, said
     assert "4 trials share a GPU" in said
-    assert statuses(folder / "sweeps" / "four") == {"finished": 4}
+    assert statuses(tmp_path / "sweeps" / "four") == {"finished": 4}
 
 
-def test_a_batch_too_large_for_the_device_is_reported_and_trains_in_parts(folder):
+def test_a_batch_too_large_for_the_device_is_reported_and_trains_in_parts(tmp_path):
     """A trial that needs more memory than the GPU has, and then the same batch, fewer pictures at a time."""
-    (folder / "pictures").mkdir()
-    write_pictures(folder / "pictures", each=60)
-    (folder / "large.yaml").write_text(LARGE)
+    (tmp_path / "pictures").mkdir()
+    write_pictures(tmp_path / "pictures", each=60)
+    (tmp_path / "large.yaml").write_text(LARGE)
     words = ("sweep", "large.yaml", "--name", "large", "--data-root", "pictures")
     status, said = tune_dml(*words, "--gpus-per-worker", "0.5")
     assert status == 1, said
     assert "out of memory" in said
     assert "--micro-batch" in said
-    assert not (folder / "sweeps" / "large").exists()
+    assert not (tmp_path / "sweeps" / "large").exists()
     status, said = tune_dml(*words, "--gpus-per-worker", "1")
-    assert statuses(folder / "sweeps" / "large") == {"failed": 2}, said
+    assert statuses(tmp_path / "sweeps" / "large") == {"failed": 2}, said
     assert "out of memory" in said
     status, said = tune_dml("resume", "large", "--retry-failed", "--micro-batch", "4")
     assert status == 0, said
-    assert statuses(folder / "sweeps" / "large") == {"finished": 2}
-    assert {trial.micro_batch for trial in results_of(folder / "sweeps" / "large").trials} == {4}
+    assert statuses(tmp_path / "sweeps" / "large") == {"finished": 2}
+    assert {trial.micro_batch for trial in results_of(tmp_path / "sweeps" / "large").trials} == {4}
 
 
 @pytest.mark.parametrize("engine", ["local", "train"])
-def test_a_trial_that_breaks_the_device_fails_alone(folder, monkeypatch, engine):
+def test_a_trial_that_breaks_the_device_fails_alone(tmp_path, monkeypatch, engine):
     """Every later call of its process fails, and torch ends the process when pinned memory is freed."""
-    write_package(folder, "table = table_loss:Table", table_loss=TABLE)
-    (folder / "sick.yaml").write_text(SICK)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, sys.path)]))
+    write_package(tmp_path, "table = table_loss:Table", table_loss=TABLE)
+    (tmp_path / "sick.yaml").write_text(SICK)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
     status, said = tune_dml("sweep", "sick.yaml", "--name", "sick", "--engine", engine)
     assert status == 3, said
-    assert statuses(folder / "sweeps" / "sick") == {"finished": 2, "failed": 1}
+    assert statuses(tmp_path / "sweeps" / "sick") == {"finished": 2, "failed": 1}
     assert "retrying" not in said
-    (failed,) = (trial for trial in results_of(folder / "sweeps" / "sick").trials if trial.status == "failed")
+    (failed,) = (trial for trial in results_of(tmp_path / "sweeps" / "sick").trials if trial.status == "failed")
     assert "device-side assert" in failed.reason
     assert "CUDA_LAUNCH_BLOCKING" in failed.reason
 
 
-def test_a_trial_without_requested_gpu_gets_none(folder):
-    (folder / "toy.yaml").write_text(DIGITS)
+def test_a_trial_without_requested_gpu_gets_none(tmp_path):
     status, said = tune_dml(
-        "sweep", "toy.yaml", "--name", "none", "--set", "training.precision=fp16", "--gpus-per-worker", "0"
+        "sweep", sweep_file(steps=60), "--name", "none", "--set", "training.precision=fp16", "--gpus-per-worker", "0"
     )
     assert status == 3, said
     assert "fp16 needs a CUDA device" in said

@@ -93,22 +93,12 @@ def _train(rank, world_size, folder, pictures, backend):
             torch.save(figures, folder / "figures.pt")
 
 
-@pytest.mark.parametrize("backend", ["gloo", "nccl"])
-def test_two_ranks_on_the_device_equal_one_process_on_the_cpu(pictures, tmp_path, backend):
-    if backend == "nccl" and (DEVICE.type != "cuda" or torch.cuda.device_count() < 2):
+@pytest.mark.parametrize(("ranks", "backend"), [(2, "gloo"), (2, "nccl"), (1, "nccl")])
+def test_ranks_on_the_device_equal_one_process_on_the_cpu(pictures, tmp_path, ranks, backend):
+    if backend == "nccl" and (DEVICE.type != "cuda" or torch.cuda.device_count() < ranks):
         pytest.skip("nccl needs a CUDA device for each rank")
-    two = tmp_path / "two"
-    two.mkdir()
+    folder = tmp_path / "ranks"
+    folder.mkdir()
     alone = figures_of(config_of(pictures, EXACT), tmp_path / "alone", CPU, cache=tmp_path / "cache")
-    mp.spawn(_train, (2, two, pictures, backend), nprocs=2)
-    assert torch.load(two / "figures.pt", weights_only=True) == pytest.approx(alone, rel=1e-6)
-
-
-def test_one_rank_over_nccl_equals_one_process(pictures, tmp_path):
-    if DEVICE.type != "cuda":
-        pytest.skip("nccl needs a CUDA device")
-    one = tmp_path / "one"
-    one.mkdir()
-    alone = figures_of(config_of(pictures, EXACT), tmp_path / "alone", CPU, cache=tmp_path / "cache")
-    mp.spawn(_train, (1, one, pictures, "nccl"), nprocs=1)
-    assert torch.load(one / "figures.pt", weights_only=True) == pytest.approx(alone, rel=1e-6)
+    mp.spawn(_train, (ranks, folder, pictures, backend), nprocs=ranks)
+    assert torch.load(folder / "figures.pt", weights_only=True) == pytest.approx(alone, rel=1e-6)

@@ -5,32 +5,25 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from helpers.published_formats import image_folder
 
 QUICK = {"training.steps": 10, "training.eval_every": 5}
 
 
-OWN = {
-    "method": "tpe",
-    "metric": {"name": "val/map_at_r", "goal": "maximize"},
-    "parameters": {
-        "loss.margin": {"values": [0.1, 0.5]},
-        "optim.lr": {"min": 1e-5, "max": 1e-3, "distribution": "log_uniform"},
-        "loss.name": {"value": "semihard_triplet"},
-    },
-    "run_cap": 4,
-    "dataset": "image_folder",
-    "data_root": "mine",
-    "seeds": 2,
-    "fixed": {
-        "batch.batch_size": 4,
-        "batch.instances_per_class": 2,
-        "data.validation_fraction": 0.5,
-        "regularizer.name": "sec",
-        "regularizer.eta": 0.1,
-    },
-}
+OWN = """
+method: tpe
+metric: {name: val/map_at_r, goal: maximize}
+parameters:
+  loss.margin: {values: [0.1, 0.5]}
+  optim.lr: {min: 1.0e-5, max: 1.0e-3, distribution: log_uniform}
+  loss.name: {value: semihard_triplet}
+run_cap: 4
+dataset: image_folder
+data_root: mine
+seeds: 2
+fixed: {batch.batch_size: 4, batch.instances_per_class: 2, data.validation_fraction: 0.5, regularizer.name: sec,
+  regularizer.eta: 0.1}
+"""
 """A user's own sweep file: a search on the user's own pictures."""
 
 
@@ -45,7 +38,7 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir, new_database):
     place = tmp_path_factory.mktemp("two_sweeps")
     new_database(place)
     image_folder(place / "mine")
-    (place / "lr1.yaml").write_text(yaml.safe_dump(OWN))
+    (place / "lr1.yaml").write_text(OWN)
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(place)

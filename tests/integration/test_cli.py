@@ -68,19 +68,16 @@ def test_plan_writes_nothing(answer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_plan_counts_finished_trials_and_estimates_cost_and_noise(answer, tune_dml, swept):
+def test_plan_counts_finished_trials_estimates_cost_and_noise_and_suggests_extend(answer, tune_dml, swept):
     plan = answer("plan", *RHO1)
     assert (plan["done"], plan["trials"], plan["eta_seconds"]) == (12, 12, 0)
     assert plan["seconds_per_trial"] > 0
     assert plan["noise"] > 0
     assert "12 done already" in tune_dml("plan", *RHO1)[1]
-
-
-def test_a_plan_with_more_seeds_counts_finished_trials_and_suggests_extend(answer, swept):
-    plan = answer("plan", *RHO1, "--seeds", "3")
-    assert (plan["trials"], plan["done"]) == (18, 12)
-    assert any("rho1 exists already, with seeds 0,1 (asked for: 0,1,2)" in note for note in plan["notes"])
-    assert any("`tune-dml extend rho1`" in note for note in plan["notes"])
+    larger = answer("plan", *RHO1, "--seeds", "3")
+    assert (larger["trials"], larger["done"]) == (18, 12)
+    assert any("rho1 exists already, with seeds 0,1 (asked for: 0,1,2)" in note for note in larger["notes"])
+    assert any("`tune-dml extend rho1`" in note for note in larger["notes"])
 
 
 def test_status_prints_a_table_of_cells_by_seeds(answer, tune_dml, swept):
@@ -124,16 +121,15 @@ def test_train_show_prints_the_origin_of_each_setting(answer):
     assert settings["loss.margin"] == {"value": 0.3, "origin": "--set"}
     assert settings["training.steps"]["origin"] == "protocol digits/quick"
     assert settings["optim.weight_decay"]["origin"] == "default"
+    named = answer("train", "--dataset", "glyphs", "--set", "training.steps=4", "--show")  # as for a sweep
+    assert named["data.name"]["value"] == "glyphs"
 
 
 def test_running_a_finished_sweep_again_runs_nothing(answer, swept):
-    before = events(swept)
+    before = read_events(swept / "sweeps" / "rho1")
     assert answer("sweep", *RHO1)["exit_code"] == 0
-    assert [event.kind for event in events(swept)[len(before) :] if event.kind != "note"] == ["session"]
-
-
-def events(folder):
-    return read_events(folder / "sweeps" / "rho1")
+    gained = read_events(swept / "sweeps" / "rho1")[len(before) :]
+    assert [event.kind for event in gained if event.kind != "note"] == ["session"]
 
 
 def test_a_sweep_file_runs_on_a_folder_of_pictures(answer, swept):

@@ -80,22 +80,17 @@ def test_verify_counts_pictures_and_not_further_labels(tune_dml, tmp_path):
     assert sorted(json.loads(out)["counts"]) == sorted(DATASETS["sop"].expected)
 
 
-def test_corrupt_pictures_are_skipped_only_with_skip_corrupt(tune_dml, birds):
+def test_corrupt_pictures_are_counted_and_skipped_only_with_skip_corrupt(tune_dml, birds):
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(b"not a picture")
-    words = ("prepare", "cub200", "--root", birds, *LOOSE)
-    assert victim.name in tune_dml(*words, code=1)
-    prepared = json.loads(tune_dml(*words, "--skip-corrupt", "--json"))
-    assert prepared["images"] == 23
-    assert any(victim.name in note for note in prepared["notes"])
-
-
-def test_verify_counts_the_pictures_that_will_be_skipped(tune_dml, birds):
-    victim = next((birds / "images").rglob("*.jpg"))
-    victim.write_bytes(b"")
-    out = tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--skip-corrupt")
+    words = ("cub200", "--root", birds, *LOOSE)
+    out = tune_dml("verify", *words, "--skip-corrupt")
     assert "1 pictures do NOT decode" in out
     assert "--set data.skip_corrupt=true" in " ".join(out.split())
+    assert victim.name in tune_dml("prepare", *words, code=1)
+    prepared = json.loads(tune_dml("prepare", *words, "--skip-corrupt", "--json"))
+    assert prepared["images"] == 23
+    assert any(victim.name in note for note in prepared["notes"])
 
 
 def test_verify_lists_every_problem_in_json(tune_dml, birds):
@@ -122,6 +117,7 @@ def test_datasets_lists_every_data_set_and_dead_addresses(tune_dml):
     rows = {row["data set"]: row for row in json.loads(tune_dml("--json"))}
     assert set(rows) == set(DATASETS)
     assert "ai.stanford.edu" in rows["cars196"]["dead"]
+    assert all(rows[name]["dead"] for name in ("cub200", "sop", "inshop", "lfw", "webface", "agedb30", "distractors"))
     assert "Dead" in tune_dml()
 
 

@@ -63,18 +63,12 @@ def test_installed_methods_are_listed(seen, verb, name):
     assert "A. Author" in json.dumps(row)
 
 
-def test_an_installed_space_is_planned_with_its_protocol(seen):
+def test_an_installed_package_is_planned_and_trained_and_fulfils_the_contracts(seen):
     plan = seen["plan"]
     assert [cell["label"] for cell in plan["cells"]] == ["triplet", "m=0", "m=0.5", "m=1"]
     assert plan["trials"] == 8
     assert plan["settings"]["loss.name"] == {"value": "toy_margin", "origin": "space toy_study"}
     assert plan["settings"]["task.name"]["value"] == "toy_retrieval"
-
-
-def test_an_installed_task_trains_an_installed_loss_on_installed_data(seen):
     assert seen["train"]["status"] == "finished"
     assert seen["train"]["metrics"]["val/pictures"] == 32
-
-
-def test_an_installed_loss_and_data_set_fulfil_the_contracts(seen):
     assert seen["checks"] > 40

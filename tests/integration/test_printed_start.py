@@ -108,9 +108,3 @@ def test_a_failed_trial_keeps_no_pictures(tmp_path, cache_dir):
     assert found.pictures == ()
     assert not list(tmp_path.rglob("*.jpg"))
     assert not any("Pictures" in part for part in found.text() if isinstance(part, str))
-
-
-def test_the_data_set_is_named_as_for_a_sweep(command_line):
-    code, output, error = command_line("train", "--dataset", "glyphs", "--set", "training.steps=4", "--show", "--json")
-    assert code == 0, error
-    assert json.loads(output)["data.name"]["value"] == "glyphs"

@@ -67,17 +67,13 @@ def test_trials_are_listed_by_cell_and_seed_with_failures_named(swept):
     assert [row["step"] for row in sweep.results.history(key)] == [10, 20]
 
 
-def test_the_page_states_what_is_unknown_about_a_program(swept):
+def test_page_and_mlflow_show_each_trial_and_what_is_unknown_about_a_program(swept):
     place, _ = swept
     page = (place / "sweeps/own/report/report.html").read_text()
     assert "What the seed changes" in page
     assert "train.py" in page
     verdicts = json.loads((place / "sweeps/own/report/verdicts.json").read_text())
     assert "NaN" not in json.dumps(verdicts)
-
-
-def test_mlflow_has_each_trial_without_test_figures(swept):
-    place, _ = swept
     runs = StoredRuns(f"sqlite:///{place}/mlflow.db", "own").children
     assert len(runs) == 6
     assert {run.info.status for run in runs} == {"FINISHED", "FAILED"}

@@ -24,6 +24,8 @@ LATE = {  # what the protocols decide late in training, brought forward
     "constant": {"training.steps": 4},
 }
 
+SMALL = {"model.backbone": "small_conv", "model.embedding_dim": 8, "training.eval_every": 2}
+
 
 @pytest.fixture(scope="module")
 def roots(tmp_path_factory):
@@ -41,26 +43,11 @@ def small(name, roots, **more):
     """Return a protocol with smaller sizes and otherwise unchanged settings."""
     protocol = protocols()[name]
     instances = int(protocol.settings.get("batch.instances_per_class", 2))
-    layers = [
-        Layer("data", {"data.name": protocol.dataset}),
-        protocol_layer(protocol),
-        Layer(
-            "small",
-            {
-                "data.root": str(roots[0][protocol.dataset]),
-                "data.strict": False,
-                "data.shorter_side": 20,
-                "augment.crop": 16,
-                "augment.resize": 18,
-                "model.backbone": "small_conv",
-                "model.embedding_dim": 8,
-                "batch.batch_size": 4 * instances,
-                "training.eval_every": 2,
-                **LATE[str(protocol.settings["optim.lr_schedule"])],
-            },
-        ),
-        Layer("more", more),
-    ]
+    own = {"data.root": str(roots[0][protocol.dataset]), "batch.batch_size": 4 * instances}
+    pictures = {"data.strict": False, "data.shorter_side": 20, "augment.crop": 16, "augment.resize": 18}
+    late = LATE[str(protocol.settings["optim.lr_schedule"])]
+    layers = [Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol)]
+    layers += [Layer("small", {**SMALL, **own, **pictures, **late}), Layer("more", more)]
     return resolve(*layers).config
 
 
@@ -124,14 +111,7 @@ CIFAR = [name for name, p in protocols().items() if p.origin == "paper" and p.da
 
 
 def settings(**more):
-    small = {
-        "model.backbone": "small_conv",
-        "model.embedding_dim": 8,
-        "training.steps": 2,
-        "training.eval_every": 2,
-        "training.precision": "float32",
-        **more,
-    }
+    small = {**SMALL, "training.steps": 2, "training.precision": "float32", **more}
     return [word for path, value in small.items() for word in ("--set", f"{path}={json.dumps(value)}")]
 
 

@@ -74,14 +74,6 @@ class TestAGrid:
         assert [json.loads(line)["kind"] for line in after[len(before) :].splitlines()] == ["session"]
         assert len(runs_of(folder, "rho1")) == 12
 
-    def test_another_protocol_version_is_refused(self, sweep, cache_dir, monkeypatch):
-        _, folder = sweep
-        before = (folder / "sweeps/rho1/ledger.jsonl").read_bytes()
-        monkeypatch.setattr(continuation, "PROTOCOL_VERSION", 99)
-        with pytest.raises(ConfigError, match=r"began with protocol version .*; this program has version 99"):
-            tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
-        assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
-
     @pytest.mark.parametrize("verb", ["run", "resume", "extend"])
     def test_resources_that_a_cluster_never_has_are_refused_without_writing(self, sweep, here, monkeypatch, verb):
         import ray
@@ -137,11 +129,14 @@ class TestAGrid:
         assert single.config.training.micro_batch == 7
         assert train.run(single, Console(quiet=True)).differences == {}
 
-    def test_another_plan_under_the_same_name_is_refused_without_writing(self, sweep, here):
+    def test_another_plan_or_protocol_is_refused_without_writing(self, sweep, here, monkeypatch):
         _, folder = sweep
         before = {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")}
         with pytest.raises(ConfigError, match=r"the sweep rho1 exists already, with .*values of regularizer"):
             tune_dml.run_sweep("sec_eta", dataset="digits", name="rho1", **here)
+        monkeypatch.setattr(continuation, "PROTOCOL_VERSION", 99)
+        with pytest.raises(ConfigError, match=r"began with protocol version .*; this program has version 99"):
+            tune_dml.resume_sweep("rho1", **here)
         assert {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")} == before
 
 

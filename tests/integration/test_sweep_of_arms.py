@@ -32,24 +32,16 @@ SPACE = Space(
 )
 
 
-@pytest.fixture
-def session(tmp_path, cache_dir, ray_session, new_database):
-    return {
-        "storage": tmp_path / "sweeps",
-        "tracking_uri": new_database(tmp_path),
-        "cache_dir": cache_dir,
-        "max_concurrent": 1,
-    }
-
-
 @pytest.mark.slow
-def test_an_interrupted_sweep_is_extended_and_shows_diverged_trials(session, tmp_path, cache_dir):
+@pytest.mark.usefixtures("ray_session")
+def test_an_interrupted_sweep_is_extended_and_shows_diverged_trials(tmp_path, cache_dir, new_database):
     plan = prepare(Request(SPACE, dataset="digits", seeds=2, arms=["triplet", "topk"]), cache_dir=cache_dir).plan
     driver = Driver(tmp_path / "sweeps" / plan.name, plan)
     driver.session()
     driver.run(driver.trials[0])
-    here = {"arms": ["plain", "wild"], "values": {"loss.margin": [0.9]}, **session}
-    grown = tune_dml.extend_sweep("two-digits", **here)
+    here = {"storage": tmp_path / "sweeps", "tracking_uri": new_database(tmp_path), "cache_dir": cache_dir}
+    more = {"arms": ["plain", "wild"], "values": {"loss.margin": [0.9]}}
+    grown = tune_dml.extend_sweep("two-digits", max_concurrent=1, **more, **here)
     assert grown.exit_code == 3
     assert not grown.interrupted
     table = grown.table()

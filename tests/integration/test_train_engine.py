@@ -90,14 +90,15 @@ def assert_as_alone(results, cache_dir):
     assert shown.norms.counts == alone.norms.counts
 
 
-WHERE = """
-import sys, json
+IMPORTS = """
+import sys, time
 from pathlib import Path
 import ray
 from tune_dml.planning.request import Resources
+from tune_dml.running.cluster import cluster
 from tune_dml.running.trials.worker_group import WorkerGroup
-
-
+"""
+WHERE = """
 def where(config, post):
     import torch.distributed as processes
 
@@ -116,12 +117,6 @@ for placement in ("pack", "spread"):
 
 
 LACKING = """
-import sys
-from pathlib import Path
-from tune_dml.planning.request import Resources
-from tune_dml.running.cluster import cluster
-from tune_dml.running.trials.worker_group import WorkerGroup
-
 with cluster.connect(None, engine="train"):
     try:
         list(WorkerGroup(print, Path(sys.argv[1]), Resources(workers=2, engine="train"), [("/no/pictures", "")]).run({}))
@@ -132,19 +127,11 @@ with cluster.connect(None, engine="train"):
 
 @pytest.mark.slow
 def test_workers_report_a_node_without_the_pictures(tmp_path):
-    said = printed_by(LACKING, tmp_path, timeout=120)
+    said = printed_by(IMPORTS + LACKING, tmp_path, timeout=120)
     assert "does not have what the driver has: no folder /no/pictures" in said
 
 
 NO_ROOM = """
-import sys, time
-from pathlib import Path
-import ray
-from tune_dml.planning.request import Resources
-from tune_dml.running.cluster import cluster
-from tune_dml.running.trials.worker_group import WorkerGroup
-
-
 def train_one(config, post):
     post({"ended": {"at": time.time()}})
 
@@ -161,7 +148,7 @@ with cluster.connect(None, engine="train") as capacity:
 def test_a_trial_waits_until_its_workers_fit(tmp_path):
     """Ray Train counts missing resources as a controller failure, like workers that cannot start."""
     impatient = {**os.environ, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "2"}
-    assert printed_by(NO_ROOM, tmp_path, timeout=150, env=impatient).endswith("waited\n")
+    assert printed_by(IMPORTS + NO_ROOM, tmp_path, timeout=150, env=impatient).endswith("waited\n")
 
 
 @ray.remote(num_cpus=0)
@@ -194,13 +181,6 @@ def test_placement_groups_requested_by_a_dead_process_are_removed():
 
 
 ALONE = """
-import sys
-from pathlib import Path
-from tune_dml.planning.request import Resources
-from tune_dml.running.cluster import cluster
-from tune_dml.running.trials.worker_group import WorkerGroup
-
-
 def add(config, post):
     import torch
     import torch.distributed as processes
@@ -225,7 +205,7 @@ with cluster.connect(None, engine="train"):
 @pytest.mark.slow
 def test_a_failing_worker_ends_its_trial_and_the_next_one_has_all_workers(tmp_path):
     """The other worker waits in a collective, and would add its number to that of the next trial."""
-    ends = printed_by(ALONE, tmp_path, timeout=200).splitlines()
+    ends = printed_by(IMPORTS + ALONE, tmp_path, timeout=200).splitlines()
     assert ends == ["finished 1", "failed 0", "finished 401", "failed 0", "finished 801"]
 
 
@@ -239,7 +219,7 @@ def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
             cluster.wait_for(number)
         root = str(Path(__file__).parents[2])
         environment = {**cluster.environment, "PYTHONPATH": root}
-        nodes = printed_by(WHERE, cluster.address, root, tmp_path, env=environment, timeout=200)
+        nodes = printed_by(IMPORTS + WHERE, cluster.address, root, tmp_path, env=environment, timeout=200)
     assert nodes.split() == ["1", "2"]
 
 

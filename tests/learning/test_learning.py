@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from helpers.trials import config_of, run
+from helpers.trials import TASKS, config_of, run
 
 from search_spaces.protocols.faces import GLYPHS_FACE
 from search_spaces.protocols.simclr import GLYPHS_SIMCLR
@@ -34,29 +34,8 @@ DIGITS_RETRIEVAL = {
     "training.steps": 60,
     "training.eval_every": 60,
 }
-DIGITS_CONTRASTIVE = {
-    "task.name": "contrastive",
-    "task.linear_epochs": 10,
-    "data.name": "digits",
-    "data.split": "shared_classes",
-    "loss.name": "nt_xent",
-    "regularizer.name": "sec",
-    "regularizer.eta": 0.25,
-    "regularizer.schedule": "linear",
-    "augment.name": "simclr",
-    "augment.crop": 16,
-    "augment.resize": 16,
-    "augment.flip": 0.0,
-    "augment.scale": [0.5, 1.0],
-    "model.width": 4,
-    "model.head": "mlp",
-    "model.embedding_dim": 8,
-    "batch.sampler": "random",
-    "batch.batch_size": 64,
-    "optim.lr_schedule": "cosine",
-    "training.steps": 100,
-    "training.eval_every": 100,
-}
+LONGER = {"task.linear_epochs": 10, "batch.batch_size": 64, "training.steps": 100, "training.eval_every": 100}
+DIGITS_CONTRASTIVE = {**TASKS["contrastive"], **LONGER, "model.width": 4}
 
 
 class Gains:

@@ -26,33 +26,15 @@ def table(effects, noise=0.7, seed=0, dataset="glyphs", default=0.2):
     """A loss `triplet` with knobs; effects: knob -> {value: effect}, inf for divergence."""
     random = np.random.default_rng(seed)
     shared = 70 + 2.4 * random.standard_normal(SEEDS)
+    points = [("", math.nan, 0.0), *((knob, *pair) for knob, values in effects.items() for pair in values.items())]
     rows = []
-
-    def trial(knob, value, effect, at):
-        diverged = math.isinf(effect)
-        result = math.nan if diverged else shared[at] + effect + noise * random.standard_normal()
-        point = {
-            "dataset": dataset,
-            "loss": "triplet",
-            "knob": knob,
-            "value": value,
-            "default": default if knob else math.nan,
-        }
-        rows.append(
-            {
-                **point,
-                "seed": at,
-                "status": "diverged" if diverged else "finished",
-                "recall_at_1": result,
-                "seconds": 1.0,
-            }
-        )
-
     for at in range(SEEDS):
-        trial("", math.nan, 0.0, at)
-        for knob, values in effects.items():
-            for value, effect in values.items():
-                trial(knob, value, effect, at)
+        for knob, value, effect in points:
+            point = {"dataset": dataset, "loss": "triplet", "knob": knob, "value": value}
+            status = "diverged" if math.isinf(effect) else "finished"
+            result = math.nan if math.isinf(effect) else shared[at] + effect + noise * random.standard_normal()
+            row = {**point, "default": default if knob else math.nan, "seed": at, "status": status}
+            rows.append({**row, "recall_at_1": result, "seconds": 1.0})
     return pd.DataFrame(rows)
 
 

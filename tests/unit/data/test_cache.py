@@ -80,6 +80,10 @@ def test_a_change_anywhere_in_a_large_file_is_detected(tmp_path):
 
 
 def test_an_unwritable_cache_is_named_with_a_remedy(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match="must be writable"):
+        _build(tmp_path / "file" / "birds", _write)
+
     def refuse(lock):
         raise OSError(errno.EROFS, "Read-only file system", lock.lock_file)
 
@@ -132,12 +136,6 @@ def test_a_full_disk_is_reported_before_writing(tmp_path, monkeypatch):
     assert not (tmp_path / "images.npy").exists()
 
 
-def test_an_unwritable_cache_is_a_data_error(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="must be writable"):
-        _build(tmp_path / "file" / "birds", _write)
-
-
 def test_another_digest_is_another_cache(tmp_path):
     first = build_dataset("digits", cache_dir=tmp_path).prepare()
     second = build_dataset("digits", cache_dir=tmp_path, scale=3).prepare()
@@ -156,17 +154,13 @@ def test_digits_are_those_of_scikit_learn(tmp_path):
     assert pictures.test_classes == (5, 6, 7, 8, 9)
 
 
-def test_the_environment_sets_the_cache_folder(monkeypatch, tmp_path):
+def test_the_environment_sets_the_cache_folder_which_must_be_named_without_a_home(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("TUNE_DML_CACHE", raising=False)
     assert default_cache_dir() == tmp_path / "xdg" / "tune_dml"
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "own"))
     assert default_cache_dir() == tmp_path / "own"
-
-
-def test_without_a_home_the_cache_must_be_named(monkeypatch, tmp_path):
-    """A container's user without HOME and without an account: `docker run --user 12345`."""
-    for name in ("HOME", "TUNE_DML_CACHE", "XDG_CACHE_HOME"):
+    for name in ("HOME", "TUNE_DML_CACHE", "XDG_CACHE_HOME"):  # as under `docker run --user 12345`
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
     with pytest.raises(DataError, match=r"HOME: the cache needs a folder.*Set HOME, or else: Point TUNE_DML_CACHE"):
@@ -219,31 +213,30 @@ class Squares(DataSet):
         return self.said
 
 
+def returns_nothing(*given):
+    pass
+
+
 @pytest.mark.parametrize(
-    ("said", "rule"),
+    ("part", "wrong", "rule"),
     [
-        (None, "must return Contents, but got 'NoneType'"),
-        (Contents(np.arange(3), ("a", "b", "c")), r"for each of the 4 pictures, but got 'int64 of shape \(3,\)'"),
-        (Contents(np.arange(4) / 2, ("a", "b")), r"but got 'float64 of shape \(4,\)'"),
-        (Contents(np.arange(4) - 1, ("a", "b", "c")), "numbers of its 3 classes, from 0, but got '-1 to 2'"),
-        (Contents(np.array([0, 0, 1, 2]), ("a", "b")), "but got '0 to 2'"),
+        ("check", returns_nothing, r"check\(\) must return Iterable, but got 'NoneType'"),
+        ("digest", returns_nothing, r"digest\(\) must return str, but got 'NoneType'"),
+        ("test_classes", returns_nothing, r"test_classes\(\) must return Iterable, but got 'NoneType'"),
+        ("test_classes", lambda *given: (1, 2), r"test_classes must be numbers of its 2 classes.* \[2\]"),
+        ("said", None, r"write\(\) must return Contents, but got 'NoneType'"),
+        ("said", Contents(np.arange(3), ("a", "b", "c")), r"the 4 pictures, but got 'int64 of shape \(3,\)'"),
+        ("said", Contents(np.arange(4) / 2, ("a", "b")), r"but got 'float64 of shape \(4,\)'"),
+        ("said", Contents(np.arange(4) - 1, ("a", "b", "c")), "numbers of its 3 classes, from 0, but got '-1 to 2'"),
+        ("said", Contents(np.array([0, 0, 1, 2]), ("a", "b")), "but got '0 to 2'"),
     ],
 )
-def test_labels_that_do_not_fit_the_pictures_are_refused_and_nothing_is_kept(tmp_path, said, rule):
-    data = Squares(cache_dir=tmp_path)
-    data.said = said
+def test_a_wrong_part_of_a_data_set_is_refused_and_nothing_is_kept(tmp_path, part, wrong, rule):
     with pytest.raises(DataError, match=f"data set squares: .*{rule}"):
-        data.prepare()
-    assert not data.is_prepared()
-    assert Squares(cache_dir=tmp_path).prepare().labels.tolist() == [0, 0, 1, 1]
-
-
-def test_an_unknown_test_class_is_refused(tmp_path):
-    data = Squares(cache_dir=tmp_path)
-    data.test_classes = lambda class_names: (1, 2)
-    with pytest.raises(DataError, match=r"data set squares: test_classes must be numbers of its 2 classes.* \[2\]"):
-        data.prepare()
-    assert not data.is_prepared()
+        type("Wrong", (Squares,), {part: wrong})(cache_dir=tmp_path).prepare()
+    sound = Squares(cache_dir=tmp_path)
+    assert not sound.is_prepared()
+    assert sound.prepare().labels.tolist() == [0, 0, 1, 1]
 
 
 def raises(error):
@@ -278,12 +271,3 @@ def test_errors_outside_a_data_set_are_raised_unchanged(tmp_path, error):
     with pytest.raises(type(error)) as caught:
         wrong(cache_dir=tmp_path).prepare()
     assert caught.value is error
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("check", "Iterable"), ("digest", "str"), ("test_classes", "Iterable"), ("write", "Contents")]
-)
-def test_a_method_of_a_data_set_that_returns_nothing_is_named(tmp_path, name, kind):
-    wrong = type("Wrong", (Squares,), {name: lambda *given: None})
-    with pytest.raises(DataError, match=rf"data set squares: {name}\(\) must return {kind}, but got 'NoneType'"):
-        wrong(cache_dir=tmp_path).prepare()

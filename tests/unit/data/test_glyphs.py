@@ -13,14 +13,11 @@ def pictures(cache_dir):
     return build_dataset("glyphs", cache_dir=cache_dir).prepare()
 
 
-def test_every_class_has_exactly_as_many_pictures_as_faces(pictures):
+def test_every_class_has_as_many_pictures_as_faces_and_none_is_blank_or_full(pictures):
     assert pictures.images.shape == (len(pictures.class_names) * 20, 24, 24, 1)
     assert pictures.images.dtype == np.uint8
     assert set(np.bincount(pictures.labels)) == {20}
     assert 500 < len(pictures.class_names) < 700
-
-
-def test_no_picture_is_blank_and_none_fills_its_square(pictures):
     ink = pictures.images.reshape(len(pictures), -1).mean(axis=1)
     assert ink.min() > 0.2
     assert ink.max() < 200
@@ -60,7 +57,7 @@ def test_rendering_twice_gives_the_same_bytes(pictures, tmp_path):
     assert first.test_classes == second.test_classes
 
 
-def test_half_of_the_classes_test_and_both_halves_mix_scripts(pictures):
+def test_half_of_the_classes_test_in_each_script_and_stay_so_when_others_are_added(pictures):
     names = np.array(pictures.class_names)
     test = set(pictures.test_classes)
     assert len(test) == len(names) // 2
@@ -68,9 +65,6 @@ def test_half_of_the_classes_test_and_both_halves_mix_scripts(pictures):
         points = [int(names[c][2:6], 16) for c in half]
         assert sum(p < 0x250 for p in points) > 20
         assert sum(0x400 <= p < 0x530 for p in points) > 20
-
-
-def test_the_test_half_does_not_change_when_other_classes_are_added():
     data = build_dataset("glyphs")
     names = [f"U+{i:04X}" for i in range(40)]
     order = {names[c] for c in data.test_classes(names)}

@@ -15,6 +15,8 @@ from trainables.data.formats.decoding import _to_rgb
 from trainables.data.formats.files import find_pictures
 from trainables.errors import ConfigError, DataError
 
+PARTS = {"ant": "test", "bee": "train", "cow": "train", "dog": "test", "eel": "train"}
+
 
 @pytest.fixture
 def root(tmp_path):
@@ -26,18 +28,16 @@ def root(tmp_path):
 
 @pytest.fixture
 def build(root, tmp_path):
-    return lambda **knobs: build_dataset("image_folder", root=root, cache_dir=tmp_path / "cache", **knobs)
+    here = {"root": root, "cache_dir": tmp_path / "cache"}
+    return lambda **knobs: build_dataset("image_folder", **{**here, **knobs})
 
 
-def test_classes_are_sorted_and_the_first_half_trains(build):
+def test_classes_are_sorted_the_first_half_trains_and_pixels_are_the_centre(build, root):
     pictures = build(size=16).prepare()
     assert pictures.class_names == ("ant", "bee", "cow", "dog", "eel")
     assert pictures.test_classes == (3, 4)
     assert pictures.images.shape == (15, 16, 16, 3)
     assert pictures.labels.tolist() == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
-
-
-def test_pixels_are_the_centre_of_the_resized_picture(build, root):
     pictures = build(size=30).prepare()
     with Image.open(root / "cow" / "1.png") as image:
         expected = np.asarray(image)[:, 5:35]  # 40 x 30: the shorter side fits already
@@ -80,20 +80,15 @@ def test_orientation_is_applied(root, build):
     assert np.array_equal(build(size=20).prepare().images[0], expected)
 
 
-def test_a_split_file_decides_and_is_part_of_the_identity(build, tmp_path):
-    parts = {"ant": "test", "bee": "train", "cow": "train", "dog": "test", "eel": "train"}
-    (tmp_path / "split.json").write_text(json.dumps(parts))
-    (tmp_path / "split.txt").write_text("# comment\n" + "".join(f"{c}\t{p}\n" for c, p in parts.items()))
+def test_a_split_file_decides_is_part_of_the_identity_and_may_come_from_a_spreadsheet(build, tmp_path, root):
+    (tmp_path / "split.json").write_text(json.dumps(PARTS))
+    (tmp_path / "split.txt").write_text("# comment\n" + "".join(f"{c}\t{p}\n" for c, p in PARTS.items()))
     by_json = build(size=16, split_file=str(tmp_path / "split.json"))
     by_text = build(size=16, split_file=str(tmp_path / "split.txt"))
     assert by_json.prepare().test_classes == by_text.prepare().test_classes == (0, 3)
     assert by_json.digest() == by_text.digest() != build(size=16).digest()
-
-
-def test_a_split_file_may_come_from_a_spreadsheet(build, root, tmp_path):
     (root / "ant").rename(root / "ant, red")
-    parts = {"ant, red": "test", "bee": "train", "cow": "train", "dog": "test", "eel": "train"}
-    text = "\r\n".join(f"{name},{part}" for name, part in parts.items())
+    text = "\r\n".join(f"{name},{part}" for name, part in {"ant, red": "test", **PARTS}.items() if name != "ant")
     (tmp_path / "split.csv").write_text(text, encoding="utf-8-sig", newline="")
     assert build(split_file=str(tmp_path / "split.csv")).prepare().test_classes == (0, 3)
 
@@ -101,8 +96,7 @@ def test_a_split_file_may_come_from_a_spreadsheet(build, root, tmp_path):
 def test_all_problems_of_a_split_file_are_reported(build, tmp_path):
     parts = {"ant": "test", "bee": "validate", "cow": "train", "dgo": "train"}
     (tmp_path / "split.json").write_text(json.dumps(parts))
-    problems = build(split_file=str(tmp_path / "split.json")).check()
-    text = "\n".join(map(str, problems))
+    text = "\n".join(map(str, build(split_file=str(tmp_path / "split.json")).check()))
     assert "'bee' must be 'train' or 'test'" in text
     assert "Did you mean 'dog'?" in text
     assert "missing: dog, eel" in text
@@ -111,10 +105,9 @@ def test_all_problems_of_a_split_file_are_reported(build, tmp_path):
 
 def test_a_split_file_that_moved_with_the_pictures_is_found(build, root, tmp_path):
     """`resume --data-root NEW` failed, because the sweep has the old path of the split file."""
-    parts = {"ant": "test", "bee": "train", "cow": "train", "dog": "test", "eel": "train"}
     gone = str(tmp_path / "before" / "split.json")
     assert "Restore it, or put a copy into the folder of the pictures." in str(build(split_file=gone).check()[0])
-    (root / "split.json").write_text(json.dumps(parts))
+    (root / "split.json").write_text(json.dumps(PARTS))
     assert build(split_file=gone).prepare().test_classes == (0, 3)
 
 
@@ -158,23 +151,20 @@ def test_unreadable_pictures_are_all_named(build, root):
     picture(root / "cow" / "9.jpg", 0)
     whole = (root / "cow" / "9.jpg").read_bytes()
     (root / "cow" / "9.jpg").write_bytes(whole[: len(whole) // 2])
-    places = {problem.place for problem in build(size=16).check()}
-    assert places == {str(root / name) for name in ("ant/0.png", "bee/1.png", "cow/9.jpg")}
+    names = ["ant/0.png", "bee/1.png", "cow/9.jpg"]
+    assert sorted(problem.place for problem in build(size=16).check()) == [str(root / name) for name in names]
     pictures = build(size=16, skip_corrupt=True).prepare()
     assert np.bincount(pictures.labels).tolist() == [2, 2, 3, 3, 3]
     assert len(pictures.images) == 13
     assert any("3 pictures cannot be decoded" in note and "bee/1.png" in note for note in pictures.notes)
 
 
-def test_more_than_ten_failures_are_counted(build, root):
+def test_more_than_ten_failures_are_counted_and_no_class_vanishes(build, root):
     for i in range(14):
         (root / "ant" / f"bad{i:02}.png").write_bytes(b"x")
     problems = build().check()
     assert len(problems) == 11
     assert "4 more" in str(problems[-1])
-
-
-def test_a_class_that_would_vanish_is_a_problem_even_when_skipping(build, root):
     for i in range(3):
         (root / "dog" / f"{i}.png").write_bytes(b"x")
     assert "no picture that decodes" in str(build(skip_corrupt=True).check()[0])
@@ -210,9 +200,8 @@ def test_a_picture_in_several_classes_is_noted(build, root):
     copy = (root / "ant" / "0.png").read_bytes()
     (root / "bee" / "copy.png").write_bytes(copy)
     (root / "ant" / "copy.png").write_bytes(copy)
-    assert build(size=16).prepare().notes == (
-        "pictures that lie in several classes: 1 (ant/0.png = ant/copy.png = bee/copy.png)",
-    )
+    (note,) = build(size=16).prepare().notes
+    assert note == "pictures that lie in several classes: 1 (ant/0.png = ant/copy.png = bee/copy.png)"
     (root / "zoo").symlink_to(root / "cow")
     (note,) = build(size=16).prepare().notes
     assert note.startswith(
@@ -221,12 +210,6 @@ def test_a_picture_in_several_classes_is_noted(build, root):
     (root / "ant" / "0.png").write_bytes(b"")
     (root / "bee" / "empty.png").write_bytes(b"")
     assert "classes: 4" in build(size=16, skip_corrupt=True).prepare().notes[0]  # a skipped picture counts as no copy
-
-
-def test_pictures_beside_the_classes_are_noted(build, root):
-    picture(root / "loose.png", 0)
-    (root / "notes.txt").write_text("")
-    assert build(size=16).prepare().notes == ("pictures in no class's folder were passed over (1): loose.png",)
 
 
 def test_an_interrupted_build_continues(build, monkeypatch):
@@ -254,8 +237,10 @@ def test_files_with_integer_pixels_are_read_and_float_pixels_refused(root, build
     Image.fromarray(np.full((20, 20), 257 * 77, dtype=np.uint16)).save(root / "ant" / "a.tif")
     for name in ("b.TIFF", "c.gif", "d.ppm", "e.pgm"):
         Image.new("L", (20, 20), 77).save(root / "ant" / name)
+    Image.new("L", (20, 20), 77).save(root / "ant" / "f.jpg", "PNG")  # with another suffix
+    Image.new("CMYK", (20, 20), (0, 0, 0, 178)).save(root / "ant" / "g.jpg")
     pictures = build(size=16).prepare()
-    assert np.unique(pictures.images[3:8]).tolist() == [77]
+    assert np.unique(pictures.images[3:10]).tolist() == [77]
     Image.fromarray(np.zeros((20, 20), dtype=np.float32)).save(root / "bee" / "real.tif")
     (problem,) = build(size=16).check()
     assert problem.place.endswith("real.tif")
@@ -268,16 +253,17 @@ def test_notes_describe_the_folder_and_not_the_cache(root, build):
     (root / "fox" / "0.psd").write_bytes(b"x")
     (root / "ant" / "more").symlink_to(root / "bee")
     (root / "loop").symlink_to("..")
-    notes = build(size=16).prepare().notes
-    assert notes == (
+    picture(root / "loose.png", 0)
+    (root / "notes.txt").touch()
+    assert set(build(size=16).prepare().notes) == {
         "folders without pictures were passed over (1): fox",
         "links to folders inside classes were not followed (1): ant/more",
         "links to a folder that holds them were not followed (1): loop",
         "files whose names are not those of pictures were passed over (1): 0.psd",
-    )
-    (root / "ant" / "more").unlink()
-    (root / "loop").unlink()
-    (root / "fox" / "0.psd").unlink()
+        "pictures in no class's folder were passed over (1): loose.png",
+    }
+    for name in ("fox/0.psd", "ant/more", "loop", "loose.png", "notes.txt"):
+        (root / name).unlink()
     (root / "fox").rmdir()
     assert build(size=16).prepare().notes == ()
 
@@ -300,10 +286,8 @@ def test_unreadable_files_are_named_or_skipped_until_readable(root, build):
     (root / "ant" / "0.png").rename(root.parent / "elsewhere.png")
     (root / "ant" / "0.png").symlink_to(root / "nowhere.png")
     (problem,) = build(size=16).check()
-    assert (problem.place, problem.value) == (
-        str(root / "ant" / "0.png"),
-        "the file cannot be read: No such file or directory",
-    )
+    assert problem.place == str(root / "ant" / "0.png")
+    assert problem.value == "the file cannot be read: No such file or directory"
     assert len(build(size=16, skip_corrupt=True).prepare()) == 14
     (root.parent / "elsewhere.png").rename(root / "nowhere.png")
     assert len(build(size=16).prepare()) == 15
@@ -368,3 +352,48 @@ def test_a_class_in_both_halves_is_refused(build, tmp_path, name):
     (tmp_path / name).write_text(text)
     (problem,) = build(split_file=str(tmp_path / name)).check()
     assert "class 'ant' is listed in two parts" in problem.value
+
+
+@pytest.fixture
+def parts(tmp_path):
+    for part, names in (("train", "cow dog eel"), ("Val", "cow emu"), ("test", "ant bee fox")):
+        for name in names.split():
+            picture(tmp_path / "parts" / part / name / f"{part}.png", len(name))
+            picture(tmp_path / "parts" / part / name / "1.png", ord(name[0]))
+    return tmp_path / "parts"
+
+
+def test_folders_for_training_and_testing_split_the_classes(parts, build, tmp_path):
+    data = build(root=parts)
+    assert data.check() == []
+    pictures = data.prepare()
+    assert pictures.class_names == ("ant", "bee", "cow", "dog", "eel", "emu", "fox")
+    assert pictures.test_classes == (0, 1, 6)
+    assert np.bincount(pictures.labels).tolist() == [2, 2, 4, 2, 2, 2, 2]  # the cow is in train and in Val
+    assert "The folders split the classes: 4 for training and validation, 3 for testing" in data.passed_over()
+    lines = [f"{name} {'test' if name in ('emu', 'fox') else 'train'}" for name in pictures.class_names]
+    (tmp_path / "split.txt").write_text("\n".join(lines))
+    split = build(root=parts, split_file=str(tmp_path / "split.txt"))
+    assert split.listed().test_classes == (5, 6)
+    assert split.digest() != data.digest()
+
+
+def test_parts_with_the_same_classes_or_of_other_names_are_refused(parts, build):
+    (parts / "test" / "ant").rename(parts / "test" / "dog")
+    (problem,) = build(root=parts).check()
+    assert problem.rule == "classes for testing must not be trained on, but these lie in both parts"
+    assert "dog" in problem.value
+    assert problem.remedy == f"Give {parts / 'train'}: the second half of its classes is then for testing."
+    (parts / "test").rename(parts / "gallery")
+    (problem,) = build(root=parts).check()
+    assert problem.rule == "holds the parts of a split, where the folders of the classes are expected"
+    assert problem.remedy.startswith("Name the parts train and test, or")
+
+
+def test_classes_may_bear_the_names_of_parts(build, tmp_path):
+    for part in ("train", "test"):
+        picture(tmp_path / "classes" / part / "0.png", 0)
+        picture(tmp_path / "classes" / part / "deep" / "1.png", 1)
+    data = build(root=tmp_path / "classes")
+    assert data.check() == []
+    assert data.listed().class_names == ("test", "train")

@@ -100,14 +100,10 @@ def birds(tmp_path):
     return build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
 
 
-def test_preparing_ahead_does_not_fall_back(birds, small_disk):
+def test_preparing_ahead_does_not_fall_back_and_the_cache_is_built_once_there_is_space(birds, small_disk, monkeypatch):
     small_disk()
     with pytest.raises(cache.DiskFull, match="Free some space"):
         birds.prepare(fall_back=False)
-
-
-def test_the_cache_is_built_once_there_is_space(birds, small_disk, monkeypatch):
-    small_disk()
     assert birds.prepare().directory is None
     monkeypatch.setattr(cache, "_SPARE", 0)
     assert birds.prepare().directory is not None

@@ -13,7 +13,7 @@ import pytest
 from helpers import published_formats as fixtures
 from PIL import Image
 
-from trainables.data import build_dataset
+from trainables.data import DATASETS, build_dataset
 from trainables.data.formats.cache import RaggedImages
 from trainables.data.formats.picture_files import keep_extras
 from trainables.data.formats.record_io import RecordFile
@@ -50,29 +50,20 @@ def test_stored_pictures_are_the_resized_originals(build, tmp_path):
     assert whole.digest != pictures.digest
 
 
-def test_identity_60_counts_are_those_of_the_papers():
-    published = {
-        "cub200": {"train_images": 5864, "test_images": 5924, "train_classes": 100, "test_classes": 100},
-        "cars196": {"train_images": 8054, "test_images": 8131, "train_classes": 98, "test_classes": 98},
-        "sop": {"train_images": 59551, "test_images": 60502, "train_classes": 11318, "test_classes": 11316},
-        "inshop": {
-            "train_images": 25882,
-            "query": 14218,
-            "gallery": 12612,
-            "train_classes": 3997,
-            "test_classes": 3985,
-        },
-    }
-    from trainables.data import DATASETS
+PUBLISHED = {
+    "cub200": {"train_images": 5864, "test_images": 5924, "train_classes": 100, "test_classes": 100},
+    "cars196": {"train_images": 8054, "test_images": 8131, "train_classes": 98, "test_classes": 98},
+    "sop": {"train_images": 59551, "test_images": 60502, "train_classes": 11318, "test_classes": 11316},
+    "inshop": {"train_images": 25882, "query": 14218, "gallery": 12612, "train_classes": 3997, "test_classes": 3985},
+}
 
-    for name, figures in published.items():
-        expected = DATASETS[name].expected
-        assert {key: expected[key] for key in figures} == figures
-        halves = expected["train_images"] + expected.get(
-            "test_images", expected.get("query", 0) + expected.get("gallery", 0)
-        )
-        assert expected["images"] == halves
-        assert expected["classes"] == expected["train_classes"] + expected["test_classes"]
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_identity_60_counts_are_those_of_the_papers(name):
+    expected = DATASETS[name].expected
+    assert {key: expected[key] for key in PUBLISHED[name]} == PUBLISHED[name]
+    assert expected["images"] == expected["train_images"] + expected["test_images"]
+    assert expected["classes"] == expected["train_classes"] + expected["test_classes"]
 
 
 @pytest.mark.parametrize("kind", ["original", "devkit", "by_class"])
@@ -87,14 +78,11 @@ def test_cars_three_layouts_one_split(build, tmp_path, kind):
 
 
 def test_sop_halves_come_from_the_two_lists(build, tmp_path):
-    root = fixtures.sop(tmp_path / "Stanford_Online_Products")
+    fixtures.sop(tmp_path / "Stanford_Online_Products")
     pictures = build("sop", tmp_path).prepare()
     assert pictures.class_names == ("1", "2", "3", "4", "5")
     assert pictures.test_classes == (3, 4)
     assert pictures.extras["super_labels"].tolist() == [1, 1, 0, 0, 1, 1, 0, 0, 1, 1]
-    text = (root / "Ebay_test.txt").read_text().replace(" 4 1 ", " 3 1 ")
-    (root / "Ebay_test.txt").write_text(text)
-    assert "in both Ebay_train.txt and Ebay_test.txt, but 1 are (given: '3')" in _text(build("sop", root).check())
 
 
 @pytest.mark.parametrize("lists", ["", "Eval"])
@@ -250,8 +238,6 @@ def test_distractors_are_any_pictures(build_strictly, tmp_path):
     pictures = build_strictly("distractors", tmp_path / "many", size=16).prepare()
     assert pictures.images.shape == (3, 16, 16, 3)
     assert set(pictures.labels) == {0}
-    (tmp_path / "none").mkdir()
-    assert "must hold pictures" in _text(build_strictly("distractors", tmp_path / "none").check())
 
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [1, 2, 3, 5, 8, 13, 2, 6]))

@@ -59,7 +59,7 @@ def test_selecting_on_test_is_explicit_and_labelled():
     assert class_disjoint_split(labels, range(5, 10), seed=0).protocol == "class_disjoint"
 
 
-def test_classes_that_cannot_be_measured_are_refused_together():
+def test_problems_of_classes_and_of_arguments_are_refused_together():
     labels = np.array([0, 0, 1, 1, 2, 3, 4, 4])
     with pytest.raises(ConfigError) as error:
         class_disjoint_split(labels, [2, 3], seed=0)
@@ -68,6 +68,10 @@ def test_classes_that_cannot_be_measured_are_refused_together():
     assert "test half needs at least 2 classes of 2 or more pictures" in text
     assert "Add pictures: a query needs another picture" in text
     assert "fraction" not in text  # two classes are held out by the smallest
+    labels = _labels([3] * 10)
+    with pytest.raises(ConfigError) as error:
+        class_disjoint_split(labels, [9], seed=0, validation_fraction=1.5, folds=3, fold=3, protocol="test")
+    assert len(error.value.problems) == 3
 
 
 @pytest.mark.parametrize(
@@ -91,13 +95,6 @@ def test_a_smaller_fraction_and_fewer_folds_are_suggested_if_they_help():
         class_disjoint_split(_labels([3] * 6), [0, 1], seed=0, validation_fraction=0.9)
     with pytest.raises(ConfigError, match="into fewer folds"):
         class_disjoint_split(_labels([3] * 12), range(6, 12), seed=0, folds=6)
-
-
-def test_wrong_arguments_are_refused_together():
-    labels = _labels([3] * 10)
-    with pytest.raises(ConfigError) as error:
-        class_disjoint_split(labels, [9], seed=0, validation_fraction=1.5, folds=3, fold=3, protocol="test")
-    assert len(error.value.problems) == 3
 
 
 def test_labels_need_not_be_contiguous():
@@ -128,15 +125,12 @@ def shared_parts(**arguments):
     return split.train, split.validation, split.test
 
 
-def test_shared_classes_the_parts_are_a_partition_and_every_class_is_in_each():
+def test_the_parts_of_shared_classes_are_a_partition_in_which_every_class_has_its_share():
     split = shared_parts()
     assert np.array_equal(np.sort(np.concatenate(split)), np.arange(len(SHARED)))
     for part in split:
         assert np.array_equal(np.unique(SHARED[part]), np.arange(7))
         assert np.array_equal(part, np.sort(part))
-
-
-def test_each_class_gives_its_share():
     train, validation, test = shared_parts(validation_fraction=0.2, test_fraction=0.3)
     for c, n in zip(*np.unique(SHARED, return_counts=True), strict=True):
         wanted = min(max(np.rint(0.3 * n), 1), n - 1)
@@ -153,22 +147,14 @@ def test_shared_classes_the_seed_moves_validation_but_never_test():
     assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
 
 
-def test_the_official_test_pictures_are_kept_whole():
+def test_official_or_selected_test_pictures_are_kept_whole():
     official = np.arange(150, len(SHARED))
     train, validation, test = shared_parts(official_test=official)
     assert np.array_equal(test, official)
     assert not set(official) & (set(train) | set(validation))
-
-
-def test_paper_test_selection_validates_on_test_and_trains_on_the_rest():
     train, validation, test = shared_parts(protocol="paper_test_selection")
     assert np.array_equal(validation, test)
     assert len(train) + len(test) == len(SHARED)
-
-
-def test_a_class_of_one_picture_trains():
-    split = shared_class_split(np.array([0, 0, 0, 0, 1, 1, 1, 1, 2]), seed=0)
-    assert 8 in split.train
 
 
 def test_too_few_pictures_and_a_fraction_outside_its_domain_are_refused():
@@ -176,6 +162,7 @@ def test_too_few_pictures_and_a_fraction_outside_its_domain_are_refused():
         shared_class_split(np.arange(10), seed=0)
     with pytest.raises(ConfigError, match="strictly between 0 and 1"):
         shared_class_split(SHARED, seed=0, validation_fraction=1.0)
+    assert 8 in shared_class_split(np.array([0, 0, 0, 0, 1, 1, 1, 1, 2]), seed=0).train  # a class of one picture trains
 
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(12), 20))
@@ -233,7 +220,7 @@ def test_label_noise_leaves_validation_and_test_unchanged(tmp_path, name):
         assert np.array_equal(getattr(plain.split, part), getattr(fewer.split, part))
 
 
-def test_training_uses_noisy_labels_and_evaluation_true_ones(tmp_path):
+def test_a_noisy_trial_with_a_tail_trains_on_noisy_labels_and_is_evaluated_on_true_ones(tmp_path):
     plain = learner_of(config_of(TASKS["retrieval"]), tmp_path)
     noisy = learner_of(config_of(TASKS["retrieval"], data__label_noise=0.25), tmp_path)
     assert (plain.train_labels != noisy.train_labels).mean() == pytest.approx(0.25, abs=0.005)
@@ -244,11 +231,8 @@ def test_training_uses_noisy_labels_and_evaluation_true_ones(tmp_path):
     assert any("training labels are wrong on purpose" in note for note in notes)
     fewer = task_of(config_of(TASKS["retrieval"], data__pictures_per_class=12))
     assert any("12 pictures of each" in note for note in fewer.notes(noisy.pictures))
-
-
-def test_a_noisy_trial_with_a_tail_trains(tmp_path):
-    noisy = {"data__label_noise": 0.2, "data__long_tail": 3.0}
-    outcome, _ = run(config_of(TASKS["retrieval"], **noisy, training__steps=2, training__eval_every=2), tmp_path)
+    altered = {"data__label_noise": 0.2, "data__long_tail": 3.0, "training__steps": 2, "training__eval_every": 2}
+    outcome, _ = run(config_of(TASKS["retrieval"], **altered), tmp_path)
     assert np.isfinite(outcome.metrics["val/recall_at_1"])
 
 

@@ -4,6 +4,7 @@ import json
 import pickle
 import struct
 import zipfile
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -21,34 +22,21 @@ CLASSES = np.repeat(["a", "b", "c", "d"], 2)
 NUMBERS = np.repeat(np.arange(4), 2)
 
 
-def npz(**arrays):
-    """Return a function that writes these arrays, beside the rows and classes, as x.npz."""
-
-    def write(folder):
-        np.savez(folder / "x.npz", **{"embeddings": ROWS, "labels": NUMBERS, **arrays})
-        return folder / "x.npz"
-
-    return write
+def npz(folder, **arrays):
+    """Write these arrays, beside the rows and classes."""
+    np.savez(folder / "x.npz", **{"embeddings": ROWS, "labels": NUMBERS, **arrays})
+    return folder / "x.npz"
 
 
-def npy(rows):
-    """Return a function that writes rows, possibly pickled objects, as x.npy."""
-
-    def write(folder):
-        np.save(folder / "x.npy", rows, allow_pickle=True)
-        return folder / "x.npy"
-
-    return write
+def npy(folder, *, rows=ROWS):
+    """Write rows, possibly pickled objects."""
+    np.save(folder / "x.npy", rows, allow_pickle=True)
+    return folder / "x.npy"
 
 
-def in_torch(**parts):
-    """Return a function that writes these objects as x.pt."""
-
-    def write(folder):
-        torch.save(parts, folder / "x.pt")
-        return folder / "x.pt"
-
-    return write
+def in_torch(folder, **parts):
+    torch.save(parts, folder / "x.pt")
+    return folder / "x.pt"
 
 
 def safetensors(header, content=b""):
@@ -98,7 +86,7 @@ def _hdf5(folder):
 
 
 @pytest.mark.parametrize(
-    "write", [npz(), content("x.safetensors", SAFETENSORS), in_torch(**TORCH), _embedding_reader, _hdf5]
+    "write", [npz, content("x.safetensors", SAFETENSORS), partial(in_torch, **TORCH), _embedding_reader, _hdf5]
 )
 def test_every_format_becomes_the_same_folder(write, tmp_path):
     (tmp_path / "source").mkdir()
@@ -134,15 +122,9 @@ def test_the_header_of_a_table_of_labels_may_have_capitals_and_blanks(header, tm
     assert set(table.classes[table.splits == "test"]) == {"a", "c"}
 
 
-def test_classes_and_ids_may_be_bytes(tmp_path):
-    ids = np.array([f"{n}.jpg" for n in range(8)], dtype="S")
-    np.savez(tmp_path / "x.npz", features=ROWS, index=ids)
-    (tmp_path / "classes.csv").write_text("\n".join(f"{n}.jpg,{CLASSES[n]}" for n in range(8)))
-    import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "classes.csv")
+def test_classes_may_be_bytes(tmp_path):
+    import_features(npz(tmp_path, labels=CLASSES.astype("S")), tmp_path / "f")
     assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
-    np.savez(tmp_path / "y.npz", features=ROWS, label=CLASSES.astype("S"))
-    import_features(tmp_path / "y.npz", tmp_path / "g")
-    assert read_table(tmp_path / "g").classes.tolist() == CLASSES.tolist()
 
 
 @pytest.mark.parametrize(
@@ -155,9 +137,19 @@ def test_numbered_classes_are_halved_in_the_order_of_their_numbers(numbers, tmp_
     assert sorted(map(float, set(table.classes[table.splits == "test"]))) == numbers.ravel()[10:].tolist()
 
 
-def test_the_table_of_labels_replaces_the_labels_of_the_source(tmp_path):
-    np.savez(tmp_path / "x.npz", features=ROWS, **{"class": NUMBERS})
-    (tmp_path / "own.csv").write_text("\n".join(["id,label", *(f"{n},{CLASSES[n]}" for n in range(8))]))
+@pytest.mark.parametrize(
+    ("source", "header", "ids"),
+    [
+        ({"index": np.array([f"{n}.jpg" for n in range(8)], dtype="S")}, "", [f"{n}.jpg" for n in range(8)]),
+        ({"index": np.arange(8)}, "\ufeffid,class\n", range(8)),
+        ({"class": NUMBERS}, "id,label\n", range(8)),
+    ],
+    ids=["ids of bytes", "a byte order mark, as of Excel", "classes replaced"],
+)
+def test_a_table_of_labels_is_joined_by_id(source, header, ids, tmp_path):
+    np.savez(tmp_path / "x.npz", features=ROWS, **source)
+    lines = [f"{name},{label}" for name, label in zip(ids, CLASSES, strict=True)]
+    (tmp_path / "own.csv").write_text(header + "\n".join(lines[:: -1 if "index" in source else 1]))
     import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "own.csv")
     assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
 
@@ -189,29 +181,15 @@ def test_bad_tables_of_labels_are_refused_in_one_line(lines, message, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_a_table_of_labels_with_a_byte_order_mark_is_joined_by_id(tmp_path):
-    """As Excel writes it; joined by order, every row would get another row's class."""
-    np.savez(tmp_path / "x.npz", features=ROWS, index=np.arange(8))
-    lines = ["id,class", *(f"{n},{CLASSES[n]}" for n in reversed(range(8)))]
-    (tmp_path / "classes.csv").write_text("\ufeff" + "\n".join(lines))
-    import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "classes.csv")
-    assert read_table(tmp_path / "f").classes.tolist() == list(CLASSES)
-
-
 class _Trap:
     def __reduce__(self):
         return (open, ("unpickled", "w"))
 
 
-def rows_and_table(rows, classes):
-    """Return a function that writes rows as x.npy and classes as x.parquet."""
-
-    def write(folder):
-        np.save(folder / "x.npy", rows)
-        parquet.write_table(pa.table({"class": classes}), folder / "x.parquet")
-        return folder
-
-    return write
+def rows_and_table(folder, *, rows=ROWS, classes=NUMBERS):
+    np.save(folder / "x.npy", rows)
+    parquet.write_table(pa.table({"class": classes}), folder / "x.parquet")
+    return folder
 
 
 def _expanding(folder):
@@ -242,28 +220,28 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (npy(np.array([_Trap()], dtype=object)), "x.npy"),
-        (npz(labels=np.array([_Trap()] * 8, dtype=object)), "x.npz"),
+        (partial(npy, rows=np.array([_Trap()], dtype=object)), "x.npy"),
+        (partial(npz, labels=np.array([_Trap()] * 8, dtype=object)), "x.npz"),
         (content("x.pt", pickle.dumps(_Trap())), "must hold only tensors"),
-        (in_torch(features=torch.from_numpy(ROWS), labels=_Trap()), "must hold only tensors"),
+        (partial(in_torch, features=torch.from_numpy(ROWS), labels=_Trap()), "must hold only tensors"),
         (content("x.safetensors", SAFETENSORS[:-40]), "does not fit the file"),
-        (npz(embeddings=WITH_NAN), "row 5 has one that is not"),
-        (npz(embeddings=ROWS * 1e6), "finite float16"),
-        (npz(labels=NUMBERS[:-1]), "same number of rows, but got '8 and 7"),
-        (npy(ROWS), "each row needs a class"),
+        (partial(npz, embeddings=WITH_NAN), "row 5 has one that is not"),
+        (partial(npz, embeddings=ROWS * 1e6), "finite float16"),
+        (partial(npz, labels=NUMBERS[:-1]), "same number of rows, but got '8 and 7"),
+        (npy, "each row needs a class"),
         (content("x.npz", b"PK nothing"), "must be readable as features"),
-        (lambda folder: content("x.npz", npz()(folder).read_bytes()[:300])(folder), "must be readable as features"),
+        (lambda folder: content("x.npz", npz(folder).read_bytes()[:300])(folder), "must be readable as features"),
         (content("x.pt", b"junk"), "must be readable as features"),
-        (lambda folder: npz()(folder).rename(folder / "x.npy"), "must be readable as features"),
+        (lambda folder: npz(folder).rename(folder / "x.npy"), "must be readable as features"),
         (content("x.safetensors", (2).to_bytes(8, "little") + b"[]"), "must be readable as features"),
-        (npz(labels=np.where(NUMBERS == 1, np.nan, NUMBERS)), "row 2 has none"),
-        (rows_and_table(ROWS, [None, *"abcdefg"]), "row 0 has none"),
-        (rows_and_table(ROWS.astype(complex), NUMBERS), "must be floats"),
+        (partial(npz, labels=np.where(NUMBERS == 1, np.nan, NUMBERS)), "row 2 has none"),
+        (partial(rows_and_table, classes=[None, *"abcdefg"]), "row 0 has none"),
+        (partial(rows_and_table, rows=ROWS.astype(complex)), "must be floats"),
         (
-            npz(embeddings=NUMBERS, features=(ROWS * 10).astype(np.int8), other=ROWS),
+            partial(npz, embeddings=NUMBERS, features=(ROWS * 10).astype(np.int8), other=ROWS),
             "must have a float array (rows, dim",
         ),
-        (npz(embeddings=ROWS * 1e-9), "too small for float16"),
+        (partial(npz, embeddings=ROWS * 1e-9), "too small for float16"),
         (_expanding, "expand to 1.1 GB"),
         (_huge_in_npz, "must be readable as features"),
         (content("x.npy", _header_alone("(-8, 4)")), "must be readable as features"),
@@ -304,7 +282,7 @@ def test_after_a_full_disk_the_next_attempt_succeeds(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     (tmp_path / "source").mkdir()
-    source = npz()(tmp_path / "source")
+    source = npz(tmp_path / "source")
     with monkeypatch.context() as patched:
         patched.setattr(feature_files, "finish_store", full)
         with pytest.raises(OSError, match="No space left"):

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from helpers import features
 from helpers.features import stored
 
 from trainables import generators
@@ -30,19 +31,8 @@ from trainables.tasks import build_learner, task_of
 from trainables.tasks.floors import measure_floors
 from trainables.training import train
 
-HEAD = {
-    "data.name": "features",
-    "model.backbone": "identity",
-    "model.embedding_dim": 8,
-    "loss.name": "multi_similarity",
-    "batch.batch_size": 12,
-    "batch.instances_per_class": 3,
-    "optim.lr": 0.01,
-    "training.steps": 60,
-    "training.eval_every": 60,
-    "data.validation_fraction": 0.4,
-    "evaluation.clustering": False,
-}
+HEAD = features.HEAD | {"loss.name": "multi_similarity", "batch.instances_per_class": 3, "optim.lr": 0.01}
+HEAD |= {"training.steps": 60, "training.eval_every": 60}
 
 
 def config(root, **more):
@@ -174,12 +164,6 @@ def test_a_change_that_keeps_the_size_and_hides_between_samples_is_found_by_veri
     assert "was changed or cut" in str(problem)
 
 
-def _finish(folder, rows, classes, splits, views=1):
-    folder.mkdir()
-    np.save(folder / FEATURES, rows)
-    return finish_store(folder, RowTable.of_pictures(classes, splits, views), views, {})
-
-
 @pytest.mark.parametrize(
     ("row", "splits", "lines", "message"),
     [
@@ -192,8 +176,9 @@ def _finish(folder, rows, classes, splits, views=1):
 def test_unfit_rows_and_tables_are_refused(row, splits, lines, message, tmp_path):
     rows = np.ones((4, 3), np.float16)
     rows[2, 1] = row
+    np.save(tmp_path / FEATURES, rows)
     with pytest.raises(ConfigError, match=message):
-        _finish(tmp_path / "f", rows, ["a", "a", "b", "b"][:lines], splits)
+        finish_store(tmp_path, RowTable.of_pictures(["a", "a", "b", "b"][:lines], splits, 1), 1, {})
 
 
 AUGMENTED = {"augment.name": "crop_flip", "augment.crop": 16, "augment.resize": 16}

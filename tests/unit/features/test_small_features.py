@@ -31,11 +31,8 @@ def test_a_study_fits_its_batches_to_the_classes(space, folder):
         assert batch.batch_size <= (CLASSES // 2 * EACH if random else 5 * batch.instances_per_class), cell.label
 
 
-def test_an_explicit_batch_is_kept_and_refused(folder):
+def test_batches_and_networks_that_do_not_fit_are_refused(folder):
     with pytest.raises(ConfigError, match="need as many training classes, and there are"):
         planned("sec_eta", folder, settings={"batch.batch_size": 90})
-
-
-def test_a_network_for_pictures_is_refused_with_the_backbone_of_features(folder):
     with pytest.raises(ConfigError, match=r"need model\.backbone=identity"):
         planned("sec_face", folder)

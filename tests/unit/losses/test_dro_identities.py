@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from helpers.losses import LABELS, assert_same, evaluate, raw
 from helpers.oracles.pairs import Batch, margin_loss
 from scipy.optimize import minimize
 
@@ -15,20 +16,9 @@ from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.robust import AnchorwiseLoss, PooledLoss
 from trainables.losses.parts.uncertainty import Entropic, Mean, TopK
 
-LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3])
 UNORDERED = 66
 POSITIVES = 3 + 3 + 1 + 6
 WIDE = {"margin": 3.0, "threshold": 0.5}  # every pair loss is positive
-
-
-def raw(n=12, seed=0, spread=0.5, d=6):
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(n, d, generator=generator, dtype=torch.float64) + spread).requires_grad_()
-
-
-def run(loss, embeddings, labels=LABELS):
-    value = loss(embeddings, labels)
-    return value.detach(), torch.autograd.grad(value, embeddings)[0]
 
 
 def close(got, expected, rtol=1e-8):
@@ -42,20 +32,17 @@ def pair_losses(embeddings, labels=LABELS, margin=0.2, threshold=0.5):
 
 @pytest.mark.parametrize("k", [UNORDERED, UNORDERED + 1, 10**9])
 def test_identity_19_topk_of_all_is_mean(k):
-    embeddings = raw()
-    got, expected = run(build_loss("dro_topk", k=k), embeddings), run(build_loss("margin_all"), embeddings)
-    close(got[0], expected[0])
-    close(got[1], expected[1])
+    assert_same(build_loss("dro_topk", k=k), build_loss("margin_all"), raw())
 
 
 def test_identity_19_top_one_is_max():
     embeddings = raw()
-    close(run(build_loss("dro_topk", k=1), embeddings)[0], pair_losses(embeddings).max().detach())
+    close(evaluate(build_loss("dro_topk", k=1), embeddings)[0], pair_losses(embeddings).max().detach())
 
 
 def test_identity_20_topk_does_not_increase_in_k():
     embeddings = raw()
-    values = torch.stack([run(build_loss("dro_topk", k=k), embeddings)[0] for k in range(1, UNORDERED + 1)])
+    values = torch.stack([evaluate(build_loss("dro_topk", k=k), embeddings)[0] for k in range(1, UNORDERED + 1)])
     losses = pair_losses(embeddings).detach()
     assert (values.diff() <= 1e-15).all()
     assert values[0] > values[-1]
@@ -67,14 +54,14 @@ def test_identity_21_unordered_topk_is_ordered_top_2k(k):
     embeddings = raw()
     batch = Batch(embeddings, LABELS)
     ordered = torch.stack([margin_loss(batch, i, j, 0.2, 0.5) for i in range(12) for j in range(12) if i != j])
-    close(run(build_loss("dro_topk", k=k), embeddings)[0], ordered.topk(2 * k).values.mean().detach())
+    close(evaluate(build_loss("dro_topk", k=k), embeddings)[0], ordered.topk(2 * k).values.mean().detach())
 
 
 @pytest.mark.parametrize("base", ["margin", "binomial"])
 def test_identity_22_topk_gradient_is_the_mean_of_the_selected_gradients(base):
     embeddings = raw()
     loss = build_loss("dro_topk", k=9, base=base)
-    _, gradient = run(loss, embeddings)
+    _, gradient = evaluate(loss, embeddings)
     pairs = Pairs.of(normalise(embeddings.detach()), LABELS)
     term = Margin(0.2, 0.5) if base == "margin" else Binomial(0.5, 2, 40)
     losses = term(pairs)[0].triu(1)
@@ -89,17 +76,13 @@ def test_identity_22_topk_gradient_is_the_mean_of_the_selected_gradients(base):
 
 def test_identity_23_balanced_topk_of_everything_is_mean():
     labels = torch.tensor([0, 0, 0, 1])  # three positive and three negative pairs
-    embeddings = raw(4)
-    got = run(build_loss("dro_topk_pn", k=6, **WIDE), embeddings, labels)
-    expected = run(build_loss("margin_all", **WIDE), embeddings, labels)
-    for a, b in zip(got, expected, strict=True):
-        close(a, b)
+    assert_same(build_loss("dro_topk_pn", k=6, **WIDE), build_loss("margin_all", **WIDE), raw(4), labels)
 
 
 @pytest.mark.parametrize(("k", "positives", "negatives"), [(8, 4, 4), (26, 13, 13), (60, 13, 13), (10**6, 13, 13)])
 def test_identity_24_shortage_of_positives_takes_as_many_negatives(k, positives, negatives):
     loss = build_loss("dro_topk_pn", k=k, **WIDE)
-    run(loss, raw())
+    evaluate(loss, raw())
     pairs, slopes = loss._last
     assert ((slopes != 0) & pairs.positive).sum() == positives
     assert ((slopes != 0) & pairs.negative).sum() == negatives
@@ -110,7 +93,7 @@ def test_identity_24_shortage_of_positives_takes_as_many_negatives(k, positives,
 )
 def test_identity_24_a_missing_sign_omits_its_half(labels, taken):
     loss = build_loss("dro_topk_pn", k=4, **WIDE)
-    run(loss, raw(len(labels)), torch.tensor(labels))
+    evaluate(loss, raw(len(labels)), torch.tensor(labels))
     slopes = loss._last[1]
     assert (slopes != 0).sum() == taken
     close(slopes.abs().sum(), torch.tensor(1.0, dtype=torch.float64))
@@ -130,7 +113,7 @@ def test_identity_25_kl_is_the_maximum_over_the_simplex():
         constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
         tol=1e-14,
     )
-    value, _ = run(build_loss("dro_kl", gamma=0.3, **WIDE), embeddings, labels)
+    value, _ = evaluate(build_loss("dro_kl", gamma=0.3, **WIDE), embeddings, labels)
     assert found.success
     assert value.item() == pytest.approx(-found.fun, rel=1e-8)
 
@@ -139,18 +122,18 @@ def test_identity_26_kl_lies_between_mean_and_max_and_falls_with_gamma():
     embeddings = raw()
     losses = pair_losses(embeddings).detach()
     gammas = [1e-4, 1e-2, 0.1, 1.0, 10.0, 1e6]
-    values = torch.stack([run(build_loss("dro_kl", gamma=gamma), embeddings)[0] for gamma in gammas])
+    values = torch.stack([evaluate(build_loss("dro_kl", gamma=gamma), embeddings)[0] for gamma in gammas])
     assert (values.diff() < 0).all()
     assert abs(values[-1] - losses.mean()) < 1e-5
     assert 0 <= losses.max() - values[0] <= 1e-4 * math.log(UNORDERED)
     for gamma in (1e6, 1e12):  # gamma multiplies the rounding of a logarithm near 0
-        assert abs(run(build_loss("dro_kl", gamma=gamma), embeddings.float())[0] - losses.mean()) < 1e-6
-        assert abs(run(build_loss("dro_kl", gamma=gamma), embeddings)[0] - losses.mean()) < 1 / gamma
+        assert abs(evaluate(build_loss("dro_kl", gamma=gamma), embeddings.float())[0] - losses.mean()) < 1e-6
+        assert abs(evaluate(build_loss("dro_kl", gamma=gamma), embeddings)[0] - losses.mean()) < 1 / gamma
 
 
 def test_identity_27_gradient_holds_the_weights_constant():
     embeddings = raw()
-    _, gradient = run(build_loss("dro_kl", gamma=0.2), embeddings)
+    _, gradient = evaluate(build_loss("dro_kl", gamma=0.2), embeddings)
     losses = pair_losses(embeddings)
     p = torch.softmax(losses / 0.2, dim=0)
     held = torch.autograd.grad((p.detach() * losses).sum(), embeddings, retain_graph=True)[0]
@@ -161,17 +144,17 @@ def test_identity_27_gradient_holds_the_weights_constant():
 
 def test_identity_30_a_constant_added_to_every_loss_is_added_to_the_value():
     embeddings = raw()
-    value, gradient = run(build_loss("dro_kl", gamma=0.3, margin=3, threshold=0.5), embeddings)
-    shifted, same = run(build_loss("dro_kl", gamma=0.3, margin=4.5, threshold=0.5), embeddings)
+    value, gradient = evaluate(build_loss("dro_kl", gamma=0.3, margin=3, threshold=0.5), embeddings)
+    shifted, same = evaluate(build_loss("dro_kl", gamma=0.3, margin=4.5, threshold=0.5), embeddings)
     close(shifted, value + 1.5)
     close(same, gradient)
 
 
 def test_identity_31_sampling_is_unbiased_within_three_standard_errors():
     embeddings = raw()
-    _, exact = run(build_loss("dro_kl", gamma=0.2), embeddings)
+    _, exact = evaluate(build_loss("dro_kl", gamma=0.2), embeddings)
     loss = build_loss("dro_kl", gamma=0.2, samples=30, sampling_seed=1)
-    draws = torch.stack([run(loss, embeddings)[1] for _ in range(600)])
+    draws = torch.stack([evaluate(loss, embeddings)[1] for _ in range(600)])
     error = (draws.mean(dim=0) - exact).abs() / (draws.std(dim=0) / math.sqrt(600) + 1e-12)
     # 72 components: the largest of 72 standard normal deviates stays below 3.6 in 97.7 % of the seeds.
     assert error.square().mean().sqrt() < 1.5
@@ -185,20 +168,20 @@ def test_identity_31_sampling_is_unbiased_within_three_standard_errors():
 def test_identity_31_random_losses_repeat_with_their_seed_and_continue_from_a_checkpoint(name, knobs):
     embeddings = raw()
     first, second = (build_loss(name, sampling_seed=3, **knobs) for _ in range(2))
-    trace = [run(first, embeddings)[0].item() for _ in range(6)]
-    assert [run(second, embeddings)[0].item() for _ in range(3)] == trace[:3]
+    trace = [evaluate(first, embeddings)[0].item() for _ in range(6)]
+    assert [evaluate(second, embeddings)[0].item() for _ in range(3)] == trace[:3]
     assert len(set(trace)) > 1
     restored = build_loss(name, sampling_seed=99, **knobs)
     restored.load_state_dict(second.state_dict())
     copied = copy.deepcopy(second)
     for loss in (restored, copied, second):
-        assert [run(loss, embeddings)[0].item() for _ in range(3)] == trace[3:]
+        assert [evaluate(loss, embeddings)[0].item() for _ in range(3)] == trace[3:]
 
 
 @pytest.mark.parametrize("knobs", [{}, {"samples": 5}, {"weights": "expm1"}, {"samples": 5, "weights": "expm1"}])
 def test_identity_31_without_any_loss_value_and_gradient_are_zero(knobs):
     embeddings = torch.eye(4, dtype=torch.float64)[[0, 0, 1, 1]].requires_grad_()
-    value, gradient = run(build_loss("dro_kl", gamma=0.2, **knobs), embeddings, torch.tensor([0, 0, 1, 1]))
+    value, gradient = evaluate(build_loss("dro_kl", gamma=0.2, **knobs), embeddings, torch.tensor([0, 0, 1, 1]))
     assert abs(value) < 1e-15
     assert (gradient == 0).all()
 
@@ -206,7 +189,7 @@ def test_identity_31_without_any_loss_value_and_gradient_are_zero(knobs):
 def test_identity_32_expm1_weights_skip_zero_losses_and_tend_to_softmax():
     embeddings = raw()
     loss = build_loss("dro_kl", gamma=0.2, weights="expm1")
-    run(loss, embeddings)
+    evaluate(loss, embeddings)
     (p,) = loss._p
     losses = Margin(0.2, 0.5)(Pairs.of(normalise(embeddings.detach()), LABELS))[0].reshape(1, -1)
     assert ((losses == 0) & torch.ones(12, 12).triu(1).bool().reshape(1, -1)).any()
@@ -214,16 +197,16 @@ def test_identity_32_expm1_weights_skip_zero_losses_and_tend_to_softmax():
     close(p.sum(), torch.tensor(1.0, dtype=torch.float64))
     hard = {"gamma": 0.02, **WIDE}
     close(
-        run(build_loss("dro_kl", weights="expm1", **hard), embeddings)[1],
-        run(build_loss("dro_kl", **hard), embeddings)[1],
+        evaluate(build_loss("dro_kl", weights="expm1", **hard), embeddings)[1],
+        evaluate(build_loss("dro_kl", **hard), embeddings)[1],
     )
 
 
 def test_identity_33_grouped_kl_with_gamma_one_has_the_gradient_of_lifted_structure():
     embeddings = raw()
     lifted = build_loss("lifted_structure")
-    _, expected = run(lifted, embeddings)
-    _, gradient = run(build_loss("dro_kl_grouped", gamma=1, reduction="sum", **WIDE), embeddings)
+    _, expected = evaluate(lifted, embeddings)
+    _, gradient = evaluate(build_loss("dro_kl_grouped", gamma=1, reduction="sum", **WIDE), embeddings)
     S = lifted._last[0]
     brackets = torch.logsumexp((0.5 - S.similarity).masked_fill(~S.positive, -torch.inf), 1) + torch.logsumexp(
         (S.similarity - 0.5).masked_fill(~S.negative, -torch.inf), 1
@@ -243,9 +226,9 @@ ALPHA, BETA, LAMBDA = 2.0, 40.0, 0.5
 
 def test_identity_34_a_null_pair_and_linear_losses_give_multi_similarity():
     embeddings = raw()
-    value, gradient = run(build_loss("multi_similarity", epsilon=2.0), embeddings)  # slack 2 keeps every pair
+    value, gradient = evaluate(build_loss("multi_similarity", epsilon=2.0), embeddings)  # slack 2 keeps every pair
     robust = Anchorwise(Linear(LAMBDA), Entropic(1 / ALPHA, null=True), Entropic(1 / BETA, null=True))
-    got, got_gradient = run(robust, embeddings)
+    got, got_gradient = evaluate(robust, embeddings)
     close(got_gradient, gradient)
     batch = Batch(embeddings, LABELS)
     counts = [math.log(len(P) + 1) / ALPHA + math.log(len(N) + 1) / BETA for P, N in zip(batch.P, batch.N, strict=True)]
@@ -256,7 +239,7 @@ def test_identity_35_with_margin_losses_the_thresholds_move_apart():
     embeddings = raw()
     margin = 3.0
     robust = Anchorwise(Margin(margin, LAMBDA), Entropic(1 / ALPHA, null=True), Entropic(1 / BETA, null=True))
-    _, gradient = run(robust, embeddings)
+    _, gradient = evaluate(robust, embeddings)
     batch = Batch(embeddings, LABELS)
     total = batch.zero
     for i in range(12):
@@ -269,8 +252,8 @@ def test_identity_35_with_margin_losses_the_thresholds_move_apart():
 @pytest.mark.parametrize("gamma", [1.0, 0.1])
 def test_identity_36_grouped_kl_has_the_gradient_of_hap2s(gamma):
     embeddings = raw()
-    _, hap2s = run(build_loss("hap2s", gamma=gamma, margin=2.0), embeddings)  # margin 2: every hinge is active
-    _, grouped = run(build_loss("dro_kl_grouped", gamma=gamma, reduction="sum", **WIDE), embeddings)
+    _, hap2s = evaluate(build_loss("hap2s", gamma=gamma, margin=2.0), embeddings)  # margin 2: every hinge is active
+    _, grouped = evaluate(build_loss("dro_kl_grouped", gamma=gamma, reduction="sum", **WIDE), embeddings)
     close(grouped, 12 * hap2s)
 
 
@@ -282,8 +265,12 @@ def test_identity_37_grouped_kl_goes_from_group_means_to_batch_hard():
         for group in (batch.P[i], batch.N[i]):
             losses = torch.stack([margin_loss(batch, i, j, 3.0, 0.5) for j in group])
             mean, hard = mean + losses.mean() / 12, hard + losses.max() / 12
-    assert run(build_loss("dro_kl_grouped", gamma=1e6, **WIDE), embeddings)[0] == pytest.approx(mean.item(), rel=1e-6)
-    assert run(build_loss("dro_kl_grouped", gamma=1e-6, **WIDE), embeddings)[0] == pytest.approx(hard.item(), rel=1e-5)
+    assert evaluate(build_loss("dro_kl_grouped", gamma=1e6, **WIDE), embeddings)[0] == pytest.approx(
+        mean.item(), rel=1e-6
+    )
+    assert evaluate(build_loss("dro_kl_grouped", gamma=1e-6, **WIDE), embeddings)[0] == pytest.approx(
+        hard.item(), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.001])
@@ -291,7 +278,7 @@ def test_identity_37_grouped_kl_goes_from_group_means_to_batch_hard():
 def test_identity_38_an_empty_group_contributes_nothing(labels, gamma):
     embeddings = raw(6)
     loss = build_loss("dro_kl_grouped", gamma=gamma, drop_zeros=False)
-    value, gradient = run(loss, embeddings, torch.tensor(labels))
+    value, gradient = evaluate(loss, embeddings, torch.tensor(labels))
     batch = Batch(embeddings, torch.tensor(labels))
     total = 0.0
     for i in range(6):
@@ -307,7 +294,7 @@ def test_identity_38_an_empty_group_contributes_nothing(labels, gamma):
 @pytest.mark.parametrize("gamma", [1e-3, 1e-6])
 def test_identity_39_tiny_gamma_is_finite_in_single_precision(name, gamma):
     embeddings = torch.tensor([[1.0, 0], [-1.0, 0], [1.0, 0.01], [-1.0, 0.02]], requires_grad=True)  # losses to 1.7
-    value, gradient = run(build_loss(name, gamma=gamma), embeddings, torch.tensor([0, 0, 1, 1]))
+    value, gradient = evaluate(build_loss(name, gamma=gamma), embeddings, torch.tensor([0, 0, 1, 1]))
     assert value.isfinite()
     assert gradient.isfinite().all()
     if name == "dro_kl":
@@ -318,7 +305,7 @@ def test_identity_40_margin_gradient_is_the_signed_cosine_gradient_or_nothing():
     close_pair, far_pair = torch.tensor([[1.0, 0.1], [1.0, 0.0]]), torch.tensor([[1.0, 0.1], [0.0, 1.0]])
     for two, label, sign in ((close_pair, 0, 0), (close_pair, 1, 1), (far_pair, 0, -1), (far_pair, 1, 0)):
         embeddings = two.double().requires_grad_()
-        _, gradient = run(build_loss("margin_all"), embeddings, torch.tensor([0, label]))
+        _, gradient = evaluate(build_loss("margin_all"), embeddings, torch.tensor([0, label]))
         cosine = torch.nn.functional.cosine_similarity(embeddings[0], embeddings[1], dim=0)
         close(gradient, sign * torch.autograd.grad(cosine, embeddings)[0])
 
@@ -326,7 +313,7 @@ def test_identity_40_margin_gradient_is_the_signed_cosine_gradient_or_nothing():
 @pytest.mark.parametrize(("label", "b", "slope"), [(0, 2.0, -1.0), (1, 40.0, 1.0)])
 def test_identity_41_binomial_at_the_threshold(label, b, slope):
     embeddings = torch.tensor([[1.0, 0.0], [0.5, math.sqrt(0.75)]], dtype=torch.float64, requires_grad=True)
-    value, gradient = run(build_loss("binomial"), embeddings, torch.tensor([0, label]))
+    value, gradient = evaluate(build_loss("binomial"), embeddings, torch.tensor([0, label]))
     close(value, torch.tensor(2 / b * math.log(2), dtype=torch.float64))
     cosine = torch.nn.functional.cosine_similarity(embeddings[0], embeddings[1], dim=0)
     close(gradient, slope * torch.autograd.grad(cosine, embeddings)[0])

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from helpers.losses import evaluate
 
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES, build_loss
@@ -25,18 +26,10 @@ def remembering(name="multi_similarity", *, size=20, start=0, weight=1.0):
     return CrossBatchMemory(loss_named(name), DIMENSION, size=size, start=start, weight=weight).double()
 
 
-def value_and_slope(loss, embeddings, labels):
-    value = loss(embeddings, labels)
-    return value, torch.autograd.grad(value, embeddings)[0]
-
-
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 def test_identity_67_an_empty_memory_is_the_base_loss(name):
     embeddings, labels = batch(LABELS)
-    first, expected = (
-        value_and_slope(remembering(name), embeddings, labels),
-        value_and_slope(loss_named(name), embeddings, labels),
-    )
+    first, expected = (evaluate(loss, embeddings, labels) for loss in (remembering(name), loss_named(name)))
     assert all(torch.equal(a, b) for a, b in zip(first, expected, strict=True))
     waiting, plain = remembering(name, start=3), loss_named(name)
     for seed in range(4):

@@ -304,41 +304,23 @@ def test_proxies_are_seeded_and_drawn_as_their_papers_do():
     assert torch.equal(build("mpa").proxies, build("mpa").proxies)
 
 
-def pml_pair(name):
-    """Our loss and its counterpart in pytorch-metric-learning on the same proxies."""
-
-    def of(kind, attribute, ours, transpose=False, **knobs):
-        theirs = kind(num_classes=C, embedding_size=D, **knobs).double()
-        flat = ours.proxies.detach().flatten(0, 1)
-        getattr(theirs, attribute).data.copy_(flat.T if transpose else flat)
-        return ours, theirs
-
-    sparse = pml_regularizers.SparseCentersRegularizer(C, 3)
-    return {
-        "proxy_anchor": lambda: of(pml.ProxyAnchorLoss, "proxies", build("proxy_anchor"), margin=0.1, alpha=32),
-        "proxy_nca": lambda: of(
-            pml.ProxyNCALoss, "proxies", build("proxy_nca", include_positive=True), softmax_scale=9
-        ),
-        "soft_triple": lambda: of(
-            pml.SoftTripleLoss,
-            "fc",
-            build("soft_triple", proxies_per_class=3),
-            transpose=True,
-            centers_per_class=3,
-            weight_regularizer=sparse,
-            weight_reg_weight=0.2,
-        ),
-        "cosface": lambda: of(pml.CosFaceLoss, "W", build("cosface"), transpose=True, margin=0.35, scale=64),
-        "arcface": lambda: of(
-            pml.ArcFaceLoss, "W", build("arcface", margin=1.2), transpose=True, margin=math.degrees(1.2), scale=64
-        ),
-        "sphereface": lambda: of(pml.SphereFaceLoss, "W", build("sphereface"), transpose=True, margin=4, scale=1),
-    }[name]()
+SPARSE = {"weight_regularizer": pml_regularizers.SparseCentersRegularizer(C, 3), "weight_reg_weight": 0.2}
+PML = {  # their class and its weights, our knobs, their knobs
+    "proxy_anchor": (pml.ProxyAnchorLoss, "proxies", {}, {"margin": 0.1, "alpha": 32}),
+    "proxy_nca": (pml.ProxyNCALoss, "proxies", {"include_positive": True}, {"softmax_scale": 9}),
+    "soft_triple": (pml.SoftTripleLoss, "fc", {"proxies_per_class": 3}, {"centers_per_class": 3, **SPARSE}),
+    "cosface": (pml.CosFaceLoss, "W", {}, {"margin": 0.35, "scale": 64}),
+    "arcface": (pml.ArcFaceLoss, "W", {"margin": 1.2}, {"margin": math.degrees(1.2), "scale": 64}),
+    "sphereface": (pml.SphereFaceLoss, "W", {}, {"margin": 4, "scale": 1}),
+}
 
 
-@pytest.mark.parametrize("name", ["proxy_anchor", "proxy_nca", "soft_triple", "cosface", "arcface", "sphereface"])
+@pytest.mark.parametrize("name", PML)
 def test_agrees_with_pytorch_metric_learning(name):
-    ours, theirs = pml_pair(name)
+    kind, weights, own, knobs = PML[name]
+    ours, theirs = build(name, **own), kind(num_classes=C, embedding_size=D, **knobs).double()
+    proxies = ours.proxies.detach().flatten(0, 1)
+    getattr(theirs, weights).data.copy_(proxies if weights == "proxies" else proxies.T)
     f = embeddings()
     value, truth = ours(f, LABELS), theirs(f, LABELS)
     tolerance = 1e-5 if name == "soft_triple" else 1e-9  # theirs has no 1e-5 under the root

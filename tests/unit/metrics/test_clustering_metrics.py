@@ -119,12 +119,17 @@ def test_scikit_learn_backend_is_the_published_setting():
     assert found.f1 == pytest.approx(100 * naive_f1(theirs, labels))
 
 
-def test_faiss_trains_on_every_point():
+def test_faiss_trains_on_every_point_and_is_what_auto_chooses():
     """Two distant groups of very different size: sampling would lose the small one."""
     pytest.importorskip("faiss")
     labels = torch.tensor([0] * 20_000 + [1] * 3)
     found = kmeans(torch.eye(4)[labels], 2, backend="faiss")
     assert pairwise_f1(found.assignment, labels) == 100
+    vectors = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+    found = kmeans(vectors, 20, backend="auto", seed=4)
+    assert found.backend.startswith("faiss")
+    assert (found.assignment == kmeans(vectors, 20, backend="faiss", seed=4).assignment).all()
+    assert (found.assignment != kmeans(vectors, 20, backend="faiss", seed=5).assignment).any()
 
 
 @pytest.mark.parametrize(
@@ -163,15 +168,6 @@ def test_without_faiss_scikit_learn_is_used_and_named(monkeypatch, error):
     assert found.backend.startswith("scikit-learn")
     assert "random start, at most 20 iterations, seed 3" in found.backend
     assert nmi(found.assignment, labels) > 80
-
-
-def test_auto_is_faiss_where_it_is_installed_and_the_seed_matters():
-    pytest.importorskip("faiss")
-    vectors = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
-    found = kmeans(vectors, 20, backend="auto", seed=4)
-    assert found.backend.startswith("faiss")
-    assert (found.assignment == kmeans(vectors, 20, backend="faiss", seed=4).assignment).all()
-    assert (found.assignment != kmeans(vectors, 20, backend="faiss", seed=5).assignment).any()
 
 
 @pytest.mark.parametrize("metric", [nmi, pairwise_f1])

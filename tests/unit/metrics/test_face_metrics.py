@@ -65,15 +65,12 @@ def test_a_false_accept_rate_of_almost_1_is_that_of_all_different_pairs_but_one(
     assert almost == most
 
 
-def test_a_distance_equal_to_the_threshold_is_not_accepted():
+def test_a_distance_equal_to_the_threshold_is_not_accepted_and_a_collapsed_embedding_is_a_coin_flip():
     axis, other = np.eye(2)[[0] * 20], np.eye(2)[[1] * 20]
     same = np.arange(20) % 2 == 0
     got = verification_metrics(axis, np.where(same[:, None], other, -axis), same)  # squared distances 2 and 4
     assert got.accuracy == 100
     assert set(got.thresholds) == {2.01}
-
-
-def test_verification_of_a_collapsed_embedding_is_a_coin_flip():
     got = verification_metrics(torch.ones(40, 3), torch.ones(40, 3) * 2, torch.arange(40) % 2)
     assert (got.accuracy, got.tar_at_far, got.far) == (50, 0, 0)
 

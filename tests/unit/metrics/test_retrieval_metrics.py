@@ -76,15 +76,12 @@ def test_blocked_equals_unblocked(random):
     (vectors, labels), dtype = paired(random), random.choice(FLOATS)
     tile, run, entries, step = random.integers(1, [13, 6, 81, 13]).tolist()
     compared, sparse, picked = random.integers(0, [5, 9, 101]).tolist()
+    sizes = {"_RUN": run, "_COMPARED": compared, "_SPARSE": sparse, "_PICKED": picked, "ENTRIES": entries, "STEP": step}
     whole = retrieval_metrics(vectors.astype(dtype), labels, KS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retrieval, "_tile_length", lambda *_: tile)
-        patch.setattr(search, "_RUN", run)
-        patch.setattr(search, "_COMPARED", compared)
-        patch.setattr(search, "_SPARSE", sparse)
-        patch.setattr(search, "_PICKED", picked)
-        patch.setattr(search, "ENTRIES", entries)
-        patch.setattr(search, "STEP", step)
+        for name, size in sizes.items():
+            patch.setattr(search, name, size)
         assert_same(retrieval_metrics(vectors.astype(dtype), labels, KS), whole, 1e-12)
 
 
@@ -128,7 +125,7 @@ def test_half_precision_is_computed_in_single(dtype):
         assert retrieval_metrics(half, labels) == retrieval_metrics(half.float(), labels)
 
 
-def test_inputs_may_be_tensors_arrays_views_or_read_only():
+def test_inputs_may_be_tensors_arrays_views_or_read_only_and_one_metric_needs_no_tuple():
     vectors, labels = blobs(VARIED)
     want = retrieval_metrics(vectors, labels)
     frozen = vectors.copy()
@@ -138,6 +135,8 @@ def test_inputs_may_be_tensors_arrays_views_or_read_only():
     assert retrieval_metrics(strided, torch.from_numpy(labels).int()) == want
     assert retrieval_metrics(vectors, list(labels - 1000)) == want
     assert retrieval_metrics(vectors[::-1].copy()[::-1], labels.astype(">i8")) == want
+    single = retrieval_metrics(vectors, labels, 3, metrics="recall")
+    assert single == retrieval_metrics(vectors, labels, np.array([3, 3]), metrics=["recall"])
 
 
 @pytest.mark.parametrize("chosen", [("recall",), ("ndcg",), ("recall", "precision"), ("map",), ("map_at_r",)])
@@ -280,13 +279,6 @@ GOOD, LABELS = np.eye(4), np.array([0, 0, 1, 1])
 def test_bad_input_is_named(arguments, options, message):
     with pytest.raises(ConfigError, match=message):
         retrieval_metrics(*arguments, **options)
-
-
-def test_a_single_metric_or_length_needs_no_tuple():
-    vectors, labels = blobs(VARIED)
-    assert retrieval_metrics(vectors, labels, 3, metrics="recall") == retrieval_metrics(
-        vectors, labels, np.array([3, 3]), metrics=["recall"]
-    )
 
 
 def test_all_problems_are_collected():

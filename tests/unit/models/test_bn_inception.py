@@ -29,36 +29,18 @@ def published(network, tmp_path_factory):
     return path
 
 
-def test_sizes_equal_the_published_ones(network):
+def test_sizes_and_flat_names_equal_the_published_ones(network):
     assert sum(parameter.numel() for parameter in network.parameters()) == 10_270_240
-    keys = list(network.state_dict())
+    keys = set(network.state_dict())
     assert len(keys) == 485 - 2  # the classifier's weight and bias
     assert sum(key.endswith("num_batches_tracked") for key in keys) == 69
+    assert {"conv1_7x7_s2.bias", "conv2_3x3_reduce_bn.running_var", "inception_3a_double_3x3_2.weight"} <= keys
+    assert {"inception_3c_3x3_bn.weight", "inception_4d_pool_proj_bn.bias", "inception_5b_1x1.weight"} <= keys
+    for block in ("3c", "4e"):  # which reduce the picture
+        assert not {f"inception_{block}_1x1.weight", f"inception_{block}_pool_proj.weight"} & keys
     assert network.out_channels == 1024
     with torch.no_grad():
         assert network(torch.zeros(1, 3, 224, 224)).shape == (1, 1024, 7, 7)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "conv1_7x7_s2.bias",
-        "conv2_3x3_reduce_bn.running_var",
-        "inception_3a_double_3x3_2.weight",
-        "inception_3c_3x3_bn.weight",
-        "inception_4d_pool_proj_bn.bias",
-        "inception_5b_1x1.weight",
-    ],
-)
-def test_names_are_flat(network, key):
-    assert key in network.state_dict()
-
-
-def test_reducing_blocks_have_no_1x1_and_no_projection(network):
-    keys = set(network.state_dict())
-    for block in ("3c", "4e"):
-        assert f"inception_{block}_1x1.weight" not in keys
-        assert f"inception_{block}_pool_proj.weight" not in keys
 
 
 def test_the_published_file_is_loaded_with_its_quirks(network, published):

@@ -99,12 +99,16 @@ def left(target):
     return sorted(path.name for path in target.parent.iterdir() if path.suffix != ".lock")
 
 
-def test_a_file_is_downloaded_once(server, target):
+def test_a_file_is_downloaded_once_and_again_if_it_is_damaged(server, target, caplog):
     assert download(server.url(), target, digests=[DIGEST[:8], DIGEST]) == target
     assert target.read_bytes() == CONTENT
     assert left(target) == ["w.pth"]
     download(server.url(), target, digests=[DIGEST])
     assert len(server.asked) == 1
+    target.write_bytes(b"damaged")
+    download(server.url(), target, digests=[DIGEST])
+    assert target.read_bytes() == CONTENT
+    assert "was damaged" in caplog.text
 
 
 def test_a_broken_download_is_resumed(server, target):
@@ -202,14 +206,6 @@ def test_a_wrong_digest_leaves_nothing_behind(server, target):
     assert len(server.asked) == 1
 
 
-def test_a_damaged_file_is_reported_and_downloaded_again(server, target, caplog):
-    target.parent.mkdir()
-    target.write_bytes(b"damaged")
-    download(server.url(), target, digests=[DIGEST])
-    assert target.read_bytes() == CONTENT
-    assert "was damaged" in caplog.text
-
-
 @pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (503, downloads._TRIES)])
 def test_refused_requests_are_reported(server, target, status, requests):
     server.status = status
@@ -229,13 +225,10 @@ def test_a_web_page_is_refused_as_a_file(server, target):
     assert left(target) == []
 
 
-def test_a_file_that_always_ends_too_early_is_an_error(server, target):
+def test_a_file_that_ends_too_early_and_a_missing_connection_are_reported(server, target):
     server.breaks = [30_000] + [0] * downloads._TRIES
     with pytest.raises(DataError, match=r"ended after 30,000 bytes.*30,000 bytes are kept"):
         download(server.url(), target, pause_s=0)
-
-
-def test_a_missing_connection_is_reported(server, target):
     url = server.url()
     server.shutdown()
     server.server_close()
@@ -243,15 +236,12 @@ def test_a_missing_connection_is_reported(server, target):
         download(url, target, pause_s=0)
 
 
-def test_a_full_disk_is_reported(server, target, monkeypatch):
+def test_a_full_disk_and_an_unwritable_folder_are_reported(server, target, monkeypatch, tmp_path):
     usage = downloads.shutil.disk_usage(".")
     monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(DataError, match=r"room for the file.*0\.1 MB are needed") as caught:
         download(server.url(), target)
     assert caught.value.__cause__.errno == errno.ENOSPC
-
-
-def test_an_unwritable_folder_is_reported(server, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="writable"):
         download(server.url(), tmp_path / "file" / "w.pth")

@@ -96,16 +96,13 @@ def test_a_head_of_another_package_keeps_its_start_unless_derived_from_ours(cls,
     assert torch.equal(model.head.fc.weight, torch.eye(8, 64)) is not follows
 
 
-def test_cells_planned_before_the_setting_keep_their_identity():
+def test_cells_planned_before_the_setting_keep_their_identity_and_arms_the_start_of_their_protocol():
     assert TrialConfig().model.head_init == _LATER_SETTINGS["model.head_init"] == "he_fan_out"
     default = resolve().config
     stored = {path: value for path, value in default.settings().items() if path != "model.head_init"}
     assert read_settings(stored) == default
     assert settings_digest(stored) == default.digest()
     assert resolve(Layer("protocol", {"model.head_init": "torch"})).config.digest() != default.digest()
-
-
-def test_an_arm_that_changes_the_head_keeps_the_start_of_its_protocol():
     protocol = Layer("protocol", {"model.head": "bn_fc", "model.head_init": "torch"})
     config = resolve(protocol, Layer("arm", {"model.head": "wn_fc"})).config
     assert (config.model.head, config.model.head_init) == ("wn_fc", "torch")

@@ -45,15 +45,11 @@ def test_small_conv_takes_grey_and_colour_of_any_size(channels, size):
     assert model(_images(2, channels, size)).shape == (2, 5)
 
 
-def test_bytes_and_floats_in_0_to_1_are_the_same_picture():
+def test_bytes_and_floats_in_0_to_1_are_the_same_picture_and_float64_stays():
     model = build_model(in_channels=1)
     images = _images()
     assert torch.equal(model(images), model(images.float() / 255))
-
-
-def test_float64_stays_float64():
-    model = build_model(in_channels=1, head="bn_fc").double()
-    assert model(_images()).dtype == torch.float64
+    assert build_model(in_channels=1, head="bn_fc").double()(images).dtype == torch.float64
 
 
 def test_an_embedding_does_not_depend_on_the_rest_of_the_batch():
@@ -64,22 +60,12 @@ def test_an_embedding_does_not_depend_on_the_rest_of_the_batch():
     assert torch.allclose(together, alone, atol=1e-12)
 
 
-def test_the_seed_fixes_the_initial_weights():
-    first = build_model(in_channels=1).state_dict()
-    torch.manual_seed(0)
-    second = build_model(in_channels=1).state_dict()
-    assert all(torch.equal(first[key], second[key]) for key in first)
-
-
-def test_gem_is_the_mean_at_1_and_near_the_maximum_at_large_p():
+def test_gem_and_its_gradient_are_those_of_the_formula_also_on_dead_and_huge_maps():
     features = torch.rand(2, 3, 4, 5, dtype=torch.float64) + 0.1
     assert torch.allclose(_gem(features, 1.0), features.mean(dim=(2, 3)))
     assert torch.allclose(_gem(features, 500.0), features.amax(dim=(2, 3)), rtol=1e-2)
     naive = features.clamp_min(1e-6).pow(3).mean(dim=(2, 3)).pow(1 / 3)
     assert torch.allclose(_gem(features, 3.0), naive, rtol=1e-12)
-
-
-def test_gem_gradient_is_that_of_its_formula_and_finite_on_a_dead_map():
     features = (torch.rand(1, 2, 3, 3, dtype=torch.float64) + 0.1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: _gem(x, 3.0), features)
     dead = torch.zeros(1, 2, 3, 3, requires_grad=True)
@@ -144,7 +130,7 @@ def test_a_batch_of_one_is_finite_where_torch_refuses():
     assert layer.running_var.isfinite().all()
 
 
-def test_frozen_batch_norm_survives_train():
+def test_frozen_batch_norm_survives_train_and_may_keep_gamma_and_beta_training():
     model = build_model(in_channels=1, head="bn_fc", freeze_bn=True, freeze_bn_affine=True)
     model.backbone.layers.append(nn.BatchNorm2d(64))
     model.train()
@@ -159,9 +145,6 @@ def test_frozen_batch_norm_survives_train():
     assert all(
         parameter not in set(parameter_groups(model).get("backbone_no_decay", [])) for parameter in norm.parameters()
     )
-
-
-def test_freezing_only_statistics_keeps_gamma_and_beta_training():
     layer = nn.Sequential(nn.BatchNorm1d(3))
     freeze(layer)
     assert not layer[0].training
@@ -189,13 +172,10 @@ def test_all_problems_are_reported_together():
     assert places == ["data.size", "model.width", "model.pooling.p"]
 
 
-def test_every_backbone_cites_its_source():
-    assert all(cls.citation and cls.minimum_size for cls in BACKBONES.values())
-
-
-def test_every_model_part_is_on_the_page_of_backbones():
+def test_every_model_part_is_on_the_page_of_backbones_and_every_backbone_cites_its_source():
     page = (Path(__file__).parents[3] / "docs" / "backbones.md").read_text()
     assert [name for name in (*BACKBONES, *POOLINGS, *HEADS) if f"`{name}`" not in page] == []
+    assert all(cls.citation and cls.minimum_size for cls in BACKBONES.values())
 
 
 @pytest.mark.parametrize(

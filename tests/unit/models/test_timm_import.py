@@ -10,12 +10,8 @@ from trainables.models import BACKBONES, build_model
 from trainables.models.timm_backbone import _import_timm
 
 
-@pytest.fixture
-def absent(monkeypatch):
+def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-
-
-def test_a_missing_extra_is_named(absent):
     (problem,) = BACKBONES["timm"].file_problems(architecture="resnet50")
     assert "pip install 'tune-dml[vision]'" in problem.remedy
     with pytest.raises(ConfigError, match="tune-dml\\[vision\\]") as caught:

@@ -19,11 +19,6 @@ BEST = "rho=0.1"
 TRUTH = {"off": 60.0, **dict.fromkeys(LABELS, 71.0), BEST: 74.0}
 
 
-@pytest.fixture(autouse=True)
-def _the_disk_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda file: None)
-
-
 def losing(lost, means=TRUTH):
     """Return simulated values with noise of s.d. 1.2; trials fail whose (label, seed) `lost` accepts."""
 

@@ -11,25 +11,22 @@ from helpers.races import MEANS, RACE, RULE, RaceDrive, driver_of, plan, reasons
 from helpers.toys import METRIC, event_of
 from rich.console import Console
 
+from tune_dml.cli._race import race_data, race_lines
 from tune_dml.planning.request import Racing
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd
+from tune_dml.record.judging.looks import record_look
 from tune_dml.record.judging.race import RaceRule
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import SweepState, look_at_sweep, read_state
 from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
+from tune_dml.running.recorder import Recorder
 from tune_dml.running.screen.progress import Progress
-from tune_dml.running.search.optuna_search import Proposals
 from tune_dml.running.search.race import _hours_spent, _race_problems
 from tune_dml.space import Grid, Knob, LogRange
 from tune_dml.stats.verdicts.best import judge_best
-
-
-@pytest.fixture(autouse=True)
-def _the_disk_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda file: None)
 
 
 @pytest.fixture
@@ -39,7 +36,7 @@ def decided(tmp_path):
     return drive
 
 
-def test_a_race_decides_with_fewer_trials_and_reports_each_stop(decided):
+def test_a_race_decides_with_fewer_trials_and_reports_each_stop_and_look(decided):
     state = read_state(decided.folder)
     cells = {cell.label: cell.digest for cell in state.plan.cells}
     assert state.race.over == "decided"
@@ -53,6 +50,13 @@ def test_a_race_decides_with_fewer_trials_and_reports_each_stop(decided):
     assert first.margin == 1.0
     assert 0 < first.level < 0.05
     assert any(text.startswith("stops: rho=0.9 after") for text in decided.said)
+    assert [look.by for look in state.looks] == ["race"] * len(state.race.judged)
+    assert [look.seeds for look in state.looks] == [seeds for seeds, _ in state.race.judged]
+    assert {look.planned for look in state.looks} == {RULE.max_seeds}
+    assert sum(level for _, level in state.race.judged) == pytest.approx(0.05 * 0.8 * len(state.plan.seeds) / 40)
+    before = decided.events()
+    assert decided.session() == []  # a decided race does nothing more
+    assert decided.events() == before
 
 
 def judged(drive):
@@ -92,34 +96,17 @@ def test_a_leading_baseline_does_not_end_the_race(tmp_path):
     assert judged(drive).sensitivity.verdict == "insensitive"
 
 
-def test_the_report_lists_when_and_why_cells_stopped(decided, tmp_path):
+def test_the_report_lists_when_and_why_cells_stopped_and_misses_no_skipped_trial(decided, tmp_path):
     page = write_report(results_of(decided.folder), tmp_path / "report").html.read_text()
     for settled in read_state(decided.folder).race.settled.values():
         assert settled.sentence in page
     assert "The verdicts combine the intervals of all its blocks, each at its level" in page
     assert "tune-dml extend" not in page  # which a race refuses
-
-
-def test_skipped_trials_of_a_settled_cell_are_not_missing(decided):
     results = Results.of(read_state(decided.folder))
     assert results.count("missing") == results.count("running") == 0
     assert results.count("finished") == len(results.trials)
     assert results.plan.seeds == tuple(range(len(results.plan.seeds)))
     assert results.race.over == "decided"
-
-
-def test_the_error_spent_stays_below_the_plan_and_every_block_is_a_look(decided):
-    state = read_state(decided.folder)
-    assert [look.by for look in state.looks] == ["race"] * len(state.race.judged)
-    assert [look.seeds for look in state.looks] == [seeds for seeds, _ in state.race.judged]
-    assert {look.planned for look in state.looks} == {RULE.max_seeds}
-    assert sum(level for _, level in state.race.judged) == pytest.approx(0.05 * 0.8 * len(state.plan.seeds) / 40)
-
-
-def test_a_second_run_of_a_decided_race_does_nothing(decided):
-    before = decided.events()
-    assert decided.session() == []
-    assert decided.events() == before
 
 
 @pytest.mark.slow
@@ -148,8 +135,6 @@ def test_a_judgement_cut_between_two_events_is_completed(decided, tmp_path):
 
 
 def test_an_additional_look_spends_error_and_changes_no_later_replay(tmp_path):
-    from tune_dml.record.judging.looks import record_look
-
     drive = RaceDrive(tmp_path / "toy", plan())
     drive.session(len(plan().trials()) + 1)
     state = read_state(drive.folder)
@@ -186,7 +171,7 @@ def test_a_budget_ends_a_race_and_cut_trials_are_not_missing(tmp_path):
     assert len(plan().trials()) <= len(state.trials)
 
 
-def test_a_cell_that_diverges_stops_and_the_others_are_decided(tmp_path):
+def test_cells_that_diverge_stop_and_the_others_are_decided_if_there_are_any(tmp_path):
     drive = RaceDrive(tmp_path / "toy", plan(), value=lambda trial: value_of(trial, {**MEANS, "rho=0.9": np.nan}))
     state = drive.finish()
     reasons = reasons_of(state)
@@ -194,10 +179,7 @@ def test_a_cell_that_diverges_stops_and_the_others_are_decided(tmp_path):
     assert state.race.settled[state.plan.cells[-1].digest].seeds == 3
     assert [label for label, why in reasons.items() if why == "diverged"] == ["rho=0.9"]
     assert reasons["rho=0.1"] == "best"
-
-
-def test_a_race_ends_if_all_cells_diverge(tmp_path):
-    drive = RaceDrive(tmp_path / "toy", plan(), value=lambda trial: np.nan)
+    drive = RaceDrive(tmp_path / "all", plan(), value=lambda trial: np.nan)
     assert len(drive.session()) == 15
     state = read_state(drive.folder)
     assert state.race.over == "decided"
@@ -213,8 +195,6 @@ def test_a_race_from_one_seed_grows_to_the_first_look(tmp_path):
 
 
 def test_a_finished_sweep_continues_as_a_race_and_its_look_counts(tmp_path):
-    from tune_dml.record.judging.looks import record_look
-
     begun = plan()
     drive = RaceDrive(tmp_path / "toy", begun)
     with Ledger(drive.folder) as ledger:
@@ -230,7 +210,7 @@ def test_a_finished_sweep_continues_as_a_race_and_its_look_counts(tmp_path):
     assert state.stored_plan.identity() == begun.identity()
 
 
-def test_each_bad_limit_gets_one_message(tmp_path):
+def test_each_bad_limit_and_another_margin_get_one_message(tmp_path, decided):
     problems = Racing(True, 2, 0.0).problems()
     assert [problem.place for problem in problems] == ["max_seeds", "budget"]
     assert Racing(True, 3, 0.1).problems() == []
@@ -242,21 +222,10 @@ def test_each_bad_limit_gets_one_message(tmp_path):
     present = SweepState(tmp_path, plan(seeds=6))
     assert "max_seeds=6" in str(_race_problems(present, RaceRule(1.0, 5))[0])
     assert _race_problems(present, RULE) == []
+    assert "begun with 1" in str(_race_problems(read_state(decided.folder), RaceRule(2.0, 40))[0])
 
 
-def test_a_race_of_another_margin_is_refused(decided):
-    problem = _race_problems(read_state(decided.folder), RaceRule(2.0, 40))[0]
-    assert "begun with 1" in str(problem)
-
-
-def test_a_uniform_sweep_has_no_race(tmp_path):
-    assert read_state(RaceDrive(tmp_path / "toy", plan()).folder).race is None
-    assert not Proposals(plan(), trial_values={}).is_finished
-
-
-def test_the_end_of_a_race_lists_stopped_cells_reasons_and_cost(decided):
-    from tune_dml.cli._race import race_data, race_lines
-
+def test_the_end_of_a_race_lists_stopped_and_open_cells_reasons_and_cost(decided, tmp_path):
     results = Results.of(read_state(decided.folder))
     lines, data = list(race_lines(results)), race_data(results)
     assert [line.split()[1] for line in lines[:-1]] == ["off", "rho=0.5", "rho=0.9", "rho=0.01", "rho=0.1"]
@@ -267,14 +236,7 @@ def test_the_end_of_a_race_lists_stopped_cells_reasons_and_cost(decided):
     assert (data["trials"], data["uniform_trials"], data["margin"]) == (used, uniform, 1.0)
     assert [row["cell"] for row in data["settled"]][-1] == "rho=0.1"
     assert list(race_lines(replace(results, race=None))) == []
-
-
-def test_open_cells_are_named_if_a_limit_ended_the_race(tmp_path):
-    from tune_dml.cli._race import race_lines
-
-    drive = RaceDrive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
-    drive.session()
-    last = list(race_lines(Results.of(read_state(drive.folder))))[-1]
+    last = list(race_lines(Results.of(RaceDrive(tmp_path / "limited", plan(), RaceRule(1.0, 5)).finish())))[-1]
     assert "ended by --max-seeds 5 after 5 seeds" in last
     assert last.endswith("still open: rho=0.01, rho=0.1")
 
@@ -296,8 +258,6 @@ def test_the_live_view_counts_trials_that_a_race_has_requested(decided):
 
 @pytest.mark.parametrize("races", [True, False])
 def test_a_diverged_trial_has_no_value_in_a_race_and_the_worst_in_a_search(tmp_path, races):
-    from tune_dml.running.recorder import Recorder
-
     RaceDrive(tmp_path / "toy", plan())
     with Ledger(tmp_path / "toy") as ledger:
         if races:

@@ -12,6 +12,7 @@ from tune_dml.stats.verdicts.best import judge_best
 from tune_dml.stats.verdicts.sensitivity import compare_all_with, judge_sensitivity
 
 JUDGED = [(3, 0.01), (5, 0.01), (8, 0.01)]
+EVERY = np.ones(4, dtype=bool)
 
 
 def table(*means, seeds=8, sd=0.3):
@@ -28,15 +29,10 @@ def trials(values, diverged=(), failed=()):
     return Outcomes(np.where(marks.any(0), np.nan, values), marks[0], marks[1])
 
 
-def undecided():
-    return table(60.0, 62.0, 62.6, 55.0)
-
-
-def test_a_replay_repeats_every_look_in_order():
-    values = undecided()
+def test_a_replay_repeats_every_look_in_order_and_needs_one():
+    values = table(60.0, 62.0, 62.6, 55.0)
     values[3, 3:] = np.nan  # it had stopped
-    compared = np.ones(4, dtype=bool)
-    found = replay(trials(values), 1.0, JUDGED, compared=compared)
+    found = replay(trials(values), 1.0, JUDGED, compared=EVERY)
     race = None
     for seeds, level in JUDGED:
         assert race is None or not race.decided
@@ -45,6 +41,8 @@ def test_a_replay_repeats_every_look_in_order():
     assert not found.failed.any()
     for name in ("low", "high", "leader", "worse", "tied", "matters"):
         np.testing.assert_array_equal(getattr(found, name), getattr(race, name))
+    with pytest.raises(ValueError, match="at least one look"):
+        replay(trials(table(1.0, 2.0)), 1.0, [], compared=np.ones(2, dtype=bool))
 
 
 @pytest.mark.parametrize(("lead", "leader"), [(0.09, 0), (0.11, 1)])
@@ -64,26 +62,22 @@ def test_a_baseline_leads_only_once_the_knob_is_known_to_matter():
     assert (bool(steep.matters), int(steep.leader)) == (True, 0)
 
 
-EVERY = np.ones(4, dtype=bool)
-
-
-def test_cells_without_results_stay_and_diverged_cells_leave_the_race():
+@pytest.mark.parametrize(
+    ("diverged", "failed", "leaves"),
+    [([5, 6, 7], [], True), ([5], [6, 7], True), ([], [5, 6, 7], False)],
+    ids=["diverged", "partly failed", "failed"],
+)
+def test_cells_without_results_stay_and_diverged_cells_leave_the_race(diverged, failed, leaves):
     values = table(55.0, 62.0, 62.6, 62.3)
     values[0, 3:] = np.nan
-    for bad, leaves in (({"diverged": [(3, 5), (3, 6), (3, 7)]}, True), ({"failed": [(3, 5), (3, 6), (3, 7)]}, False)):
-        found = replay(trials(values, **bad), 1.0, JUDGED, compared=EVERY)
-        assert found.diverged.tolist() == [False, False, False, leaves]
-        assert not found.failed.any()
+    lost = ([(3, seed) for seed in seeds] for seeds in (diverged, failed))
+    found = replay(trials(values, *lost), 1.0, JUDGED, compared=EVERY)
+    assert found.diverged.tolist() == [False, False, False, leaves]
+    assert not found.failed.any()
     assert found.leader in (1, 2)
 
 
-def test_a_block_that_partly_failed_and_otherwise_diverged_has_diverged():
-    values = table(55.0, 62.0, 62.6, 62.3)
-    found = replay(trials(values, [(3, 5)], [(3, 6), (3, 7)]), 1.0, JUDGED, compared=EVERY)
-    assert found.diverged.tolist() == [False, False, False, True]
-
-
-def test_a_value_that_always_fails_stops_unsettled_and_the_race_ends_undecided():
+def test_a_value_that_always_fails_stops_unsettled_unless_it_was_settled_before():
     values = table(62.0, 62.0, 62.0, 62.0, seeds=3 + MAX_FAILURES, sd=0.1)
     values[:2, 3:] = np.nan  # as if they had stopped
     lost = [(3, seed) for seed in range(3, 3 + MAX_FAILURES)]
@@ -96,11 +90,7 @@ def test_a_value_that_always_fails_stops_unsettled_and_the_race_ends_undecided()
     assert not found.decided
     assert not found.of(range(4), 1.0).flat
     assert not found.of(range(4), 1.0).tied.any()
-
-
-def test_a_value_that_fails_after_it_was_settled_stays_settled():
     values = table(62.0, 62.0, 62.0, 55.0, seeds=3 + MAX_FAILURES, sd=0.1)
-    lost = [(3, seed) for seed in range(3, 3 + MAX_FAILURES)]
     found = replay(trials(values, [], lost), 1.0, [(3, 0.01), (3 + MAX_FAILURES, 0.01)], compared=EVERY)
     assert found.worse[3]
     assert found.decided
@@ -129,8 +119,7 @@ def test_if_every_trial_fails_nothing_is_settled():
 
 def test_a_baseline_far_off_does_not_make_the_knob_matter():
     values = table(20.0, 62.0, 62.1, 62.0, sd=0.1)
-    every = np.ones(4, dtype=bool)
-    with_it = replay(trials(values), 1.0, JUDGED, compared=every)
+    with_it = replay(trials(values), 1.0, JUDGED, compared=EVERY)
     without = replay(trials(values), 1.0, JUDGED, compared=np.arange(4) > 0)
     assert with_it.matters
     assert not without.matters
@@ -140,23 +129,16 @@ def test_a_baseline_far_off_does_not_make_the_knob_matter():
 
 def test_looks_after_the_decision_change_nothing():
     values = table(60.0, 62.0, 50.0, 55.0, sd=0.1)
-    every = np.ones(4, dtype=bool)
-    at_once = replay(trials(values[:, :3]), 1.0, JUDGED[:1], compared=every)
-    found = replay(trials(values), 1.0, JUDGED, compared=every)
+    at_once = replay(trials(values[:, :3]), 1.0, JUDGED[:1], compared=EVERY)
+    found = replay(trials(values), 1.0, JUDGED, compared=EVERY)
     assert at_once.decided
     assert (found.leader, found.decided) == (1, True)
     np.testing.assert_array_equal(found.low, at_once.low)
 
 
-def test_a_race_without_a_look_is_refused():
-    with pytest.raises(ValueError, match="at least one look"):
-        replay(trials(table(1.0, 2.0)), 1.0, [], compared=np.ones(2, dtype=bool))
-
-
 def test_verdicts_of_earlier_looks_are_kept():
     values = table(60.0, 62.0, 62.1, 55.0, seeds=4)
-    every = np.ones(4, dtype=bool)
-    race = replay(trials(values), 1.0, [(3, 0.04), (4, 1e-9)], compared=every)
+    race = replay(trials(values), 1.0, [(3, 0.04), (4, 1e-9)], compared=EVERY)
     found = race.of([0, 1, 2, 3], 1.0)
     knob, level = [0.1, 0.2, 0.3, 0.4], 1e-9
     alone = judge_sensitivity(table_of(values), 1.0, alpha=level)
@@ -172,8 +154,7 @@ def test_verdicts_of_earlier_looks_are_kept():
 
 def test_a_race_that_ended_in_a_tie_reports_that_the_knob_does_not_matter():
     values = table(62.0, 62.0, 62.0, 62.0, seeds=12, sd=0.1)
-    every = np.ones(4, dtype=bool)
-    race = replay(trials(values), 1.0, [(12, 0.04)], compared=every)
+    race = replay(trials(values), 1.0, [(12, 0.04)], compared=EVERY)
     found = race.of([0, 1, 2, 3], 1.0)
     assert found.flat
     assert judge_sensitivity(table_of(values), 1.0, alpha=1e-12, raced=found).verdict == "insensitive"

@@ -86,7 +86,7 @@ def test_another_proxy_loss_without_its_regularizer_is_a_reason(tmp_path):
     assert "other loss.tau: 0, not 0.2" in said
 
 
-def test_equal_conditions_are_compared_and_unprinted_ones_are_listed(tmp_path):
+def test_equal_conditions_are_compared_and_unprinted_ones_are_noted(tmp_path):
     one = of_table(compared(tmp_path / "birds", "dro_grouped_gamma", "cub200"), "2", "CUB200-2011")
     assert one["reasons"] == []
     assert one["verdict"] != "not comparable"
@@ -94,9 +94,6 @@ def test_equal_conditions_are_compared_and_unprinted_ones_are_listed(tmp_path):
     assert "number of steps (ours 12000)" in shop["not_printed"]
     assert any(caveat.startswith("not printed: number of steps") for caveat in shop["caveats"])
     assert any("not printed: number of steps" in sentence for sentence in shop["sentences"])
-
-
-def test_a_weight_missing_from_the_table_is_noted(tmp_path):
     one = of_table(compared(tmp_path, "sec_rho", "cars196"), "4", "Cars196")
     assert one["reasons"] == []
     assert one["not_printed"] == ["eta (ours 0.5)"]
@@ -105,7 +102,7 @@ def test_a_weight_missing_from_the_table_is_noted(tmp_path):
 ROWS = {(row.paper, row.table, row.dataset, row.method, str(row.hyperparameters)): row for row in published_rows()}
 
 
-def test_every_printed_number_has_conditions_or_was_cited_by_its_paper():
+def test_every_printed_number_and_hyperparameter_has_conditions_or_a_remark():
     for key, row in ROWS.items():
         found = conditions_of(row)
         remark = str(row.hyperparameters.get("source_note", ""))
@@ -114,13 +111,8 @@ def test_every_printed_number_has_conditions_or_was_cited_by_its_paper():
             known = set(found.settings) | set(found.unprinted)
             assert {"loss.name", "regularizer.name", "optim.lr"} <= known, key
             assert not {path for path in known if path.startswith(("evaluation.", "data."))}, key
-
-
-def test_every_printed_hyperparameter_is_a_condition_or_a_remark():
-    for key, row in ROWS.items():
-        table = table_of(row.paper, row.table)
-        method = table.method(row.method)
-        if conditions_of(row) is not None:
+            table = table_of(row.paper, row.table)
+            method = table.method(row.method)
             assert not set(row.hyperparameters) - set(method.knobs) - set(table.remarks), key
 
 

@@ -28,11 +28,7 @@ def lower(tmp_path_factory):
     return bare_sweep(folder, means=means, cell_settings=settings, sd=0.6)
 
 
-def test_the_differing_setting_is_listed(half, lower):
-    assert compare_sweeps([half, lower]).differences == {"regularizer.eta": (0.5, 1.0)}
-
-
-def test_differences_use_the_seeds_of_both_sweeps(half, lower):
+def test_differences_are_listed_and_use_the_seeds_of_both_sweeps(half, lower):
     found = compare_sweeps([half, lower])
     assert not found.refusals
     assert found.same == {"lower": 0}
@@ -48,6 +44,7 @@ def test_differences_use_the_seeds_of_both_sweeps(half, lower):
         assert row.low < row.difference < row.high < 0
         assert row.verdict == "worse"
     assert "significantly worse at 5 of 6 shared points" in comparison_sentences(found)[0]
+    assert found.differences == {"regularizer.eta": (0.5, 1.0)}
 
 
 @pytest.mark.parametrize(
@@ -77,11 +74,15 @@ def test_page_and_json_agree(half, lower, tmp_path):
     assert html.index("What differs?") < html.index("How far apart")
 
 
-def test_the_very_same_configuration_is_not_compared(half):
+def test_equal_configurations_are_not_compared_and_equal_means_are_called_equal(half, tmp_path):
     found = compare_sweeps([half, half])
     assert found.same == {"half": 6}
     assert not found.paired
     assert "share only equal configurations" in comparison_sentences(found)[0]
+    settings = {"regularizer.eta": 1.0}
+    alike = bare_sweep(tmp_path / "alike", cell_settings=settings)
+    said = comparison_sentences(compare_sweeps([half, alike]))
+    assert said == ("alike and half have equal means at all 6 shared points.",)
 
 
 def test_json_of_a_cell_without_numbers_has_null(tmp_path):
@@ -117,16 +118,13 @@ def test_an_order_shared_by_both_sweeps_carries_over(steep, tmp_path):
     assert abs(found[0].lost.estimate) < 1e-9  # the same value is best there
 
 
-def test_an_opposite_order_is_reported_as_opposite(steep, tmp_path):
+def test_an_opposite_order_is_reported_as_opposite_and_a_flat_curve_leaves_it_open(steep, tmp_path):
     means = dict(zip(STEEP, reversed(STEEP.values()), strict=True))
     found = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", means=means, sd=0.3)]).transfers[0]
     assert found.tau < -0.5
     assert found.high < 0.5
     assert found.lost.low > 0
-
-
-def test_a_flat_curve_leaves_the_order_open(steep, tmp_path):
-    found = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", means=FLAT, sd=0.4)]).transfers[0]
+    found = analyse_study([steep, bare_sweep(tmp_path / "flat", dataset="digits", means=FLAT, sd=0.4)]).transfers[0]
     assert found.low < -0.5
     assert found.high > 0.5
 
@@ -146,19 +144,9 @@ def test_the_gain_over_the_papers_value_is_the_planted_one(steep):
     assert found.mistunability.low < blind < found.mistunability.high
 
 
-def test_equal_means_are_called_equal(half, tmp_path):
-    settings = {"regularizer.eta": 1.0}
-    alike = bare_sweep(tmp_path / "alike", cell_settings=settings)
-    said = comparison_sentences(compare_sweeps([half, alike]))
-    assert said == ("alike and half have equal means at all 6 shared points.",)
-
-
-def test_a_study_names_goals_that_differ(steep, tmp_path):
+def test_sweeps_that_make_no_study_are_refused(steep, tmp_path):
     with pytest.raises(ConfigError, match=r"recall_at_1 \(maximize\) of steep, but got 'val/recall_at_1 \(minimize\)'"):
         analyse_study([steep, bare_sweep(tmp_path / "other", space=rho_space(goal="minimize"))])
-
-
-def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
     other = bare_sweep(tmp_path / "eta", space=rho_space(scientific=(ETA,)), means={0.0: 60.0, 0.5: 61.0})
     with pytest.raises(ConfigError, match=r"share a knob; those of steep are regularizer\.rho"):
         analyse_study([steep, other])

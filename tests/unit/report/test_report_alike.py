@@ -64,15 +64,12 @@ def test_an_unused_knob_is_named_and_the_other_is_judged(two_knobs):
     assert [len(block.items) for block in found.body if isinstance(block, Notes)] == [3]
 
 
-def test_configurations_that_train_alike_under_two_knobs_are_named(two_knobs):
+def test_configurations_and_values_that_train_alike_are_named_and_the_knob_is_judged(two_knobs, one_knob):
     first = "rho=0.1, margin=0.1"
     results = twins(two_knobs, lambda label: first if label in {"rho=0.5, margin=0.1", "rho=1, margin=0.1"} else label)
     assert alike(results).headline.startswith(
         "rho=0.1, margin=0.1; rho=0.5, margin=0.1; and rho=1, margin=0.1 gave exactly the same"
     )
-
-
-def test_values_that_train_alike_are_named_and_the_knob_is_judged(one_knob):
     results = twins(one_knob, lambda label: "rho=0.9" if label == "rho=1" else label)
     assert not analyse(results).knobs[0].unused
     found = alike(results)

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from helpers.arms import MEANS, space_of_arms
 from helpers.toys import METRIC, RHO, Driver, bare_sweep, crossed, rho_space, space_of, write_sweep
 from judging import section_of
 
@@ -25,17 +26,10 @@ from tune_dml.space import METHOD, Arm, CurveReference, Grid, Knob
 from tune_dml.stats.verdicts.selection import choose_best_cells, expected_best
 from tune_dml.stats.verdicts.sensitivity import compare_all_with_best_of
 
-SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
-L2 = Arm("L2", {"regularizer.name": "l2"})
-PLAIN = Arm("plain", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=())
-SIZES = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
-MEANS = {"SEC: B=6, rho=0.1": 74.0, "SEC: B=6, rho=1": 70.0, "SEC: B=9, rho=0.1": 74.5, "SEC: B=9, rho=1": 70.5,
-         "L2: B=6": 66.0, "L2: B=9": 66.2, "plain": 60.0}  # fmt: skip
-
 
 def written(folder, means=MEANS, seeds=range(6), sd=0.3, **options):
-    space = space_of(SIZES, arms=(SEC, L2, PLAIN), baseline="plain", fixed={"batch.instances_per_class": 3})
-    return bare_sweep(folder / "toy", space=space, means=means, seeds=tuple(seeds), sd=sd, dataset="digits", **options)
+    given = {"means": means, "seeds": tuple(seeds), "sd": sd, "dataset": "digits", **options}
+    return bare_sweep(folder / "toy", space=space_of_arms(), **given)
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +41,13 @@ def section(analysis, name="arms"):
     return section_of(analysis, name)
 
 
-def test_arms_have_their_cells_and_the_table_names_them(results):
+def test_arms_have_their_cells_and_knobs_are_judged_within_each(results):
     analysis = analyse(results)
     arms = [(arm.name, arm.baseline, len(arm.cells)) for arm in analysis.arms]
     assert arms == [("SEC", False, 4), ("L2", False, 2), ("plain", True, 1)]
     table = results.table()
     assert list(table.columns[:4]) == ["arm", "cell", "seed", "status"]
     assert set(table["arm"]) == {"SEC", "L2", "plain"}
-
-
-def test_knobs_are_judged_within_each_arm(results):
-    analysis = analyse(results)
     assert [(knob.arm, knob.path) for knob in analysis.knobs] == [
         ("SEC", "batch.batch_size"),
         ("SEC", "regularizer.rho"),
@@ -133,13 +123,14 @@ def test_a_fully_diverged_arm_is_named_and_never_called_equal(tmp_path):
     assert "Every configuration of L2 diverged or failed" in " ".join(found.data["arms"]["sentences"])
 
 
-def test_a_space_without_arms_has_no_section_on_arms(tmp_path):
+def test_a_space_without_arms_has_no_section_on_methods(tmp_path):
     analysis = analyse(bare_sweep(tmp_path / "s"))
     assert section(analysis) is None
     assert [(arm.name, arm.baseline) for arm in analysis.arms] == [("no SEC", True), ("", False)]
     assert [knob.key for knob in analysis.knobs] == ["regularizer.rho"]
     assert rho_space().every_arm[1] == Arm("")
     assert rho_space().knobs_of(Arm("")) == (RHO,)
+    assert section_of(analyse(write_sweep(tmp_path / "toy")), "methods-by-knob", traces=True) is None
 
 
 def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
@@ -173,13 +164,16 @@ def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
     assert [cell.label for cell in confirmed] == [analysis.baseline.label, "rho=1, lr=0.01"]
 
 
-def test_an_arm_gains_nothing_by_having_more_cells():
+def test_an_arm_gains_nothing_by_having_more_cells_and_loses_no_seed_with_one():
     """Six equal arms of 1 to 6 equal cells: their best means rise with the number of cells, and no arm is called better."""
     random = np.random.default_rng(3)
     drawn = [choose_best_cells([random.normal(size=(cells, 6)) for cells in range(1, 7)]) for _ in range(100)]
     means = np.mean([found.values.mean(1) for found in drawn], 0)
     assert means[-1] > 0.4
     assert np.mean([(found.tuned.pairs().low > 0).any() for found in drawn]) <= 0.05
+    arms = [np.arange(3.0)[None], np.ones((1, 3))]
+    assert choose_best_cells(arms).values.tolist() == [[0, 1, 2], [1, 1, 1]]
+    assert choose_best_cells(arms).tuned is None
 
 
 def test_the_expected_best_is_the_average_over_all_choices_of_so_many_cells():
@@ -194,12 +188,6 @@ def test_the_expected_best_is_the_average_over_all_choices_of_so_many_cells():
     assert expected_best(table, 6) != expected_best(table, 6)
     with pytest.raises(ValueError, match="1 <= count <= cells"):
         expected_best(table, 7)
-
-
-def test_arms_with_one_cell_lose_no_seed():
-    arms = [np.arange(3.0)[None], np.ones((1, 3))]
-    assert choose_best_cells(arms).values.tolist() == [[0, 1, 2], [1, 1, 1]]
-    assert choose_best_cells(arms).tuned is None
 
 
 def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, monkeypatch):
@@ -219,10 +207,6 @@ def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, 
     assert "plain" not in seconds.description
 
 
-def test_a_comparison_along_a_knob_needs_two_methods(tmp_path):
-    assert section_of(analyse(write_sweep(tmp_path / "toy")), "methods-by-knob", traces=True) is None
-
-
 def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results):
     arms = [
         Arm(f"{loss}+{penalty}", {"loss.name": loss, "regularizer.name": penalty}, knobs=())
@@ -230,7 +214,7 @@ def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results
         for penalty in ("none", "sec", "l2")
     ]
     means = {arm.name: 60.0 + place for place, arm in enumerate(arms)}
-    space = space_of(SIZES, arms=tuple(arms), baseline="triplet+none", fixed={"batch.instances_per_class": 3})
+    space = space_of_arms(tuple(arms), "triplet+none")
     sweep = write_sweep(tmp_path / "toy", space=space, means=means, dataset="digits", evidence=False)
     trials = {(trial.cell.label, trial.seed): trial for trial in sweep.trials}
     found = section_of(analyse(sweep), "norm-variance", traces=True)
@@ -269,7 +253,7 @@ def test_arms_are_matched_to_methods_of_a_printed_table_by_name(tmp_path):
         Arm(name, {"regularizer.name": kind, "regularizer.eta": eta}, knobs=())
         for name, kind, eta in (("Triplet", "none", 0.0), ("Triplet+L2-reg", "l2", 0.01), ("Triplet+SEC", "sec", 0.5))
     )
-    space = space_of(SIZES, arms=arms, baseline="Triplet", fixed={"batch.instances_per_class": 3}, published=(table,))
+    space = space_of_arms(arms, "Triplet", published=(table,))
     means = {"Triplet": 60.0, "Triplet+L2-reg": 70.0, "Triplet+SEC": 65.0}
     results = bare_sweep(tmp_path / "toy", space=space, means=means, seeds=range(4), sd=0.2, dataset="digits")
     nmi = {name: 80.0 + place for place, name in enumerate(means)}

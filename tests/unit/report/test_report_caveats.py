@@ -44,13 +44,10 @@ def with_metric(results, value_of):
     return replace(results, trials=tuple(trials))
 
 
-def test_a_sweep_below_raw_pixels_is_advised_to_train_longer(results):
+def test_cells_below_raw_pixels_begin_the_answer_and_are_advised_to_train_longer(results):
     steps = steps_of(with_floors(results, 99.0))
     assert "whether longer training beats raw pixels" in [step.settles for step in steps]
     assert "confirm" not in " ".join(step.command for step in steps)
-
-
-def test_the_answer_starts_with_cells_below_raw_pixels(results):
     best = max(analyse(results).cells, key=lambda cell: cell.mean)
     found = with_floors(results, best.mean + 0.5)
     number = f"{best.mean + 0.5:.2f}"
@@ -94,13 +91,11 @@ def test_a_program_may_report_a_percentage_as_a_fraction(results):
     assert not any("Report 61.2, not 0.612" in text for text in unknown(1.0))
 
 
-def test_floors_are_facts_of_the_answer_and_old_sweeps_have_none(results):
+def test_floors_are_facts_of_the_answer_and_lines_of_the_first_figure(results):
     facts = summary(with_floors(results, 30.0)).answer.facts
     assert ("Without training", "raw pixels: 30.00, the untrained network: 10.00") in facts
     assert "Without training" not in dict(summary(results).answer.facts)
 
-
-def test_floors_are_lines_of_the_first_figure(results):
     def curve(analysis):
         sections = answers(analysis)
         (found,) = [figure for one in sections for figure in one.figures if figure.name.startswith("curve")]
@@ -188,31 +183,25 @@ def collapsed(folder, labels):
 LABELS = [f"rho={rho:g}" for rho in STEEP]
 
 
-def test_collapsed_trials_are_in_the_answer(tmp_path):
-    results = collapsed(tmp_path, LABELS[:2])
+def test_collapsed_trials_are_in_the_answer_and_most_exclude_advice_of_longer_training(tmp_path):
+    results = collapsed(tmp_path / "some", LABELS[:2])
     sentence = next(s for s in summary(results).answer.sentences if "collapsed" in s)
     assert sentence.startswith(
         f"4 of {len(results.trials)} trials collapsed to a single embedding and have no result ({LABELS[0]}: 2 of "
     )
-
-
-def test_longer_training_is_not_advised_where_most_trials_collapsed(tmp_path):
-    found = with_floors(collapsed(tmp_path, LABELS), 99.0)
+    found = with_floors(collapsed(tmp_path / "all", LABELS), 99.0)
     assert "whether longer training beats raw pixels" not in [step.settles for step in steps_of(found)]
     (sentence,) = [s for s in summary(found).answer.sentences if "collapsed" in s]
     assert sentence.endswith(" A smaller optim.lr may help.")
 
 
-def test_a_report_on_stored_features_states_the_frozen_backbone(results):
+def test_a_report_on_stored_features_states_the_frozen_backbone_and_formats_its_command(results, tmp_path):
     heads = replace(results, plan=replace(results.plan, dataset="features"))
     said = [section.headline for section in answers(analyse(heads)) if "backbone was frozen" in section.headline]
     assert len(said) == 1
     assert "--rank" in said[0]
     assert summary(heads).answer.sentences[-1] == said[0]  # the page starts with its answer
     assert not any("backbone was frozen" in section.headline for section in answers(analyse(results)))
-
-
-def test_commands_in_sentences_are_formatted_as_code(results, tmp_path):
     heads = replace(results, plan=replace(results.plan, dataset="features"))
     page = write_report(heads, tmp_path / "report").html.read_text()
     answer = page.partition('<section id="answer"')[2].partition("</section>")[0]

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "docs"))
 from generate_schema import Verdicts
 
 
-def test_csv_equals_the_page(steep):
+def test_csv_equals_the_page_and_neutralises_formulas(steep):
     page = read(steep.html)
     names = {path.stem for path in steep.files.csv}
     assert names >= {"cells", "trials", "cost", "baseline"}
@@ -39,15 +39,12 @@ def test_csv_equals_the_page(steep):
             for cell, field in zip(row.children, line, strict=True):
                 if "data-value" in cell.attributes:
                     assert float(cell.attributes["data-value"]) == float(field)
+    formula = Table("t", "", ("a", "b"), ((TableCell("=HYPERLINK(1)"), TableCell("-3.00", -3.0)),))
+    assert csv_text(formula) == "a,b\n'=HYPERLINK(1),-3.0\n"
 
 
 def test_repr_of_a_report_is_one_line(steep):
     assert re.fullmatch(r"<Report of \w+: \S+/report.html and \d+ more files>", repr(steep.files))
-
-
-def test_csv_neutralises_formulas():
-    table = Table("t", "", ("a", "b"), ((TableCell("=HYPERLINK(1)"), TableCell("-3.00", -3.0)),))
-    assert csv_text(table) == "a,b\n'=HYPERLINK(1),-3.0\n"
 
 
 def test_latex_is_balanced_and_rectangular(steep, broken):
@@ -64,15 +61,12 @@ def test_latex_is_balanced_and_rectangular(steep, broken):
         assert not re.search(r"(?<!\\)[%_#](?!.*\n?% )", uncommented)
 
 
-def test_latex_has_the_rounded_numbers_of_the_page(steep):
+def test_latex_has_the_rounded_numbers_of_the_page_and_is_escaped(steep):
     text = steep.files.latex.read_text()
     cells = by_id(read(steep.html), "table-cells")
     numbers = {cell.text for cell in cells.every() if "data-value" in cell.attributes}
     assert len(numbers) > 6
     assert not [number for number in numbers if number not in text]
-
-
-def test_latex_escapes():
     assert escape("50% of a_b & ρ<1 {x} \\") == (
         r"50\% of a\_b \& \ensuremath{\rho}\ensuremath{<}1 \{x\} \textbackslash{}"
     )
@@ -177,6 +171,8 @@ def test_numbers_are_formatted_for_reading():
     assert recall.signed(-1.234) == "-1.23"
     assert recall.amount(1) == "1.00 points"
     assert recall.number(math.nan) == "-"
+    assert recall.rough(1.4e-15) == "0 points"  # a rounding error between equal means
+    assert recall.rough(0.31) == "0.31 points"
     assert variance.number(0.04) == "0.04000"
     assert variance.number(12345.6) == "1.235e+04"
     assert [value_text(value) for value in (0.01, 3, True, None, "x")] == ["0.01", "3", "yes", "none", "x"]

@@ -157,7 +157,7 @@ def test_the_answer_starts_with_stopped_cells(tmp_path):
     assert not found.findings
 
 
-def test_stopped_cells_are_in_no_table_but_count_for_the_error_level(tmp_path):
+def test_stopped_cells_are_in_no_table_count_for_the_error_level_and_are_named_with_their_bias(tmp_path):
     analysis = analyse(of(tmp_path, failures=STOPPED))
     assert analysis.table.labels == ("no SEC", "rho=0.01", "rho=0.1")
     assert analysis.looks.level == pytest.approx(level_left([5.0], planned=5) * 2 / 5)
@@ -165,6 +165,9 @@ def test_stopped_cells_are_in_no_table_but_count_for_the_error_level(tmp_path):
     assert knob.stopped == ("rho=0.5", "rho=0.9", "rho=1")
     assert [point.stopped for point in knob.points] == [0, 0, 5, 5, 5]  # trials, as of those that failed
     assert [cell.stopped for cell in analysis.cells] == [None, None, None, 200, 200, 200]
+    text = str(section_of(analysis, "trust").body)
+    assert "at step 200: rho=0.5 (place 4 of 5 there, and 2 went on)" in text
+    assert "biased towards cells that learn fast" in text
 
 
 def test_a_baseline_without_a_rival_is_compared_with_nothing(tmp_path):
@@ -180,12 +183,6 @@ def test_equal_values_do_not_matter_only_among_those_that_finished(tmp_path):
     assert knob.sensitivity.flat
     assert knob.sensitivity.verdict == "undecided"
     assert knob.sensitivity.reason.endswith("but rho=0.5, rho=0.9, rho=1 were stopped early")
-
-
-def test_the_section_on_trust_names_stopped_cells_their_step_and_the_bias(tmp_path):
-    text = str(section_of(analyse(of(tmp_path, failures=STOPPED)), "trust").body)
-    assert "at step 200: rho=0.5 (place 4 of 5 there, and 2 went on)" in text
-    assert "biased towards cells that learn fast" in text
 
 
 def test_several_knobs_are_not_compared_and_the_best_is_flattered(tmp_path):

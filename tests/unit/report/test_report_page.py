@@ -72,7 +72,7 @@ def test_sections_follow_the_order_of_the_questions(steep):
     assert [title for title in titles if title in expected] == expected
 
 
-def test_the_verdict_sentence_is_plain_and_complete(steep):
+def test_the_verdict_sentence_is_plain_and_complete_and_an_edge_has_a_command(steep):
     sentence = steep.files.summary.verdicts[0]
     pattern = (
         r"rho matters: validation R@1 is (\d\.\d\d) points higher at rho=0\.01 than at rho=(1|0\.9) "
@@ -81,9 +81,6 @@ def test_the_verdict_sentence_is_plain_and_complete(steep):
     )
     assert re.fullmatch(pattern, sentence)
     assert sentence in read(steep.html).text
-
-
-def test_an_edge_verdict_has_a_command(steep):
     command = "tune-dml extend sec_rho --add regularizer.rho=0.001,0.0001"
     assert steep.files.summary.commands[:2] == (
         "tune-dml sweep sec_rho --set training.steps=800 --name sec_rho-800",
@@ -114,7 +111,7 @@ def test_every_number_of_a_table_is_in_the_json_or_a_trial(steep):
     assert [value for value in shown if value not in known | cost] == []
 
 
-def test_every_cell_links_to_its_trials_and_is_their_mean(steep):
+def test_every_cell_is_the_mean_of_its_linked_trials_and_every_trial_names_its_run(steep):
     page = read(steep.html)
     trials = {row.attributes["id"]: row for row in by_id(page, "table-trials").all("tr") if "id" in row.attributes}
     assert len(trials) == len(steep.results.trials)
@@ -128,17 +125,14 @@ def test_every_cell_links_to_its_trials_and_is_their_mean(steep):
         metrics = [t.metrics["val/recall_at_1"] for t in steep.results.trials if t.key in keys]
         shown = [float(c.attributes["data-value"]) for c in row.children if "data-value" in c.attributes]
         assert shown[1] == pytest.approx(np.mean(metrics))
-
-
-def test_every_trial_is_listed_with_its_run_id(steep):
-    table = by_id(read(steep.html), "table-trials").text
+    listed = by_id(page, "table-trials").text
     for trial in steep.results.trials:
         assert trial.run_id
-        assert trial.run_id in table
-        assert trial.key in table
+        assert trial.run_id in listed
+        assert trial.key in listed
 
 
-def test_failed_and_diverged_trials_are_listed_marked_and_drawn(broken):
+def test_failed_and_diverged_trials_are_listed_and_drawn_with_their_reasons_as_text(broken):
     page = read(broken.html)
     table = by_id(page, "table-failures")
     assert len(table.all("tr")) == 1 + len(FAILURES)
@@ -151,9 +145,6 @@ def test_failed_and_diverged_trials_are_listed_marked_and_drawn(broken):
     assert "If their settings caused the failures, the remaining results of these cells are optimistic." in page.text
     assert "1 trial has not finished" in page.text
     assert len([f for f in broken.files.findings if "diverged" in f or "failed" in f]) == 3
-
-
-def test_markup_in_names_and_reasons_is_text(broken):
     assert "<b>CUDA</b>" not in broken.html
     assert "&lt;b&gt;CUDA&lt;/b&gt;" in broken.html
 
@@ -221,13 +212,18 @@ def test_the_page_is_accessible_by_screen_reader_and_keyboard(steep):
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
-def test_the_published_curve_is_drawn_with_ours(steep):
-    figure = by_id(read(steep.html), "figure-curve-regularizer-rho").text
+def test_the_papers_curve_and_norms_stand_beside_ours(steep):
+    page = read(steep.html)
+    figure = by_id(page, "figure-curve-regularizer-rho").text
     assert "SEC-supplement, Table 4" in figure
     assert "(Cars196)" in figure
-    section = by_id(read(steep.html), "agreement-regularizer-rho").text
+    section = by_id(page, "agreement-regularizer-rho").text
     for reason in ("other data set: glyphs, not Cars196", "other backbone", "other embedding size", "other selection"):
         assert reason in section
+    rows = by_id(page, "table-mechanism-regularizer-rho").all("tr")
+    for cell, norm in (("rho=0.01", 6.03), ("no SEC", 8.03)):
+        (row,) = (row for row in rows if row.text.startswith(f"{cell} training norm mean"))
+        assert float(row.children[-1].attributes["data-value"]) == norm
 
 
 def test_every_printed_metric_that_was_measured_has_a_curve_beside_the_papers(tmp_path):
@@ -254,14 +250,6 @@ def test_starting_from_random_weights_is_a_reason(tmp_path, weights, said):
     section = by_id(judged(tmp_path, cell_settings=settings).page, "agreement-regularizer-rho").text
     assert ("other initial weights: none, not bn_inception-52deb4733.pth" in section) is said
     assert "other backbone" not in section
-
-
-def test_mechanism_shows_our_norms_beside_the_papers(steep):
-    table = by_id(read(steep.html), "table-mechanism-regularizer-rho")
-    row = next(row for row in table.all("tr") if row.text.startswith("rho=0.01 training norm mean"))
-    assert float(row.children[-1].attributes["data-value"]) == 6.03
-    baseline = next(row for row in table.all("tr") if row.text.startswith("no SEC training norm mean"))
-    assert float(baseline.children[-1].attributes["data-value"]) == 8.03
 
 
 LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr", origin="user")

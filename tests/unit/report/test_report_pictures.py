@@ -7,13 +7,12 @@ import json
 import numpy as np
 import pytest
 from helpers.toys import FLAT, STEEP, bare_sweep, rho_space, write_sweep
-from judging import FAILURES, report_of, section_of
+from judging import report_of, section_of
 from pages import by_id, read
 from PIL import Image
 
 from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
-from tune_dml.record.results import results_of
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.drawing.frame import AxisRange
@@ -112,19 +111,18 @@ def test_directions_equal_the_logged_ones(steep):
     ) in next(view.sentence for view in figure.views if view.title == "variance of turns")
 
 
-def test_pictures_compare_the_baseline_with_the_best_other_cell(steep):
+def test_pictures_compare_the_baseline_with_the_best_other_cell(steep, tmp_path):
     pair = analyse(steep.results).pair
     assert [(side.label, side.role) for side in pair.sides] == [("no SEC", "baseline"), ("rho=0.01", "best")]
     assert pair.seed == 0
     assert pair.missing == ()
     keys = [keys_of(steep.results, label, 0) for label in ("no SEC", "rho=0.01")]
     assert [[side.key] for side in pair.sides] == keys
-
-
-def test_a_winning_baseline_is_compared_with_the_best_other_cell(tmp_path):
-    pair = analyse(write_sweep(tmp_path / "s", baseline=90.0)).pair
-    sides = [(side.label, side.role) for side in pair.sides]
-    assert sides == [("no SEC", "baseline"), ("rho=0.01", "best of the others")]
+    winning = analyse(write_sweep(tmp_path / "s", baseline=90.0)).pair
+    assert [(side.label, side.role) for side in winning.sides] == [
+        ("no SEC", "baseline"),
+        ("rho=0.01", "best of the others"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -218,11 +216,9 @@ def test_the_page_states_that_sheets_were_switched_off(tmp_path):
 
 def test_failed_and_missing_trials_do_not_break_the_pictures(broken, tmp_path):
     assert len(read(broken.html).all("img")) == 2
-    labels = ("no SEC", *(f"rho={v:g}" for v in STEEP))
-    everywhere = {(label, seed): ("failed", "no disk") for label in labels for seed in range(3)}
-    results = write_sweep(tmp_path / "s", failures={**FAILURES, **everywhere}, histories=False)
-    assert not report_of(results, tmp_path).page.all("img")
-    assert results_of(results.folder).evidence("unknown") is None
+    assert broken.results.evidence("unknown") is None
+    lost = {(cell.label, seed): ("failed", "no disk") for cell in broken.results.cells for seed in range(3)}
+    assert not report_of(bare_sweep(tmp_path / "s", failures=lost), tmp_path).page.all("img")
 
 
 def watched(norms, turned):

@@ -59,10 +59,6 @@ def written(folder, name, **more):
     return bare_sweep(folder / "my_sweep", **SWEEPS[name], **more)
 
 
-def _every_step(results):
-    return [step for section in answers(analyse(results), traces=False) for step in section.steps]
-
-
 @pytest.mark.parametrize("name", SWEEPS)
 def test_every_command_is_accepted(tmp_path, name):
     results = written(tmp_path, name)
@@ -131,7 +127,8 @@ def test_the_sentence_names_the_event_of_its_probability(tmp_path):
     means = {**FLAT, 0.01: 71.0}
     failures = {("rho=1", seed): ("diverged", "nan") for seed in range(3)}
     lost = bare_sweep(tmp_path / "b", means=means, sd=0.8, failures=failures)
-    (step,) = [step for step in _every_step(lost) if "matters" in step.settles]
+    sections = answers(analyse(lost), traces=False)
+    (step,) = [step for section in sections for step in section.steps if "matters" in step.settles]
     assert step.settles == "that rho matters"
     winner = summary(written(tmp_path / "c", "hopeless with a winner")).answer.step
     assert winner.settles.endswith("beats no SEC on fresh seeds")
@@ -179,30 +176,23 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
         assert train_longer(replace(results, provenance={"argv": argv}), "", 5) == ()
 
 
-def test_commands_that_the_plan_refuses_are_not_suggested(tmp_path):
-    results = written(tmp_path, "a search over listed values")
+def test_refused_commands_and_values_without_an_effect_are_not_suggested(tmp_path):
+    results = written(tmp_path / "search", "a search over listed values")
     assert extend(results, "whatever", 1, values={"optim.lr": (0.1,)}) == ()
     assert extend(results, "whatever", 1, seeds=2) == ()  # it has three
-
-
-def test_a_value_without_an_effect_is_not_advised(tmp_path):
     batch = {"loss.name": "dro_topk", "batch.batch_size": 6, "batch.instances_per_class": 3}  # of 15 pairs
     space = replace(space_of(Knob("loss.k", Grid((4, 15)))), fixed=batch)
-    results = bare_sweep(tmp_path / "my_sweep", space=space, means={4: 60.0, 15: 70.0}, baseline=None)
-    assert extend(results, "whatever", 1, values={"loss.k": (30,)}) == ()
-    assert len(extend(results, "whatever", 1, values={"loss.k": (8,)})) == 1
+    pairs = bare_sweep(tmp_path / "my_sweep", space=space, means={4: 60.0, 15: 70.0}, baseline=None)
+    assert extend(pairs, "whatever", 1, values={"loss.k": (30,)}) == ()
+    assert len(extend(pairs, "whatever", 1, values={"loss.k": (8,)})) == 1
 
 
-def test_a_race_is_not_extended(tmp_path):
-    results = written(tmp_path, "flat")
-    Driver(results.folder, results.plan).event("race", margin=1.0, max_seeds=10, budget=None)
-    raced = results_of(results.folder)
-    assert raced.race is not None
-    assert not [command for command in summary(raced).commands if "extend" in command]
-
-
-def test_an_unknown_chance_is_not_printed(tmp_path):
+def test_an_unknown_chance_is_not_printed_and_a_race_is_not_extended(tmp_path):
     results = written(tmp_path, "flat")
     (step,) = extend(results, "whether rho matters", 40, seeds=9, chance=float("nan"))
     assert step.chance is None
     assert step.sentence == "It would show whether rho matters."
+    Driver(results.folder, results.plan).event("race", margin=1.0, max_seeds=10, budget=None)
+    raced = results_of(results.folder)
+    assert raced.race is not None
+    assert not [command for command in summary(raced).commands if "extend" in command]

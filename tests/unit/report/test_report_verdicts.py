@@ -16,7 +16,6 @@ from tune_dml.record.judging.looks import Look
 from tune_dml.record.results import Results
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
-from tune_dml.report.naming import metric_name
 from tune_dml.space import Grid, Knob, LogRange, Range
 from tune_dml.stats.sequential.looks import level_left
 
@@ -286,11 +285,6 @@ def test_no_refused_command_is_suggested(tmp_path):
     assert any("tune-dml extend" in command for command in summary(results).commands)
     older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
     assert not summary(older).commands
-
-
-def test_rounding_errors_between_equal_means_are_no_difference():
-    assert metric_name("val/recall_at_1").rough(1.4e-15) == "0 points"
-    assert metric_name("val/recall_at_1").rough(0.31) == "0.31 points"
 
 
 def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: Path) -> None:

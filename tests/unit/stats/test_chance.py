@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers.costly import slow_after
 from scipy import stats
-from scipy.stats import chi2, kendalltau
 
 from tune_dml.stats.distributions import (
     chi2_isf,
@@ -36,11 +35,9 @@ def test_equal_cells_have_equal_chances_and_a_clear_lead_has_all():
 
 def test_two_cells_have_students_probability():
     """With one pair the posterior is Student's t on its own degrees of freedom."""
-    from scipy.stats import t as student
-
     values = np.array([[1.0, 2.0, 4.0, 3.0], [0.5, 1.9, 3.0, 3.1]])
     gap = values[0] - values[1]
-    expected = student.cdf(gap.mean() / (gap.std(ddof=1) / 2), 3)
+    expected = stats.t.cdf(gap.mean() / (gap.std(ddof=1) / 2), 3)
     assert p_best(values)[0] == pytest.approx(expected, abs=0.03)
 
 
@@ -89,21 +86,18 @@ def test_stated_chances_are_calibrated():
 
 def test_a_single_variance_has_the_chi_squared_interval():
     found = _spread_of([(4.0, 7.0)])
-    assert found.sd == 2.0
-    assert (found.low, found.high) == pytest.approx(
-        (math.sqrt(28 / chi2.ppf(0.975, 7)), math.sqrt(28 / chi2.ppf(0.025, 7)))
-    )
+    ends = (math.sqrt(28 / stats.chi2.ppf(0.975, 7)), math.sqrt(28 / stats.chi2.ppf(0.025, 7)))
+    assert (found.sd, found.low, found.high) == pytest.approx((2.0, *ends))
 
 
-def test_a_trials_spread_is_the_mean_over_cells_of_each_cells_variance():
+def test_spreads_are_means_of_variances_of_cells_and_of_pairs():
     values = np.random.default_rng(0).normal(size=(5, 4)) + np.arange(4)
     assert trial_spread(values).sd ** 2 == pytest.approx(values.var(axis=1, ddof=1).mean())
-
-
-def test_a_difference_spreads_as_the_pairs_do():
     values = np.random.default_rng(1).normal(size=(3, 6))
     pairs = [(values[i] - values[k]).var(ddof=1) for i in range(3) for k in range(i)]
     assert difference_spread(values).sd ** 2 == pytest.approx(np.mean(pairs))
+    assert not difference_spread(np.arange(4.0)[None]).is_known
+    assert trial_spread(np.arange(4.0)[None]).sd == pytest.approx(np.arange(4).std(ddof=1))
 
 
 @pytest.mark.parametrize("values", [np.ones((3, 1)), np.full((2, 4), np.nan), np.array([[1.0, np.nan], [np.nan, 2.0]])])
@@ -111,11 +105,6 @@ def test_without_repeated_seeds_nothing_is_claimed(values):
     assert not trial_spread(values).is_known
     assert not sum_of_spreads([trial_spread(values), _spread_of([(1.0, 3.0)])]).is_known
     assert not sum_of_spreads([]).is_known
-
-
-def test_one_cell_has_no_difference():
-    assert not difference_spread(np.arange(4.0)[None]).is_known
-    assert trial_spread(np.arange(4.0)[None]).sd == pytest.approx(np.arange(4).std(ddof=1))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +139,7 @@ def test_tau_is_scipys_also_with_ties():
     generator = np.random.default_rng(0)
     for _ in range(50):
         first, second = generator.integers(0, 4, size=(2, 6, 1)).astype(float)
-        mine, theirs = agree_in_rank(first, second).tau, kendalltau(first[:, 0], second[:, 0]).statistic
+        mine, theirs = agree_in_rank(first, second).tau, stats.kendalltau(first[:, 0], second[:, 0]).statistic
         assert mine == theirs or abs(mine - theirs) < 1e-12 or (math.isnan(mine) and math.isnan(theirs))
 
 
@@ -173,11 +162,14 @@ def test_unrelated_orders_rarely_exclude_zero():
     assert excluded <= 15, excluded
 
 
-def test_few_values_or_seeds_give_no_number():
+def test_few_values_seeds_or_queries_give_no_number_or_no_order():
     two = np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])
     assert math.isnan(agree_in_rank(two, two).tau)
     one_seed = np.array([[1.0], [2.0], [4.0]])
     assert (agree_in_rank(one_seed, one_seed).tau, math.isnan(agree_in_rank(one_seed, one_seed).low)) == (1.0, True)
+    steps = np.arange(3.0)[:, None].repeat(3, axis=1)
+    assert agree_in_rank(steps, steps).low == 1.0
+    assert agree_in_rank(steps, steps, resolutions=(5.0, 0.0)).low == -1.0
 
 
 def test_bounds_cover_an_order_that_noise_hides():
@@ -185,12 +177,6 @@ def test_bounds_cover_an_order_that_noise_hides():
     generator = np.random.default_rng(3)
     found = [agree_in_rank(*tables(generator, 6, 3, 2.0)) for _ in range(60)]
     assert np.mean([each.low <= 1.0 <= each.high for each in found]) >= 0.95
-
-
-def test_equal_seeds_on_few_queries_order_no_values():
-    steps = np.arange(3.0)[:, None].repeat(3, axis=1)
-    assert agree_in_rank(steps, steps).low == 1.0
-    assert agree_in_rank(steps, steps, resolutions=(5.0, 0.0)).low == -1.0
 
 
 def test_quantiles_equal_those_of_scipy():

@@ -128,11 +128,8 @@ def test_classes_that_differ_by_seed_are_allowed():
     assert np.mean(wrong) <= 0.08
 
 
-def test_cells_with_equal_answers_have_p_values_of_one():
+def test_equal_answers_have_p_values_of_one_or_may_differ_by_half_a_query():
     found = judge_generalization(np.zeros((3, 2)), np.full((3, 2), 5.0), (0, 0), alpha=0.05)
     assert (found.per_query, found.these_networks, found.trained_anew) == (1, 1, 1)
-
-
-def test_seeds_with_equal_answers_may_differ_by_half_a_query():
     found = judge_generalization(np.ones((3, 2)), np.full((3, 2), 5.0), (6, 0), alpha=0.05)
     assert (found.high - found.low) / 200 == pytest.approx(student.ppf(0.975, 1) * math.sqrt(2 / 30**2 / 2))

@@ -29,16 +29,13 @@ def test_cells_whose_bars_do_not_overlap_differ(ramp: float, lost: int) -> None:
         assert ((bounds.low > 0) | (bounds.high < 0))[apart].all()
 
 
-def test_bars_of_two_cells_share_their_interval_and_blind_cells_have_none() -> None:
+def test_bars_of_two_cells_share_their_interval_blind_cells_have_none_and_exact_ones_no_width() -> None:
     values = np.random.default_rng(1).normal(size=(3, 6))
     two = all_pairs(values[:2])
     assert comparison_bars(two, values[:2].mean(1)).sum() == pytest.approx((two.high - two.low)[0, 1] / 2)
     values[2, 1:] = np.nan
     assert np.isfinite(comparison_bars(all_pairs(values), np.nanmean(values, axis=1))).tolist() == [True, True, False]
     assert np.isnan(comparison_bars(all_pairs(values[:, :1]), values[:, 0])).all()
-
-
-def test_bars_of_cells_without_noise_have_no_width() -> None:
     values = np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])
     difference = np.subtract.outer(values[:, 0], values[:, 0])
     exact = Bounds(difference, difference, difference)
@@ -122,13 +119,6 @@ def test_isolation_shows_each_value_at_its_best_nuisance_setting_and_keeps_all_o
     assert judge_sensitivity(one.table, 1.0, tuned=one.tuned).reason == "one seed gives no noise estimate"
 
 
-def test_a_nuisance_setting_without_a_number_is_left_out() -> None:
-    cells = points({("x", (), "a"): [9, 8], ("x", (), "b"): [], ("y", (), "a"): [1, 2], ("y", (), "b"): [3, 4]})
-    found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
-    assert found.tuned is not None
-    assert found.tuned.rows == (0, 1, 1)
-
-
 def test_other_scientific_knobs_are_averaged_over_before_a_nuisance_knob_is_tuned() -> None:
     cells = points({("x", 1, "a"): [1, 1], ("x", 2, "a"): [3, 3], ("x", 1, "b"): [9, 9], ("x", 2, "b"): [-7, -7],
                     ("y", 1, "a"): [0, 0], ("y", 2, "a"): [0, 2], ("y", 1, "b"): [5, 5], ("y", 2, "b"): [5, 5]})  # fmt: skip
@@ -153,11 +143,15 @@ def test_values_that_were_not_crossed_have_no_table() -> None:
         np.testing.assert_array_equal(found.table.values, [[1, 2], [5, 6]])
 
 
-def test_values_without_numbers_are_no_rows_and_do_not_break_the_crossing() -> None:
+def test_values_without_numbers_are_left_out_and_do_not_break_the_crossing() -> None:
     cells = [KnobPoint("x", 1, (), {0: 1.0}), KnobPoint("y", 1, (), {}), KnobPoint("z", 1, (), {0: 3.0})]
     found = isolate(cells, {"x": "x", "y": "y", "z": "z"}, (0,))
     assert found.table.labels == ("x", "z")
     assert isolate([KnobPoint("x", 1, (), {})], {"x": "x"}, (0,)).table.labels == ()
+    cells = points({("x", (), "a"): [9, 8], ("x", (), "b"): [], ("y", (), "a"): [1, 2], ("y", (), "b"): [3, 4]})
+    found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
+    assert found.tuned is not None
+    assert found.tuned.rows == (0, 1, 1)
 
 
 def test_infinite_values_are_refused() -> None:

@@ -28,15 +28,12 @@ def by_orders(values):
     return gains
 
 
-def test_effects_are_the_average_over_the_orders_of_the_knobs():
+def test_effects_are_the_average_over_the_orders_and_of_a_product_all_interaction():
     values = np.random.default_rng(0).normal(size=(2, 3, 4, 2))
     effects, pairs = _shapley_effects(values, 4)
     assert effects == pytest.approx(by_orders(values))
     assert effects.sum() == pytest.approx(values.var())
     assert pairs == pytest.approx(pairs.T)
-
-
-def test_the_effect_of_a_product_is_all_interaction():
     effects, pairs = _shapley_effects(FIRST * SECOND, 2)
     assert pairs[0, 1] == pytest.approx((FIRST * SECOND).var())
     assert effects == pytest.approx([pairs[0, 1] / 2] * 2)
@@ -134,12 +131,6 @@ def test_a_search_names_only_the_knob_that_acts():
         assert one.high[1] == 1
 
 
-def test_too_few_cells_are_refused():
-    nine, ten = (search(lambda points: points[:, 0], cells, 0).problem for cells in (9, 10))
-    assert nine == "9 configurations with a number are too few, 10 are needed"
-    assert "too few" not in ten
-
-
 def drawn(number, curve, cells=16, knobs=2):
     """Return positions and means of a random search with noise 1."""
     rng = np.random.default_rng(number)
@@ -197,7 +188,10 @@ def test_names_are_compared_with_all_others():
     assert list(found.inside) == [bool(row[2]) for row in names]
 
 
-def test_few_configurations_or_a_single_value_are_not_tested():
+def test_few_cells_or_configurations_or_a_single_value_are_not_judged():
     rng = np.random.default_rng(0)
     assert judge_search_effect(rng.random((7, 1)), np.zeros((7, 0)), rng.random(7)) is None
     assert judge_search_effect(np.full((12, 1), 0.5), np.zeros((12, 0)), rng.random(12)) is None
+    nine, ten = (search(lambda points: points[:, 0], cells, 0).problem for cells in (9, 10))
+    assert nine == "9 configurations with a number are too few, 10 are needed"
+    assert "too few" not in ten

@@ -115,6 +115,8 @@ def test_two_cells_are_the_paired_t_test() -> None:
     found = all_pairs(values)
     assert (found.low[0, 1], found.high[0, 1]) == pytest.approx((d.mean() - reach, d.mean() + reach))
     assert against(values, 1).low[0] == pytest.approx(d.mean() - reach)
+    assert estimate_contrasts(values, main_effect([0, 1])).low[0] == pytest.approx(found.low[0, 1])
+    assert np.isnan(estimate_contrasts(np.full((4, 3), np.nan), main_effect([0, 0, 1, 1])).estimate).all()
 
 
 def test_cell_variances_are_grubbs() -> None:
@@ -170,13 +172,6 @@ def test_effects_are_differences_of_margins_and_double_differences() -> None:
     np.testing.assert_allclose(found, [margins[0] - margins[1], margins[0] - margins[2], margins[1] - margins[2]])
     double = estimate_contrasts(values, interaction(first, second)).estimate
     assert double[0] == pytest.approx(means[0, 0] - means[1, 0] - means[0, 1] + means[1, 1])
-
-
-def test_a_single_effect_of_two_cells_is_the_paired_t_test() -> None:
-    values = np.random.default_rng(8).normal(size=(2, 5))
-    found, bounds = estimate_contrasts(values, main_effect([0, 1])), all_pairs(values)
-    assert found.low[0] == pytest.approx(bounds.low[0, 1])
-    assert np.isnan(estimate_contrasts(np.full((4, 3), np.nan), main_effect([0, 0, 1, 1])).estimate).all()
 
 
 @pytest.mark.parametrize("seeds", [5, 10])

@@ -171,13 +171,21 @@ def test_equal_seeds_are_not_certain_beyond_the_sampled_classes() -> None:
     assert found.high - found.estimate == pytest.approx(student.isf(0.025, 2) * STEP / np.sqrt(2) / np.sqrt(3))
 
 
-def test_the_step_of_a_metric_is_the_effect_of_one_query() -> None:
+def test_the_step_of_a_metric_is_the_effect_of_one_query_or_comes_from_its_values() -> None:
     trials = [{"val/queries": 50.0, "test/queries": 8.0}, {"val/queries": 40.0}, {}]
     assert resolution_of("val/recall_at_1", trials) == 2.5
     assert resolution_of("test/map_at_r", trials) == 12.5
     assert resolution_of("val/nmi", trials) == resolution_of("train/loss", trials) == 0
     assert resolution_of("recall_at_1", [{"queries": 20.0}]) == 5
     assert resolution_of("val/recall_at_1", [{}]) == 0
+    cells = [[{"val/recall_at_1": 50.0, "val/nmi": 20.0}, {"val/recall_at_1": 75.0, "val/nmi": 22.0}]]
+    assert resolution_in("val/nmi", cells) == 2
+    assert resolution_in("val/recall_at_1", cells) == 25
+    counted = [[{**trial, "val/queries": 50.0} for trial in cell] for cell in cells]
+    assert resolution_in("val/recall_at_1", counted) == 2
+    assert resolution_in("val/nmi", counted) == 2
+    fractions = [[{"recall_at_1": 0.5, "queries": 20.0}, {"recall_at_1": 0.75, "queries": 20.0}]]
+    assert resolution_in("recall_at_1", fractions, fractions=True) == 0.25
 
 
 def test_the_step_is_the_common_divisor_of_all_values() -> None:
@@ -210,17 +218,6 @@ def test_a_constant_metric_has_an_unknown_step() -> None:
     assert resolution_shown([[70.0]]) == resolution_shown([]) == 0
     table = few(1.0, 1.0, resolution=resolution_shown([[12.5] * 3] * 2))
     assert judge_sensitivity(table, 1.0).verdict == "undecided"
-
-
-def test_the_step_of_a_metric_comes_from_trials_or_from_its_values() -> None:
-    trials = [[{"val/recall_at_1": 50.0, "val/nmi": 20.0}, {"val/recall_at_1": 75.0, "val/nmi": 22.0}]]
-    assert resolution_in("val/nmi", trials) == 2
-    assert resolution_in("val/recall_at_1", trials) == 25
-    counted = [[{**trial, "val/queries": 50.0} for trial in cell] for cell in trials]
-    assert resolution_in("val/recall_at_1", counted) == 2
-    assert resolution_in("val/nmi", counted) == 2
-    fractions = [[{"recall_at_1": 0.5, "queries": 20.0}, {"recall_at_1": 0.75, "queries": 20.0}]]
-    assert resolution_in("recall_at_1", fractions, fractions=True) == 0.25
 
 
 @pytest.mark.slow

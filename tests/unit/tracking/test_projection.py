@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 from helpers.toys import METRIC, Driver
@@ -9,9 +10,11 @@ from helpers.toys import METRIC, Driver
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import SweepState
 from tune_dml.tracking import SyncReport, Tracker
+from tune_dml.tracking.client import log_in_batches
+from tune_dml.tracking.projection import MetricPoint
 
 
-def test_runs_have_the_expected_hierarchy(driver, tracker, mlflow_has):
+def test_runs_have_the_expected_hierarchy_and_parameters(driver, tracker, mlflow_has):
     driver.run(*driver.trials)
     assert tracker().stop() == SyncReport(trials=4, rows=8)
     seen = mlflow_has()
@@ -32,16 +35,11 @@ def test_runs_have_the_expected_hierarchy(driver, tracker, mlflow_has):
     assert parent.data.tags["tune_dml.sweep_id"] == f"toy-{driver.plan.identity()}"
     assert parent.data.tags["tune_dml.finished"] == "4"
     assert parent.info.status == "FINISHED"
-
-
-def test_parameters_are_flat_dotted_and_complete(driver, tracker, mlflow_has):
-    driver.run(driver.trials[0])
-    tracker().sync()
-    params = mlflow_has().by_key[driver.trials[0].key].data.params
-    assert set(params) == {*driver.trials[0].cell.settings, "seed"}
+    params = run.data.params
+    assert set(params) == {*trial.cell.settings, "seed"}
     shown = {"data.name": "digits", "optim.lr_milestones": "[1, 2]", "loss.margin": "0.1", "seed": "0"}
     assert shown.items() <= params.items()
-    assert mlflow_has().parents[0].data.params["loss.margin"] == "[0.1, 1.0]"
+    assert parent.data.params["loss.margin"] == "[0.1, 1.0]"
 
 
 @pytest.mark.slow
@@ -98,15 +96,14 @@ def test_non_finite_metrics_arrive_once(driver, tracker, mlflow_has):
     assert len(values) == 3
 
 
-@pytest.mark.slow
-def test_many_metrics_go_in_batches(driver, tracker, mlflow_has):
-    trial = driver.trials[0]
-    driver.started(trial)
-    driver.row(trial, 1, **{f"train/m{number}": float(number) for number in range(2500)})
-    assert tracker().sync() == SyncReport(trials=1, rows=1)
-    metrics = mlflow_has().by_key[trial.key].data.metrics
-    assert len(metrics) == 25
-    assert METRIC in metrics
+def test_points_and_parameters_go_in_batches():
+    sent = []
+    client = SimpleNamespace(log_batch=lambda run, *parts: sent.append([len(part) for part in parts]))
+    many = [MetricPoint("loss", 1.0, step, 0) for step in range(1700)], {f"p{n}": "" for n in range(150)}, {"tag": ""}
+    log_in_batches(client, "run", *many)
+    assert sent == [[800, 100, 1], [800, 50, 0], [100, 0, 0]]
+    log_in_batches(client, "run", many[0][:1], many[1], {})
+    assert sent[3:] == [[1, 100, 0], [0, 50, 0]]
 
 
 def test_final_metrics_are_logged_at_the_scored_step(driver, tracker, mlflow_has):

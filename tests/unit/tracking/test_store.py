@@ -53,11 +53,16 @@ def serve():
         server.server_close()
 
 
-def test_the_store_is_chosen_by_precedence(tmp_path, monkeypatch):
+def test_store_and_experiment_are_chosen_by_precedence(tmp_path, monkeypatch, plan):
     assert tracking_uri(None) == (f"sqlite:///{tmp_path}/mlflow.db", "default")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server:5000")
     assert tracking_uri(None) == ("http://server:5000", "MLFLOW_TRACKING_URI")
     assert tracking_uri("sqlite:///my.db") == (f"sqlite:///{tmp_path}/my.db", "flag")
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    assert experiment_name(None, plan) == "toy_margin"
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    assert experiment_name(None, plan) == "mine"
+    assert experiment_name("flag", plan) == "flag"
 
 
 def test_a_job_keeps_its_store_beside_the_sweeps(tmp_path, monkeypatch):
@@ -66,14 +71,6 @@ def test_a_job_keeps_its_store_beside_the_sweeps(tmp_path, monkeypatch):
     assert tracking_uri(None, tmp_path / "shared") == (f"sqlite:///{tmp_path}/shared/mlflow.db", "default")
     assert tracking_uri("sqlite:///my.db", tmp_path / "shared")[0] == f"sqlite:///{tmp_path}/shared/my.db"
     assert tracking_uri("sqlite:////my.db", tmp_path / "shared")[0] == "sqlite:////my.db"
-
-
-def test_the_experiment_is_chosen_by_precedence(monkeypatch, plan):
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    assert experiment_name(None, plan) == "toy_margin"
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
-    assert experiment_name(None, plan) == "mine"
-    assert experiment_name("flag", plan) == "flag"
 
 
 def test_a_new_or_mlflows_own_database_is_fine(tmp_path, uri):
@@ -90,7 +87,7 @@ def one_problem(uri):
     return str(problem)
 
 
-def test_unusable_databases_are_reported(tmp_path):
+def test_unusable_databases_are_reported(tmp_path, monkeypatch):
     assert "in memory" in one_problem("sqlite://")
     assert "in memory" in one_problem("sqlite:///:memory:")
     (tmp_path / "text.db").write_text("this is no database at all, but long enough to be read as one")
@@ -102,9 +99,6 @@ def test_unusable_databases_are_reported(tmp_path):
     with sqlite3.connect(tmp_path / "other.db") as database:
         database.execute("CREATE TABLE mine (x)")
     assert "must be MLflow's or empty" in one_problem(f"sqlite:///{tmp_path}/other.db")
-
-
-def test_a_locked_database_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(tracking_store, "_TIMEOUT", 0.01)
     holder = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
@@ -126,14 +120,11 @@ def test_folders_unknown_schemes_and_malformed_addresses_are_problems(uri, remed
     assert remedy in one_problem(uri)
 
 
-def test_an_absent_server_is_named_without_its_password():
+def test_an_absent_or_silent_server_is_named_without_its_password(monkeypatch):
     text = one_problem("http://me:hunter2@127.0.0.1:9/")
     assert "refused" in text
     assert "hunter2" not in text
     assert "http://***@127.0.0.1:9/" in text
-
-
-def test_a_silent_server_times_out(monkeypatch):
     monkeypatch.setattr(tracking_store, "_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "timed out" in one_problem(f"http://127.0.0.1:{silent.getsockname()[1]}")

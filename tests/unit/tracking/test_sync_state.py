@@ -39,16 +39,19 @@ def test_killed_drivers_do_not_repeat_the_progress_of_the_sweep(driver, tracker,
     assert steps == list(range(1, len(driver.trials) + 1))
 
 
-def test_after_a_session_a_copy_of_the_database_alone_has_every_run(driver, tracker, mlflow_has, uri, tmp_path):
-    one = tracker()
-    one.start()
+def test_a_copy_of_the_database_alone_has_every_run(driver, tracker, mlflow_has, uri, tmp_path):
+    """After the end of a session, and after a report was attached."""
+    last = tracker()
+    last.start()
     driver.run(*driver.trials)
-    assert one.stop().error is None
-    (tmp_path / "elsewhere").mkdir()
-    shutil.copy(uri.removeprefix("sqlite:///"), tmp_path / "elsewhere" / "copy.db")
-    copied = StoredRuns(f"sqlite:///{tmp_path / 'elsewhere' / 'copy.db'}")
-    assert copied.states() == mlflow_has().states()
-    assert len(copied.children) == len(driver.trials)
+    assert last.stop().error is None
+    for name in ("stopped.db", "attached.db"):
+        shutil.copy(uri.removeprefix("sqlite:///"), tmp_path / name)
+        copied = StoredRuns(f"sqlite:///{tmp_path / name}")
+        assert copied.states() == mlflow_has().states()
+        assert len(copied.children) == len(driver.trials)
+        assert last.attach([], "report", Judgement(("said",), {"best_mean": 1.0}, {}, "", "")) is None
+    assert copied.parents[0].data.metrics["best_mean"] == 1.0
 
 
 @pytest.mark.parametrize("calls", slow_after(3, [4, 10, 16, 1, 7, 13, 19, *range(2, 20, 3), *range(3, 20, 3)]))
@@ -149,19 +152,6 @@ def test_another_store_gets_everything(tmp_path, driver, tracker, uri, mlflow_ha
     assert not mlflow_has().runs
     assert tracker().sync() == SyncReport(trials=1, rows=2)
     assert len(mlflow_has().runs) == 3
-
-
-@pytest.mark.slow
-def test_a_copy_of_the_database_alone_has_every_run(tmp_path, driver, tracker, uri):
-    driver.run(*driver.trials)
-    last = tracker()
-    assert last.stop().error is None
-    for name in ("stopped.db", "attached.db"):
-        shutil.copy(uri.removeprefix("sqlite:///"), tmp_path / name)
-        copied = StoredRuns(f"sqlite:///{tmp_path / name}")
-        assert len(copied.children) == len(driver.trials)
-        assert last.attach([], "report", Judgement(("said",), {"best_mean": 1.0}, {}, "", "")) is None
-    assert copied.parents[0].data.metrics["best_mean"] == 1.0
 
 
 def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
