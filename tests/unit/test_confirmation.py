@@ -162,14 +162,6 @@ def test_opening_includes_confirming_trials(tmp_path):
     assert len(results.confirmed) == 2 * len(FRESH)
 
 
-@pytest.mark.parametrize(("flags", "said"), [({"top": 0}, "top"), ({"seeds": 0}, "seeds")])
-def test_invalid_confirmations_are_refused_without_writing(alone, flags, said):
-    before = (alone.folder / "ledger.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match=f"{said}: must be at least 1"):
-        operations.confirm("toy", Session(alone.folder.parent), **flags)
-    assert (alone.folder / "ledger.jsonl").read_bytes() == before
-
-
 def test_a_sweep_without_a_finished_cell_has_no_winner(tmp_path):
     failures = {(f"rho={rho:g}", seed): ("failed", "x") for rho in STEEP for seed in range(3)}
     results = bare_sweep(tmp_path / "toy", failures=failures)

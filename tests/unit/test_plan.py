@@ -135,23 +135,6 @@ def test_cells_that_resolve_to_the_same_settings_are_one():
     assert [cell.label for cell in plan_of(space).cells] == ["no SEC", "rho=1"]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"overrides": {"regularizer.rho": 0.5}}, "is the knob that small searches"),
-        ({"overrides": {"seed": 1}}, "Use seeds=3"),
-        ({"seeds": 0}, "at least one seed"),
-        ({"seeds": (1, 1)}, "must differ"),
-        ({"overrides": {"batch.instances_per_class": 4}}, "Try"),
-        ({"space": replace(SPACE, scientific=(Knob("regularizer.rho", Grid((0.5, 1.5))),))}, "regularizer.rho"),
-    ],
-)
-def test_wrong_requests_are_refused(options, words):
-    with pytest.raises(ConfigError) as error:
-        plan_of(**options)
-    assert words in str(error.value)
-
-
 def test_an_override_that_is_a_list_is_stored_and_read_back(tmp_path):
     plan = replace(plan_of(), settings={"task.distractors": [50]})
     plan.save(tmp_path / "plan.json")

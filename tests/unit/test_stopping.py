@@ -12,7 +12,7 @@ from helpers.costly import slow_after
 from helpers.toys import space_of
 
 from tune_dml.planning.rules import stopping_problems
-from tune_dml.planning.stopping import bracket_of, rungs_of
+from tune_dml.planning.stopping import bracket_of
 from tune_dml.planning.study import Search
 from tune_dml.running.failures import stall_failure
 from tune_dml.running.search.stopping import StoppingProposals
@@ -103,13 +103,6 @@ def oracle(plan, cells):
         stops |= {cell.digest: step for cell in there if cell not in best}
         there = best
     return stops
-
-
-@pytest.mark.parametrize(
-    ("steps", "every", "rungs"), [(90, 10, (10, 30)), (400, 20, (40, 140)), (400, 44, (44, 132)), (9, 1, (1, 3))]
-)
-def test_rungs_are_evaluations_at_about_a_ninth_and_a_third(steps, every, rungs):
-    assert rungs_of({"training.steps": steps, "training.eval_every": every}) == rungs
 
 
 @pytest.mark.parametrize(

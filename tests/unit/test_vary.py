@@ -147,8 +147,9 @@ def test_fixed_seeds_are_named(tmp_path, held, sentence):
     results = write_sweep(tmp_path / "held", seeds=(0, 1, 2), cell_settings=settings, evidence=False)
     damaged = json.loads((results.folder / "plan.json").read_text())
     damaged["cells"][0]["settings"]["loss.margin"] = math.nan
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "beside" / "plan.json").write_text(json.dumps(damaged))
+    for name, text in (("beside", json.dumps(damaged)), ("torn", '{"arms": [')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text(text)
     (said,) = [verdict for verdict in summary(results).verdicts if "A seed of this sweep" in verdict]
     assert said.startswith(f"A seed of this sweep {sentence}")
     assert said.endswith("the batch order of seed 5.")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers.toys import METRIC, Driver, bare_sweep, plan_of, space_of
+from helpers.toys import METRIC, Driver, bare_sweep, plan_of
 
 from tune_dml.record.state import SweepState
 from tune_dml.space import Grid, Knob
@@ -97,9 +97,7 @@ def test_a_sweep_and_an_experiment_may_follow_different_rules(experiment, output
 def test_a_logged_sweep_is_read_trial_by_trial(output_of, tmp_path, new_database):
     words = []
     for name, shift in (("low", 0.0), ("high", 5.0)):
-        plan = plan_of(
-            space=space_of(Knob("loss.margin", Grid((0.1, 1.0)), "m"), fixed={"loss.name": "semihard_triplet"})
-        )
+        plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0)), "m"))
         driver = Driver(tmp_path / name / "sweeps" / "toy", plan)
         driver.session()
         for index, trial in enumerate(driver.trials):
