@@ -72,21 +72,23 @@ def test_a_huge_field_of_a_table_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
+    "content",
     [
-        "[" * 100_000,
-        '{"uri": "sqlite:///x.db", "experiment": "toy", "experiment_id": "1", "runs": {}, "rows": {"a": "x"}}',
-        '{"uri": "sqlite:///x.db", "experiment": "toy", "experiment_id": "1", "runs": {"a": "b"}, "rows": {"a": []}}',
+        *(b"", b"\xff\x00", b'{"runs": []}', b"[]", b'{"uri": "x", "runs": {}}', b"[" * 100_000),
+        b'{"uri": "sqlite:///x.db", "experiment": "toy", "experiment_id": "1", "runs": {}, "rows": {"a": "x"}}',
+        b'{"uri": "sqlite:///x.db", "experiment": "toy", "experiment_id": "1", "runs": {"a": "b"}, "rows": {"a": []}}',
     ],
-    ids=range(3),
+    ids=range(8),
 )
-def test_a_damaged_mlflow_state_file_is_ignored(tmp_path, plan, text):
+def test_a_damaged_mlflow_state_file_is_ignored_and_hides_no_result(tmp_path, plan, content):
     """A partial file must not count: rows would be written twice."""
-    Driver(tmp_path, plan)
-    (tmp_path / "mlflow.json").write_text(text)
-    assert results_of(tmp_path).parent_run_id == ""
+    driver = Driver(tmp_path, plan)
+    driver.run(driver.trials[0])
+    expected = results_of(tmp_path).trials
+    (tmp_path / "mlflow.json").write_bytes(content)
+    assert (results_of(tmp_path).trials, results_of(tmp_path).parent_run_id) == (expected, "")
     assert not SyncState.read(tmp_path, "sqlite:///x.db", "toy").runs
-    assert with_last_store(Session(), tmp_path).tracking_uri is None or "experiment" in text
+    assert with_last_store(Session(), tmp_path).tracking_uri is None or b"experiment" in content
 
 
 def test_modules_removed_during_a_sweep_are_reported(monkeypatch):
