@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
@@ -97,10 +98,8 @@ class Cluster:
         """Wait until this number of nodes is alive."""
         deadline = time.monotonic() + seconds
         while (alive := self.alive()) != number:
-            assert time.monotonic() < deadline, (
-                alive,
-                [(p / "ray.log").read_text() for p in self.folder.glob("node*")],
-            )
+            logs = [log.read_text() for log in self.folder.glob("node*/ray.log")]
+            assert time.monotonic() < deadline, (alive, logs)
             time.sleep(0.3)
 
     def alive(self):
@@ -132,33 +131,26 @@ class Cluster:
     def run(self, *words, timeout=240, cwd=None):
         """Run `tune-dml WORDS` as a user who has the project and the token."""
         environment = {**self.environment, "PYTHONPATH": str(PROJECT)}
-        return subprocess.run(
-            [*COMMAND, *map(str, words)],
-            env=environment,
-            cwd=cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        command = [*COMMAND, *map(str, words)]
+        return subprocess.run(command, env=environment, cwd=cwd, timeout=timeout, check=False, **both)
 
     def __exit__(self, *error):
-        for node in self.nodes:
-            for pid in [*self.processes(self.nodes.index(node)), *children_of(node.pid)]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        for number, node in enumerate(self.nodes):
+            kill([*self.processes(number), *children_of(node.pid)])
         for node in self.nodes:
             node.wait()
-        for pid in all_pids():  # workers that left the group
-            if str(self.temporary) in command_of(pid) or f"{self.address}" in command_of(pid):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        ours = (str(self.temporary), self.address)
+        kill(
+            pid for pid in all_pids() if any(words in command_of(pid) for words in ours)
+        )  # workers that left the group
         subprocess.run(["rm", "-rf", str(self.temporary)], check=False)
+
+
+def kill(pids):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def all_pids():

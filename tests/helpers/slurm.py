@@ -3,14 +3,11 @@
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-from helpers.clusters import free_port
+from helpers.clusters import COMMAND, PROJECT, free_port
 
-PROJECT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "tune_dml.cli"]
 HAS_SLURM = all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "srun"))) and os.getuid() == 0
 CONF = """
 ClusterName=test

@@ -3,20 +3,16 @@
 import json
 import math
 import os
-import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from helpers.clusters import children_of, command_of
+from helpers.clusters import COMMAND, children_of, command_of, kill
 from helpers.stored_runs import StoredRuns
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
-
-COMMAND = [sys.executable, "-m", "tune_dml.cli"]
 
 
 def sweep_file(values=(0.01, 0.1, 0.5, 0.9), seeds=1, steps=120, every=20):
@@ -101,11 +97,7 @@ class SweepProcess:
         return outcome(self.folder, since)
 
     def stop(self):
-        for pid in [*children_of(self.pid), self.pid]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill([*children_of(self.pid), self.pid])
         self.process.wait()
 
     def read_output(self):

@@ -29,41 +29,31 @@ def test_settings_round_trip():
     assert again.digest() == config.digest()
 
 
-def test_defaults_are_part_of_the_identity():
-    both = resolved(a={"loss.name": "triplet"})
-    implicit, origins = both.config, both.origins
-    explicit = resolved(a={"loss.name": "triplet", "loss.margin": 1.0}).config
-    assert implicit.settings()["loss.margin"] == 1.0
-    assert origins["loss.margin"] == "default"
-    assert implicit.digest() == explicit.digest()
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ({"loss.name": "triplet"}, {"loss.name": "triplet", "loss.margin": 1.0}, True),  # its default
+        ({"regularizer.name": "sec", "regularizer.rho": 1}, {"regularizer.name": "sec", "regularizer.rho": 1.0}, True),
+        ({}, {"seed": 7, "data.root": "/elsewhere"}, True),
+        ({}, {"optim.lr": 0.5}, False),
+    ],
+)
+def test_the_identity_of_a_cell(one, other, is_same):
+    assert (resolved(a=one).config.digest() == resolved(a=other).config.digest()) is is_same
 
 
-def test_equal_integers_and_floats_give_the_same_cell():
-    one = resolved(a={"regularizer.name": "sec", "regularizer.rho": 1}).config
-    same = resolved(a={"regularizer.name": "sec", "regularizer.rho": 1.0}).config
-    assert one.digest() == same.digest()
-
-
-def test_seed_and_root_are_not_part_of_the_cell(tmp_path):
-    plain = resolved(a={}).config
-    moved = resolved(a={"seed": 7, "data.root": str(tmp_path)}).config
-    other = resolved(a={"optim.lr": 0.5}).config
-    assert plain.digest() == moved.digest() != other.digest()
-
-
-def test_later_layers_win_and_origins_are_kept():
-    both = resolved(space={"optim.lr": 0.1, "loss.margin": 0.3}, flag={"optim.lr": 0.2})
-    config, origins = both.config, both.origins
-    assert config.optim.lr == 0.2
-    assert origins["optim.lr"] == "flag"
-    assert origins["loss.margin"] == "space"
-
-
-def test_a_method_does_not_inherit_the_knobs_of_another():
-    both = resolved(space={"loss.name": "triplet", "loss.margin": 1.0}, flag={"loss.name": "semihard_triplet"})
-    config, origins = both.config, both.origins
-    assert config.loss.knobs() == {"margin": 0.2}
-    assert origins["loss.margin"] == "default"
+@pytest.mark.parametrize(
+    ("flag", "path", "value", "origin"),
+    [
+        ({"optim.lr": 0.2}, "optim.lr", 0.2, "flag"),
+        ({"optim.lr": 0.2}, "loss.margin", 0.3, "space"),
+        ({"loss.name": "semihard_triplet"}, "loss.margin", 0.2, "default"),  # no method inherits another's knobs
+        ({}, "training.steps", resolved().config.training.steps, "default"),
+    ],
+)
+def test_later_layers_win_and_origins_are_kept(flag, path, value, origin):
+    both = resolved(space={"loss.name": "triplet", "optim.lr": 0.1, "loss.margin": 0.3}, flag=flag)
+    assert (both.config.settings()[path], both.origins[path]) == (value, origin)
 
 
 def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
