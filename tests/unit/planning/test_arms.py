@@ -51,10 +51,6 @@ def test_shared_knobs_are_crossed_with_the_knobs_of_each_arm():
     assert [cell.settings["loss.k"] for cell in plan.cells if cell.arm == "topk"] == [12, 18]
     assert "loss.k" not in plan.cells[0].settings
     assert {cell.config.digest() for cell in plan.cells} == {cell.digest for cell in plan.cells}
-
-
-def test_shared_settings_and_origins_are_those_of_each_arm():
-    plan = plan_of(space=space())
     by_name = {arm.name: arm for arm in plan.arms}
     assert by_name["topk"].base_settings["loss.base"] == "margin"
     assert by_name["topk"].origins["loss.name"] == "arm topk"
@@ -140,10 +136,8 @@ def test_an_added_arm_trains_by_the_requested_protocol(cache_dir):
     assert [arm.protocol.name for arm in plan.arms] == ["digits/quick"] * 2
     wrong = replace(TRIPLET, name="wrong", settings={"loss.name": "triplet", "loss.k": 3})
     begun = prepare(Request(space(TOPK, wrong), "digits", arms=["topk"]), cache_dir=cache_dir).plan
-    assert (
-        "loss.k (arm wrong): unknown setting of triplet. Leave it out, or set loss.name to a method that has it: dro_topk"
-        in said(begun.extend, arms=["wrong"])[0]
-    )
+    (problem, *_) = said(begun.extend, arms=["wrong"])
+    assert "loss.k (arm wrong): unknown setting of triplet. Leave it out, or set loss.name to a method" in problem
 
 
 def test_cells_shared_by_two_arms_run_once_with_a_note(cache_dir):
@@ -168,10 +162,7 @@ def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
         ({"arms": (replace(TRIPLET, knobs=("loss.margn",)),)}, "`knobs` of an arm must be knobs of its space"),
         ({"arms": (replace(TOPK, knobs=()),)}, "toy.topk.loss.k: a tie must follow a knob of the arm"),
         ({"arms": (replace(TRIPLET, settings={"loss.margin": 1.0}),)}, "an arm cannot both search and set a knob"),
-        (
-            {"arms": (replace(TOPK, settings={"loss.k": 4}),)},
-            "a setting that follows a knob cannot be searched or fixed",
-        ),
+        ({"arms": (replace(TOPK, settings={"loss.k": 4}),)}, "that follows a knob cannot be searched or fixed"),
         ({"arms": (replace(TOPK, ties=TOPK.ties * 2),)}, "a setting can follow only one knob"),
         ({"arms": (replace(TRIPLET, own_knobs=(replace(MARGIN, symbol="B"),)),)}, "have the symbol 'B'"),
         ({"baseline": "plian"}, "the baseline must be one of the arms, but got 'plian'. Did you mean 'plain'?"),
@@ -224,17 +215,11 @@ def test_arms_never_differ_in_data():
 
 
 def test_all_problems_of_arms_are_reported_together(cache_dir):
-    wrong = Request(
-        space(TRIPLET, replace(TOPK, knobs=())), "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"}
-    )
+    declared = space(TRIPLET, replace(TOPK, knobs=()))
+    wrong = Request(declared, "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"})
     problems = " | ".join(said(prepare, wrong, cache_dir=cache_dir))
-    for words in (
-        "unknown arm of toy",
-        "knob of the arm",
-        "differs between the arms of toy",
-        "a sweep's name must have",
-    ):
-        assert words in problems, (words, problems)
+    expected = ("unknown arm of toy", "knob of the arm", "differs between the arms of toy", "a sweep's name must have")
+    assert [words for words in expected if words not in problems] == []
 
 
 def test_a_metric_missing_from_an_arm_is_refused(cache_dir):
@@ -253,9 +238,8 @@ def test_a_search_proposes_cells_of_arms_with_knobs(cache_dir):
 
 def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
     """The protocol's loss has a K, but the arm replaces the loss, so the setting would be lost."""
-    (problem,) = said(
-        prepare, Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4}), cache_dir=cache_dir, decode=False
-    )
+    asked = Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4})
+    (problem,) = said(prepare, asked, cache_dir=cache_dir, decode=False)
     assert problem.startswith(
         "loss.k (settings): no arm has this setting: each chooses a method without it, but got 4."
     )

@@ -10,13 +10,13 @@ from helpers.toys import plan_of, space_of
 from trainables.errors import ConfigError
 from tune_dml.catalogue import spaces
 from tune_dml.planning.checks.data_findings import data_findings
-from tune_dml.planning.checks.effects import effective_settings, equal_trial_problems, idle_value_notes
+from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.space import Arm, Grid, Knob
+from tune_dml.space import Grid, Knob
 
 RHO = Knob("loss.margin", Grid((0.1, 0.2)))
 ONE = Knob("loss.margin", Grid((0.1,)))
@@ -123,56 +123,6 @@ def test_doubled_halved_and_other_releases_are_found(copy, tmp_path, monkeypatch
     assert "9 test images, half of the published 18" in text
     monkeypatch.setattr(Cub200, "counts", lambda self: {"images": 6033})
     assert any("CUB-200 of 2010" in one for one in found(copy, tmp_path / "cache"))
-
-
-SHORT = {"training.steps": 4, "training.eval_every": 2, "batch.instances_per_class": 3, "batch.batch_size": 6}
-PLAIN = Arm("plain", {"regularizer.name": "none"}, knobs=())
-
-
-def problems_of(*arms, **settings):
-    plan = plan_of(space=space_of(arms=arms, fixed={**SHORT, **settings}))
-    return [str(problem) for problem in equal_trial_problems(plan)]
-
-
-def test_an_arm_with_a_weight_of_zero_is_the_arm_without_its_regularizer():
-    assert problems_of(PLAIN, Arm("SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0})) == [
-        "toy.arms: SEC trains the same trial as plain: regularizer.name=sec and regularizer.rho=1.0 changes nothing there. "
-        "Give it the setting that it lacks, or leave one out with `arms`."
-    ]
-    assert not problems_of(PLAIN, Arm("SEC", {"regularizer.name": "sec", "regularizer.eta": 0.5}))
-
-
-def test_an_arm_identical_to_another_is_refused():
-    (problem,) = problems_of(PLAIN, Arm("again", {"regularizer.name": "none"}))
-    assert "every cell of again trains the same trial as a cell of the arms before it" in problem
-
-
-def test_values_of_k_above_the_pairs_of_a_batch_are_equal():
-    topk = Arm("PN", {"loss.name": "dro_topk_pn"}, own_knobs=(Knob("loss.k", Grid((200, 240))),))
-    (problem,) = problems_of(topk)
-    assert "loss.k changes nothing above 12, in batches with 6 positive pairs: its values train one trial" in problem
-    useful = Arm("PN", {"loss.name": "dro_topk_pn"}, own_knobs=(Knob("loss.k", Grid((4, 8, 200, 240))),))
-    plan = plan_of(space=space_of(arms=(useful,), fixed=SHORT))
-    assert not equal_trial_problems(plan)
-    assert idle_value_notes(plan) == [
-        "PN: loss.k=200 and PN: loss.k=240 train one trial: loss.k=240 changes nothing there"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"batch.sampler": "random", "batch.instances_per_class": 3}, {"batch.instances_per_class": 5}),
-        ({"loss.proxies_per_class": 1, "loss.tau": 0.2}, {"loss.tau": 1.0}),
-        ({"memory.size": 0, "memory.start": 0}, {"memory.start": 50}),
-        ({"regularizer.eta": 0.0, "regularizer.schedule": "constant"}, {"regularizer.schedule": "linear"}),
-    ],
-)
-def test_only_settings_without_effect_are_left_out(one, other):
-    assert effective_settings(one) == effective_settings(one | other)
-    key = next(iter(one))
-    used = {**one, key: "m_per_class" if key.endswith("sampler") else 4}
-    assert effective_settings(used) != effective_settings(used | other)
 
 
 def test_a_proxy_rate_that_differs_from_the_paper_is_noted():
