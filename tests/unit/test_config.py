@@ -22,13 +22,6 @@ def resolved(**layers):
     return resolve(*(Layer(name, settings) for name, settings in layers.items()))
 
 
-def test_settings_round_trip():
-    config = resolved(a={"loss.name": "multi_similarity", "loss.beta": 50, "regularizer.name": "sec"}).config
-    again = resolved(b=config.settings()).config
-    assert again == config
-    assert again.digest() == config.digest()
-
-
 @pytest.mark.parametrize(
     ("one", "other", "is_same"),
     [
@@ -73,12 +66,6 @@ def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
     for part in ("'triplet'", "regularizer.rho", "1.5", "optim.lrr", "'optim.lr'", "lossy.margin"):
         assert part in text
     assert len(error.value.problems) == 6
-
-
-def test_sizes_that_do_not_divide_name_the_nearest_valid_ones():
-    with pytest.raises(ConfigError, match="90") as error:
-        resolved(flag={"batch.batch_size": 91})
-    assert "batch_size (flag)" in str(error.value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "abc", None, [1]])
@@ -184,15 +171,6 @@ def test_settings_are_read_back_with_their_types_and_domains_checked():
     for path, value in {"loss.gamma": -1.0, "optim.lr": "fast", "loss.alpha": 2.0, "model.backbone": "vgg"}.items():
         with pytest.raises(ConfigError, match=path.replace(".", r"\.")):
             read_settings({**settings, path: value})
-
-
-@pytest.mark.parametrize(("path", "remedy"), [("loss", "Set one of loss.name"), ("seed.x", "'seed'")])
-def test_an_unknown_path_is_refused(path, remedy):
-    with pytest.raises(ConfigError) as error:
-        resolved(flag={path: 1})
-    (problem,) = error.value.problems
-    assert problem.place == f"{path} (flag)"
-    assert remedy in problem.remedy
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,6 @@ def test_private_names_of_ray_are_used_in_one_file():
     ]
 
 
-def test_packages_have_few_modules_beside_subpackages():
-    assert len(list((ROOT / "tune_dml/running").glob("*.py"))) <= 8
-
-
 def test_optional_packages_are_never_imported_at_the_top():
     top = [
         f"{path.relative_to(ROOT)} imports {module}"
@@ -204,6 +200,7 @@ def test_two_classes_never_share_a_name():
 def test_packages_files_functions_and_classes_are_small():
     """Anything larger should be split."""
     assert len(list((ROOT / "tune_dml").glob("*.py"))) <= 7
+    assert len(list((ROOT / "tune_dml/running").glob("*.py"))) <= 8
     most = {ast.FunctionDef: 50, ast.AsyncFunctionDef: 50, ast.ClassDef: 200}
     large = []
     for path in (*sources("tune_dml"), *sources("trainables"), *sources("search_spaces")):

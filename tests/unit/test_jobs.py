@@ -294,16 +294,12 @@ def test_a_submitted_command_is_parsed_and_named():
     assert paid.ceiling(empty).startswith("Ceiling: 12 GPU-hours, or worker-hours where no GPU comes.")
 
 
-def test_the_resume_command_has_the_flags_of_the_submitted_command():
+def test_suggested_commands_have_the_flags_of_the_submitted_one_and_its_working_dir():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
     lines = _commands_for(read_command(words), "c.yaml", "c.yaml")
     again = "  resume: tune-dml submit c.yaml -- resume sec_rho --storage /s --max-concurrent 4 --cache-dir '/my cache'"
     assert [line for line in lines if "resume:" in line] == [again]
-
-
-def test_suggested_commands_repeat_working_dir():
-    command = read_command(["sweep", "sec_rho", "--storage", "/s"])
-    lines = _commands_for(command, "c.yaml", "c.yaml --working-dir own")
+    lines = _commands_for(read_command(words[:4]), "c.yaml", "c.yaml --working-dir own")
     assert "  report: tune-dml submit c.yaml --working-dir own -- report sec_rho --storage /s" in lines
     assert "  stop:   tune-dml cancel c.yaml sec_rho" in lines
 

@@ -49,11 +49,6 @@ def test_a_damaged_look_is_reported_and_skipped(driver, spoilt):
     assert [note for note in state.notes if note.startswith("looks.jsonl: ")]
 
 
-def test_a_second_look_at_the_same_data_spends_nothing(driver):
-    driver.run(*driver.trials)
-    assert len(look(driver.folder)) == len(look(driver.folder, "extend")) == 1
-
-
 def test_without_possible_verdict_no_look_is_recorded(driver):
     assert look(driver.folder) == []
     driver.run(*driver.trials[:4])  # one cell with two seeds, the others with one

@@ -225,9 +225,11 @@ def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, 
     assert (sweep / "ledger.jsonl").read_bytes() == before
 
 
-def test_keeping_embeddings_changes_no_digest():
+def test_keeping_embeddings_or_networks_changes_no_digest():
     plain = config_of(TASKS["retrieval"])
     assert config_of(TASKS["retrieval"], evaluation__keep="embeddings").digest() == plain.digest()
+    for settings in TASKS.values():
+        assert config_of(settings, evaluation__keep="weights").digest() == config_of(settings).digest()
     for task in ("face_recognition", "contrastive"):
         with pytest.raises(ConfigError, match=r"evaluation\.keep"):
             config_of(TASKS[task], evaluation__keep="embeddings")
@@ -285,11 +287,6 @@ def test_keeping_the_scored_network_does_not_change_training(cache_dir, tmp_path
     assert float(difference.abs().max()) < 2e-3  # half precision
     size = task.kept_bytes(task.dataset(cache_dir).prepare())
     assert size == pytest.approx(path.stat().st_size, rel=0.01)
-
-
-def test_every_task_can_keep_its_network_and_no_digest_changes():
-    for settings in TASKS.values():
-        assert config_of(settings, evaluation__keep="weights").digest() == config_of(settings).digest()
 
 
 def test_a_network_that_cannot_be_traced_is_refused_before_it_trains(cache_dir, monkeypatch):

@@ -163,16 +163,6 @@ def test_training_crops_depend_on_seed_and_step_and_evaluation_is_fixed(shop):
     assert torch.equal(learner.views.train(part, step=3)[2:], learner.views.train(part[2:], step=3, first=2))
 
 
-def test_the_split_is_the_same_for_every_cell(shop):
-    settings, cache = shop
-    pictures = learner_of(settings, cache).pictures
-    splits = [
-        task_of(resolve(Layer("t", {**settings, **more, "seed": 5})).config).split(pictures)
-        for more in ({}, {"loss.name": "proxy_anchor"}, {"optim.lr": 0.1})
-    ]
-    assert all(np.array_equal(split.validation, splits[0].validation) for split in splits)
-
-
 def test_embedding_statistics_equal_loops():
     vectors = torch.randn(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     norms = [float(row @ row) ** 0.5 for row in vectors]

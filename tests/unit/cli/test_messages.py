@@ -38,6 +38,7 @@ plan sec_rho --set optim=0.5
 plan sec_rho --set optim.learnrate=0.5
 plan sec_rho --set regularizer.rho=1
 plan sec_rho --set seed=3
+plan sec_rho --set seed.x=3
 plan sec_rho --set data.name=digits
 plan sec_rho --set loss.margin
 plan sec_rho --set batch.batch_size=7

@@ -13,7 +13,6 @@ from trainables.tasks import task_of
 from tune_dml.planning import continuation
 from tune_dml.planning.arms.fitting import _values_around, positive_pairs, untuned_notes
 from tune_dml.planning.cells import PlannedArm
-from tune_dml.planning.checks.data import known_digests
 from tune_dml.planning.checks.data_findings import _copy_findings, _label_shift
 from tune_dml.planning.checks.dry_run import _with_micro_batch, start_notes
 from tune_dml.planning.checks.effects import _rate_notes, _used_memory, effective_settings
@@ -139,12 +138,6 @@ def test_the_training_part_of_a_folder_is_known_before_decoding(tmp_path, settin
         for picture in sorted((root / f"class{number}").iterdir())[number % 5 + 1 :]:
             picture.unlink()
     assert training_part("image_folder", {"data.root": str(root), **settings}, task) == expected
-
-
-def test_data_of_proposed_cells_only_has_no_known_digest(cache_dir):
-    noisy = Knob("data.label_noise", Grid((0.0, 0.1)))
-    assert len(known_digests(plan_of(MARGIN), cache_dir)) == 1
-    assert len(known_digests(plan_of(noisy), cache_dir)) == 2
 
 
 @pytest.mark.parametrize(("root", "problems"), [("", 0), (".", 0), ("none", 1)])
