@@ -37,13 +37,8 @@ def offenders(package, forbidden, allowed=()):
 
 def test_search_spaces_import_only_space_and_configuration():
     known = ("tune_dml.space", "trainables.config", "search_spaces", "__future__")
-    strangers = [
-        f"{path.name} imports {module}"
-        for path in sources("search_spaces")
-        for module in imports(path)
-        if not module.startswith(known)
-    ]
-    assert not strangers
+    assert [(path.name, module) for path in sources("search_spaces") for module in imports(path)
+            if not module.startswith(known)] == []  # fmt: skip
 
 
 def files_of(room, *without):
@@ -214,12 +209,9 @@ def test_packages_files_functions_and_classes_are_small():
 @pytest.mark.slow
 def test_a_driver_starts_trials_without_unneeded_imports():
     """Only races and reports need scipy; a thread loads MLflow before the first trial. Each takes a second."""
-    code = (
-        "import sys, tune_dml.api, tune_dml.tracking, tune_dml.running.sweep\n"
-        "loaded = {'scipy.stats', 'mlflow', 'sklearn', 'tune_dml.report'} & set(sys.modules)\n"
-        "assert not loaded, loaded"
-    )
-    printed_by(code)
+    heavy = {"scipy.stats", "mlflow", "sklearn", "tune_dml.report"}
+    code = "import sys, tune_dml.api, tune_dml.tracking, tune_dml.running.sweep\n"
+    printed_by(f"{code}loaded = {heavy} & set(sys.modules)\nassert not loaded, loaded")
 
 
 PACKAGES = ("tune_dml", "trainables", "search_spaces")
@@ -227,11 +219,7 @@ READERS = (*PACKAGES, "benchmarks", "docs")
 FOUND_BY = {"verb", "question", "knob_question", "family"}  # decorators
 READ_BY_NAME = {"ORDER", "GROUP", "EXAMPLES", "BARE_SHOWS_HELP"}  # of a file of questions or a verb
 # People's own tests and spaces, and what starts the command.
-FOR_OTHERS = {
-    "trainables/testing.py",
-    "tune_dml/space.py",
-    "tune_dml/cli/__main__.py",
-}
+FOR_OTHERS = {"trainables/testing.py", "tune_dml/space.py", "tune_dml/cli/__main__.py"}
 
 
 def trees(*packages):
@@ -329,7 +317,5 @@ def test_a_name_without_an_underscore_is_used_by_another_module():
 def test_an_unused_public_name_is_detected():
     body = "LIMIT = 3\nclass Row: ...\nclass Own: ...\ndef rows() -> list[Row]: return [LIMIT, Own]"
     read = {"a.py": ast.parse(body)}
-    assert sorted(private_ones_without_an_underscore(read, {"a.py": set(), "b.py": {"rows"}})) == [
-        "a.py: LIMIT",
-        "a.py: Own",
-    ]
+    found = private_ones_without_an_underscore(read, {"a.py": set(), "b.py": {"rows"}})
+    assert sorted(found) == ["a.py: LIMIT", "a.py: Own"]

@@ -107,10 +107,8 @@ def test_a_plan_is_eight_lines_and_its_notes(output_of):
 
 
 def test_a_plan_labels_cells_of_several_knobs_uniquely(output_of, tmp_path):
-    text = (
-        "parameters: {loss.margin: {values: [0.1, 0.2]}, optim.lr: {values: [0.1, 0.2]}}\nfixed: {loss.name: triplet}\n"
-    )
-    (tmp_path / "two.yaml").write_text(f"{text}dataset: digits\n")
+    text = "parameters: {loss.margin: {values: [0.1, 0.2]}, optim.lr: {values: [0.1, 0.2]}}\ndataset: digits\n"
+    (tmp_path / "two.yaml").write_text(text)
     assert "4: margin=0.1, lr=0.1; margin=0.1, lr=0.2; m" in output_of("plan", tmp_path / "two.yaml")
 
 
@@ -192,9 +190,8 @@ def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(
     schema = json.loads(output_of("schema"))
     assert schema == json.loads(json.dumps(sweep_file_schema()))
     assert [key for key, about in schema["properties"].items() if not about.get("description")] == []
-    assert {"loss.margin", "regularizer.rho", "training.steps"} <= set(
-        schema["properties"]["parameters"]["propertyNames"]["anyOf"][0]["enum"]
-    )
+    names = schema["properties"]["parameters"]["propertyNames"]["anyOf"][0]["enum"]
+    assert {"loss.margin", "regularizer.rho", "training.steps"} <= set(names)
 
 
 @pytest.mark.parametrize(
@@ -332,12 +329,8 @@ def test_a_folder_in_place_of_a_ledger_is_named(command_line, tmp_path, stored):
 
 def test_long_commands_and_paths_are_not_wrapped(capsys):
     long = "shared/" * 20
-    pasted = [
-        f"Next:    tune-dml resume rho1 --storage /mnt/{long}",
-        f"Report:  /mnt/{long}",
-        f"http://127.0.0.1/#/{long}",
-    ]
-
+    starts = ("Next:    tune-dml resume rho1 --storage /mnt/", "Report:  /mnt/", "http://127.0.0.1/#/")
+    pasted = [start + long for start in starts]
     print_result(None, [*pasted, "prose " * 40], as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == pasted

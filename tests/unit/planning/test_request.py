@@ -49,9 +49,7 @@ def test_public_functions_take_the_declared_options(function, groups):
 
 def test_every_argument_of_run_sweep_is_described():
     described = re.findall(r"^    (\w+): [A-Z]", inspect.getdoc(tune_dml.run_sweep), re.MULTILINE)
-    assert [name for name in described if name not in {"ConfigError"}] == list(
-        inspect.signature(tune_dml.run_sweep).parameters
-    )
+    assert described == [*inspect.signature(tune_dml.run_sweep).parameters, "ConfigError"]
 
 
 def test_an_unknown_keyword_names_the_nearest():
@@ -266,9 +264,8 @@ def test_the_split_file_of_a_folder_is_found_from_every_working_folder(tmp_path)
 
 
 def test_a_space_of_a_package_may_have_values_of_numpy(tmp_path, monkeypatch):
-    space = space_of(
-        Knob("training.steps", Grid(tuple(np.arange(10, 30, 10)))), fixed={"batch.batch_size": np.int64(9)}
-    )
+    steps = Knob("training.steps", Grid(tuple(np.arange(10, 30, 10))))
+    space = space_of(steps, fixed={"batch.batch_size": np.int64(9)})
     monkeypatch.setattr("tune_dml.planning.study.find_space", {"theirs": space}.get)
     plan = make_plan(study_of(Request("theirs", "digits")))
     plan.save(tmp_path / "plan.json")
@@ -284,9 +281,8 @@ def test_scalars_of_numpy_and_torch_are_stored_as_numbers(tmp_path):
 
     expected = planned(lambda number: number, [0, 1], (10, 20))
     for number in (np.array, torch.tensor):
-        plan = planned(
-            lambda value, number=number: number(value)[()], [np.int64(0), np.uint8(1)], tuple(np.arange(10, 30, 10))
-        )
+        steps = tuple(np.arange(10, 30, 10))
+        plan = planned(lambda value, number=number: number(value)[()], [np.int64(0), np.uint8(1)], steps)
         plan.save(tmp_path / "plan.json")
         assert Plan.load(tmp_path / "plan.json") == plan == expected
         assert plan.identity() == expected.identity()

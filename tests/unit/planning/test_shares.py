@@ -45,9 +45,7 @@ def gpu(monkeypatch):
             return Probe(10.0, GB, 0, int(held * GB), 16 * GB)
 
         monkeypatch.setattr(gpu_sharing, "probe_settings", probe_settings)
-        monkeypatch.setattr(
-            gpu_sharing, "_steps_per_second", lambda settings, trials, threads, cache_dir: steps[trials]
-        )
+        monkeypatch.setattr(gpu_sharing, "_steps_per_second", lambda settings, trials, *rest: steps[trials])
         return seen
 
     return has
@@ -214,10 +212,8 @@ def test_cells_that_differ_only_in_loss_knobs_are_one_kind(monkeypatch):
     monkeypatch.setattr(probe, "probe_settings", fake)
     sizes = Knob("batch.batch_size", Grid((8, 16)), symbol="B")
     margins = Knob("loss.margin", Grid((0.1, 0.2, 0.4)), symbol="m")
-    space = space_of(
-        sizes, margins, fixed={"batch.sampler": "random"}, baseline=Baseline("npair", {"loss.name": "npair"})
-    )
-    plan = plan_of(space=space, seeds=(5, 6))
+    npair = Baseline("npair", {"loss.name": "npair"})
+    plan = plan_of(space=space_of(sizes, margins, fixed={"batch.sampler": "random"}, baseline=npair), seeds=(5, 6))
     found = probe.probe_plan(plan, Resources(), None)
     assert found.shapes == 3
     assert {item["seed"] for item in tried} == {5}
@@ -247,13 +243,10 @@ def test_plan_prints_the_probe_and_suggests_it(cache_dir, tmp_path, monkeypatch)
 def test_the_size_of_checkpoints_is_printed_with_the_free_space(stopping, held, cache_dir, tmp_path, monkeypatch):
     """Two trials at once have two checkpoints each and write another; with stopping all eighteen may be paused."""
     monkeypatch.setattr(probe, "probe_plan", lambda *_: probe.ProbeResult(36.0, 2_000_000_000, 5_000_000, 0, 2))
-    monkeypatch.setattr(
-        "tune_dml.running.cluster.cluster.capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2)
-    )
+    monkeypatch.setattr(cluster, "capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2))
     monkeypatch.setattr(verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
-    request = Request(
-        "sec_rho", dataset="digits", seeds=3, settings={**QUICK, "training.eval_every": 4}, stopping=stopping
-    )
+    settings = {**QUICK, "training.eval_every": 4}
+    request = Request("sec_rho", dataset="digits", seeds=3, settings=settings, stopping=stopping)
     preview = _preview(request, Resources(), Session(tmp_path, cache_dir=cache_dir), probe=True)
     assert preview.trials == 18
     most = 5_000_000 * (held + 2)

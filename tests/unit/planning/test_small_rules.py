@@ -148,13 +148,7 @@ def test_a_moved_folder_is_named(root, problems):
 
 @pytest.mark.parametrize(
     ("weights", "printed", "differs"),
-    [
-        (None, "a.pth", True),
-        ("a.pth", "a.pth", False),
-        ("x/a.pth", "a.pth", False),
-        ("b.pth", "a.pth", True),
-        (None, None, 0),
-    ],
+    [(None, "a.pth", 1), ("a.pth", "a.pth", 0), ("x/a.pth", "a.pth", 0), ("b.pth", "a.pth", 1), (None, None, 0)],
 )
 def test_a_start_other_than_the_protocols_is_noted(monkeypatch, weights, printed, differs):
     monkeypatch.setattr(BACKBONES["resnet18"], "start", lambda **_: "Begins.")
