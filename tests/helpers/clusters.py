@@ -106,9 +106,8 @@ class Cluster:
         from urllib.request import Request, urlopen
 
         token = (self.home / ".ray" / "auth_token").read_text()
-        request = Request(  # noqa: S310
-            f"{self.http}/nodes?view=summary", headers={"Authorization": f"Bearer {token}"}
-        )
+        headers = {"Authorization": f"Bearer {token}"}
+        request = Request(f"{self.http}/nodes?view=summary", headers=headers)  # noqa: S310
         try:
             with urlopen(request, timeout=5) as answer:  # noqa: S310
                 nodes = json.loads(answer.read())["data"]["summary"]
@@ -141,9 +140,8 @@ class Cluster:
         for node in self.nodes:
             node.wait()
         ours = (str(self.temporary), self.address)
-        kill(
-            pid for pid in all_pids() if any(words in command_of(pid) for words in ours)
-        )  # workers that left the group
+        # Workers that left the group.
+        kill(pid for pid in all_pids() if any(words in command_of(pid) for words in ours))
         subprocess.run(["rm", "-rf", str(self.temporary)], check=False)
 
 

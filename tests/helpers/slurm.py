@@ -71,9 +71,8 @@ class Slurm:
         self.start_controller()
         for name in self.names:
             self.daemons[name] = self._daemon(name, "slurmd", "-D", "-N", name)
-        self.wait_for(
-            lambda: self.out("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == ["idle"] * len(self.names)
-        )
+        states = ("sinfo", "-h", "-N", "-p", "main", "-o", "%T")
+        self.wait_for(lambda: self.out(*states).split() == ["idle"] * len(self.names))
         return self
 
     def __exit__(self, *error):
@@ -117,9 +116,8 @@ class Slurm:
         """Wait until the condition is true."""
         until = time.monotonic() + seconds
         while not is_so():
-            assert time.monotonic() < until, [
-                (log.name, log.read_text(errors="replace")[-1500:]) for log in self.folder.glob("*.log")
-            ]
+            logs = [(log.name, log.read_text(errors="replace")[-1500:]) for log in self.folder.glob("*.log")]
+            assert time.monotonic() < until, logs
             time.sleep(0.2)
 
     def profile(self, text):

@@ -119,9 +119,8 @@ def repeated_steps(folder, key, events):
     again = 0
     for start, following in list(pairwise([*starts, math.inf]))[1:]:
         known = max((step for time_, step in rows if time_ < start), default=0)
-        went_on = [
-            event.body()["step"] for event in mine if event.kind == "resumed" and start <= event.time < following
-        ]
+        resumed = [event for event in mine if event.kind == "resumed" and start <= event.time < following]
+        went_on = [event.body()["step"] for event in resumed]
         trained = any(start <= time_ < following for time_, _ in rows)
         if went_on or trained:  # else it was lost again before its first report
             again += max(known - max(went_on, default=0), 0)

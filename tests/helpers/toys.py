@@ -44,9 +44,8 @@ PROVENANCE = {"git": {"commit": "0" * 40, "dirty": False}, "python": "3.11.7", "
 
 def space_of(*knobs: Knob, **fields: Any) -> Space:
     """Return a space of these knobs, without a citation."""
-    return Space(
-        **{"name": "toy", "title": "Toy", "question": "?", "citation": None, "scientific": knobs, "fixed": {}, **fields}
-    )
+    needed = {"name": "toy", "title": "Toy", "question": "?", "citation": None, "scientific": knobs, "fixed": {}}
+    return Space(**{**needed, **fields})
 
 
 def rho_space(**changes: Any) -> Space:
@@ -250,9 +249,8 @@ def _plan_and_truth(
 ) -> tuple[Plan, dict[str, float]]:
     """Return a plan of the baseline and the points with a mean, and the true means by cell digest."""
     searched = {knob.path for knob in space.knobs}
-    fixed = {
-        path: value for path, value in {**SETTINGS, **space.fixed, **cell_settings}.items() if path not in searched
-    }
+    settings = {**SETTINGS, **space.fixed, **cell_settings}
+    fixed = {path: value for path, value in settings.items() if path not in searched}
     listed = all(isinstance(knob.domain, Grid) for knob in space.knobs)
     planned = search or (Search() if listed else Search("random", num_samples=len(means)))
     plan = plan_of(space=replace(space, fixed=fixed), name=name, dataset=dataset, seeds=seeds, search=planned)

@@ -78,10 +78,8 @@ def test_commands_of_a_job_on_a_cluster_begin_with_submit(results, monkeypatch):
     """Their reader is on another machine."""
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--max-concurrent", "4")
-    assert (
-        command(there, "resume")
-        == "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --max-concurrent 4"
-    )
+    again = "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --max-concurrent 4"
+    assert command(there, "resume") == again
     cancel = "`tune-dml cancel 'my cluster.yaml' toy`"
     refusal = f"Go on with that one: `tune-dml resume toy`, or {cancel}."
     told = with_program(refusal)
@@ -123,11 +121,8 @@ def test_a_session_records_its_cluster(monkeypatch):
 )
 def test_trials_out_of_memory_are_retried_with_a_micro_batch(tmp_path, frozen, micro_batch, kind, advised):
     """Not if batch statistics of a micro-batch would change the numbers."""
-    made = bare_sweep(
-        tmp_path / "toy",
-        means={0.1: 70.0, 0.5: 69.0},
-        cell_settings={"model.freeze_bn": frozen, "batch.batch_size": 60},
-    )
+    settings = {"model.freeze_bn": frozen, "batch.batch_size": 60}
+    made = bare_sweep(tmp_path / "toy", means={0.1: 70.0, 0.5: 69.0}, cell_settings=settings)
     with Ledger(made.folder) as ledger:
         ledger.write(event_of("started", made.trials[0].key, host="", micro_batch=micro_batch))
         ledger.write(event_of("ended", made.trials[0].key, status="failed", kind=kind, reason="", metrics={}))

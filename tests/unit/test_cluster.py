@@ -235,9 +235,8 @@ def test_a_head_is_contacted_without_proxy_as_ray_does(home, behind_a_proxy):
     reply = gcs_service_pb2.CheckAliveReply(ray_version=version("ray")).SerializeToString()
     head = grpc.server(futures.ThreadPoolExecutor(1))
     method = grpc.unary_unary_rpc_method_handler(lambda request, context: reply)
-    head.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", {"CheckAlive": method})]
-    )
+    service = grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", {"CheckAlive": method})
+    head.add_generic_rpc_handlers([service])
     port = head.add_insecure_port("127.0.0.1:0")
     head.start()
     try:
@@ -301,9 +300,8 @@ print(r.load_token(), os.environ.get("RAY_AUTH_TOKEN", ""))
         alone = code.replace("late)", "link)")
         (home / ".ray" / "auth_token").unlink()
         assert len(printed(alone, HOME=str(home), RAY_AUTH_MODE="", RAY_AUTH_TOKEN="").strip()) >= 32
-        assert [(path.name, path.stat().st_mode & 0o777) for path in (home / ".ray").iterdir()] == [
-            ("auth_token", 0o600)
-        ]
+        (token,) = (home / ".ray").iterdir()
+        assert (token.name, token.stat().st_mode & 0o777) == ("auth_token", 0o600)
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", "http://", "host:port"])

@@ -1,5 +1,6 @@
 """The number of concurrent trials and the growth of a cluster, without a cluster."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,8 @@ def proposed(limiter):
 def test_concurrency_grows_with_nodes_and_does_not_shrink(nodes):
     told = []
     limiter = ConcurrencyLimiter(Endless(), max_concurrent=1)
-    room = GrowingConcurrency(
-        limiter, lambda: cluster.trials_that_fit_now(Capacity(()), Resources(), None), told.append
-    )
+    fits = partial(cluster.trials_that_fit_now, Capacity(()), Resources(), None)
+    room = GrowingConcurrency(limiter, fits, told.append)
     nodes += [{"CPU": 2.0}]
     room.on_step_begin(1, [])
     assert limiter.max_concurrent == 1, "nobody has looked"

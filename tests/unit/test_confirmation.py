@@ -210,9 +210,7 @@ def test_status_and_report_of_an_interrupted_confirmation_have_the_resume_comman
 
 def test_resume_continues_a_confirmation(interrupted, monkeypatch):
     intents = []
-    monkeypatch.setattr(
-        operations, "_execute", lambda state, resources, session, console, intent: intents.append(intent)
-    )
+    monkeypatch.setattr(operations, "_execute", lambda *given: intents.append(given[-1]))
     monkeypatch.setattr(operations, "_continuing_session", lambda state, session, *rest: session)
     operations.resume("toy", Session(interrupted.folder.parent))
     (intent,) = intents

@@ -90,10 +90,8 @@ def test_packages_import_only_earlier_packages():
 
 def test_imports_have_no_cycle():
     """Imports at the top of files, including those for types; imports inside functions cannot form a cycle."""
-    files = {
-        path: ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for path in (*sources("tune_dml"), *sources("trainables"))
-    }
+    paths = (*sources("tune_dml"), *sources("trainables"))
+    files = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths}
     names = {name.removesuffix(".__init__") for name in files.values()}
 
     def at_the_top(path):
@@ -233,9 +231,8 @@ def definitions(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             named[node.name] = node
         elif isinstance(node, ast.Assign):
-            named |= {
-                name.id: node for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)
-            }
+            parts = [part for target in node.targets for part in ast.walk(target)]
+            named |= {part.id: node for part in parts if isinstance(part, ast.Name)}
         elif isinstance(node, ast.AnnAssign):
             named[node.target.id] = node
     return named

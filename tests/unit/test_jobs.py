@@ -335,12 +335,7 @@ def test_a_space_of_uploaded_modules_needs_a_name():
 
 def test_an_answer_is_the_output_of_the_command(monkeypatch):
     job = jobs.RayJob("status-1", "", "PENDING")
-    said = [
-        "INFO Runtime env is setting up.\nRunning entry",
-        "point for job status-1: python -m x --json\n",
-        '{"a"',
-        ": 1}",
-    ]
+    said = ["INFO Setting up.\nRunning entry", "point for job status-1: python -m x --json\n", '{"a"', ": 1}"]
     monkeypatch.setattr(jobs, "follow", lambda client, job: iter(said))
     assert "".join(jobs.command_output(None, job)) == '{"a": 1}'
     said[1:] = ["the environment could not be made"]

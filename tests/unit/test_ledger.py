@@ -63,9 +63,7 @@ def test_a_row_reported_twice_counts_once_as_first_written(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.report("k", {"step": 10, "train/loss": 1.0})
         ledger.report("k", {"step": 5, "train/loss": 2.0})
-        ledger.report(
-            "k", {"step": 10, "train/loss": 9.0}, {"step": 15, "train/loss": 3.0}, {"step": 15, "train/loss": 9.0}
-        )
+        ledger.report("k", *({"step": step, "train/loss": loss} for step, loss in ((10, 9.0), (15, 3.0), (15, 9.0))))
     rows = read_history(tmp_path, "k")
     assert [(row["step"], row["train/loss"]) for row in rows] == [(5, 2.0), (10, 1.0), (15, 3.0)]
 
@@ -186,9 +184,8 @@ def test_results_show_every_state(driver):
         driver.event("note", text="said")
     results = results_of(driver.folder)
     statuses = {trial.key: trial.status for trial in results.trials}
-    assert [statuses[trial.key] for trial in driver.trials] == [
-        *("finished", "diverged", "failed", "running", "missing", "missing")
-    ]
+    expected = ["finished", "diverged", "failed", "running", "missing", "missing"]
+    assert [statuses[trial.key] for trial in driver.trials] == expected
     assert results.notes == ("said",)
     assert results.provenance == PROVENANCE
     first = next(trial for trial in results.trials if trial.key == finished.key)

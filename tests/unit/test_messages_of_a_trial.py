@@ -47,10 +47,8 @@ def test_a_batch_too_large_for_memory_trains_in_parts(monkeypatch, tmp_path, cac
     def end(place, resources):
         (tmp_path / place).mkdir()
         runtime = trials.TrialRuntime(tmp_path, tmp_path / place, resources, cache_dir)
-        settings = config_of(
-            TASKS["retrieval"], training__steps=4, training__eval_every=4, training__precision="float64"
-        )
-        text = json.dumps(settings.settings())
+        four = {"training__steps": 4, "training__eval_every": 4, "training__precision": "float64"}
+        text = json.dumps(config_of(TASKS["retrieval"], **four).settings())
         trials.engine(runtime)({"key": "k", "settings": text, "until": None})
         return said[-1]["ended"]
 
@@ -200,9 +198,8 @@ def test_data_decoded_by_the_driver_are_not_checked_again(monkeypatch, tmp_path)
         assert train(config, context, cache_dir=tmp_path / "cache").metrics
     next(root.rglob("*.png")).unlink()
     assert train(config, replace(context, folder=tmp_path / "b"), cache_dir=tmp_path / "cache").metrics
-    with pytest.raises(
-        DataError, match=r"the data must equal those of the sweep.* but got '[0-9a-f]{12}'\. Restore them"
-    ):
+    rule = r"the data must equal those of the sweep.* but got '[0-9a-f]{12}'\. Restore them"
+    with pytest.raises(DataError, match=rule):
         train(config, replace(context, folder=tmp_path / "c"), cache_dir=tmp_path / "another node's")
 
 
@@ -267,11 +264,8 @@ def test_the_resumed_step_is_reported_once_with_the_first_rows():
 
 def test_a_note_is_sent_at_once_with_waiting_rows():
     out, rest = sent([*rows_at(0.0, 0.1), (0.2, "storage is away"), (0.3, {"step": 2}), (0.3, "it is back")])
-    assert [(steps(message), message.get("note")) for _, message in out] == [
-        ([0], None),
-        ([1], "storage is away"),
-        ([2], "it is back"),
-    ]
+    found = [(steps(message), message.get("note")) for _, message in out]
+    assert found == [([0], None), ([1], "storage is away"), ([2], "it is back")]
     assert rest == {}
 
 

@@ -177,9 +177,8 @@ def test_all_arms_of_a_study_have_distinct_cells_on_a_folder(space):
 def test_the_weight_of_sec_follows_its_arm_and_names_its_source():
     arms = {arm.name: arm for arm in planned("sec_losses", "image_folder").arms}
     assert arms["Triplet+SEC"].base_settings["regularizer.eta"] == 0.5
-    assert arms["Triplet+SEC"].origins["regularizer.eta"] == (
-        "arm Triplet+SEC: paper: SEC, supplement, Table 2 (Cars196)"
-    )
+    origin = arms["Triplet+SEC"].origins["regularizer.eta"]
+    assert origin == "arm Triplet+SEC: paper: SEC, supplement, Table 2 (Cars196)"
     assert arms["NormalizedNPair+L2-reg"].base_settings["regularizer.eta"] == 1e-2
     assert arms["NormalizedNPair"].origins["batch.instances_per_class"].startswith("loss npair: paper: SEC")
 

@@ -130,9 +130,8 @@ def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_p
         generate_results.run(generate_results.Study("sec_rho", 4, has_current_look=(2,)), Path("studies"))
         assert [words[3] for words, _ in ran] == verbs
 
-    monkeypatch.setattr(
-        generate_results.subprocess, "run", lambda words, **_: generate_results.subprocess.CompletedProcess(words, 2)
-    )
+    failed = generate_results.subprocess.CompletedProcess([], 2)
+    monkeypatch.setattr(generate_results.subprocess, "run", lambda words, **options: failed)
     with pytest.raises(SystemExit, match="status 2"):
         generate_results.run(generate_results.Study("sec_eta"), Path("studies"))
 
@@ -157,13 +156,8 @@ def test_results_exist_and_are_small():
 @for_each("name", FOLDERS)
 def test_a_result_has_all_its_files(name):
     folder = RESULTS / name
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "README.md",
-        "origin.json",
-        "picture.svg",
-        "table.csv",
-        "verdicts.json",
-    ]
+    files = {"README.md", "origin.json", "picture.svg", "table.csv", "verdicts.json"}
+    assert {path.name for path in folder.iterdir()} == files
     assert (folder / "picture.svg").read_text().startswith("<svg ")
     Verdicts.model_validate_json((folder / "verdicts.json").read_text(), strict=True)
 

@@ -194,9 +194,8 @@ with Ledger(Path(sys.argv[1])):
 def test_only_finished_trials_have_test_metrics(tmp_path):
     results = write_sweep(tmp_path / "toy", **SMALL, failures={("rho=0.1", 1): ("diverged", "nan")})
     trial = next(trial for trial in results.trials if trial.status == "diverged")
-    shutil.copy(
-        trial_folder(results.folder, results.trials[0].key) / SEALED, trial_folder(results.folder, trial.key) / SEALED
-    )
+    source, target = (trial_folder(results.folder, each.key) / SEALED for each in (results.trials[0], trial))
+    shutil.copy(source, target)
     with Ledger(results.folder) as ledger:
         ledger.write(event_of("opened", user="u", host="h", cell="c", selection=""))
     again = {item.key: item for item in results_of(results.folder).trials}

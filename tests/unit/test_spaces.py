@@ -133,10 +133,8 @@ def test_default_protocols_are_unique_and_spaces_fall_back_on_them():
 
 
 def test_names_are_unique():
-    modules = [
-        importlib.import_module(info.name)
-        for info in pkgutil.walk_packages(search_spaces.__path__, prefix="search_spaces.")
-    ]
+    infos = pkgutil.walk_packages(search_spaces.__path__, prefix="search_spaces.")
+    modules = [importlib.import_module(info.name) for info in infos]
     for kind in (Space, Protocol):
         found = [value for module in modules for value in vars(module).values() if isinstance(value, kind)]
         names = {value.name for value in found}

@@ -76,9 +76,8 @@ def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places,
 )
 def test_flags_of_python_that_prevent_ray_are_refused(monkeypatch, limits, optimize, warnings, refused):
     monkeypatch.setattr(start_checks, "_free_threads", list)
-    monkeypatch.setattr(
-        start_checks, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize)
-    )
+    python = SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize)
+    monkeypatch.setattr(start_checks, "sys", python)
     if warnings is not None:
         monkeypatch.setenv("PYTHONWARNINGS", warnings)
     assert [problem.place for problem in start_checks.start_problems(2)] == refused

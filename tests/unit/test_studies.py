@@ -43,10 +43,8 @@ def cited(text):
 
 def unknown(paper, text):
     """Return cited locations that the paper, or its cited part, does not have."""
-    index = paper.parts
-    return [
-        place for place in cited(text) if place[0] not in index or place[2] not in getattr(index[place[0]], place[1])
-    ]
+    known = {(part, kind): getattr(own, kind) for part, own in paper.parts.items() for kind in KINDS.values()}
+    return [place for place in cited(text) if place[2] not in known.get(place[:2], ())]
 
 
 def paper_of(citation):
@@ -259,9 +257,8 @@ def test_every_printed_metric_of_training_is_one_that_we_log():
 
 def test_every_metric_printed_along_a_knob_is_a_separate_curve():
     """The report draws each; a table with two numbers for a value would have none."""
-    curves = [
-        (item, name) for space in spaces().values() for item in space.published for name in published_curve(item).others
-    ]
+    items = [item for space in spaces().values() for item in space.published]
+    curves = [(item, name) for item in items for name in published_curve(item).others]
     measured = [(item, name) for item, name in curves if (our_metric(name) or "").startswith("val/")]
     assert len(measured) > 100
     for item, name in measured:

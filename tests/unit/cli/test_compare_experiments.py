@@ -49,10 +49,8 @@ def test_experiments_of_two_stores_are_paired_within_seeds(experiment, output_of
     compared = json.loads(output_of("compare", ours, theirs, *READ, "--json", "-o", tmp_path / "out"))
     assert compared["sweeps"] == ["ours", "theirs"]
     assert compared["differences"] == {"net": ["r50", "r18"]}
-    assert [(row["point"], row["seeds"], row["verdict"]) for row in compared["paired"]] == [
-        ("lr = 0.1", 3, "better"),
-        ("lr = 0.2", 3, "better"),
-    ]
+    found = [(row["point"], row["seeds"], row["verdict"]) for row in compared["paired"]]
+    assert found == [("lr = 0.1", 3, "better"), ("lr = 0.2", 3, "better")]
     assert [row["difference"] for row in compared["paired"]] == pytest.approx([0.05, 0.05], abs=1e-3)
     assert "How far apart" in (tmp_path / "out" / "comparison.html").read_text()
 

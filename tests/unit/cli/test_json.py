@@ -87,9 +87,8 @@ def test_usage_errors_are_objects(command_line, words, place, fix):
 
 def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line, new_database):
     new_database(".")
-    failures = {("rho=0.01", seed): ("diverged", "loss is nan") for seed in (0, 1, 2)} | {
-        ("rho=0.1", 0): ("failed", "x")
-    }
+    failures = dict.fromkeys((("rho=0.01", seed) for seed in range(3)), ("diverged", "loss is nan"))
+    failures["rho=0.1", 0] = ("failed", "x")
     write_sweep(tmp_path / "toy", failures=failures, missing=[("rho=0.5", 1)])
     for words in (["status", "toy"], ["report", "toy", "-o", tmp_path / "out"], ["list"]):
         code, _, _ = command_line(*words, "--storage", tmp_path, "--json")  # the fixture checks each against its schema

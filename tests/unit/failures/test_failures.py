@@ -246,10 +246,9 @@ def test_a_lost_process_without_stored_error_is_reported(tmp_path):
 
 def test_the_exit_of_a_process_is_reported_if_known():
     """Ray's first line states only that it ended, its last line the possible cause."""
-    assert classify(ActorDiedError(ACTOR_DIED)).reason.startswith(
-        "infrastructure: its process ended without a message: it was"
-    )
-    assert "(`--max-concurrent` runs fewer trials at once)" in classify(ActorDiedError(ACTOR_DIED)).reason
+    reason = classify(ActorDiedError(ACTOR_DIED)).reason
+    assert reason.startswith("infrastructure: its process ended without a message: it was")
+    assert "(`--max-concurrent` runs fewer trials at once)" in reason
     known = ACTOR_DIED.partition("Worker unexpectedly")[0] + "Worker exits with an exit code 7.\nmore"
     assert classify(ActorDiedError(known)).reason == "infrastructure: Worker exits with an exit code 7."
 

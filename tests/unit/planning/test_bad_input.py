@@ -45,10 +45,8 @@ def test_single_values_and_single_seeds_give_unrecorded_cautions(cache_dir):
 
 
 def test_a_given_margin_is_part_of_the_plans_identity(tmp_path, cache_dir):
-    plain, stated, same = (
-        prepare(Request(space_of(RHO), "digits", margin=margin), cache_dir=cache_dir).plan
-        for margin in (None, 2.0, 1.0)
-    )
+    asked = [Request(space_of(RHO), "digits", margin=margin) for margin in (None, 2.0, 1.0)]
+    plain, stated, same = (prepare(request, cache_dir=cache_dir).plan for request in asked)
     assert (plain.margin, stated.margin, same.margin) == (1.0, 2.0, 1.0)
     assert len({plain.identity(), stated.identity(), same.identity()}) == 3
     stated.save(tmp_path / "plan.json")

@@ -15,13 +15,8 @@ from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 from tune_dml.space import Arm, Grid, Knob
 
-SHORT = {
-    "loss.name": "triplet",
-    "training.steps": 4,
-    "training.eval_every": 2,
-    "batch.batch_size": 6,
-    "batch.instances_per_class": 3,
-}
+SHORT = {"loss.name": "triplet", "training.steps": 4, "training.eval_every": 2}
+SHORT |= {"batch.batch_size": 6, "batch.instances_per_class": 3}
 
 
 def plan_of_arms(*arms, **fixed):
@@ -130,11 +125,9 @@ def test_a_tail_that_drops_no_picture_is_refused(root, cache_dir):
         prepare(Request("long_tail", "image_folder", settings=root), cache_dir=cache_dir)
 
 
-def test_more_pictures_than_a_class_has_are_named(root, cache_dir, tmp_path):
-    (tmp_path / "few.yaml").write_text(
-        "dataset: image_folder\nparameters: {data.label_noise: {values: [0, 0.1, 0.3]}}\nfixed: {loss.name: triplet}\n"
-    )
-    notes = prepare(Request(str(tmp_path / "few.yaml"), seeds=2, settings=root), cache_dir=cache_dir).notes
+def test_more_pictures_than_a_class_has_are_named(root, cache_dir):
+    space = space_of(Knob("data.label_noise", Grid((0, 0.1, 0.3)), "label_noise"), fixed={"loss.name": "triplet"})
+    notes = prepare(Request(space, "image_folder", seeds=2, settings=root), cache_dir=cache_dir).notes
     assert "label_noise=0 and label_noise=0.1 train one trial: data.label_noise=0.1 changes nothing there" in notes
 
 

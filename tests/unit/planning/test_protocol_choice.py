@@ -98,10 +98,8 @@ def test_every_protocol_is_reachable_and_names_existing_losses(name):
 
 def tuned(request):
     plan = make_plan(study_of(request))
-    return {
-        arm.name: {knob.path: knob.domain.values for knob in plan.space.knobs_of(plan.space.arm(arm.name))}
-        for arm in plan.arms
-    }
+    knobs = {arm.name: plan.space.knobs_of(plan.space.arm(arm.name)) for arm in plan.arms}
+    return {name: {knob.path: knob.domain.values for knob in own} for name, own in knobs.items()}
 
 
 def test_a_tuned_setting_has_three_values_around_that_of_each_arm():

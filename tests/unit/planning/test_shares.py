@@ -190,10 +190,8 @@ def test_a_probe_adds_up_and_looks_at_no_test_picture(cache_dir, monkeypatch):
     from trainables.tasks.retrieval import RetrievalLearner
 
     monkeypatch.setattr(RetrievalLearner, "test", lambda *arguments: pytest.fail("looked at the test half"))
-    found, longer = (
-        run(config_of(TASKS["retrieval"], training__steps=steps, training__eval_every=20), cache_dir=cache_dir)
-        for steps in (40, 4000)
-    )
+    lengths = [{"training__steps": steps, "training__eval_every": 20} for steps in (40, 4000)]
+    found, longer = (run(config_of(TASKS["retrieval"], **length), cache_dir=cache_dir) for length in lengths)
     assert found.seconds < longer.seconds  # a hundred times the steps; how much longer depends on what else runs
     assert 50e6 < found.memory_bytes < 50e9
     assert found.gpu_bytes >= 0
