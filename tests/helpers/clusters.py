@@ -95,7 +95,6 @@ class Cluster:
         return node
 
     def wait_for(self, number, seconds=90):
-        """Wait until this number of nodes is alive."""
         deadline = time.monotonic() + seconds
         while (alive := self.alive()) != number:
             logs = [log.read_text() for log in self.folder.glob("node*/ray.log")]
@@ -116,14 +115,12 @@ class Cluster:
         return sum(node["raylet"].get("state") == "ALIVE" for node in nodes)
 
     def raylet(self, number):
-        """Return the pid of a node's raylet."""
         for pid in self.processes(number):
             if "/raylet/raylet" in command_of(pid).partition(" ")[0]:
                 return pid
         raise AssertionError("no raylet")
 
     def processes(self, number):
-        """Return the pids of a node's process group."""
         group = self.nodes[number].pid
         return [pid for pid in all_pids() if group_of(pid) == group]
 
@@ -175,7 +172,6 @@ def group_of(pid):
 
 
 def children_of(pid):
-    """Return the pids of all descendants."""
     parents = {child: int(stat[1]) for child in all_pids() if (stat := _stat(child))}
     found, layer = [], [pid]
     while layer:

@@ -89,16 +89,13 @@ class Slurm:
             )
 
     def start_controller(self):
-        """Start or restart slurmctld."""
         self.daemons["slurmctld"] = self._daemon("slurmctld", "slurmctld", "-D")
 
     def kill_controller(self):
-        """Kill slurmctld."""
         self.daemons["slurmctld"].kill()
         self.daemons["slurmctld"].wait()
 
     def out(self, *command, check=True):
-        """Return the output of a command."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=90, check=False)
         assert done.returncode == 0 or not check, (command, done.stdout, done.stderr)
         return done.stdout
@@ -113,7 +110,6 @@ class Slurm:
         return done
 
     def wait_for(self, is_so, seconds=60):
-        """Wait until the condition is true."""
         until = time.monotonic() + seconds
         while not is_so():
             logs = [(log.name, log.read_text(errors="replace")[-1500:]) for log in self.folder.glob("*.log")]
@@ -121,7 +117,6 @@ class Slurm:
             time.sleep(0.2)
 
     def profile(self, text):
-        """Write the user's profile."""
         place = self.folder / "home" / ".config" / "tune-dml" / "slurm.toml"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)

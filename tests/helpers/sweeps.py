@@ -30,8 +30,6 @@ fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {steps}, t
 
 @dataclass
 class SweepProcess:
-    """Running process of `tune-dml WORDS`."""
-
     words: list[str]
     folder: Path
     environment: dict = field(default_factory=dict)
@@ -79,7 +77,6 @@ class SweepProcess:
         return bool(ended) and any((self.folder / "trials" / key / "checkpoint.pt").exists() for key in begun)
 
     def end(self, seconds=280):
-        """Wait for the end and return the exit code."""
         try:
             return self.process.wait(timeout=seconds)
         finally:

@@ -92,38 +92,30 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
 
 
 def event_of(kind: str, key: str = "", /, **body: Any) -> Event:
-    """Return a ledger event."""
     return read_event({"kind": kind, "time": 0.0, "key": key, "body": json.loads(json.dumps(body, default=float))})
 
 
 class Driver:
-    """Writes a sweep's folder as a driver does."""
-
     def __init__(self, folder: Path, plan: Plan):
         self.folder, self.plan, self.trials = folder, plan, plan.trials()
         folder.mkdir(parents=True, exist_ok=True)
         plan.save(folder / "plan.json")
 
     def event(self, kind: str, key: str = "", /, **body: Any) -> None:
-        """Append any event."""
         with Ledger(self.folder) as ledger:
             ledger.write(event_of(kind, key, **body))
 
     def session(self) -> None:
-        """Start a session."""
         self.event("session", provenance=PROVENANCE)
 
     def started(self, trial: PlannedTrial) -> None:
-        """Start a trial."""
         self.event("started", trial.key, host="node-1")
 
     def row(self, trial: PlannedTrial, step: int, **metrics: Any) -> None:
-        """Report a row of a trial."""
         with Ledger(self.folder) as ledger:
             ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **metrics})
 
     def ended(self, trial: PlannedTrial, status: str = "finished", **body: Any) -> None:
-        """End a trial as finished, diverged or failed."""
         self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
 
     def run(self, *trials: PlannedTrial, rows: int = 2, first: int = 1, end: bool = True) -> None:
@@ -324,5 +316,4 @@ def leave_evidence(folder: Path, seed: int, number: float) -> None:
 
 
 def crossed(first: Sequence[Value], second: Sequence[Value]) -> list[tuple[Value, Value]]:
-    """Return the full grid of two knobs."""
     return list(itertools.product(first, second))

@@ -19,8 +19,6 @@ from tune_dml.running.scheduler import GrowingConcurrency
 
 
 class Endless(Searcher):
-    """A searcher that proposes for ever."""
-
     def suggest(self, trial_id):
         return {"key": trial_id}
 
@@ -30,7 +28,6 @@ class Endless(Searcher):
 
 @pytest.fixture
 def nodes(monkeypatch):
-    """Return the resources of the cluster's nodes."""
     nodes = [{"CPU": 1.0}]
     monkeypatch.setattr(cluster, "_node_resources", lambda: tuple(nodes))
     return nodes

@@ -50,18 +50,10 @@ def test_later_layers_win_and_origins_are_kept(flag, path, value, origin):
 
 
 def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
+    wrong = {"loss.name": "tripplet", "regularizer.rho": 1.5, "optim.lrr": 0.1, "batch.batch_size": 91}
+    wrong |= {"regularizer.name": "sec", "model.backbone": "smal_conv", "lossy.margin": 1}
     with pytest.raises(ConfigError) as error:
-        resolved(
-            flag={
-                "loss.name": "tripplet",
-                "regularizer.name": "sec",
-                "regularizer.rho": 1.5,
-                "optim.lrr": 0.1,
-                "batch.batch_size": 91,
-                "model.backbone": "smal_conv",
-                "lossy.margin": 1,
-            }
-        )
+        resolved(flag=wrong)
     text = str(error.value)
     for part in ("'triplet'", "regularizer.rho", "1.5", "optim.lrr", "'optim.lr'", "lossy.margin"):
         assert part in text

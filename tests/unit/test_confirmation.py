@@ -33,7 +33,6 @@ def confirmed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """Return the same sweep without a confirmation."""
     return bare_sweep(tmp_path_factory.mktemp("alone") / "toy")
 
 
@@ -94,15 +93,13 @@ def test_scores_intervals_and_optimism(confirmed):
     assert f"rho=0.01 {np.mean(own):.2f} and {np.mean(fresh):.2f}, no SEC" in found.sentences[2]
 
 
+UNDECIDED = "It is undecided whether rho = 0.01 beats no SEC on fresh seeds."
+
+
 @pytest.mark.parametrize(
     ("means", "offsets", "verdict", "said"),
     [
-        (
-            {0.01: 60.8, 0.1: 50.0},
-            FRESH,
-            "undecided",
-            "It is undecided whether rho = 0.01 beats no SEC on fresh seeds.",
-        ),
+        ({0.01: 60.8, 0.1: 50.0}, FRESH, "undecided", UNDECIDED),
         ({0.01: 58.0, 0.1: 50.0}, FRESH, "worse", "On 5 fresh seeds, rho = 0.01 is 2.8 points worse than no SEC."),
         ({0.01: 74.0, 0.1: 50.0}, {1000: 0.5}, "undecided", ""),
     ],

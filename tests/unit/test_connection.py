@@ -98,13 +98,7 @@ def test_a_node_is_lost_if_reported_dead_or_long_silent(monkeypatch, tmp_path, a
 @pytest.mark.parametrize(
     ("address", "ray_tmpdir", "said", "rule", "remedies"),
     [
-        (
-            "head:6379",
-            "",
-            "Failed to connect.\nA long story",
-            "be reachable (Failed to connect.)",
-            ["correct the address"],
-        ),
+        ("head:6379", "", "It is away.\nA long story", "must be reachable (It is away.)", ["correct the address"]),
         (None, "/full", "It timed out.\nThis could", "must start (It timed out.", ["/full/ray/session_latest/logs"]),
         # In an unusable TMPDIR, which Ray uses and Python skips.
         (None, "", "Read-only", "must start (Read-only", ["/read-only/ray/session_latest/logs", "RAY_TMPDIR"]),
@@ -160,8 +154,6 @@ def test_garbage_collection_stays_rare_or_disabled(threshold, given, meanwhile):
 
 
 class Context:
-    """The context of the second of two workers."""
-
     def get_world_rank(self):
         return 1
 

@@ -17,8 +17,6 @@ from tune_dml.running.cluster.upload import Upload, collect_upload
 
 
 class Client:
-    """A fake job server."""
-
     def __init__(self, *jobs_there):
         self.there = list(jobs_there)
         self.taken = []

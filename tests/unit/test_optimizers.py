@@ -68,19 +68,18 @@ def parameters(optimizer):
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+FUSED = {"fused": True}
+ALPHA = {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4}
+NESTEROV = {"momentum": 0.5, "nesterov": True}
 PEERS = {
     "adamw": (
-        {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
+        {"beta1": 0.8, "beta2": 0.95, "eps": 0.1},
         torch.optim.AdamW,
-        {"betas": (0.8, 0.95), "eps": 1e-3, "fused": True},
+        {"betas": (0.8, 0.95), "eps": 0.1, **FUSED},
     ),
-    "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01, "fused": True}),
-    "sgd": ({"momentum": 0.5, "nesterov": True}, torch.optim.SGD, {"momentum": 0.5, "nesterov": True, "fused": True}),
-    "rmsprop": (
-        {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4},
-        torch.optim.RMSprop,
-        {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4},
-    ),
+    "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01, **FUSED}),
+    "sgd": (NESTEROV, torch.optim.SGD, NESTEROV | FUSED),
+    "rmsprop": (ALPHA, torch.optim.RMSprop, ALPHA),
 }
 
 
@@ -109,17 +108,11 @@ def test_an_optimizer_equals_that_of_torch_bit_for_bit(name):
 
 
 def test_another_optimizer_drops_the_first_ones_knobs_and_keeps_the_schedules():
-    resolved = resolve(
-        Layer(
-            "protocol",
-            {"optim.name": "adam", "optim.eps": 0.01, "optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 5},
-        ),
-        Layer("--set", {"optim.name": "sgd"}),
-    )
-    config, origins = resolved.config, resolved.origins
-    assert config.optim.knobs() == {"momentum": 0.9, "nesterov": False}
-    assert config.optim.knobs("lr_schedule") == {"lr_decay_epochs": 5, "lr_decay": 0.5}
-    assert origins["optim.lr_decay_epochs"] == "protocol"
+    printed = {"optim.name": "adam", "optim.eps": 0.01, "optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 5}
+    both = resolve(Layer("protocol", printed), Layer("--set", {"optim.name": "sgd"}))
+    assert both.config.optim.knobs() == {"momentum": 0.9, "nesterov": False}
+    assert both.config.optim.knobs("lr_schedule") == {"lr_decay_epochs": 5, "lr_decay": 0.5}
+    assert both.origins["optim.lr_decay_epochs"] == "protocol"
 
 
 def factors(rule, total, per_epoch):

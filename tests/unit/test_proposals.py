@@ -193,12 +193,9 @@ def test_an_exhausted_space_ends_the_search_with_a_note():
 
 
 def test_ranges_of_integers_and_categories_are_searched():
-    plan = plan_of(
-        Knob("model.embedding_dim", Range(4, 64, integer=True, scale="log")),
-        Knob("optim.name", Grid(("adamw", "sgd"), scale="category")),
-        search=Search("random", 6, window=4),
-        seeds=1,
-    )
+    dimension = Knob("model.embedding_dim", Range(4, 64, integer=True, scale="log"))
+    name = Knob("optim.name", Grid(("adamw", "sgd"), scale="category"))
+    plan = plan_of(dimension, name, search=Search("random", 6, window=4), seeds=1)
     cells = cells_of(plan, slots=1)
     assert all(isinstance(cell.knobs["model.embedding_dim"], int) for cell in cells)
     assert {cell.knobs["optim.name"] for cell in cells} == {"adamw", "sgd"}

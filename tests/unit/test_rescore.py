@@ -168,7 +168,6 @@ def test_a_new_metric_is_computed_without_training(sweep, toy_metric):
 
 
 def metrics_of(sweep, key):
-    """Return a trial's metrics in MLflow."""
     return StoredRuns(session_of(sweep).tracking_uri).by_key[key].data.metrics
 
 

@@ -169,12 +169,8 @@ def test_contradictory_ties_are_refused():
 
 
 def test_a_later_source_overrides_an_earlier_one():
-    protocol = Protocol.from_paper(
-        "x/y",
-        "glyphs",
-        SourcedSettings("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5}),
-        SourcedSettings("code: b", {"optim.lr": 2.0}),
-    )
+    paper = SourcedSettings("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5})
+    protocol = Protocol.from_paper("x/y", "glyphs", paper, SourcedSettings("code: b", {"optim.lr": 2.0}))
     assert protocol.settings == {"optim.lr": 2.0, "optim.beta1": 0.5}
     origins = resolve(protocol_layer(protocol)).origins
     assert origins["optim.lr"] == "protocol x/y: code: b"

@@ -18,7 +18,6 @@ CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
 
 @pytest.fixture(params=["folder", "bucket"])
 def place(request, tmp_path):
-    """Return the location of a trial's files."""
     return tmp_path / "trial" if request.param == "folder" else request.getfixturevalue("store").address
 
 

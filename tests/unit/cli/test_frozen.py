@@ -168,7 +168,6 @@ def _one(shapes: Collection[Any]) -> Any:
 
 
 def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
-    """Return the JSON schema of a shape."""
     titled = {"title": f"tune-dml {verb} --json", "$schema": DIALECT} if verb else {}
     if isinstance(kind, dict):
         if "<name>" in kind:
@@ -203,7 +202,6 @@ def schemas() -> dict[str, Any]:
 
 
 def run(words: Sequence[str]) -> tuple[int, str]:
-    """Return exit code and standard output of `main`."""
     result = CliRunner().invoke(application(), list(words))
     if isinstance(result.exception, ConfigError):
         return 1, result.stdout

@@ -217,16 +217,8 @@ FILES = {
     "everything": "paramters: {}\nparameters: {loss.margin: {valus: [1]}, optim.rl: {values: [1, 2]}}\nseeds: 0\nmargin: -1\n"
     "dataset: glyfs\nfixed: {training.step: 3}",
 }
-TOLD_BEFORE = (
-    "constrained",
-    "unable to parse",
-    "instance of",
-    "data method",
-    "Known knobs: .",
-    "[Errno",
-    "Input",
-    "None",
-)
+PYTHONS = re.compile(r"constrained|unable to parse|instance of|data method|Known knobs: \.|\[Errno|Input should|None")
+"""Words of Python and of packages, which no message may repeat."""
 
 
 def said_of(*words: str) -> str:
@@ -293,8 +285,7 @@ def said(monkeypatch):
 def test_messages_about_wrong_inputs_are_frozen(said):
     assert as_text(said) == SAID.read_text()
     for name, text in said.items():
-        wrong = [words for words in TOLD_BEFORE if words in text]
-        assert not wrong, f"{name}: {text}"
+        assert not PYTHONS.search(text), f"{name}: {text}"
         assert not re.search(r"\b_[A-Z]", text), f"{name} names a class: {text}"
         for line in text.splitlines():
             quoted = re.findall(r"'([^']*)'", line)

@@ -19,8 +19,6 @@ from tune_dml.planning.request import Request, Resources, Session
 
 @dataclass(frozen=True)
 class Colour:
-    """A group of options."""
-
     red: Annotated[int, typer.Option(help="How much red.")]
     green: Annotated[float, typer.Option("-g", help="How much green.")] = 0.5
 

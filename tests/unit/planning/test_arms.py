@@ -37,15 +37,8 @@ def said(make, *arguments, **options) -> list[str]:
 
 def test_shared_knobs_are_crossed_with_the_knobs_of_each_arm():
     plan = plan_of(space=space())
-    assert [cell.label for cell in plan.cells] == [
-        "triplet: B=6, m=0.1",
-        "triplet: B=6, m=0.2",
-        "triplet: B=9, m=0.1",
-        "triplet: B=9, m=0.2",
-        "topk: B=6",
-        "topk: B=9",
-        "plain",
-    ]
+    triplets = [f"triplet: B={size}, m={margin}" for size in (6, 9) for margin in (0.1, 0.2)]
+    assert [cell.label for cell in plan.cells] == [*triplets, "topk: B=6", "topk: B=9", "plain"]
     assert [cell.index for cell in plan.cells] == list(range(7))
     assert [cell.arm for cell in plan.cells] == ["triplet"] * 4 + ["topk"] * 2 + ["plain"]
     assert [cell.settings["loss.k"] for cell in plan.cells if cell.arm == "topk"] == [12, 18]

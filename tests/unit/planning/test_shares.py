@@ -124,7 +124,6 @@ def test_a_complete_sweep_is_not_measured_again(gpu, cache_dir, tmp_path, monkey
 
 @pytest.fixture
 def two_gpus(tmp_path, monkeypatch):
-    """As the driver lists them."""
     for number, uuid in (("0000:00:06.0", "GPU-24aa"), ("0000:00:07.0", "GPU-99bb")):
         (tmp_path / number).mkdir()
         (tmp_path / number / "information").write_text(f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}-6a45\nIRQ: 41\n")
