@@ -34,7 +34,6 @@ class Store:
 
     @property
     def files(self):
-        """Return pyarrow's file system of the store."""
         query = f"endpoint_override=127.0.0.1:{self._port}&scheme=http&allow_bucket_creation=true"
         return FileSystem.from_uri(f"s3://{self.bucket}?{query}")[0]
 

@@ -67,9 +67,8 @@ def contradictions(analysis: Analysis) -> list[str]:
         found += _of_knob(knob.key, data, at, names, own)
     best = next((s.data["configuration"] for s in sections if s.data.get("configuration")), None)
     if best and best["candidates"]:
-        found += [
-            f"{label} may be the best configuration, and is worse" for label in best["candidates"] if ahead.lost(label)
-        ]
+        worse = [label for label in best["candidates"] if ahead.lost(label)]
+        found += [f"{label} may be the best configuration, and is worse" for label in worse]
         if best["label"] not in best["candidates"]:
             found.append(f"the best configuration {best['label']} cannot be the best")
     rows = next((s.data["arms"]["rows"] for s in sections if s.data.get("arms")), ())
@@ -146,9 +145,8 @@ def _of_knob(key: str, data: Any, at: Any, names: dict[str, str], ahead: _LowerB
     if not at or not at["candidates"]:
         return found
     candidates, within = at["candidates"], at["within"]
-    found += [
-        f"{key}: {label} may be the best, and is worse" for label in candidates if ahead.lost(names[label], values)
-    ]
+    worse = [label for label in candidates if ahead.lost(names[label], values)]
+    found += [f"{key}: {label} may be the best, and is worse" for label in worse]
     if at["best"] not in candidates:
         found.append(f"{key}: the best mean {at['best']} cannot be the best")
     ends = (at["behind"][0][0], at["behind"][-1][0])

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
@@ -94,22 +95,18 @@ class Cluster:
         return node
 
     def wait_for(self, number, seconds=90):
-        """Wait until this number of nodes is alive."""
         deadline = time.monotonic() + seconds
         while (alive := self.alive()) != number:
-            assert time.monotonic() < deadline, (
-                alive,
-                [(p / "ray.log").read_text() for p in self.folder.glob("node*")],
-            )
+            logs = [log.read_text() for log in self.folder.glob("node*/ray.log")]
+            assert time.monotonic() < deadline, (alive, logs)
             time.sleep(0.3)
 
     def alive(self):
         from urllib.request import Request, urlopen
 
         token = (self.home / ".ray" / "auth_token").read_text()
-        request = Request(  # noqa: S310
-            f"{self.http}/nodes?view=summary", headers={"Authorization": f"Bearer {token}"}
-        )
+        headers = {"Authorization": f"Bearer {token}"}
+        request = Request(f"{self.http}/nodes?view=summary", headers=headers)  # noqa: S310
         try:
             with urlopen(request, timeout=5) as answer:  # noqa: S310
                 nodes = json.loads(answer.read())["data"]["summary"]
@@ -118,47 +115,37 @@ class Cluster:
         return sum(node["raylet"].get("state") == "ALIVE" for node in nodes)
 
     def raylet(self, number):
-        """Return the pid of a node's raylet."""
         for pid in self.processes(number):
             if "/raylet/raylet" in command_of(pid).partition(" ")[0]:
                 return pid
         raise AssertionError("no raylet")
 
     def processes(self, number):
-        """Return the pids of a node's process group."""
         group = self.nodes[number].pid
         return [pid for pid in all_pids() if group_of(pid) == group]
 
     def run(self, *words, timeout=240, cwd=None):
         """Run `tune-dml WORDS` as a user who has the project and the token."""
         environment = {**self.environment, "PYTHONPATH": str(PROJECT)}
-        return subprocess.run(
-            [*COMMAND, *map(str, words)],
-            env=environment,
-            cwd=cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        command = [*COMMAND, *map(str, words)]
+        return subprocess.run(command, env=environment, cwd=cwd, timeout=timeout, check=False, **both)
 
     def __exit__(self, *error):
-        for node in self.nodes:
-            for pid in [*self.processes(self.nodes.index(node)), *children_of(node.pid)]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        for number, node in enumerate(self.nodes):
+            kill([*self.processes(number), *children_of(node.pid)])
         for node in self.nodes:
             node.wait()
-        for pid in all_pids():  # workers that left the group
-            if str(self.temporary) in command_of(pid) or f"{self.address}" in command_of(pid):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        ours = (str(self.temporary), self.address)
+        # Workers that left the group.
+        kill(pid for pid in all_pids() if any(words in command_of(pid) for words in ours))
         subprocess.run(["rm", "-rf", str(self.temporary)], check=False)
+
+
+def kill(pids):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def all_pids():
@@ -185,7 +172,6 @@ def group_of(pid):
 
 
 def children_of(pid):
-    """Return the pids of all descendants."""
     parents = {child: int(stat[1]) for child in all_pids() if (stat := _stat(child))}
     found, layer = [], [pid]
     while layer:

@@ -72,7 +72,6 @@ class Machines:
         return self
 
     def on(self, number, *words):
-        """Return the output of a command on a machine."""
         return _run("ip", "netns", "exec", self.names[number], *words, check=True).stdout
 
     def _connect(self):

@@ -2,12 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+
+from helpers.clusters import free_port
 
 
 class Server:
@@ -15,8 +16,7 @@ class Server:
 
     def __init__(self, folder):
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self.store = f"sqlite:///{folder / 'mlflow.db'}"
 

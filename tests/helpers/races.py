@@ -88,5 +88,4 @@ class RaceDrive:
 
 
 def driver_of(state, ledger, progress, tracker=None):
-    """Return the driver of a session with the default options."""
     return Driver(state, Resources(), Session(), SessionIntent("sweep"), ledger, progress, tracker)

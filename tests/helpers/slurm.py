@@ -3,14 +3,11 @@
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-from helpers.clusters import free_port
+from helpers.clusters import COMMAND, PROJECT, free_port
 
-PROJECT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "tune_dml.cli"]
 HAS_SLURM = all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "srun"))) and os.getuid() == 0
 CONF = """
 ClusterName=test
@@ -74,9 +71,8 @@ class Slurm:
         self.start_controller()
         for name in self.names:
             self.daemons[name] = self._daemon(name, "slurmd", "-D", "-N", name)
-        self.wait_for(
-            lambda: self.out("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == ["idle"] * len(self.names)
-        )
+        states = ("sinfo", "-h", "-N", "-p", "main", "-o", "%T")
+        self.wait_for(lambda: self.out(*states).split() == ["idle"] * len(self.names))
         return self
 
     def __exit__(self, *error):
@@ -93,16 +89,13 @@ class Slurm:
             )
 
     def start_controller(self):
-        """Start or restart slurmctld."""
         self.daemons["slurmctld"] = self._daemon("slurmctld", "slurmctld", "-D")
 
     def kill_controller(self):
-        """Kill slurmctld."""
         self.daemons["slurmctld"].kill()
         self.daemons["slurmctld"].wait()
 
     def out(self, *command, check=True):
-        """Return the output of a command."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=90, check=False)
         assert done.returncode == 0 or not check, (command, done.stdout, done.stderr)
         return done.stdout
@@ -117,16 +110,13 @@ class Slurm:
         return done
 
     def wait_for(self, is_so, seconds=60):
-        """Wait until the condition is true."""
         until = time.monotonic() + seconds
         while not is_so():
-            assert time.monotonic() < until, [
-                (log.name, log.read_text(errors="replace")[-1500:]) for log in self.folder.glob("*.log")
-            ]
+            logs = [(log.name, log.read_text(errors="replace")[-1500:]) for log in self.folder.glob("*.log")]
+            assert time.monotonic() < until, logs
             time.sleep(0.2)
 
     def profile(self, text):
-        """Write the user's profile."""
         place = self.folder / "home" / ".config" / "tune-dml" / "slurm.toml"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)

@@ -3,20 +3,16 @@
 import json
 import math
 import os
-import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from helpers.clusters import children_of, command_of
+from helpers.clusters import COMMAND, children_of, command_of, kill
 from helpers.stored_runs import StoredRuns
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
-
-COMMAND = [sys.executable, "-m", "tune_dml.cli"]
 
 
 def sweep_file(values=(0.01, 0.1, 0.5, 0.9), seeds=1, steps=120, every=20):
@@ -34,8 +30,6 @@ fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {steps}, t
 
 @dataclass
 class SweepProcess:
-    """Running process of `tune-dml WORDS`."""
-
     words: list[str]
     folder: Path
     environment: dict = field(default_factory=dict)
@@ -83,7 +77,6 @@ class SweepProcess:
         return bool(ended) and any((self.folder / "trials" / key / "checkpoint.pt").exists() for key in begun)
 
     def end(self, seconds=280):
-        """Wait for the end and return the exit code."""
         try:
             return self.process.wait(timeout=seconds)
         finally:
@@ -101,11 +94,7 @@ class SweepProcess:
         return outcome(self.folder, since)
 
     def stop(self):
-        for pid in [*children_of(self.pid), self.pid]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill([*children_of(self.pid), self.pid])
         self.process.wait()
 
     def read_output(self):
@@ -127,9 +116,8 @@ def repeated_steps(folder, key, events):
     again = 0
     for start, following in list(pairwise([*starts, math.inf]))[1:]:
         known = max((step for time_, step in rows if time_ < start), default=0)
-        went_on = [
-            event.body()["step"] for event in mine if event.kind == "resumed" and start <= event.time < following
-        ]
+        resumed = [event for event in mine if event.kind == "resumed" and start <= event.time < following]
+        went_on = [event.body()["step"] for event in resumed]
         trained = any(start <= time_ < following for time_, _ in rows)
         if went_on or trained:  # else it was lost again before its first report
             again += max(known - max(went_on, default=0), 0)

@@ -44,9 +44,8 @@ PROVENANCE = {"git": {"commit": "0" * 40, "dirty": False}, "python": "3.11.7", "
 
 def space_of(*knobs: Knob, **fields: Any) -> Space:
     """Return a space of these knobs, without a citation."""
-    return Space(
-        **{"name": "toy", "title": "Toy", "question": "?", "citation": None, "scientific": knobs, "fixed": {}, **fields}
-    )
+    needed = {"name": "toy", "title": "Toy", "question": "?", "citation": None, "scientific": knobs, "fixed": {}}
+    return Space(**{**needed, **fields})
 
 
 def rho_space(**changes: Any) -> Space:
@@ -93,38 +92,30 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
 
 
 def event_of(kind: str, key: str = "", /, **body: Any) -> Event:
-    """Return a ledger event."""
     return read_event({"kind": kind, "time": 0.0, "key": key, "body": json.loads(json.dumps(body, default=float))})
 
 
 class Driver:
-    """Writes a sweep's folder as a driver does."""
-
     def __init__(self, folder: Path, plan: Plan):
         self.folder, self.plan, self.trials = folder, plan, plan.trials()
         folder.mkdir(parents=True, exist_ok=True)
         plan.save(folder / "plan.json")
 
     def event(self, kind: str, key: str = "", /, **body: Any) -> None:
-        """Append any event."""
         with Ledger(self.folder) as ledger:
             ledger.write(event_of(kind, key, **body))
 
     def session(self) -> None:
-        """Start a session."""
         self.event("session", provenance=PROVENANCE)
 
     def started(self, trial: PlannedTrial) -> None:
-        """Start a trial."""
         self.event("started", trial.key, host="node-1")
 
     def row(self, trial: PlannedTrial, step: int, **metrics: Any) -> None:
-        """Report a row of a trial."""
         with Ledger(self.folder) as ledger:
             ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **metrics})
 
     def ended(self, trial: PlannedTrial, status: str = "finished", **body: Any) -> None:
-        """End a trial as finished, diverged or failed."""
         self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
 
     def run(self, *trials: PlannedTrial, rows: int = 2, first: int = 1, end: bool = True) -> None:
@@ -250,9 +241,8 @@ def _plan_and_truth(
 ) -> tuple[Plan, dict[str, float]]:
     """Return a plan of the baseline and the points with a mean, and the true means by cell digest."""
     searched = {knob.path for knob in space.knobs}
-    fixed = {
-        path: value for path, value in {**SETTINGS, **space.fixed, **cell_settings}.items() if path not in searched
-    }
+    settings = {**SETTINGS, **space.fixed, **cell_settings}
+    fixed = {path: value for path, value in settings.items() if path not in searched}
     listed = all(isinstance(knob.domain, Grid) for knob in space.knobs)
     planned = search or (Search() if listed else Search("random", num_samples=len(means)))
     plan = plan_of(space=replace(space, fixed=fixed), name=name, dataset=dataset, seeds=seeds, search=planned)
@@ -326,5 +316,4 @@ def leave_evidence(folder: Path, seed: int, number: float) -> None:
 
 
 def crossed(first: Sequence[Value], second: Sequence[Value]) -> list[tuple[Value, Value]]:
-    """Return the full grid of two knobs."""
     return list(itertools.product(first, second))

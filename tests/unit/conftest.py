@@ -1,5 +1,6 @@
 """Fixtures of several unit tests."""
 
+import json
 import os
 
 import pytest
@@ -14,6 +15,26 @@ def home(tmp_path, monkeypatch):
     token.chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return token
+
+
+@pytest.fixture
+def messages_of(monkeypatch, tmp_path, cache_dir):
+    """Return a function that runs a trial in this process and returns its messages to the driver."""
+    from ray import tune
+
+    from tune_dml.planning.request import Resources
+    from tune_dml.running.trials.messages import parse_message
+    from tune_dml.running.trials.trial import TrialRuntime, engine
+
+    def run(settings, resources=None, key="k", **options):
+        said, folder = [], tmp_path / "trials"
+        folder.mkdir(exist_ok=True)
+        monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
+        runtime = TrialRuntime(tmp_path, folder, resources or Resources(), cache_dir, **options)
+        engine(runtime)({"key": key, "settings": json.dumps(settings), "until": None})
+        return said
+
+    return run
 
 
 SLURM = {

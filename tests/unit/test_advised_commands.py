@@ -1,6 +1,7 @@
 """Suggested commands include the locations that their sweep needs."""
 
 import platform
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,40 +29,38 @@ def typed(results, *argv):
     return replace(results, provenance={"argv": list(argv)})
 
 
-def test_defaults_are_left_out(results):
-    here = typed(results, "/venv/bin/tune-dml", "sweep", "sec_rho", "--seeds", "3")
-    assert command(here, "extend", "--seeds 5") == "tune-dml extend toy --seeds 5"
+SERVER = "--tracking-uri http://here:5000"
+OWN = "/app/tune_dml/cli/__main__.py sweep sec_rho --storage elsewhere --tracking-uri=http://here:5000 --cache-dir '/my cache'"
+
+
+@pytest.mark.parametrize(
+    ("argv", "verb", "expected"),
+    [
+        ("/venv/bin/tune-dml sweep sec_rho --seeds 3", "extend", "extend toy --seeds 5"),
+        (OWN, "extend", f"extend toy --seeds 5 --storage HERE {SERVER} --cache-dir '/my cache'"),
+        (OWN, "report", f"report toy --storage HERE {SERVER}"),
+        (OWN, "status", "status toy --storage HERE"),
+        ("train.py", "status", "status toy --storage HERE"),
+        ("tune-dml sweep sec_rho --tracking-uri http://***@here", "report", "report toy --tracking-uri http://here"),
+        ("tune-dml sweep sec_rho --tracking-uri postgresql://***@here/mlflow", "report", "report toy"),
+    ],
+)
+def test_typed_locations_are_repeated_if_the_verb_accepts_them_without_secrets(results, argv, verb, expected):
+    found = command(typed(results, *shlex.split(argv)), verb, "--seeds 5" if verb == "extend" else "")
+    assert found == f"tune-dml {expected}".replace("HERE", str(results.folder.parent))
+
+
+def test_commands_from_python_leave_out_the_default_storage(results):
     python = replace(typed(results, "train.py"), folder=Path("/data/sweeps/toy"))
     assert command(python, "resume") == "tune-dml resume toy"
 
 
-def test_typed_locations_are_repeated_if_the_verb_accepts_them(results):
-    words = ["--storage", "elsewhere", "--tracking-uri=http://here:5000", "--cache-dir", "/my cache"]
-    there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", *words)
-    folder = results.folder.parent
-    assert command(there, "extend", "--seeds 5") == (
-        f"tune-dml extend toy --seeds 5 --storage {folder} --tracking-uri http://here:5000 --cache-dir '/my cache'"
-    )
-    assert command(there, "report") == f"tune-dml report toy --storage {folder} --tracking-uri http://here:5000"
-    assert command(there, "status") == f"tune-dml status toy --storage {folder}"
-
-
-def test_commands_from_python_name_the_storage_unless_default(results):
-    assert command(typed(results, "train.py"), "status") == f"tune-dml status toy --storage {results.folder.parent}"
-
-
-def test_secrets_are_not_repeated(results):
-    masked = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here")
-    assert command(masked, "report") == "tune-dml report toy --tracking-uri http://here"
-    database = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "postgresql://***@here/mlflow")
-    assert command(database, "report") == "tune-dml report toy"
-
-
-def test_flags_typed_now_override_those_of_the_first_session(results):
-    here = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://here:5000", "--experiment", "mine")
-    now = {"--tracking-uri": "http://there:5000", "--experiment": None}
-    assert command(here, "sync", options=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
-    now = {"--tracking-uri": "http://me:secret@there:5000"}
+@pytest.mark.parametrize(
+    "now",
+    [{"--tracking-uri": "http://there:5000", "--experiment": None}, {"--tracking-uri": "http://me:secret@there:5000"}],
+)
+def test_flags_typed_now_override_those_of_the_first_session(results, now):
+    here = typed(results, "tune-dml", "sweep", "sec_rho", *SERVER.split(), "--experiment", "mine")
     assert command(here, "sync", options=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
 
 
@@ -79,10 +78,8 @@ def test_commands_of_a_job_on_a_cluster_begin_with_submit(results, monkeypatch):
     """Their reader is on another machine."""
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--max-concurrent", "4")
-    assert (
-        command(there, "resume")
-        == "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --max-concurrent 4"
-    )
+    again = "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --max-concurrent 4"
+    assert command(there, "resume") == again
     cancel = "`tune-dml cancel 'my cluster.yaml' toy`"
     refusal = f"Go on with that one: `tune-dml resume toy`, or {cancel}."
     told = with_program(refusal)
@@ -124,11 +121,8 @@ def test_a_session_records_its_cluster(monkeypatch):
 )
 def test_trials_out_of_memory_are_retried_with_a_micro_batch(tmp_path, frozen, micro_batch, kind, advised):
     """Not if batch statistics of a micro-batch would change the numbers."""
-    made = bare_sweep(
-        tmp_path / "toy",
-        means={0.1: 70.0, 0.5: 69.0},
-        cell_settings={"model.freeze_bn": frozen, "batch.batch_size": 60},
-    )
+    settings = {"model.freeze_bn": frozen, "batch.batch_size": 60}
+    made = bare_sweep(tmp_path / "toy", means={0.1: 70.0, 0.5: 69.0}, cell_settings=settings)
     with Ledger(made.folder) as ledger:
         ledger.write(event_of("started", made.trials[0].key, host="", micro_batch=micro_batch))
         ledger.write(event_of("ended", made.trials[0].key, status="failed", kind=kind, reason="", metrics={}))

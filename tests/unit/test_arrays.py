@@ -127,9 +127,8 @@ def test_an_attempt_cut_off_without_a_new_evaluation_is_fruitless(sweep):
 def test_a_job_has_progressed_if_a_trial_was_evaluated(sweep):
     ledger, _, (one, two) = sweep
     now = time.time()
-    ledger.report(
-        one.path.parent.name, {"step": 1, "time": now - 100, METRIC: 0.5}, {"step": 2, "time": now, "train/loss": 1.0}
-    )
+    rows = {"step": 1, "time": now - 100, METRIC: 0.5}, {"step": 2, "time": now, "train/loss": 1.0}
+    ledger.report(one.path.parent.name, *rows)
     assert not _has_progressed(ledger.sweep, now - 50)
     ledger.report(two.path.parent.name, {"step": 1, "time": now, METRIC: 0.5})
     assert _has_progressed(ledger.sweep, now - 50)
@@ -190,9 +189,8 @@ def test_a_signal_between_two_trials_ends_a_task_cleanly(sweep, monkeypatch, at)
     keys = [log.path.parent.name for log in (one, two)]
     round_ = Round((tuple({"key": key} for key in keys),), "", 1, None, None, {}, "")
     (ledger.sweep / "slurm" / "round.json").write_text(json.dumps(round_.to_json()))
-    monkeypatch.setattr(
-        task, "_train", lambda folder, request, round_, log, budget: log.write({"ended": {"status": "stopped"}})
-    )
+    stopped = {"ended": {"status": "stopped"}}
+    monkeypatch.setattr(task, "_train", lambda folder, request, round_, log, budget: log.write(stopped))
     monkeypatch.setattr(task.signal, "signal", lambda number, handler: None)
     calls = iter([False, True])
 
@@ -219,9 +217,8 @@ def test_tasks_decode_pictures_into_the_cache_of_the_session(sweep, monkeypatch,
     monkeypatch.setattr("tune_dml.running.slurm.rounds.read_submission", lambda folder: SimpleNamespace(tasks=9))
     monkeypatch.setattr("tune_dml.running.slurm.rounds.known_digests", lambda plan, cache: {})
     assert _Rounds.prepare(rounds, 1) == 1
-    monkeypatch.setattr(
-        "tune_dml.running.trials.trial.run_request", lambda request, runtime, post: seen.append(runtime.cache_dir)
-    )
+    trains = "tune_dml.running.trials.trial.run_request"
+    monkeypatch.setattr(trains, lambda request, runtime, post: seen.append(runtime.cache_dir))
     (request,) = Round.read(ledger.sweep).groups[0]
     task._train(ledger.sweep, request, Round.read(ledger.sweep), TrialLog(ledger.sweep, trial.key), None)
     assert seen == [session.cache]
@@ -260,7 +257,5 @@ def test_trials_of_an_array_take_a_gpu_though_the_collecting_job_has_none(monkey
 
 def test_the_job_that_collects_an_array_may_wait_in_another_queue():
     text = collect_script(Profile(partition="gpu", collect=("--partition=cpu", "--time=10")), "eta1", Path("/s/eta1"))
-    assert [line for line in text.splitlines() if "partition" in line] == [
-        "#SBATCH --partition=gpu",
-        "#SBATCH --partition=cpu",  # SLURM takes the last one
-    ]
+    lines = [line for line in text.splitlines() if "partition" in line]  # SLURM takes the last one
+    assert lines == ["#SBATCH --partition=gpu", "#SBATCH --partition=cpu"]

@@ -87,21 +87,6 @@ def test_the_shared_folder_is_created_before_use(name):
     assert any(place.endswith(".ray/auth_token") for place in content["file_mounts"])
 
 
-def gpu_machine(content):
-    content["available_node_types"]["head"]["node_config"]["InstanceType"] = "g5.xlarge"
-
-
-def head_without(what):
-    def change(content):
-        del content["available_node_types"]["head"]["resources"][what]
-
-    return change
-
-
-def no_image(content):
-    del content["available_node_types"]["gpu"]["node_config"]["ImageId"]
-
-
 HEAD = "RAY_AUTH_MODE=token ray start --head"
 WRONG = {
     "unknown key": ({"max_wrkers": 2}, "max_wrkers: no such key. Did you mean 'max_workers'?"),
@@ -130,19 +115,25 @@ WRONG = {
         {"file_mounts": {"/x": "/no/such", "~/.ray/auth_token": "~/.ray/auth_token"}},
         "the copied file must exist",
     ),
-    "a head with GPUs": (gpu_machine, "head_node_type: the head must offer no GPU"),
-    "a head that trains": (head_without("CPU"), "head_node_type: the head must offer no CPU"),
-    "a head without drivers": (head_without("trial_driver"), "the head must offer trial_driver"),
-    "Ray's own image": (no_image, "available_node_types.gpu.node_config.ImageId: an image must be named"),
+    "one of several types": ({"provider": {"type": "gcp", "project_id": 17}}, "provider.project_id: must be text"),
+    "a head with GPUs": (
+        lambda head, gpu: head["node_config"].update(InstanceType="g5.xlarge"),
+        "head_node_type: the head must offer no GPU",
+    ),
+    "a head that trains": (
+        lambda head, gpu: head["resources"].pop("CPU"),
+        "head_node_type: the head must offer no CPU",
+    ),
+    "a head without drivers": (lambda head, gpu: head["resources"].pop("trial_driver"), "must offer trial_driver"),
+    "Ray's own image": (
+        lambda head, gpu: gpu["node_config"].pop("ImageId"),
+        "available_node_types.gpu.node_config.ImageId: an image must be named",
+    ),
+    "a key that is no text": (
+        lambda head, gpu: head["resources"].update({1: 2}),
+        "available_node_types.head.resources: keys must be text, but got 1",
+    ),
 }
-
-
-def number_for_a_key(content):
-    content["available_node_types"]["head"]["resources"][1] = 2
-
-
-WRONG["a key that is no text"] = (number_for_a_key, "available_node_types.head.resources: keys must be text, but got 1")
-WRONG["one of several types"] = ({"provider": {"type": "gcp", "project_id": 17}}, "provider.project_id: must be text")
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -151,7 +142,7 @@ def test_a_wrong_cluster_file_is_named_before_a_machine_starts(home, filled, cas
     file = filled("cluster.yaml", **(change if isinstance(change, dict) else {}))
     if not isinstance(change, dict):
         content = yaml.safe_load(file.read_text())
-        change(content)
+        change(*(content["available_node_types"][kind] for kind in ("head", "gpu")))
         file.write_text(yaml.safe_dump(content))
     problems = cluster_file_problems(file)
     assert any(words in str(problem) for problem in problems), problems
@@ -163,11 +154,8 @@ def test_all_problems_are_reported_together(home, filled):
     file = filled("cluster.yaml", max_wrkers=2, worker_start_ray_commands=["ray start"])
     rules = [problem.rule for problem in cluster_file_problems(file)]
     assert len(rules) == 3
-    assert {rule.partition(":")[0] for rule in rules} == {
-        "no such key",
-        "every node must require the token",
-        "the token file must exist",
-    }
+    expected = {"no such key", "every node must require the token", "the token file must exist"}
+    assert {rule.partition(":")[0] for rule in rules} == expected
 
 
 def test_an_own_head_must_declare_that_it_offers_no_resources(home, filled):

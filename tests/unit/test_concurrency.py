@@ -1,5 +1,6 @@
 """The number of concurrent trials and the growth of a cluster, without a cluster."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,6 @@ from tune_dml.running.scheduler import GrowingConcurrency
 
 
 class Endless(Searcher):
-    """A searcher that proposes for ever."""
-
     def suggest(self, trial_id):
         return {"key": trial_id}
 
@@ -29,7 +28,6 @@ class Endless(Searcher):
 
 @pytest.fixture
 def nodes(monkeypatch):
-    """Return the resources of the cluster's nodes."""
     nodes = [{"CPU": 1.0}]
     monkeypatch.setattr(cluster, "_node_resources", lambda: tuple(nodes))
     return nodes
@@ -42,9 +40,8 @@ def proposed(limiter):
 def test_concurrency_grows_with_nodes_and_does_not_shrink(nodes):
     told = []
     limiter = ConcurrencyLimiter(Endless(), max_concurrent=1)
-    room = GrowingConcurrency(
-        limiter, lambda: cluster.trials_that_fit_now(Capacity(()), Resources(), None), told.append
-    )
+    fits = partial(cluster.trials_that_fit_now, Capacity(()), Resources(), None)
+    room = GrowingConcurrency(limiter, fits, told.append)
     nodes += [{"CPU": 2.0}]
     room.on_step_begin(1, [])
     assert limiter.max_concurrent == 1, "nobody has looked"

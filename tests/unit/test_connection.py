@@ -95,42 +95,30 @@ def test_a_node_is_lost_if_reported_dead_or_long_silent(monkeypatch, tmp_path, a
     assert node.is_lost()  # no process listens any more
 
 
-def connection_problem(monkeypatch, address, error):
-    """Return the problem of a connection to a Ray that fails with this error."""
-
+@pytest.mark.parametrize(
+    ("address", "ray_tmpdir", "said", "rule", "remedies"),
+    [
+        ("head:6379", "", "It is away.\nA long story", "must be reachable (It is away.)", ["correct the address"]),
+        (None, "/full", "It timed out.\nThis could", "must start (It timed out.", ["/full/ray/session_latest/logs"]),
+        # In an unusable TMPDIR, which Ray uses and Python skips.
+        (None, "", "Read-only", "must start (Read-only", ["/read-only/ray/session_latest/logs", "RAY_TMPDIR"]),
+    ],
+)
+def test_a_ray_that_fails_is_one_problem_with_the_place_of_its_logs(
+    monkeypatch, address, ray_tmpdir, said, rule, remedies
+):
     def fail(**arguments):
-        raise error
+        raise RuntimeError(said)
 
+    monkeypatch.setenv("RAY_TMPDIR", ray_tmpdir)
+    monkeypatch.setenv("TMPDIR", "/read-only")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", fail)
     with Connection(address, Resources()) as connection, pytest.raises(ConfigError) as refusal:
         connection.capacity()
     (problem,) = refusal.value.problems
-    return problem
-
-
-def test_an_address_at_which_ray_fails_is_one_problem(monkeypatch):
-    error = RuntimeError("Failed to connect to the GCS.\nA long story ...")
-    problem = connection_problem(monkeypatch, "head:6379", error)
-    assert "must be reachable (Failed to connect to the GCS.)" in problem.rule
-    assert "correct the address" in problem.remedy
-
-
-def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
-    monkeypatch.setenv("RAY_TMPDIR", "/full")
-    late = Exception("The current node timed out during startup.\nThis could happen because ...")
-    problem = connection_problem(monkeypatch, None, late)
-    assert "must start (The current node timed out during startup." in problem.rule
-    assert "/full/ray/session_latest/logs" in problem.remedy
-
-
-def test_the_logs_of_a_failed_ray_start_are_found(monkeypatch):
-    """In an unusable TMPDIR, which Ray uses and Python skips."""
-    monkeypatch.setenv("RAY_TMPDIR", "")
-    monkeypatch.setenv("TMPDIR", "/read-only")
-    problem = connection_problem(monkeypatch, None, OSError("[Errno 30] Read-only file system"))
-    assert "/read-only/ray/session_latest/logs" in problem.remedy
-    assert "RAY_TMPDIR" in problem.remedy
+    assert rule in problem.rule
+    assert [words for words in remedies if words not in problem.remedy] == []
 
 
 def test_folder_names_are_limited_by_the_socket_paths_of_ray(monkeypatch):
@@ -166,8 +154,6 @@ def test_garbage_collection_stays_rare_or_disabled(threshold, given, meanwhile):
 
 
 class Context:
-    """The context of the second of two workers."""
-
     def get_world_rank(self):
         return 1
 

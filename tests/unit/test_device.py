@@ -1,16 +1,12 @@
 """The device of a worker, and whether it can train there again, with a fake GPU."""
 
-import json
-
 import pytest
 import torch
 from helpers.trials import TASKS, config_of
-from ray import tune
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.trials import trial as trials
 from tune_dml.running.trials.device import cuda_error, device_of, missing_device
-from tune_dml.running.trials.messages import parse_message
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -39,32 +35,19 @@ def test_a_device_that_fails_every_call_is_broken(monkeypatch, error):
     assert cuda_error(CPU) is None
 
 
-@pytest.fixture
-def said_of(monkeypatch, tmp_path, cache_dir):
-    """Return the messages of a trial to its driver over so many steps."""
-
-    def run(resources, steps=2):
-        said = []
-        monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
-        (tmp_path / "trials").mkdir(exist_ok=True)
-        runtime = trials.TrialRuntime(tmp_path, tmp_path / "trials", resources, cache_dir)
-        settings = config_of(TASKS["retrieval"], training__steps=steps, training__eval_every=steps)
-        trials.engine(runtime)({"key": "k", "settings": json.dumps(settings.settings()), "until": None})
-        return said
-
-    return run
+SHORT = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
 
 
-def test_a_missing_gpu_is_reported_once_and_is_no_progress(said_of):
-    said = said_of(Resources(gpus_per_worker=1.0))
+def test_a_missing_gpu_is_reported_once_and_is_no_progress(messages_of):
+    said = messages_of(SHORT, Resources(gpus_per_worker=1.0))
     notes = [message["note"] for message in said if "note" in message]
     assert len(notes) == 1
     assert "trains on the CPU" in notes[0]
-    assert not any("note" in message for message in said_of(Resources(gpus_per_worker=0.0)))
+    assert not any("note" in message for message in messages_of(SHORT, Resources(gpus_per_worker=0.0)))
 
 
 @pytest.mark.parametrize("sick", [True, False])
-def test_a_trial_that_breaks_its_device_reports_it_and_ends_its_process(monkeypatch, said_of, sick):
+def test_a_trial_that_breaks_its_device_reports_it_and_ends_its_process(monkeypatch, messages_of, sick):
     from trainables.models.small_conv import SmallConv
 
     def forward(self, pictures):
@@ -73,7 +56,7 @@ def test_a_trial_that_breaks_its_device_reports_it_and_ends_its_process(monkeypa
     words = "CUDA error: device-side assert triggered\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
     monkeypatch.setattr(SmallConv, "forward", forward)
     monkeypatch.setattr(trials, "cuda_error", lambda device: RuntimeError(words) if sick else None)
-    last = said_of(Resources())[-1]
+    last = messages_of(SHORT)[-1]
     assert last["ended"]["status"] == "failed"
     assert last.get("spent", False) == sick
     expected = "device-side assert triggered (noticed at test_device.py:" if sick else "CUDNN_STATUS_EXECUTION_FAILED"

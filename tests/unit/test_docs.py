@@ -132,12 +132,8 @@ def commands_in(text):
 def test_every_command_of_the_pages_and_cluster_files_exists():
     verbs = whole_command().commands
     told = set()
-    for page in (
-        *ROOT.glob("*.md"),
-        *(ROOT / "docs").glob("*.md"),
-        ROOT / "cluster.yaml",
-        *(ROOT / "deploy").glob("**/*.*"),
-    ):
+    clusters = (ROOT / "cluster.yaml", *(ROOT / "deploy").glob("**/*.*"))
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *clusters):
         if page.name in {"CHANGELOG.md", "log.md"}:  # they name commands of earlier versions
             continue
         for verb, flags in commands_in(page.read_text()):
@@ -173,9 +169,8 @@ def test_functions_named_on_the_page_of_verdicts_exist():
 def test_files_named_in_the_docs_exist():
     for page in PAGES:
         for name in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|yaml|csv|md))`", page.read_text()):
-            assert any((ROOT / room / name).exists() for room in (".", "tune_dml", "trainables")), (
-                f"{page.name}: {name}"
-            )
+            there = [ROOT / room / name for room in (".", "tune_dml", "trainables")]
+            assert any(path.exists() for path in there), f"{page.name}: {name}"
 
 
 def test_every_target_is_in_the_help_and_in_the_guide():

@@ -130,9 +130,7 @@ def near(pixel, colour, tolerance=45):
 
 def test_frames_mark_right_and_wrong_with_and_without_colour():
     verdicts = [None, True, False, True, False]
-    tiles = tuple(
-        Tile(n, f"class {n}", verdict, None if verdict is None else 0.5) for n, verdict in enumerate(verdicts)
-    )
+    tiles = tuple(Tile(n, f"class {n}", is_so, None if is_so is None else 0.5) for n, is_so in enumerate(verdicts))
     data = drawing.draw_sheet(Sheet(((0, "query"),), (tiles, tiles[::-1]), pictures_of(range(5))))
     found = Image.open(io.BytesIO(data))
     for row, shown in enumerate((tiles, tiles[::-1])):
@@ -190,9 +188,8 @@ def test_every_task_stores_norms_and_a_sheet_of_validation_pictures(tmp_path, na
         assert len(rows) == 6
         for query, *others in rows:
             mine = learner.pictures.labels[query["picture"]]
-            assert [tile["right"] for tile in others] == [
-                bool(learner.pictures.labels[tile["picture"]] == mine) for tile in others
-            ]
+            for tile in others:
+                assert tile["right"] == bool(learner.pictures.labels[tile["picture"]] == mine)
 
 
 def test_queries_are_the_same_for_every_cell_of_a_seed(tmp_path):

@@ -30,7 +30,7 @@ from tune_dml.record.events import (
 )
 from tune_dml.record.judging.race import RaceRule, SettledCell
 from tune_dml.record.ledger import READ_ONLY, Ledger, is_running, read_events, read_history
-from tune_dml.record.results import load_results, results_of
+from tune_dml.record.results import results_of
 from tune_dml.space import Baseline, Grid, Knob
 
 
@@ -43,26 +43,27 @@ def driver(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_truncated_last_line_is_ignored_and_removed(tmp_path, cut):
+def test_a_truncated_last_line_is_moved_to_another_file_and_reported(tmp_path, cut):
     with Ledger(tmp_path) as ledger:
         for number in range(3):
             ledger.write(event_of("note", text=str(number)))
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
+    rest = path.read_bytes().rpartition(b"\n")[2]
     assert [event.body()["text"] for event in read_events(tmp_path)] == ["0", "1"]
     with Ledger(tmp_path) as ledger:
         ledger.write(event_of("note", text="again"))
-    first, second, _, last = [event.body()["text"] for event in read_events(tmp_path)]
+    first, second, said, last = [event.body()["text"] for event in read_events(tmp_path)]
     assert [first, second, last] == ["0", "1", "again"]
+    assert "incomplete" in said
+    assert (tmp_path / "ledger.unreadable").read_bytes() == rest + b"\n"
 
 
 def test_a_row_reported_twice_counts_once_as_first_written(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.report("k", {"step": 10, "train/loss": 1.0})
         ledger.report("k", {"step": 5, "train/loss": 2.0})
-        ledger.report(
-            "k", {"step": 10, "train/loss": 9.0}, {"step": 15, "train/loss": 3.0}, {"step": 15, "train/loss": 9.0}
-        )
+        ledger.report("k", *({"step": step, "train/loss": loss} for step, loss in ((10, 9.0), (15, 3.0), (15, 9.0))))
     rows = read_history(tmp_path, "k")
     assert [(row["step"], row["train/loss"]) for row in rows] == [(5, 2.0), (10, 1.0), (15, 3.0)]
 
@@ -183,27 +184,13 @@ def test_results_show_every_state(driver):
         driver.event("note", text="said")
     results = results_of(driver.folder)
     statuses = {trial.key: trial.status for trial in results.trials}
-    assert [statuses[trial.key] for trial in driver.trials] == [
-        *("finished", "diverged", "failed", "running", "missing", "missing")
-    ]
+    expected = ["finished", "diverged", "failed", "running", "missing", "missing"]
+    assert [statuses[trial.key] for trial in driver.trials] == expected
     assert results.notes == ("said",)
     assert results.provenance == PROVENANCE
     first = next(trial for trial in results.trials if trial.key == finished.key)
     assert first.metrics == {METRIC: 50.0}
     assert not [column for column in results.table().columns if column.startswith("test/")]
-
-
-def test_an_unknown_sweep_names_the_nearest(driver):
-    with pytest.raises(ConfigError, match="toy"):
-        load_results(driver.folder.parent, "toi")
-
-
-@pytest.mark.parametrize("damage", [b"", b"\xff\x00", b'{"runs": []}', b"[]", b'{"uri": "x", "runs": {}}'])
-def test_a_damaged_mlflow_state_file_hides_no_result(driver, damage):
-    driver.run(driver.trials[0])
-    expected = results_of(driver.folder).trials
-    (driver.folder / "mlflow.json").write_bytes(damage)
-    assert results_of(driver.folder).trials == expected
 
 
 def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_path):
@@ -217,17 +204,6 @@ def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_pat
     assert [event.kind for event in events] == ["started", "ended"]
     assert len(said) == 3
     assert all("cannot be read" in text for text in said)
-
-
-def test_a_truncated_last_line_is_saved_and_reported(tmp_path):
-    with Ledger(tmp_path) as ledger:
-        ledger.write(event_of("started", "a"))
-    with (tmp_path / "ledger.jsonl").open("ab") as file:
-        file.write(b'{"kind": "en')
-    with Ledger(tmp_path):
-        pass
-    assert (tmp_path / "ledger.unreadable").read_bytes() == b'{"kind": "en\n'
-    assert "incomplete" in read_events(tmp_path)[-1].body()["text"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import torch
 from helpers.published_formats import image_folder
 from helpers.toys import plan_of
 from helpers.trials import TASKS, config_of
-from ray import tune
 
 from trainables.context import TrialContext
 from trainables.data.image_folder import ImageFolder
@@ -26,17 +25,15 @@ from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd
 from tune_dml.running.trials import trial as trials
-from tune_dml.running.trials.messages import MessageQueue, Messages, parse_message
+from tune_dml.running.trials.messages import MessageQueue, Messages
 from tune_dml.space import Grid, Knob
 
 
 @pytest.mark.slow
-def test_a_batch_too_large_for_memory_trains_in_parts(monkeypatch, tmp_path, cache_dir):
+def test_a_batch_too_large_for_memory_trains_in_parts(monkeypatch, messages_of):
     """Gradient caching: the losses see the whole batch."""
     from trainables.models.small_conv import SmallConv
 
-    said = []
-    monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
     whole = SmallConv.forward
 
     def forward(self, pictures):
@@ -45,14 +42,8 @@ def test_a_batch_too_large_for_memory_trains_in_parts(monkeypatch, tmp_path, cac
         return whole(self, pictures)
 
     def end(place, resources):
-        (tmp_path / place).mkdir()
-        runtime = trials.TrialRuntime(tmp_path, tmp_path / place, resources, cache_dir)
-        settings = config_of(
-            TASKS["retrieval"], training__steps=4, training__eval_every=4, training__precision="float64"
-        )
-        text = json.dumps(settings.settings())
-        trials.engine(runtime)({"key": "k", "settings": text, "until": None})
-        return said[-1]["ended"]
+        four = {"training__steps": 4, "training__eval_every": 4, "training__precision": "float64"}
+        return messages_of(config_of(TASKS["retrieval"], **four).settings(), resources, place)[-1]["ended"]
 
     monkeypatch.setattr(SmallConv, "forward", forward)
     most = 16
@@ -65,16 +56,14 @@ def test_a_batch_too_large_for_memory_trains_in_parts(monkeypatch, tmp_path, cac
 
 
 @pytest.mark.parametrize(("loss", "spent"), [("triplet", False), ("elsewhere", True)])
-def test_a_process_ends_after_a_trial_with_a_third_party_method(monkeypatch, tmp_path, cache_dir, loss, spent):
+def test_a_process_ends_after_a_trial_with_a_third_party_method(monkeypatch, messages_of, loss, spent):
     """Its global changes would affect the next trial."""
-    said, kind = [], type("Elsewhere", (TripletLoss,), {"name": "elsewhere", "__module__": "own_package"})
+    kind = type("Elsewhere", (TripletLoss,), {"name": "elsewhere", "__module__": "own_package"})
     monkeypatch.setitem(LOSSES.data, "elsewhere", kind)
-    monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
     settings = config_of(TASKS["retrieval"], loss__name=loss, training__steps=2, training__eval_every=2).settings()
-    trial = trials.engine(trials.TrialRuntime(tmp_path, tmp_path, Resources(), cache_dir))
-    trial({"key": "k", "settings": json.dumps(settings), "until": None})
-    assert said[-1]["ended"]["status"] == "finished"
-    assert said[-1].get("spent", False) == spent
+    last = messages_of(settings)[-1]
+    assert last["ended"]["status"] == "finished"
+    assert last.get("spent", False) == spent
 
 
 SHORT = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
@@ -128,7 +117,7 @@ def test_errors_after_a_removed_process_group_do_not_end_the_trial(monkeypatch, 
         assert end_of_trial(tmp_path).status in {"failed", "diverged"}
 
 
-def test_each_trial_starts_from_the_same_global_state(monkeypatch, tmp_path):
+def test_each_trial_starts_from_the_same_global_state(monkeypatch, messages_of, tmp_path):
     """A process runs many trials; without its folder it runs none."""
 
     def leave(settings, context, cache_dir):
@@ -137,10 +126,8 @@ def test_each_trial_starts_from_the_same_global_state(monkeypatch, tmp_path):
         (tmp_path / "own").rmdir()
         return TrialEnd("finished")
 
-    monkeypatch.setattr(tune, "report", lambda message: None)
     monkeypatch.setattr(trials, "run_trial", leave)
-    runtime = trials.TrialRuntime(tmp_path, tmp_path, Resources())
-    trials.engine(runtime)({"key": "k", "settings": '{"data.name": "digits"}', "until": None})
+    messages_of({"data.name": "digits"})
     assert os.getcwd() == str(tmp_path)
 
 
@@ -155,25 +142,21 @@ def test_long_messages_are_cut(monkeypatch, tmp_path):
     assert "hunter2" not in json.dumps(end.to_json())
 
 
-def test_a_trial_refuses_other_data_than_those_of_its_sweep(monkeypatch, tmp_path, cache_dir):
+def test_a_trial_refuses_other_data_than_those_of_its_sweep(messages_of, cache_dir):
     """Another node may have other data under the same path, and a folder may change during a sweep."""
-    said = []
-    monkeypatch.setattr(tune, "report", lambda message: said.append(parse_message(message)))
     config = config_of(TASKS["face_recognition"], training__steps=2, training__eval_every=2)
     request = Request("sec_rho", dataset="digits", settings={"training.steps": 2, "training.eval_every": 2})
     plan = prepare(request, cache_dir=cache_dir).plan
     known = known_digests(plan, cache_dir)
     assert [*known.values()] == [{"digits": plan.data_digest}]
-    key, settings = data_key(config.settings()), json.dumps(config.settings())
-    (tmp_path / "trials").mkdir()
-    for trial, digests in (
-        ("same", {key: {"digits": plan.data_digest}}),
-        ("other", {key: {"digits": "0" * 64}}),
-        ("unknown", known),
-    ):
-        runtime = trials.TrialRuntime(tmp_path, tmp_path / "trials", Resources(), cache_dir, digests=digests)
-        trials.engine(runtime)({"key": trial, "settings": settings, "until": None})
-    same, other, unknown = (message["ended"] for message in said if "ended" in message)
+    settings = config.settings()
+    digests = {
+        "same": {data_key(settings): {"digits": plan.data_digest}},
+        "other": {data_key(settings): {"digits": "0" * 64}},
+        "unknown": known,
+    }
+    ends = [messages_of(settings, key=key, digests=given)[-1]["ended"] for key, given in digests.items()]
+    same, other, unknown = ends
     assert (same["status"], unknown["status"]) == ("finished", "finished")
     assert (other["status"], other["kind"]) == ("failed", "data")
     assert "the data must equal those of the sweep" in other["reason"]
@@ -200,9 +183,8 @@ def test_data_decoded_by_the_driver_are_not_checked_again(monkeypatch, tmp_path)
         assert train(config, context, cache_dir=tmp_path / "cache").metrics
     next(root.rglob("*.png")).unlink()
     assert train(config, replace(context, folder=tmp_path / "b"), cache_dir=tmp_path / "cache").metrics
-    with pytest.raises(
-        DataError, match=r"the data must equal those of the sweep.* but got '[0-9a-f]{12}'\. Restore them"
-    ):
+    rule = r"the data must equal those of the sweep.* but got '[0-9a-f]{12}'\. Restore them"
+    with pytest.raises(DataError, match=rule):
         train(config, replace(context, folder=tmp_path / "c"), cache_dir=tmp_path / "another node's")
 
 
@@ -267,11 +249,8 @@ def test_the_resumed_step_is_reported_once_with_the_first_rows():
 
 def test_a_note_is_sent_at_once_with_waiting_rows():
     out, rest = sent([*rows_at(0.0, 0.1), (0.2, "storage is away"), (0.3, {"step": 2}), (0.3, "it is back")])
-    assert [(steps(message), message.get("note")) for _, message in out] == [
-        ([0], None),
-        ([1], "storage is away"),
-        ([2], "it is back"),
-    ]
+    found = [(steps(message), message.get("note")) for _, message in out]
+    assert found == [([0], None), ([1], "storage is away"), ([2], "it is back")]
     assert rest == {}
 
 
@@ -279,10 +258,7 @@ def test_steps_without_rows_are_reported_several_times_within_the_limit():
     """The first one at once: it shows that the trial makes steps."""
     out, _ = sent([(second, None) for second in (0.0, 10.0, 25.0, 26.0, 60.0)], stall_limit=100.0)
     assert out == [(0.0, {}), (26.0, {}), (60.0, {})]
-
-
-def test_without_a_limit_steps_without_rows_are_not_reported():
-    assert sent([(second, None) for second in (0.0, 100.0, 1000.0)]) == ([], {})
+    assert sent([(second, None) for second in (0.0, 100.0, 1000.0)]) == ([], {})  # without a limit
 
 
 class Driver:

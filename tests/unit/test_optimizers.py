@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.optim import lr_scheduler
 
 from trainables.errors import ConfigError
 from trainables.losses import build_loss
@@ -67,19 +68,18 @@ def parameters(optimizer):
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+FUSED = {"fused": True}
+ALPHA = {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4}
+NESTEROV = {"momentum": 0.5, "nesterov": True}
 PEERS = {
     "adamw": (
-        {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
+        {"beta1": 0.8, "beta2": 0.95, "eps": 0.1},
         torch.optim.AdamW,
-        {"betas": (0.8, 0.95), "eps": 1e-3, "fused": True},
+        {"betas": (0.8, 0.95), "eps": 0.1, **FUSED},
     ),
-    "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01, "fused": True}),
-    "sgd": ({"momentum": 0.5, "nesterov": True}, torch.optim.SGD, {"momentum": 0.5, "nesterov": True, "fused": True}),
-    "rmsprop": (
-        {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4},
-        torch.optim.RMSprop,
-        {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4},
-    ),
+    "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01, **FUSED}),
+    "sgd": (NESTEROV, torch.optim.SGD, NESTEROV | FUSED),
+    "rmsprop": (ALPHA, torch.optim.RMSprop, ALPHA),
 }
 
 
@@ -108,60 +108,45 @@ def test_an_optimizer_equals_that_of_torch_bit_for_bit(name):
 
 
 def test_another_optimizer_drops_the_first_ones_knobs_and_keeps_the_schedules():
-    resolved = resolve(
-        Layer(
-            "protocol",
-            {"optim.name": "adam", "optim.eps": 0.01, "optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 5},
-        ),
-        Layer("--set", {"optim.name": "sgd"}),
-    )
-    config, origins = resolved.config, resolved.origins
-    assert config.optim.knobs() == {"momentum": 0.9, "nesterov": False}
-    assert config.optim.knobs("lr_schedule") == {"lr_decay_epochs": 5, "lr_decay": 0.5}
-    assert origins["optim.lr_decay_epochs"] == "protocol"
+    printed = {"optim.name": "adam", "optim.eps": 0.01, "optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 5}
+    both = resolve(Layer("protocol", printed), Layer("--set", {"optim.name": "sgd"}))
+    assert both.config.optim.knobs() == {"momentum": 0.9, "nesterov": False}
+    assert both.config.optim.knobs("lr_schedule") == {"lr_decay_epochs": 5, "lr_decay": 0.5}
+    assert both.origins["optim.lr_decay_epochs"] == "protocol"
 
 
 def factors(rule, total, per_epoch):
     return [rule.factor(step, total_steps=total, steps_per_epoch=per_epoch) for step in range(total)]
 
 
-def scheduled(make, total, per_epoch=1):
-    """Factors by a torch scheduler, stepped after every epoch."""
+def scheduled(make, total, stepped_after):
+    """Factors by a torch scheduler, stepped after every so many steps."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = make(optimizer)
     seen = []
     for step in range(total):
         seen.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        if (step + 1) % per_epoch == 0:
+        if (step + 1) % stepped_after == 0:
             scheduler.step()
     return seen
 
 
-def test_milestones_apply_before_the_step_of_their_index():
-    mine = factors(Milestones(lr_milestones=(3, 6), lr_decay=0.1), 8, 2)
-    assert mine == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01])
-    theirs = scheduled(lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [3, 6], 0.1), 8)
-    assert mine == pytest.approx(theirs)
-
-
-def test_decay_every_epochs_is_torchs_step_lr():
-    mine = factors(EveryEpochs(lr_decay_epochs=2, lr_decay=0.5), 30, 3)
-    assert mine == pytest.approx(scheduled(lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5), 30, per_epoch=3))
-    assert mine[5] == 1
-    assert mine[6] == 0.5
-
-
-def test_epoch_milestones_are_torchs_multi_step_lr():
-    mine = factors(EpochMilestones(lr_epochs=(2, 5), lr_decay=0.1), 24, 4)
-    theirs = scheduled(lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [2, 5], 0.1), 24, per_epoch=4)
-    assert mine == pytest.approx(theirs)
-
-
-def test_cosine_is_torchs_cosine_annealing_and_ends_at_its_share():
-    mine = factors(Cosine(lr_final=0.0), 20, 5)
-    assert mine == pytest.approx(scheduled(lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 20), 20), abs=1e-12)
-    assert Cosine(lr_final=0.1).factor(20, total_steps=20, steps_per_epoch=5) == pytest.approx(0.1)
+@pytest.mark.parametrize(
+    ("mine", "theirs", "total", "stepped_after"),
+    [
+        (Milestones(lr_milestones=(3, 6), lr_decay=0.1), lambda o: lr_scheduler.MultiStepLR(o, [3, 6], 0.1), 8, 1),
+        (EveryEpochs(lr_decay_epochs=2, lr_decay=0.5), lambda o: lr_scheduler.StepLR(o, 2, 0.5), 30, 3),
+        (EpochMilestones(lr_epochs=(2, 5), lr_decay=0.1), lambda o: lr_scheduler.MultiStepLR(o, [2, 5], 0.1), 24, 3),
+        (Cosine(lr_final=0.0), lambda o: lr_scheduler.CosineAnnealingLR(o, 20), 20, 1),
+        (Cosine(lr_final=0.1), lambda o: lr_scheduler.CosineAnnealingLR(o, 20, eta_min=0.1), 21, 1),
+    ],
+)
+def test_a_schedule_is_that_of_torch(mine, theirs, total, stepped_after):
+    """In epochs of three steps; of torch's schedulers some are stepped after each step."""
+    length = 20 if isinstance(mine, Cosine) else total
+    found = [mine.factor(step, total_steps=length, steps_per_epoch=3) for step in range(total)]
+    assert found == pytest.approx(scheduled(theirs, total, stepped_after), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", RATES)

@@ -41,9 +41,8 @@ def test_a_cell_has_a_configuration_and_a_trial_also_a_seed():
         assert trial.config.digest() == trial.cell.digest == trial.cell.config.digest()
         assert trial.config.settings() == {**trial.cell.settings, "seed": trial.seed}
         assert trial.config.loss is trial.cell.config.loss  # shared, not resolved again
-    assert all(
-        cell.config.optim.backbone_lr_multiplier == 2 * cell.knobs["batch.batch_size"] for cell in plan.cells[1:]
-    )
+    for cell in plan.cells[1:]:
+        assert cell.config.optim.backbone_lr_multiplier == 2 * cell.knobs["batch.batch_size"]
 
 
 def test_a_plan_reads_back_as_it_was_written(tmp_path):
@@ -88,11 +87,8 @@ def test_a_searched_setting_is_labelled_by_its_shortest_name():
     knob = Knob("model.backbone.width", Grid((8, 16)))
     with pytest.raises(ConfigError, match=r"small\.model\.backbone\.width: .*shortest"):
         plan_of(replace(SPACE, scientific=(knob,)))
-    assert (
-        plan_of(replace(SPACE, scientific=(replace(knob, path="model.width"),)))
-        .cells[-1]
-        .config.model.knobs("backbone")
-    )
+    shortest = plan_of(replace(SPACE, scientific=(replace(knob, path="model.width"),)))
+    assert shortest.cells[-1].config.model.knobs("backbone")
 
 
 def test_problems_of_every_cell_are_reported_once():
@@ -133,23 +129,6 @@ def test_a_name_of_another_plan_is_refused_with_the_differences(tmp_path):
 def test_cells_that_resolve_to_the_same_settings_are_one():
     space = replace(SPACE, scientific=(Knob("regularizer.rho", Grid((1, 1.0)), "rho"),), nuisance=(), ties=())
     assert [cell.label for cell in plan_of(space).cells] == ["no SEC", "rho=1"]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"overrides": {"regularizer.rho": 0.5}}, "is the knob that small searches"),
-        ({"overrides": {"seed": 1}}, "Use seeds=3"),
-        ({"seeds": 0}, "at least one seed"),
-        ({"seeds": (1, 1)}, "must differ"),
-        ({"overrides": {"batch.instances_per_class": 4}}, "Try"),
-        ({"space": replace(SPACE, scientific=(Knob("regularizer.rho", Grid((0.5, 1.5))),))}, "regularizer.rho"),
-    ],
-)
-def test_wrong_requests_are_refused(options, words):
-    with pytest.raises(ConfigError) as error:
-        plan_of(**options)
-    assert words in str(error.value)
 
 
 def test_an_override_that_is_a_list_is_stored_and_read_back(tmp_path):
@@ -198,9 +177,8 @@ def test_all_arms_of_a_study_have_distinct_cells_on_a_folder(space):
 def test_the_weight_of_sec_follows_its_arm_and_names_its_source():
     arms = {arm.name: arm for arm in planned("sec_losses", "image_folder").arms}
     assert arms["Triplet+SEC"].base_settings["regularizer.eta"] == 0.5
-    assert arms["Triplet+SEC"].origins["regularizer.eta"] == (
-        "arm Triplet+SEC: paper: SEC, supplement, Table 2 (Cars196)"
-    )
+    origin = arms["Triplet+SEC"].origins["regularizer.eta"]
+    assert origin == "arm Triplet+SEC: paper: SEC, supplement, Table 2 (Cars196)"
     assert arms["NormalizedNPair+L2-reg"].base_settings["regularizer.eta"] == 1e-2
     assert arms["NormalizedNPair"].origins["batch.instances_per_class"].startswith("loss npair: paper: SEC")
 
@@ -236,14 +214,9 @@ def test_a_default_batch_is_cut_to_whole_classes_with_a_note():
 
 def test_our_protocols_leave_the_methods_settings_to_the_method():
     ours = [p for p in protocols().values() if p.origin == "ours" and p.dataset in {"glyphs", "image_folder"}]
-    found = {
-        (protocol.name, path)
-        for protocol in ours
-        if "task.name" not in protocol.settings
-        for path in protocol.settings
-        if path.startswith((*OF_THE_METHOD, "optim.loss_lr"))
-    }
-    assert found == set()
+    for protocol in ours:
+        found = [path for path in protocol.settings if path.startswith((*OF_THE_METHOD, "optim.loss_lr"))]
+        assert found == [] or "task.name" in protocol.settings, protocol.name
 
 
 def pair_shares(plan):

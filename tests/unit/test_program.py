@@ -207,9 +207,8 @@ class TestBadPrograms:
         lines = '{"step": 3, "val/accuracy": null}\n{"step": 4, "loss": "high"}\n'
         ran = ProgramRun(tmp_path, f"import os; open(os.environ['TUNE_DML_LOG'], 'a').write({lines!r})")
         assert ran.end.reason == f"{NONE} At step 3 it was null, which is no number."
-        assert ran.notes == [
-            f"{said} and is left out" for said in ("val/accuracy is no number (null)", 'loss is no number ("high")')
-        ]
+        left_out = ("val/accuracy is no number (null)", 'loss is no number ("high")')
+        assert ran.notes == [f"{said} and is left out" for said in left_out]
 
     def test_a_time_limit_ends_a_hang(self, tmp_path):
         began = time.monotonic()

@@ -1,6 +1,6 @@
 """The command of a program: its parsing, and commands refused before anything runs."""
 
-import json
+import shlex
 
 import pytest
 from helpers.programs import ProgramRun
@@ -15,28 +15,23 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("command", "words"),
         [
-            ("python t.py --lr {optim.lr} --seed {seed}", ["python", "t.py", "--lr", "0.001", "--seed", "3"]),
-            (
-                "bash -c 'python t.py ${args_no_hyphens} > o'",
-                ["bash", "-c", "python t.py optim.lr=0.001 on=True off=False seed=3 > o"],
-            ),
-            ("t --config=${args_json_file}", ["t", "--config=knobs.json"]),
-            ("t ${args}", ["t", "--optim.lr=0.001", "--on=True", "--off=False", "--seed=3"]),
-            ("t ${args_no_hyphens}", ["t", "optim.lr=0.001", "on=True", "off=False", "seed=3"]),
-            ("t ${args_no_boolean_flags}", ["t", "--optim.lr=0.001", "--on", "--seed=3"]),
-            ("t ${args_json_file}", ["t", "knobs.json"]),
-            ("t ${envvar:THERE}", ["t", "yes"]),
-            ("t '{\"a\": 1}'", ["t", '{"a": 1}']),
+            ("python t.py --lr {optim.lr} --seed {seed}", "python t.py --lr 0.001 --seed 3"),
+            ("bash -c 't ${args_no_hyphens} > o'", "bash -c 't optim.lr=0.001 on=True off=False seed=3 > o'"),
+            ("t --config=${args_json_file}", "t --config=knobs.json"),
+            ("t ${args}", "t --optim.lr=0.001 --on=True --off=False --seed=3"),
+            ("t ${args_no_hyphens}", "t optim.lr=0.001 on=True off=False seed=3"),
+            ("t ${args_no_boolean_flags}", "t --optim.lr=0.001 --on --seed=3"),
+            ("t ${args_json_file}", "t knobs.json"),
+            ("t ${args_json}", """t '{"optim.lr": 0.001, "on": true, "off": false, "seed": 3}'"""),
+            ("t ${envvar:THERE}", "t yes"),
+            ("t '{\"a\": 1}'", "t '{\"a\": 1}'"),
         ],
     )
     def test_placeholders_and_macros_are_expanded(self, command, words, monkeypatch):
         monkeypatch.setenv("THERE", "yes")
         trained = Program(read_command(command), ".")
-        assert trained.words({"optim.lr": 0.001, "on": True, "off": False}, 3, "knobs.json") == words
-
-    def test_json_for_a_program(self):
-        (_, text) = Program(("t", "${args_json}"), ".").words({"lr": 0.1}, 3, "")
-        assert json.loads(text) == {"lr": 0.1, "seed": 3}
+        found = trained.words({"optim.lr": 0.001, "on": True, "off": False}, 3, "knobs.json")
+        assert found == shlex.split(words)
 
     @pytest.mark.parametrize(
         ("command", "missing"),
@@ -87,16 +82,10 @@ class TestTheCommand:
             ("python trian.py", "Did you mean 'train.py'?"),
             ("python train.py {lrr}", "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ("python train.py ${arg}", "unknown macro '${arg}'. Did you mean 'args'?"),
-            (
-                "python train.py ${args} | tee log",
-                "runs without a shell, but got '|'. Write it as bash -c COMMAND, with",
-            ),
+            ("python train.py ${args} | tee log", "without a shell, but got '|'. Write it as bash -c COMMAND, with"),
             ("OMP_NUM_THREADS=1 python train.py", "got 'OMP_NUM_THREADS=1'. Write env OMP_NUM_THREADS=1 PROGRAM."),
             ("run.sh {lr}", "must begin with an executable program, but got 'run.sh'. Write ./run.sh."),
-            (
-                "./train.py {lr}",
-                "must begin with an executable program, but got './train.py'. Write python ./train.py.",
-            ),
+            ("./train.py {lr}", "an executable program, but got './train.py'. Write python ./train.py."),
         ],
     )
     def test_problems_are_reported_before_anything_runs(self, command, message, tmp_path):

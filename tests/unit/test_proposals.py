@@ -62,11 +62,7 @@ def test_a_grid_gives_each_cell_once_per_seed(slots):
     assert len(counts) == 7 * 3
     assert set(counts.values()) == {1}
     assert len({trial.key for trial in started}) == 21
-
-
-def test_seeds_come_replicate_by_replicate():
-    started = run(Proposals(plan_of(RHO), trial_values={}), random.Random(0), slots=1)
-    assert [trial.seed for trial in started] == [0] * 4 + [1] * 4 + [2] * 4
+    assert slots > 1 or [trial.seed for trial in started] == [0] * 7 + [1] * 7 + [2] * 7
 
 
 def test_known_trials_are_not_run_again():
@@ -77,20 +73,11 @@ def test_known_trials_are_not_run_again():
 
 
 @pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
-def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
-    plan = plan_of(LR, search=Search(method, 8, window=4))
-    cells = []
-    started = run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(0))
-    assert len(cells) == 8
-    assert len({trial.cell.digest for trial in started}) == 9
-    assert len(started) == 27
-
-
-@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
-def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
+def test_a_search_proposes_its_budget_whatever_the_order_and_the_number_of_slots(method):
     plan = plan_of(LR, RHO, search=Search(method, 14, window=4))
     one, other, third = ([c.label for c in cells_of(plan, *given)] for given in [(0, 1), (1, 4), (2, 12)])
     assert one == other == third
+    assert len(set(one)) == 14
 
 
 def above_a_rate_it_diverges(trial):
@@ -206,12 +193,9 @@ def test_an_exhausted_space_ends_the_search_with_a_note():
 
 
 def test_ranges_of_integers_and_categories_are_searched():
-    plan = plan_of(
-        Knob("model.embedding_dim", Range(4, 64, integer=True, scale="log")),
-        Knob("optim.name", Grid(("adamw", "sgd"), scale="category")),
-        search=Search("random", 6, window=4),
-        seeds=1,
-    )
+    dimension = Knob("model.embedding_dim", Range(4, 64, integer=True, scale="log"))
+    name = Knob("optim.name", Grid(("adamw", "sgd"), scale="category"))
+    plan = plan_of(dimension, name, search=Search("random", 6, window=4), seeds=1)
     cells = cells_of(plan, slots=1)
     assert all(isinstance(cell.knobs["model.embedding_dim"], int) for cell in cells)
     assert {cell.knobs["optim.name"] for cell in cells} == {"adamw", "sgd"}

@@ -27,17 +27,21 @@ def test_rho_curve_of_the_sec_supplement():
     assert curve.baseline_others["final_norm_mean"] == 8.03
 
 
-def test_gamma_curve_of_dro():
-    gamma = CurveReference("DRO", "4", "In-Shop", ("DRO-KL-G",), "gamma", baseline_method="LS", embedding_dim=64)
-    curve = published_curve(gamma)
-    assert curve.values() == {0.001: 85.7, 0.01: 85.8, 0.1: 85.1, 1.0: 84.8}
-    assert curve.baseline == 82.6
-    assert any("impossible" in note for note in curve.notes)
+GAMMA = CurveReference("DRO", "4", "In-Shop", ("DRO-KL-G",), "gamma", baseline_method="LS", embedding_dim=64)
+PROXIES = CurveReference("MPA", "7", "CUB200-2011", ("MPA",), "proxies_per_class", runs=3)
 
 
-def test_proxies_curve_of_mpa():
-    proxies = CurveReference("MPA", "7", "CUB200-2011", ("MPA",), "proxies_per_class", runs=3)
-    assert published_curve(proxies).values() == {1: 68.4, 4: 69.0, 8: 69.1, 12: 69.3, 16: 67.6}
+@pytest.mark.parametrize(
+    ("reference", "values", "baseline", "note"),
+    [
+        (GAMMA, {0.001: 85.7, 0.01: 85.8, 0.1: 85.1, 1.0: 84.8}, 82.6, "impossible"),
+        (PROXIES, {1: 68.4, 4: 69.0, 8: 69.1, 12: 69.3, 16: 67.6}, None, ""),
+    ],
+)
+def test_a_curve_has_the_printed_numbers(reference, values, baseline, note):
+    curve = published_curve(reference)
+    assert (curve.values(), curve.baseline) == (values, baseline)
+    assert note in " ".join(curve.notes)
 
 
 def test_two_curves_of_a_table_are_selected_by_their_settings():

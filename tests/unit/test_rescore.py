@@ -42,9 +42,8 @@ def kept(tmp_path_factory, cache_dir):
     folder = tmp_path_factory.mktemp("rescore") / "sweeps" / "toy"
     knob = Knob("loss.margin", Grid((0.5, 1.0)), symbol="m")
     fixed = {name: value for name, value in KEEPING.items() if not name.startswith("data.name")}
-    driver = Driver(
-        folder, plan_of(space=space_of(knob, fixed=fixed, baseline=Baseline("all", {"loss.margin": 0.1})), seeds=1)
-    )
+    space = space_of(knob, fixed=fixed, baseline=Baseline("all", {"loss.margin": 0.1}))
+    driver = Driver(folder, plan_of(space=space, seeds=1))
     driver.session()
     for number, trial in enumerate(driver.trials):
         driver.started(trial)
@@ -106,9 +105,8 @@ def test_kept_embeddings_read_back_and_are_private(sweep):
     assert 100 * hits.hit.mean() == pytest.approx(recorded["val/recall_at_1"], abs=1e-9)
     assert 100 * hits.by_class.sum() / hits.counts.sum() == pytest.approx(recorded["val/recall_at_1"], abs=1e-9)
     assert set(hits.pictures) <= set(embedded.pictures)
-    assert retrieval_metrics(embedded.vectors, embedded.labels)["map_at_r"] == pytest.approx(
-        recorded["val/map_at_r"], abs=0.3
-    )
+    computed = retrieval_metrics(embedded.vectors, embedded.labels)
+    assert computed["map_at_r"] == pytest.approx(recorded["val/map_at_r"], abs=0.3)
     assert not (trial_folder(sweep, results.trials[2].key) / embeddings_file("val")).exists()
     files = [folder / embeddings_file(part) for part in ("val", "test")]
     pictures = sum(len(StoredEmbeddings.read(file).pictures) for file in files)
@@ -170,7 +168,6 @@ def test_a_new_metric_is_computed_without_training(sweep, toy_metric):
 
 
 def metrics_of(sweep, key):
-    """Return a trial's metrics in MLflow."""
     return StoredRuns(session_of(sweep).tracking_uri).by_key[key].data.metrics
 
 
@@ -225,9 +222,11 @@ def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, 
     assert (sweep / "ledger.jsonl").read_bytes() == before
 
 
-def test_keeping_embeddings_changes_no_digest():
+def test_keeping_embeddings_or_networks_changes_no_digest():
     plain = config_of(TASKS["retrieval"])
     assert config_of(TASKS["retrieval"], evaluation__keep="embeddings").digest() == plain.digest()
+    for settings in TASKS.values():
+        assert config_of(settings, evaluation__keep="weights").digest() == config_of(settings).digest()
     for task in ("face_recognition", "contrastive"):
         with pytest.raises(ConfigError, match=r"evaluation\.keep"):
             config_of(TASKS[task], evaluation__keep="embeddings")
@@ -287,11 +286,6 @@ def test_keeping_the_scored_network_does_not_change_training(cache_dir, tmp_path
     assert size == pytest.approx(path.stat().st_size, rel=0.01)
 
 
-def test_every_task_can_keep_its_network_and_no_digest_changes():
-    for settings in TASKS.values():
-        assert config_of(settings, evaluation__keep="weights").digest() == config_of(settings).digest()
-
-
 def test_a_network_that_cannot_be_traced_is_refused_before_it_trains(cache_dir, monkeypatch):
     task = task_of(config_of(TASKS["retrieval"], evaluation__keep="weights"))
 
@@ -299,7 +293,6 @@ def test_a_network_that_cannot_be_traced_is_refused_before_it_trains(cache_dir, 
         raise RuntimeError("data-dependent control flow\nand a long story")
 
     monkeypatch.setattr(tasks, "export_network", refuse)
-    with pytest.raises(
-        ConfigError, match=r"evaluation\.keep: .*data-dependent control flow\).*evaluation\.keep=scores"
-    ):
+    rule = r"evaluation\.keep: .*data-dependent control flow\).*evaluation\.keep=scores"
+    with pytest.raises(ConfigError, match=rule):
         task.kept_bytes(task.dataset(cache_dir).prepare())

@@ -28,31 +28,26 @@ def gain(low, high, arm="A+SEC", against="A"):
     return {"arm": arm, "against": against, "estimate": (low + high) / 2, "low": low, "high": high}
 
 
-def with_gains(*rows):
-    return {"margin": 1.0, "knobs": [], "gains": {"rows": list(rows), "differences": []}}
+A, B, C = ((f"{name}+SEC", name) for name in "ABC")
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [(0.1, 3, "holds"), (-0.5, 3, "undecided"), (-2, 0.9, "does not hold"), (-3, -1, "does not hold")],
+    ("claim", "rows", "verdict"),
+    [
+        (Better((A,)), [gain(0.1, 3)], "holds"),
+        (Better((A,)), [gain(-0.5, 3)], "undecided"),
+        (Better((A,)), [gain(-2, 0.9)], "does not hold"),
+        (Better((A,)), [gain(-3, -1)], "does not hold"),
+        (Better((A, B)), [gain(1, 2), gain(-1, 2, *B)], "undecided"),
+        (Better((A, B), "one"), [gain(1, 2), gain(-1, 2, *B)], "holds"),
+        (Better((A, B)), [gain(1, 2), gain(-1, 0.5, *B)], "does not hold"),
+        (Better((A, C)), [gain(1, 2)], "undecided"),
+        (Better((C,)), [gain(1, 2)], "not tested"),
+    ],
 )
-def test_an_improvement_is_judged_by_its_interval(low, high, verdict):
-    assert Better((("A+SEC", "A"),)).judge(with_gains(gain(low, high))).verdict == verdict
-
-
-def test_claims_combine_by_all_and_any():
-    found = with_gains(gain(1, 2), gain(-1, 2, "B+SEC", "B"))
-    pairs = (("A+SEC", "A"), ("B+SEC", "B"))
-    assert Better(pairs).judge(found).verdict == "undecided"
-    assert Better(pairs, "one").judge(found).verdict == "holds"
-    refuted = with_gains(gain(1, 2), gain(-1, 0.5, "B+SEC", "B"))
-    assert Better(pairs).judge(refuted).verdict == "does not hold"
-
-
-def test_a_claim_about_a_pair_without_interval_is_false():
-    pairs = (("A+SEC", "A"), ("C+SEC", "C"))
-    assert Better(pairs).judge(with_gains(gain(1, 2))).verdict == "undecided"
-    assert Better(pairs[1:]).judge(with_gains(gain(1, 2))).verdict == "not tested"
+def test_a_claim_about_gains_is_judged_by_their_intervals(claim, rows, verdict):
+    body = {"margin": 1.0, "knobs": [], "gains": {"rows": rows, "differences": []}}
+    assert claim.judge(body).verdict == verdict
 
 
 def test_pairs_of_arms_are_found_in_either_order_and_cells_against_the_baseline():
@@ -135,9 +130,8 @@ def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_p
         generate_results.run(generate_results.Study("sec_rho", 4, has_current_look=(2,)), Path("studies"))
         assert [words[3] for words, _ in ran] == verbs
 
-    monkeypatch.setattr(
-        generate_results.subprocess, "run", lambda words, **_: generate_results.subprocess.CompletedProcess(words, 2)
-    )
+    failed = generate_results.subprocess.CompletedProcess([], 2)
+    monkeypatch.setattr(generate_results.subprocess, "run", lambda words, **options: failed)
     with pytest.raises(SystemExit, match="status 2"):
         generate_results.run(generate_results.Study("sec_eta"), Path("studies"))
 
@@ -162,13 +156,8 @@ def test_results_exist_and_are_small():
 @for_each("name", FOLDERS)
 def test_a_result_has_all_its_files(name):
     folder = RESULTS / name
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "README.md",
-        "origin.json",
-        "picture.svg",
-        "table.csv",
-        "verdicts.json",
-    ]
+    files = {"README.md", "origin.json", "picture.svg", "table.csv", "verdicts.json"}
+    assert {path.name for path in folder.iterdir()} == files
     assert (folder / "picture.svg").read_text().startswith("<svg ")
     Verdicts.model_validate_json((folder / "verdicts.json").read_text(), strict=True)
 

@@ -111,11 +111,8 @@ def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, losses, counted)
     state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
     key = state.plan.trials()[0].key
     error = tmp_path / "error.pkl"
-    trial = SimpleNamespace(
-        config={"key": key, "label": "margin=0.1", "seed": 0},
-        run_metadata=SimpleNamespace(num_failures=0),
-        pickled_error_file=str(error),
-    )
+    config, metadata = {"key": key, "label": "margin=0.1", "seed": 0}, SimpleNamespace(num_failures=0)
+    trial = SimpleNamespace(config=config, run_metadata=metadata, pickled_error_file=str(error))
     with Ledger(tmp_path) as ledger:
         shown = Progress(state)
         recorder = Recorder(driver_of(state, ledger, shown))
@@ -153,8 +150,6 @@ def test_errors_on_another_node_name_that_node(tmp_path, monkeypatch, host, said
 
 @dataclass(eq=False)
 class FakePlacementGroup:
-    """A placement group as its manager sees it."""
-
     state: str | None = "CREATED"
 
     def ready(self):
@@ -163,8 +158,6 @@ class FakePlacementGroup:
 
 @dataclass(eq=False)
 class ResourceRequest:
-    """A resource request."""
-
     made: list = field(default_factory=list)
 
     def to_placement_group(self):

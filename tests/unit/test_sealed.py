@@ -34,7 +34,6 @@ def _database(tmp_path, new_database):
 
 @pytest.fixture(params=["sealed files", "an older version's ledger"])
 def sweep(request, tmp_path):
-    """A finished sweep, trained or simulated."""
     return write_sweep(tmp_path / "sweeps/toy", **SMALL, baseline=60.0, older=request.param != "sealed files")
 
 
@@ -52,7 +51,6 @@ def planted(results):
 
 
 def stored(results):
-    """Return MLflow's content for the sweep."""
     return StoredRuns(session_of(results).tracking_uri)
 
 
@@ -194,9 +192,8 @@ with Ledger(Path(sys.argv[1])):
 def test_only_finished_trials_have_test_metrics(tmp_path):
     results = write_sweep(tmp_path / "toy", **SMALL, failures={("rho=0.1", 1): ("diverged", "nan")})
     trial = next(trial for trial in results.trials if trial.status == "diverged")
-    shutil.copy(
-        trial_folder(results.folder, results.trials[0].key) / SEALED, trial_folder(results.folder, trial.key) / SEALED
-    )
+    source, target = (trial_folder(results.folder, each.key) / SEALED for each in (results.trials[0], trial))
+    shutil.copy(source, target)
     with Ledger(results.folder) as ledger:
         ledger.write(event_of("opened", user="u", host="h", cell="c", selection=""))
     again = {item.key: item for item in results_of(results.folder).trials}
@@ -205,13 +202,8 @@ def test_only_finished_trials_have_test_metrics(tmp_path):
 
 
 def test_the_selected_cell_is_the_best_of_those_that_did_not_diverge(tmp_path):
-    results = write_sweep(
-        tmp_path / "sweeps/toy",
-        **SMALL,
-        sd=0.01,
-        seed_sd=5.0,
-        failures={("rho=0.01", 0): ("diverged", "nan"), ("rho=0.1", 1): ("failed", "lost")},
-    )
+    failures = {("rho=0.01", 0): ("diverged", "nan"), ("rho=0.1", 1): ("failed", "lost")}
+    results = write_sweep(tmp_path / "sweeps/toy", **SMALL, sd=0.01, seed_sd=5.0, failures=failures)
     assert operations.open_test("toy", session_of(results)).results.opening.cell == "rho=0.1"
 
 

@@ -204,9 +204,8 @@ def test_a_damaged_submission_is_named(fake, sent, text):
 
 
 def test_jobs_are_found_by_number_and_name(fake, sent):
-    (fake / "bin" / "squeue").write_text(
-        '#!/bin/bash\n[[ "$*" = *--name=tune-dml-eta1* ]] || echo "101|RUNNING|None"\n'
-    )
+    body = '[[ "$*" = *--name=tune-dml-eta1* ]] || echo "101|RUNNING|None"'
+    (fake / "bin" / "squeue").write_text(f"#!/bin/bash\n{body}\n")
     assert jobs.jobs_of(sent) == []
 
 

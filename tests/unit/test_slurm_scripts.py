@@ -71,9 +71,8 @@ def test_at_the_time_limit_the_step_is_signalled_and_a_job_follows(fake, requeue
 )
 def test_after_a_hundred_jobs_in_a_row_a_sweep_waits(fake, before, goes_on):
     """Requeued and dependent jobs count towards the limit; a new submission starts at 1."""
-    (fake / "bin" / "sbatch").write_text(
-        '#!/bin/bash\necho "${SLURM_RESTART_COUNT-none} $TUNE_DML_JOBS" > "$FAKE/calls"\n'
-    )
+    body = 'echo "${SLURM_RESTART_COUNT-none} $TUNE_DML_JOBS" > "$FAKE/calls"'
+    (fake / "bin" / "sbatch").write_text(f"#!/bin/bash\n{body}\n")
     (fake / "job").write_text("   PreemptTime=2026-11-25T10:00:00\n")
     begin(fake, "exit 130", Profile(requeue=False), **{"SLURM_RESTART_COUNT": "3", **before}).wait()
     assert (fake / "calls").exists() == goes_on

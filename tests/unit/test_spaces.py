@@ -6,6 +6,7 @@ import pkgutil
 
 import pytest
 from helpers.together import for_each
+from helpers.toys import space_of
 
 import search_spaces
 from trainables.errors import ConfigError
@@ -132,10 +133,8 @@ def test_default_protocols_are_unique_and_spaces_fall_back_on_them():
 
 
 def test_names_are_unique():
-    modules = [
-        importlib.import_module(info.name)
-        for info in pkgutil.walk_packages(search_spaces.__path__, prefix="search_spaces.")
-    ]
+    infos = pkgutil.walk_packages(search_spaces.__path__, prefix="search_spaces.")
+    modules = [importlib.import_module(info.name) for info in infos]
     for kind in (Space, Protocol):
         found = [value for module in modules for value in vars(module).values() if isinstance(value, kind)]
         names = {value.name for value in found}
@@ -159,30 +158,19 @@ def test_a_tied_setting_follows_its_knob_through_grid_proposals_and_files(tmp_pa
 
 
 def test_contradictory_ties_are_refused():
-    def space(**changes):
-        base = {
-            "name": "s",
-            "title": "",
-            "question": "",
-            "citation": None,
-            "scientific": (Knob("optim.lr", Grid((0.1, 0.2))),),
-            "fixed": {"loss.margin": 0.1},
-        }
-        return Space(**{**base, **changes})
+    def problems(*tie):
+        space = space_of(Knob("optim.lr", Grid((0.1, 0.2))), fixed={"loss.margin": 0.1}, ties=(Tie(*tie, 0.5),))
+        return "".join(map(str, space.problems()))
 
-    assert not space(ties=(Tie("optim.weight_decay", "optim.lr", 0.5),)).problems()
-    assert "follow" in space(ties=(Tie("optim.weight_decay", "optim.beta1", 0.5),)).problems()[0].rule
-    assert "fixed" in space(ties=(Tie("loss.margin", "optim.lr", 0.5),)).problems()[0].rule
-    assert "fixed" in space(ties=(Tie("optim.lr", "optim.lr", 0.5),)).problems()[0].rule
+    assert problems("optim.weight_decay", "optim.lr") == ""
+    assert "follow" in problems("optim.weight_decay", "optim.beta1")
+    assert "fixed" in problems("loss.margin", "optim.lr")
+    assert "fixed" in problems("optim.lr", "optim.lr")
 
 
 def test_a_later_source_overrides_an_earlier_one():
-    protocol = Protocol.from_paper(
-        "x/y",
-        "glyphs",
-        SourcedSettings("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5}),
-        SourcedSettings("code: b", {"optim.lr": 2.0}),
-    )
+    paper = SourcedSettings("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5})
+    protocol = Protocol.from_paper("x/y", "glyphs", paper, SourcedSettings("code: b", {"optim.lr": 2.0}))
     assert protocol.settings == {"optim.lr": 2.0, "optim.beta1": 0.5}
     origins = resolve(protocol_layer(protocol)).origins
     assert origins["optim.lr"] == "protocol x/y: code: b"

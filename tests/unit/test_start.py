@@ -76,9 +76,8 @@ def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places,
 )
 def test_flags_of_python_that_prevent_ray_are_refused(monkeypatch, limits, optimize, warnings, refused):
     monkeypatch.setattr(start_checks, "_free_threads", list)
-    monkeypatch.setattr(
-        start_checks, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize)
-    )
+    python = SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize)
+    monkeypatch.setattr(start_checks, "sys", python)
     if warnings is not None:
         monkeypatch.setenv("PYTHONWARNINGS", warnings)
     assert [problem.place for problem in start_checks.start_problems(2)] == refused
@@ -87,10 +86,7 @@ def test_flags_of_python_that_prevent_ray_are_refused(monkeypatch, limits, optim
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        (
-            "/scratch/slurm-job.12345678/node-17/tmp1",
-            ", with its sockets, must not exceed 39 bytes; it has 40",
-        ),
+        ("/scratch/slurm-job.12345678/node-17/tmp1", ", with its sockets, must not exceed 39 bytes; it has 40"),
         ("/scratch/" + 12 * "ö", " must consist of ASCII characters"),
         ("/scratch/slurm-job.12345678/node-17/tmp", ""),
         ("/a b", ""),
@@ -119,12 +115,11 @@ def test_start_checks_apply_only_to_a_local_ray(monkeypatch):
 
 
 def test_a_failed_ray_start_names_resource_limits(limits):
-    assert "no low limits (`ulimit -a`)." in start_checks.start_failure(RuntimeError("timed out")).remedy
+    error = RuntimeError("timed out")
+    assert "no low limits (`ulimit -a`)." in start_checks.start_failure(error).remedy
     limits.update({resource.RLIMIT_FSIZE: 20 << 20, resource.RLIMIT_NOFILE: 64, resource.RLIMIT_NPROC: 50_000})
-    assert (
-        "no low limits: `ulimit -n` is 64, `ulimit -f` is 20 MB."
-        in start_checks.start_failure(RuntimeError("timed out")).remedy
-    )
+    words = "no low limits: `ulimit -n` is 64, `ulimit -f` is 20 MB."
+    assert words in start_checks.start_failure(error).remedy
 
 
 class InterruptedDeletion:

@@ -43,10 +43,8 @@ def cited(text):
 
 def unknown(paper, text):
     """Return cited locations that the paper, or its cited part, does not have."""
-    index = paper.parts
-    return [
-        place for place in cited(text) if place[0] not in index or place[2] not in getattr(index[place[0]], place[1])
-    ]
+    known = {(part, kind): getattr(own, kind) for part, own in paper.parts.items() for kind in KINDS.values()}
+    return [place for place in cited(text) if place[2] not in known.get(place[:2], ())]
 
 
 def paper_of(citation):
@@ -102,12 +100,50 @@ def settings_by_arm(name, dataset="glyphs"):
     return {arm.name: arm.base_settings for arm in plan.arms}
 
 
-def test_sphereface_keeps_a_margin_with_which_it_converges():
-    for dataset in ("webface", "glyphs"):
-        arms = settings_by_arm("sec_face", dataset)
-        margins = {name: arm["loss.margin"] for name, arm in arms.items() if name.startswith("Sphereface")}
-        assert margins == {f"Sphereface{penalty}": 3 for penalty in ("", "+L2-reg", "+SEC", "+SEC-EMA")}
-    assert not [note for note in spaces()["sec_face"].notes if "loss.name=sphereface" in note]
+SPHEREFACE = dict.fromkeys(("Sphereface", "Sphereface+L2-reg", "Sphereface+SEC", "Sphereface+SEC-EMA"), 3)
+ETA = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0, "glyphs": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("space", "dataset", "path", "expected"),
+    [
+        *(("sec_face", dataset, "loss.margin", SPHEREFACE) for dataset in ("webface", "glyphs")),  # where it converges
+        *(("sec_rho", dataset, "regularizer.eta", {"": eta}) for dataset, eta in ETA.items()),
+        ("dro_gamma", "glyphs", "loss.drop_zeros", {"": True}),
+        ("dro_gamma", "glyphs", "loss.denominator", {"mean of all pairs": "nonzero"}),
+        *(
+            (space, "glyphs", "loss.drop_zeros", {"DRO-KL_M": True})
+            for space in ("dro_variants", "dro_chi2", "dro_imbalance", "dro_imbalance_512")
+        ),
+        ("dro_grouped_gamma", "cub200", "loss.beta", {"MS": 50}),
+        ("dro_variants", "glyphs", "loss.name", {"mean of binomial losses": "binomial"}),
+        ("npair_scale", "cub200", "batch.instances_per_class", {"SemihardTriplet": 3, "NormalizedNPair": 2}),
+        ("npair_scale", "cub200", "optim.lr", {"SemihardTriplet": 5e-6, "NormalizedNPair": 1e-5}),
+    ],
+)
+def test_arms_have_the_printed_settings(space, dataset, path, expected):
+    arms = settings_by_arm(space, dataset)
+    assert {name: arms[name][path] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("space", "dataset", "path", "values"),
+    [
+        ("dro_chi2", "glyphs", "loss.name", {"margin_all", "dro_chi2", "dro_topk", "dro_kl"}),
+        ("dro_grouped_gamma", "cub200", "loss.reduction", {"mean"}),
+        ("sec_face_head", "webface", "model.head", {"fc", "fc_bn"}),
+        ("dro_imbalance", "inshop", "model.embedding_dim", {1024}),
+        ("dro_imbalance_512", "inshop", "model.embedding_dim", {512}),
+    ],
+)
+def test_arms_share_or_compare_the_printed_settings(space, dataset, path, values):
+    assert {arm[path] for arm in settings_by_arm(space, dataset).values() if path in arm} == values
+
+
+def test_notes_of_the_study_of_faces():
+    notes = spaces()["sec_face"].notes
+    assert not [note for note in notes if "loss.name=sphereface" in note]
+    assert any("ruins SEC" in note for note in notes)
 
 
 def test_multi_similarity_alone_has_the_plain_head_and_the_lower_rates():
@@ -160,11 +196,6 @@ def test_later_losses_run_where_the_papers_do(dataset):
     assert {arm["batch.sampler"] for name, arm in arms.items() if not name.startswith("Proxy")} == {"m_per_class"}
 
 
-def test_the_chi_squared_study_compares_the_methods_of_its_question():
-    arms = settings_by_arm("dro_chi2")
-    assert {arm["loss.name"] for arm in arms.values()} == {"margin_all", "dro_chi2", "dro_topk", "dro_kl"}
-
-
 def test_the_mean_in_the_note_of_sec_is_that_of_the_protocol():
     for name, protocol in protocols().items():
         if "model.red_mean" in protocol.settings:
@@ -172,52 +203,12 @@ def test_the_mean_in_the_note_of_sec_is_that_of_the_protocol():
             assert "Subtracts 123 from the red channel, as the paper's code does" in protocol.note
 
 
-def test_arms_of_the_grouped_study_share_the_reduction():
-    arms = settings_by_arm("dro_grouped_gamma", "cub200")
-    assert {arm["loss.reduction"] for arm in arms.values() if "loss.reduction" in arm} == {"mean"}
-    assert arms["MS"]["loss.beta"] == 50
-
-
-def test_pairs_without_loss_are_excluded_with_and_without_temperature():
-    arms = settings_by_arm("dro_gamma")
-    assert arms[""]["loss.drop_zeros"] is True
-    assert arms["mean of all pairs"]["loss.denominator"] == "nonzero"
-    for name in ("dro_variants", "dro_chi2", "dro_imbalance", "dro_imbalance_512"):
-        assert settings_by_arm(name)["DRO-KL_M"]["loss.drop_zeros"] is True
-
-
 def test_imbalance_has_every_batch_size_and_method_of_the_figure():
     plan = make_plan(study_of(Request("dro_imbalance", "inshop", seeds=1)))
     assert {cell.settings["batch.batch_size"] for cell in plan.cells} == {80, 160, 320, 480, 640}
     assert {arm.name for arm in plan.arms} == {"SH", "DWS", "DRO-TopK_M", "DRO-TopK-PN_M", "DRO-KL_M"}
-    assert {arm.base_settings["model.embedding_dim"] for arm in plan.arms} == {1024}
-    smaller = settings_by_arm("dro_imbalance_512", "inshop")
-    assert {arm["model.embedding_dim"] for arm in smaller.values()} == {512}
     doubled = [cell for cell in plan.cells if "TopK" in cell.arm]
     assert all(cell.settings["loss.k"] == 2 * cell.settings["batch.batch_size"] for cell in doubled)
-
-
-def test_binomial_variants_are_compared_with_the_mean_of_binomial_losses():
-    arms = settings_by_arm("dro_variants")
-    assert arms["mean of binomial losses"]["loss.name"] == "binomial"
-    assert {arm["loss.base"] for name, arm in arms.items() if name.endswith("_B")} == {"binomial"}
-
-
-def test_npair_is_compared_with_a_semihard_loss_on_its_own_terms():
-    arms = settings_by_arm("npair_scale", "cub200")
-    assert (arms["SemihardTriplet"]["batch.instances_per_class"], arms["SemihardTriplet"]["optim.lr"]) == (3, 5e-6)
-    assert (arms["NormalizedNPair"]["batch.instances_per_class"], arms["NormalizedNPair"]["optim.lr"]) == (2, 1e-5)
-
-
-def test_the_weight_of_sec_beside_rho_is_the_printed_one():
-    for dataset, eta in (("cub200", 1.0), ("cars196", 0.5), ("sop", 1.0), ("inshop", 1.0), ("glyphs", 0.5)):
-        assert settings_by_arm("sec_rho", dataset)[""]["regularizer.eta"] == eta
-
-
-def test_a_plain_last_layer_for_faces_is_explained():
-    heads = {arm["model.head"] for arm in settings_by_arm("sec_face_head", "webface").values()}
-    assert heads == {"fc", "fc_bn"}
-    assert any("ruins SEC" in note for note in spaces()["sec_face"].notes)
 
 
 def test_faces_and_contrastive_learning_print_every_column():
@@ -266,9 +257,8 @@ def test_every_printed_metric_of_training_is_one_that_we_log():
 
 def test_every_metric_printed_along_a_knob_is_a_separate_curve():
     """The report draws each; a table with two numbers for a value would have none."""
-    curves = [
-        (item, name) for space in spaces().values() for item in space.published for name in published_curve(item).others
-    ]
+    items = [item for space in spaces().values() for item in space.published]
+    curves = [(item, name) for item in items for name in published_curve(item).others]
     measured = [(item, name) for item, name in curves if (our_metric(name) or "").startswith("val/")]
     assert len(measured) > 100
     for item, name in measured:

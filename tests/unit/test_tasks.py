@@ -251,16 +251,9 @@ def test_evaluation_leaves_the_training_stream_alone(tmp_path):
 def test_the_official_test_pictures_of_cifar_are_the_test_half(tmp_path, monkeypatch):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
     fixtures.cifar10(tmp_path / "cifar-10-batches-py", each=40)
-    config = config_of(
-        DIGITS,
-        data__name="cifar10",
-        data__root=str(tmp_path),
-        data__strict=False,
-        augment__crop=32,
-        augment__resize=32,
-        training__steps=2,
-        training__eval_every=2,
-    )
+    data = {"data.name": "cifar10", "data.root": str(tmp_path), "data.strict": False}
+    sizes = {"augment.crop": 32, "augment.resize": 32, "training.steps": 2, "training.eval_every": 2}
+    config = config_of({**DIGITS, **data, **sizes})
     learner = learner_of(config, tmp_path / "task")
     assert learner.split.test.tolist() == learner.pictures.extras["official_test"].tolist()
     assert set(learner.pictures.labels[learner.split.test]) <= set(learner.pictures.labels[learner.split.train])

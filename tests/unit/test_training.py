@@ -179,9 +179,8 @@ def collapsing(monkeypatch, *, until=10**9):
 @pytest.mark.parametrize("eval_every", slow_after(1, [20, 5, 60]))
 def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch, eval_every):
     collapsing(monkeypatch)
-    with pytest.raises(
-        Diverged, match=r"collapsed by the end: mean pairwise cosine 1\.0000, 1\.0000, 1\.0000"
-    ) as error:
+    rule = r"collapsed by the end: mean pairwise cosine 1\.0000, 1\.0000, 1\.0000"
+    with pytest.raises(Diverged, match=rule) as error:
         run(config_of(SMALL, training__eval_every=eval_every), tmp_path)
     assert error.value.step == 60
     assert "val/recall_at_1" in error.value.statistics

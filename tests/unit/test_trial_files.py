@@ -18,7 +18,6 @@ CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
 
 @pytest.fixture(params=["folder", "bucket"])
 def place(request, tmp_path):
-    """Return the location of a trial's files."""
     return tmp_path / "trial" if request.param == "folder" else request.getfixturevalue("store").address
 
 
@@ -186,14 +185,9 @@ class TestABucket:
         context = TrialContext(address, torch.device("cpu"))
         context.report({"step": 1}, {"step": 1})
         s3 = client("s3", endpoint_url=store.endpoint, region_name="us-east-1")
-        begun = s3.create_multipart_upload(Bucket=store.bucket, Key="some/place/checkpoint.2.pt")
-        s3.upload_part(
-            Bucket=store.bucket,
-            Key="some/place/checkpoint.2.pt",
-            PartNumber=1,
-            UploadId=begun["UploadId"],
-            Body=b"half",
-        )
+        place = {"Bucket": store.bucket, "Key": "some/place/checkpoint.2.pt"}
+        begun = s3.create_multipart_upload(**place)
+        s3.upload_part(**place, PartNumber=1, UploadId=begun["UploadId"], Body=b"half")
         assert files_at(address).names() == ["checkpoint.pt"]
         assert context.latest_checkpoint()["step"] == 1
 

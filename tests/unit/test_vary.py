@@ -76,9 +76,8 @@ def test_vary_holds_the_others_at_the_first_seed(cache_dir):
 
 def test_seeds_that_change_nothing_are_refused_but_one(cache_dir):
     held = dict.fromkeys(FREE_SEEDS, 0)
-    with pytest.raises(
-        ConfigError, match=r"seeds: if seeds.init, seeds.order, seeds.split are all fixed, every .* got \[4, 7\]"
-    ):
+    rule = r"seeds: if seeds.init, seeds.order, seeds.split are all fixed, every .* got \[4, 7\]"
+    with pytest.raises(ConfigError, match=rule):
         planned(cache_dir, seeds=(4, 7), settings=held)
     assert planned(cache_dir, seeds=(4,), settings=held).plan.seeds == (4,)
 
@@ -109,36 +108,36 @@ def sweeps(folder, *sources, seeds=(0, 1, 2, 3), **options):
     for source in sources:
         held = {f"seeds.{name}": 0 for name in ("init", "order", "split") if source not in {name, "all"}}
         spread = {"init": 0.5, "order": 1.0, "split": 4.0, "all": 4.5}[source]
-        found[source] = write_sweep(
-            folder / source, seeds=seeds, sd=spread / 4, seed_sd=spread, cell_settings=held, **options
-        )
+        options |= {"seeds": seeds, "sd": spread / 4, "seed_sd": spread, "cell_settings": held, "evidence": False}
+        found[source] = write_sweep(folder / source, **options)
     return found
 
 
+def variance_in(results, folder):
+    return json.loads(write_report(results, folder).verdicts.read_text())["variance"]
+
+
+def page_in(folder):
+    return (folder / "report.html").read_text()
+
+
 def test_the_report_of_one_source_states_the_scope_of_its_verdicts(tmp_path):
-    results = sweeps(tmp_path, "init", evidence=False)["init"]
+    results = sweeps(tmp_path, "init")["init"]
     sentence = (
         "A seed of this sweep changes only the initial weights, so its verdicts hold for the batch order and the "
     )
     assert any(sentence in verdict for verdict in summary(results).verdicts)
-    data = json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"]
+    data = variance_in(results, tmp_path / "report")
     assert data["varied"] == "init"
     assert data["sum"] is None
-    page = (tmp_path / "report" / "report.html").read_text()
-    assert "Unknown: the effect of batch order and class split" in page
+    assert "Unknown: the effect of batch order and class split" in page_in(tmp_path / "report")
 
 
 @pytest.mark.parametrize(
     ("held", "sentence"),
     [
-        (
-            {"init": 3, "order": 5, "split": 3},
-            "changes nothing, so its verdicts hold for the initial weights and the class ",
-        ),
-        (
-            {"init": 3, "order": 5},
-            "changes only the class split, so its verdicts hold for the initial weights of seed 3 and ",
-        ),
+        ({"init": 3, "order": 5, "split": 3}, "nothing, so its verdicts hold for the initial weights and the class "),
+        ({"init": 3, "order": 5}, "only the class split, so its verdicts hold for the initial weights of seed 3 and "),
     ],
 )
 def test_fixed_seeds_are_named(tmp_path, held, sentence):
@@ -147,17 +146,18 @@ def test_fixed_seeds_are_named(tmp_path, held, sentence):
     results = write_sweep(tmp_path / "held", seeds=(0, 1, 2), cell_settings=settings, evidence=False)
     damaged = json.loads((results.folder / "plan.json").read_text())
     damaged["cells"][0]["settings"]["loss.margin"] = math.nan
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "beside" / "plan.json").write_text(json.dumps(damaged))
+    for name, text in (("beside", json.dumps(damaged)), ("torn", '{"arms": [')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text(text)
     (said,) = [verdict for verdict in summary(results).verdicts if "A seed of this sweep" in verdict]
-    assert said.startswith(f"A seed of this sweep {sentence}")
+    assert said.startswith(f"A seed of this sweep changes {sentence}")
     assert said.endswith("the batch order of seed 5.")
 
 
 def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
-    found = sweeps(tmp_path, "init", "order", "split", evidence=False)
-    found |= sweeps(tmp_path, "all", evidence=False, means={0.01: 74.6, 0.1: 72.0}, baseline=None)
-    data = json.loads(write_report(found["all"], tmp_path / "report").verdicts.read_text())["variance"]
+    found = sweeps(tmp_path, "init", "order", "split")
+    found |= sweeps(tmp_path, "all", means={0.01: 74.6, 0.1: 72.0}, baseline=None)
+    data = variance_in(found["all"], tmp_path / "report")
     components = {item["source"]: item for item in data["components"]}
     assert list(components) == ["init", "order", "split", "all"]
     assert {item["cells"] for item in components.values()} == {2}
@@ -165,41 +165,33 @@ def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
     assert spreads["init"] < spreads["order"] < spreads["split"]
     for item in components.values():
         assert item["trial"]["low"] < item["trial"]["sd"] < item["trial"]["high"]
-    assert data["sum"]["trial"]["sd"] == pytest.approx(
-        np.sqrt(sum(spreads[s] ** 2 for s in ("init", "order", "split")))
-    )
-    values = [
-        [t.metrics[METRIC] for t in found["init"].trials if t.cell.label == label] for label in ("rho=0.01", "rho=0.1")
-    ]
+    total = np.sqrt(sum(spreads[source] ** 2 for source in ("init", "order", "split")))
+    assert data["sum"]["trial"]["sd"] == pytest.approx(total)
+    trials = found["init"].trials
+    values = [[t.metrics[METRIC] for t in trials if t.cell.label == label] for label in ("rho=0.01", "rho=0.1")]
     assert spreads["init"] == pytest.approx(np.sqrt(np.var(values, axis=1, ddof=1).mean()))
 
 
 def test_the_largest_sweep_of_a_source_is_used(tmp_path):
     """The first by name shared one cell of six, and left no difference to measure."""
-    split = sweeps(tmp_path, "split", evidence=False)["split"]
-    for name, means, seeds in (
-        ("a", {0.1: 72.0}, 6),
-        ("b", {0.1: 72.0, 0.5: 68.5}, 3),
-        ("c", {0.1: 72.0, 0.5: 68.5}, 5),
-    ):
+    split = sweeps(tmp_path, "split")["split"]
+    two = {0.1: 72.0, 0.5: 68.5}
+    for name, means, seeds in (("a", {0.1: 72.0}, 6), ("b", two, 3), ("c", two, 5)):
         write_sweep(tmp_path / name, seeds=range(seeds), means=means, baseline=None, evidence=False)
-    components = json.loads(write_report(split, tmp_path / "report").verdicts.read_text())["variance"]["components"]
+    components = variance_in(split, tmp_path / "report")["components"]
     assert [(item["sweep"], item["cells"], item["seeds"]) for item in components] == [("split", 2, 4), ("c", 2, 5)]
 
 
 def test_a_single_seed_of_a_source_gives_no_estimate(tmp_path):
-    results = sweeps(tmp_path, "init", seeds=(0,), evidence=False)["init"]
-    data = json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"]
+    results = sweeps(tmp_path, "init", seeds=(0,))["init"]
+    data = variance_in(results, tmp_path / "report")
     assert data["components"][0]["trial"]["sd"] is None
-    assert (
-        "Unknown: the effect of initial weights and batch order and class split"
-        in (tmp_path / "report/report.html").read_text()
-    )
+    assert "Unknown: the effect of initial weights and batch order and class split" in page_in(tmp_path / "report")
 
 
 def test_a_sweep_whose_seeds_change_everything_has_no_such_section(tmp_path):
     results = bare_sweep(tmp_path / "plain")
-    assert json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"] is None
+    assert variance_in(results, tmp_path / "report") is None
 
 
 def leave_hits(results, half, gain=0.05):
@@ -242,9 +234,7 @@ def test_differences_certain_only_per_query_are_labelled(tmp_path):
     leave_hits(results, "val", gain=0.1)
     reach = reach_in(results, tmp_path / "report")
     assert all(row["reach"]["low"] < 0 for row in reach["rows"])
-    assert (
-        "treats queries of one class as independent and ignores seeds" in (tmp_path / "report/report.html").read_text()
-    )
+    assert "treats queries of one class as independent and ignores seeds" in page_in(tmp_path / "report")
 
 
 def test_different_queries_are_not_paired(tmp_path):
@@ -257,4 +247,4 @@ def test_different_queries_are_not_paired(tmp_path):
             (trial_folder(results.folder, trial.key) / hits_file("val")).write_bytes(hits.data())
     reach = reach_in(results, tmp_path / "report")
     assert {row["reach"]["seeds"] for row in reach["rows"]} == {1}
-    assert "One seed" in (tmp_path / "report/report.html").read_text()
+    assert "One seed" in page_in(tmp_path / "report")

@@ -53,14 +53,8 @@ def test_the_check_and_a_trial_run_on_a_node_without_the_project(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
     (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, with_node_check(print))))
     code = "import ray.cloudpickle as p; ask, run = p.load(open('asked', 'rb')); print(ask()['tune-dml']); run({})"
-    answer = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    bare = {"cwd": tmp_path, "env": {"PYTHONPATH": str(tmp_path)}}
+    answer = subprocess.run([sys.executable, "-c", code], **bare, capture_output=True, text=True, check=False)
     assert answer.stdout == "none\n", answer.stderr
     assert "does not have what the driver has: no tune-dml. `tune-dml submit` brings the project" in answer.stderr
 
@@ -70,14 +64,10 @@ def test_imports_of_a_trial_are_checked_on_nodes():
     """Imports of the project and of Ray's parts that a running node may lack; a newer Ray may need more."""
     code = "import sys, tune_dml.running.trials.preload, ray.train.torch; print(*{m.partition('.')[0] for m in sys.modules})"
     imported = set(printed_by(code).split())
-    needed = {
-        *requirements("tune-dml", ""),
-        *requirements("ray", "tune"),
-        *requirements("ray", "train"),
-    } - requirements("ray", "")
-    places = {
-        name for name, sources in metadata.packages_distributions().items() if needed & {s.lower() for s in sources}
-    }
+    needed = requirements("tune-dml", "") | requirements("ray", "tune") | requirements("ray", "train")
+    needed -= requirements("ray", "")
+    sources = metadata.packages_distributions()
+    places = {name for name, own in sources.items() if needed & {source.lower() for source in own}}
     assert (imported & places) - {"ray", "torch", "torchgen", "functorch"} == set(_EARLY_IMPORTS)
 
 
@@ -175,9 +165,8 @@ def test_a_differing_clock_is_a_problem():
 
 def test_storage_invisible_to_a_node_is_named():
     lacking = {key: value for key, value in answer(host="b").items() if key != "storage"}
-    (fact,) = _shared_folder_facts(
-        [answer(), {**lacking, "storage_error": "No such file or directory"}], Path("/mnt/shared")
-    )
+    lacking["storage_error"] = "No such file or directory"
+    (fact,) = _shared_folder_facts([answer(), lacking], Path("/mnt/shared"))
     assert fact.wrong
     assert fact.found == "/mnt/shared on b: No such file or directory"
     (fact,) = _shared_folder_facts([answer(), answer()], Path("/mnt/shared"))

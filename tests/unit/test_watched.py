@@ -52,10 +52,8 @@ def test_snapshots_are_bounded_and_keep_the_first_and_the_last():
     assert len(snapshots) <= watched._MAX_SNAPSHOTS
     assert (snapshots[0].step, snapshots[-1].step) == (0, 999)
     assert watched.append_snapshot(snapshots, None) is snapshots
-    assert (
-        training._SNAPSHOTS.validate_python(json.loads(json.dumps(training._SNAPSHOTS.dump_python(snapshots))))
-        == snapshots
-    )
+    stored = json.dumps(training._SNAPSHOTS.dump_python(snapshots))
+    assert training._SNAPSHOTS.validate_python(json.loads(stored)) == snapshots
 
 
 @pytest.mark.parametrize("name", slow_after(1, sorted(TASKS, reverse=True)))

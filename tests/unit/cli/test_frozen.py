@@ -47,23 +47,9 @@ EXITS = {
     "version": 0,
     "status toy": 0,
     "train --set data.name=digits --set optim.name=sgd --set optim.lr=1e30 --set training.eval_every=4": 3,
-    "status nothing": 1,
-    "plan sec_roh": 1,
-    "sweep sec_rho --seeds 0": 1,
-    "resume nothing": 1,
-    "extend toy": 1,
-    "confirm nothing": 1,
-    "confirm toy --top 0": 1,
-    "confirm toy --seeds 0": 1,
-    "open nothing": 1,
-    "datasets verify glyhps": 1,
     "": 2,
-    "sweep": 2,
-    "sweep sec_rho --nonsense": 2,
-    "sweep sec_rho --search best": 2,
-    "train --seed x": 2,
-    "nothing": 2,
 }
+"""Those of refused commands are checked in `test_messages.py`."""
 JSON = {
     "spaces": ["spaces"],
     "methods": ["methods"],
@@ -182,7 +168,6 @@ def _one(shapes: Collection[Any]) -> Any:
 
 
 def schema_of(kind: Any, verb: str = "") -> dict[str, Any]:
-    """Return the JSON schema of a shape."""
     titled = {"title": f"tune-dml {verb} --json", "$schema": DIALECT} if verb else {}
     if isinstance(kind, dict):
         if "<name>" in kind:
@@ -217,7 +202,6 @@ def schemas() -> dict[str, Any]:
 
 
 def run(words: Sequence[str]) -> tuple[int, str]:
-    """Return exit code and standard output of `main`."""
     result = CliRunner().invoke(application(), list(words))
     if isinstance(result.exception, ConfigError):
         return 1, result.stdout

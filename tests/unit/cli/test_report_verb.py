@@ -50,8 +50,3 @@ def test_each_line_of_the_loop_is_a_command_with_json(words):
     context = whole_command().commands[verb].make_context(verb, rest)
     assert program == "tune-dml"
     assert context.params["as_json"] is not False
-
-
-def test_a_line_with_an_unknown_flag_would_be_noticed():
-    with pytest.raises(Exception, match="no-such-flag"):
-        whole_command().commands["plan"].make_context("plan", ["sec_rho", "--no-such-flag"])

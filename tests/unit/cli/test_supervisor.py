@@ -57,9 +57,9 @@ def drivers(tmp_path, monkeypatch):
 SPOKEN, LOST = (0, True, True), (137, False, True)
 
 
-def test_a_reported_exit_code_is_returned(drivers):
-    for code in (0, 1, 2, 3, 130):
-        assert drivers((code, True, False))[0] == code
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 130])
+def test_a_reported_exit_code_is_returned(drivers, code):
+    assert drivers((code, True, False)) == (code, [WORDS])
 
 
 def test_a_driver_interrupted_before_its_sweep_is_reported(drivers, capfd):
@@ -90,12 +90,6 @@ def test_after_three_drivers_the_session_is_closed(drivers, tmp_path, capfd):
     assert "Continue with: tune-dml resume toy --tracking-uri http://here:5000 --max-concurrent 1\n" in said
 
 
-def test_a_signalled_driver_is_not_restarted(drivers):
-    code, seen = drivers((143, False, True, "SIGTERM"))
-    assert code == 130
-    assert seen[-1][:2] == ["report", "toy"]
-
-
 def test_all_drivers_share_a_budget(drivers, tmp_path, monkeypatch, capfd):
     """One trial used 1.5 of 2 worker-hours, and 5,400 of 100,000 seconds passed: the next driver gets the rest."""
     monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 6400.0, *[99_999.0] * 9]).__next__)
@@ -123,12 +117,16 @@ def test_the_time_of_earlier_drivers_is_counted_once(drivers, monkeypatch):
     assert [words[-2:] for words in seen[1:]] == [["--time-budget", "70"], ["--time-budget", "40"]]
 
 
-def test_if_the_cluster_is_gone_too_the_session_is_closed(drivers, tmp_path):
+@pytest.mark.parametrize("ends", [[(143, False, True, "SIGTERM")], [(1, False, True), (1, True, False)]])
+def test_a_signalled_driver_or_one_whose_cluster_is_gone_is_not_restarted(drivers, tmp_path, ends):
     with Ledger(tmp_path / "sweeps" / "toy") as ledger:
         ledger.write(event_of("started", "a", host="here"))
-    code, seen = drivers((1, False, True), (1, True, False))
-    assert code == 130
-    assert seen[-1][:2] == ["report", "toy"]
+    code, seen = drivers(*ends)
+    assert (code, seen[-1][:2], len(seen)) == (130, ["report", "toy"], len(ends) + 1)
+
+
+def test_a_cluster_gone_before_any_trial_is_reported_by_the_driver(drivers):
+    assert drivers((1, False, True), (1, True, False)) == (1, [WORDS, WORDS])
 
 
 def test_a_ray_that_ends_before_any_trial_is_a_config_error(drivers):
@@ -136,11 +134,6 @@ def test_a_ray_that_ends_before_any_trial_is_a_config_error(drivers):
         drivers(*[(1, False, True)] * 3)
     with pytest.raises(ConfigError, match=r"--address: .* must be reachable .*, but got 'away:6379'"):
         drivers(*[(1, False, True)] * 3, words=[*WORDS, "--address", "away:6379"])
-
-
-def test_a_cluster_gone_before_any_trial_is_reported_by_the_driver(drivers):
-    code, seen = drivers((1, False, True), (1, True, False))
-    assert (code, len(seen)) == (1, 2)
 
 
 def test_the_closing_report_omits_metric_and_goal_of_a_program(drivers):

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -52,10 +53,8 @@ def test_sweeps_are_listed_with_state_and_answer(output_of, stored):
     assert "not begun" in lines["planned"]
     assert max(map(len, out.splitlines())) <= 120
     rows = json.loads(output_of("list", "--storage", stored, "--json"))
-    assert {row["sweep"]: (row["state"], bool(row["answer"])) for row in rows} == {
-        "toy": ("complete", True),
-        "planned": ("not begun", False),
-    }
+    found = {(row["sweep"], row["state"], bool(row["answer"])) for row in rows}
+    assert found == {("toy", "complete", True), ("planned", "not begun", False)}
     assert "No sweep under" in output_of("list", "--storage", stored / "none")
 
 
@@ -85,10 +84,6 @@ def test_a_generated_data_set_needs_no_copy(output_of, stored):
     assert "--root" not in output_of("show", "digits", "--storage", stored)
 
 
-def test_an_unknown_name_gets_the_nearest_known_one(output_of, stored):
-    assert "Did you mean 'sec_rho'?" in output_of("show", "sec_roh", "--storage", stored, code=1)
-
-
 @pytest.mark.parametrize("verb", ["spaces", "methods"])
 def test_lists_have_one_line_of_80_columns_per_item(output_of, verb):
     out = output_of(verb)
@@ -110,10 +105,8 @@ def test_a_plan_is_eight_lines_and_its_notes(output_of):
 
 
 def test_a_plan_labels_cells_of_several_knobs_uniquely(output_of, tmp_path):
-    text = (
-        "parameters: {loss.margin: {values: [0.1, 0.2]}, optim.lr: {values: [0.1, 0.2]}}\nfixed: {loss.name: triplet}\n"
-    )
-    (tmp_path / "two.yaml").write_text(f"{text}dataset: digits\n")
+    text = "parameters: {loss.margin: {values: [0.1, 0.2]}, optim.lr: {values: [0.1, 0.2]}}\ndataset: digits\n"
+    (tmp_path / "two.yaml").write_text(text)
     assert "4: margin=0.1, lr=0.1; margin=0.1, lr=0.2; m" in output_of("plan", tmp_path / "two.yaml")
 
 
@@ -157,35 +150,12 @@ def test_status_prints_why_a_sweep_waits(command_line, tmp_path):
 
 def test_mv_renames_a_sweep(output_of, tmp_path):
     write_sweep(tmp_path / "toy")
-    write_sweep(tmp_path / "other")
     before = Plan.load(tmp_path / "toy" / "plan.json")
-    for name, words in (("../x", "name must have"), ("other", "the name is in use"), ("..", "name must have")):
-        assert words in output_of("mv", "toy", name, "--storage", tmp_path, code=1)
     output_of("mv", "toy", "new", "--storage", tmp_path)
     moved = tune_dml.load_sweep("new", storage=tmp_path)
     assert (moved.name, moved.results.plan.identity()) == ("new", before.identity())
     assert moved.results.count("finished") > 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
-
-
-def test_rm_needs_confirmation(output_of, tmp_path, monkeypatch):
-    write_sweep(tmp_path / "toy")
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "toy2").mkdir()
-    for name in ("beside", "..", "toy/..", "toy2"):
-        output_of("rm", name, "--yes", "--storage", tmp_path, code=1)
-    assert "Add --yes" in output_of("rm", "toy", "--storage", tmp_path, code=1)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    assert (tmp_path / "toy").exists()
-    output_of("rm", "toy", "--yes", "--storage", tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["beside", "toy2"]
-
-
-def test_a_file_that_cannot_be_written_is_named(output_of):
-    for words in (["schema", "-o", "nowhere/schema.json"], ["schema", "-o", "."]):
-        err = output_of(*words, code=1)
-        assert err.startswith(str(Path(words[-1]).absolute())) or err.startswith(words[-1])
-        assert err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -218,9 +188,8 @@ def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(
     schema = json.loads(output_of("schema"))
     assert schema == json.loads(json.dumps(sweep_file_schema()))
     assert [key for key, about in schema["properties"].items() if not about.get("description")] == []
-    assert {"loss.margin", "regularizer.rho", "training.steps"} <= set(
-        schema["properties"]["parameters"]["propertyNames"]["anyOf"][0]["enum"]
-    )
+    names = schema["properties"]["parameters"]["propertyNames"]["anyOf"][0]["enum"]
+    assert {"loss.margin", "regularizer.rho", "training.steps"} <= set(names)
 
 
 @pytest.mark.parametrize(
@@ -329,19 +298,14 @@ def test_sweeps_of_two_folders_get_unique_names_in_a_comparison(stored, tmp_path
     assert "needs a knob with three values" in err
 
 
-@pytest.mark.parametrize("content", ['{"arms": [', "[1]", "{}"], ids=["torn", "a list", "empty"])
-def test_an_unreadable_plan_is_a_separate_error(tmp_path, content):
-    (tmp_path / "plan.json").write_text(content)
-    with pytest.raises(ConfigError, match="a sweep's plan must be readable as it was stored"):
-        Plan.load(tmp_path / "plan.json")
-
-
-def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_path, new_database):
-    new_database(".")
-    for name in ("good", "bad"):
-        write_sweep(tmp_path / name)
+@pytest.mark.parametrize(
+    "content", ['{"arms": [', "[1]", "{}", "[" * 100_000], ids=["torn", "a list", "empty", "nested"]
+)
+def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_path, stored, content):
+    shutil.copytree(stored / "toy", tmp_path / "good")
     bad = tmp_path / "bad" / "plan.json"
-    bad.write_text('{"arms": [')
+    bad.parent.mkdir()
+    bad.write_text(content)
     code, out, said = command_line("list", "--storage", tmp_path)
     assert (code, "good" in out) == (1, True)
     for words in (said, command_line("status", "bad", "--storage", tmp_path)[2]):
@@ -349,19 +313,22 @@ def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_
         assert "MLflow" in words
     code, out, _ = command_line("list", "--storage", tmp_path, "--json")
     assert (code, [row["state"] for row in json.loads(out)]) == (1, ["complete", "unreadable"])
-    assert command_line("report", "good", "--storage", tmp_path)[0] == 0
-    (tmp_path / "file").touch()
-    assert "unknown sweep" in command_line("status", "file", "--storage", tmp_path)[2]
+
+
+def test_a_folder_in_place_of_a_ledger_is_named(command_line, tmp_path, stored):
+    shutil.copytree(stored / "toy", tmp_path / "good")
+    plan_of(MARGIN, name="bad").save(tmp_path / "bad" / "plan.json")
+    (tmp_path / "bad" / "ledger.jsonl").mkdir()
+    code, out, said = command_line("list", "--storage", tmp_path)
+    assert (code, "good" in out, str(tmp_path / "bad") in said) == (1, True, True)
+    shutil.rmtree(tmp_path / "good")
+    assert "No sweep" not in command_line("list", "--storage", tmp_path)[1]
 
 
 def test_long_commands_and_paths_are_not_wrapped(capsys):
     long = "shared/" * 20
-    pasted = [
-        f"Next:    tune-dml resume rho1 --storage /mnt/{long}",
-        f"Report:  /mnt/{long}",
-        f"http://127.0.0.1/#/{long}",
-    ]
-
+    starts = ("Next:    tune-dml resume rho1 --storage /mnt/", "Report:  /mnt/", "http://127.0.0.1/#/")
+    pasted = [start + long for start in starts]
     print_result(None, [*pasted, "prose " * 40], as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == pasted

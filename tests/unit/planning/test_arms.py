@@ -37,24 +37,13 @@ def said(make, *arguments, **options) -> list[str]:
 
 def test_shared_knobs_are_crossed_with_the_knobs_of_each_arm():
     plan = plan_of(space=space())
-    assert [cell.label for cell in plan.cells] == [
-        "triplet: B=6, m=0.1",
-        "triplet: B=6, m=0.2",
-        "triplet: B=9, m=0.1",
-        "triplet: B=9, m=0.2",
-        "topk: B=6",
-        "topk: B=9",
-        "plain",
-    ]
+    triplets = [f"triplet: B={size}, m={margin}" for size in (6, 9) for margin in (0.1, 0.2)]
+    assert [cell.label for cell in plan.cells] == [*triplets, "topk: B=6", "topk: B=9", "plain"]
     assert [cell.index for cell in plan.cells] == list(range(7))
     assert [cell.arm for cell in plan.cells] == ["triplet"] * 4 + ["topk"] * 2 + ["plain"]
     assert [cell.settings["loss.k"] for cell in plan.cells if cell.arm == "topk"] == [12, 18]
     assert "loss.k" not in plan.cells[0].settings
     assert {cell.config.digest() for cell in plan.cells} == {cell.digest for cell in plan.cells}
-
-
-def test_shared_settings_and_origins_are_those_of_each_arm():
-    plan = plan_of(space=space())
     by_name = {arm.name: arm for arm in plan.arms}
     assert by_name["topk"].base_settings["loss.base"] == "margin"
     assert by_name["topk"].origins["loss.name"] == "arm topk"
@@ -140,10 +129,8 @@ def test_an_added_arm_trains_by_the_requested_protocol(cache_dir):
     assert [arm.protocol.name for arm in plan.arms] == ["digits/quick"] * 2
     wrong = replace(TRIPLET, name="wrong", settings={"loss.name": "triplet", "loss.k": 3})
     begun = prepare(Request(space(TOPK, wrong), "digits", arms=["topk"]), cache_dir=cache_dir).plan
-    assert (
-        "loss.k (arm wrong): unknown setting of triplet. Leave it out, or set loss.name to a method that has it: dro_topk"
-        in said(begun.extend, arms=["wrong"])[0]
-    )
+    (problem, *_) = said(begun.extend, arms=["wrong"])
+    assert "loss.k (arm wrong): unknown setting of triplet. Leave it out, or set loss.name to a method" in problem
 
 
 def test_cells_shared_by_two_arms_run_once_with_a_note(cache_dir):
@@ -168,10 +155,7 @@ def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
         ({"arms": (replace(TRIPLET, knobs=("loss.margn",)),)}, "`knobs` of an arm must be knobs of its space"),
         ({"arms": (replace(TOPK, knobs=()),)}, "toy.topk.loss.k: a tie must follow a knob of the arm"),
         ({"arms": (replace(TRIPLET, settings={"loss.margin": 1.0}),)}, "an arm cannot both search and set a knob"),
-        (
-            {"arms": (replace(TOPK, settings={"loss.k": 4}),)},
-            "a setting that follows a knob cannot be searched or fixed",
-        ),
+        ({"arms": (replace(TOPK, settings={"loss.k": 4}),)}, "that follows a knob cannot be searched or fixed"),
         ({"arms": (replace(TOPK, ties=TOPK.ties * 2),)}, "a setting can follow only one knob"),
         ({"arms": (replace(TRIPLET, own_knobs=(replace(MARGIN, symbol="B"),)),)}, "have the symbol 'B'"),
         ({"baseline": "plian"}, "the baseline must be one of the arms, but got 'plian'. Did you mean 'plain'?"),
@@ -211,8 +195,9 @@ def test_arms_without_protocols_use_those_of_their_losses_with_a_note():
     arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
     settings = {"data.root": "/x", "batch.instances_per_class": 3}
     study = study_of(Request(space_of(SIZES, arms=arms, fixed={}), "cars196", settings=settings))
-    assert study.notes == (
-        "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; protocol=NAME trains all by one",
+    (note,) = study.notes
+    assert note.startswith(
+        "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; protocol="
     )
     assert not arm_problems(study.space, plan_arms(study.arms, study.space.name)[0])
 
@@ -224,17 +209,11 @@ def test_arms_never_differ_in_data():
 
 
 def test_all_problems_of_arms_are_reported_together(cache_dir):
-    wrong = Request(
-        space(TRIPLET, replace(TOPK, knobs=())), "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"}
-    )
+    declared = space(TRIPLET, replace(TOPK, knobs=()))
+    wrong = Request(declared, "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"})
     problems = " | ".join(said(prepare, wrong, cache_dir=cache_dir))
-    for words in (
-        "unknown arm of toy",
-        "knob of the arm",
-        "differs between the arms of toy",
-        "a sweep's name must have",
-    ):
-        assert words in problems, (words, problems)
+    expected = ("unknown arm of toy", "knob of the arm", "differs between the arms of toy", "a sweep's name must have")
+    assert [words for words in expected if words not in problems] == []
 
 
 def test_a_metric_missing_from_an_arm_is_refused(cache_dir):
@@ -253,9 +232,8 @@ def test_a_search_proposes_cells_of_arms_with_knobs(cache_dir):
 
 def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
     """The protocol's loss has a K, but the arm replaces the loss, so the setting would be lost."""
-    (problem,) = said(
-        prepare, Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4}), cache_dir=cache_dir, decode=False
-    )
+    asked = Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4})
+    (problem,) = said(prepare, asked, cache_dir=cache_dir, decode=False)
     assert problem.startswith(
         "loss.k (settings): no arm has this setting: each chooses a method without it, but got 4."
     )

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from helpers.cuda import write_pictures
 
 from trainables.errors import ConfigError
@@ -21,14 +20,18 @@ from tune_dml.stats.screening import Suspects
 TRIPLET = protocols()["glyphs/triplet"]
 
 
-def names(path, text, against="glyphs/triplet"):
-    path.write_text(text)
-    audit = plan_audit(Request(str(path)), against, path.parent)
+def audit_of(text, against="glyphs/triplet", **options):
+    Path("run.yaml").write_text(text)
+    return plan_audit(Request("run.yaml", **options), against, Path())
+
+
+def names(text, against="glyphs/triplet"):
+    audit = audit_of(text, against)
     return {factor.name: (dict(factor.yours), dict(factor.protocol)) for factor in audit.factors}
 
 
-def test_a_method_is_one_difference_and_unset_settings_follow_the_protocol(tmp_path):
-    found = names(tmp_path / "run.yaml", "{loss: {name: triplet, margin: 0.3}, optim.name: sgd, seed: 3}")
+def test_a_method_is_one_difference_and_unset_settings_follow_the_protocol():
+    found = names("{loss: {name: triplet, margin: 0.3}, optim.name: sgd, seed: 3}")
     assert found == {
         "loss.margin": ({"loss.margin": 0.3}, {"loss.margin": 1.0}),
         "optim.name": (
@@ -38,20 +41,18 @@ def test_a_method_is_one_difference_and_unset_settings_follow_the_protocol(tmp_p
     }
 
 
-def test_dependent_settings_are_one_difference(tmp_path):
+def test_dependent_settings_are_one_difference():
     text = "{batch: {batch_size: 64, instances_per_class: 4}, regularizer: {name: sec, eta: 0.5}, optim.lr: 0.01}"
-    found = [set(yours) for yours, _ in names(tmp_path / "run.yaml", text).values()]
+    found = [set(yours) for yours, _ in names(text).values()]
     assert {"batch.batch_size", "batch.instances_per_class"} in found
     assert {"regularizer.name", "regularizer.eta", "regularizer.rho"} in found
     assert {"optim.lr"} in found
 
 
 def test_settings_without_effect_are_listed_and_not_screened():
-    random = resolve(
-        Layer("reference", {**reference_config(TRIPLET, "triplet").settings(), "batch.sampler": "random"})
-    ).config
-    other = resolve(Layer("run", {**random.settings(), "batch.instances_per_class": 4, "optim.lr": 0.01})).config
-    found = differences(other, random)
+    random = {**reference_config(TRIPLET, "triplet").settings(), "batch.sampler": "random"}
+    other = {**random, "batch.instances_per_class": 4, "optim.lr": 0.01}
+    found = differences(*(resolve(Layer("run", settings)).config for settings in (other, random)))
     assert found.ineffective == ("batch.instances_per_class",)
     assert [factor.name for factor in found.factors] == ["optim.lr"]
 
@@ -61,8 +62,8 @@ def test_batches_of_our_protocol_fit_a_small_folder_of_pictures(tmp_path):
     (tmp_path / "pictures").mkdir()
     write_pictures(tmp_path / "pictures")
     text = f"{{data: {{name: image_folder, root: {tmp_path / 'pictures'}}}, optim.lr: 0.1}}"
-    assert [*names(tmp_path / "run.yaml", text, "image_folder/small")] == ["optim.lr"]
-    audit = plan_audit(Request(str(tmp_path / "run.yaml")), "image_folder/small", tmp_path)
+    assert [*names(text, "image_folder/small")] == ["optim.lr"]
+    audit = audit_of(text, "image_folder/small")
     assert audit.differences.reference.batch.batch_size < protocols()["image_folder/small"].settings["batch.batch_size"]
 
 
@@ -74,11 +75,12 @@ def test_batches_of_our_protocol_fit_a_small_folder_of_pictures(tmp_path):
         ("{data.name: digits, optim.lr: 0.1}", "glyphs/triplet", "data.name=digits, the protocol glyphs"),
         ("{optim.lr: fast}", "glyphs/triplet", "optim.lr"),
         ("{optim.lrr: 0.1}", "glyphs/triplet", "optim.lr"),
+        ("{optim.lr: 0.02}", "nan", "unknown protocol"),
     ],
 )
-def test_runs_that_cannot_be_audited_are_refused(tmp_path, text, against, words):
+def test_runs_that_cannot_be_audited_are_refused(text, against, words):
     with pytest.raises(ConfigError, match=words):
-        names(tmp_path / "run.yaml", text, against)
+        names(text, against)
 
 
 def test_the_reference_keeps_the_loss_that_its_protocol_names():
@@ -86,36 +88,30 @@ def test_the_reference_keeps_the_loss_that_its_protocol_names():
 
 
 def test_unused_flags_of_a_run_are_refused(tmp_path):
-    (tmp_path / "run.yaml").write_text("optim.lr: 0.02")
-    request = Request(str(tmp_path / "run.yaml"), "objects", settings={"optim.lr": 1})
+    Path("run.yaml").write_text("optim.lr: 0.02")
+    request = Request("run.yaml", "objects", settings={"optim.lr": 1})
     with pytest.raises(ConfigError, match=r"settings: has no effect[\s\S]*dataset: has[\s\S]*cell: has"):
         plan_audit(request, "glyphs/triplet", tmp_path, cell="x")
-    with pytest.raises(ConfigError, match="unknown protocol"):
-        plan_audit(Request(str(tmp_path / "run.yaml")), "nan", tmp_path)
 
 
 def test_an_audit_uses_the_pictures_of_the_run(tmp_path):
-    (tmp_path / "run.yaml").write_text("{data.name: features, data.root: there, loss.name: triplet, optim.lr: 0.5}")
-    run = str(tmp_path / "run.yaml")
-    assert plan_audit(Request(run), "features/triplet", tmp_path).data_root == Path("there")
-    assert plan_audit(Request(run, data_root=tmp_path), "features/triplet", tmp_path).data_root == tmp_path
+    text = "{data.name: features, data.root: there, loss.name: triplet, optim.lr: 0.5}"
+    assert audit_of(text, "features/triplet").data_root == Path("there")
+    assert audit_of(text, "features/triplet", data_root=tmp_path).data_root == tmp_path
 
 
 def test_trials_of_a_program_are_not_audited(tmp_path):
-    parameters = {"a": {"values": [1, 2]}}
-    body = {
-        "command": ["python", "t.py", "${args}"],
-        "margin": 1,
-        "parameters": parameters,
-        "metric": {"name": "m", "goal": "minimize"},
-    }
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump(body))
+    Path("own.yaml").write_text("""
+command: [python, t.py, "${args}"]
+margin: 1
+parameters: {a: {values: [1, 2]}}
+metric: {name: m, goal: minimize}
+""")
     Path("t.py").touch()
-    with pytest.raises(ConfigError, match="these trials run your program"):
-        plan_audit(Request(str(tmp_path / "own.yaml")), "0.5", tmp_path)
-    make_plan(study_of(Request(tmp_path / "own.yaml", name="own"))).save(tmp_path / "own" / "plan.json")
-    with pytest.raises(ConfigError, match="these trials run your program"):
-        plan_audit(Request("own"), "0.5", tmp_path)
+    make_plan(study_of(Request("own.yaml", name="own"))).save(tmp_path / "own" / "plan.json")
+    for name in ("own.yaml", "own"):
+        with pytest.raises(ConfigError, match="these trials run your program"):
+            plan_audit(Request(name), "0.5", tmp_path)
 
 
 def test_a_space_and_a_number_are_compared_with_the_protocol_of_its_loss(tmp_path):
@@ -127,13 +123,8 @@ def test_a_space_and_a_number_are_compared_with_the_protocol_of_its_loss(tmp_pat
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory) -> Audit:
     file: Path = tmp_path_factory.mktemp("run") / "run.yaml"
-    run = {
-        "data": {"name": "digits", "label_noise": 0.1},
-        "loss.name": "npair",
-        "optim.lr": 0.01,
-        "model.embedding_dim": 2,
-    }
-    file.write_text(yaml.safe_dump(run))
+    run = "data: {name: digits, label_noise: 0.1}\nloss.name: npair\noptim.lr: 0.01\nmodel.embedding_dim: 2"
+    file.write_text(run)
     return plan_audit(Request(str(file)), "digits/quick", file.parent)
 
 
@@ -162,19 +153,13 @@ def test_suspects_are_undone_or_added_one_at_a_time_on_fresh_seeds(audit, cache_
     plan = prepare(request, cache_dir=cache_dir).plan
     assert plan.seeds == (1000, 1001, 1002)
     assert [cell.baseline for cell in plan.cells] == [True, False, False, False]
-    rate = (
-        audit.differences.settings(audit.factors)["optim.lr"]
-        if undo
-        else protocols()["digits/quick"].settings["optim.lr"]
-    )
-    assert plan.cells[0].settings["optim.lr"] == rate
+    settings = audit.differences.settings(audit.factors) if undo else protocols()["digits/quick"].settings
+    assert plan.cells[0].settings["optim.lr"] == settings["optim.lr"]
     assert {cell.settings["seeds.init"] for cell in plan.cells} == {None}
 
 
-def test_twelve_settings_take_36_trials(tmp_path):
+def test_twelve_settings_take_36_trials():
     """Twice 12 in the first stage; three suspects together and all but each one, under three seeds, in the second."""
-    run = tmp_path / "run.yaml"
-    run.write_text("{loss: {name: triplet, margin: 0.3}, optim.lr: 0.01, model.embedding_dim: 32}")
-    audit = plan_audit(Request(str(run)), "glyphs/triplet", tmp_path)
+    audit = audit_of("{loss: {name: triplet, margin: 0.3}, optim.lr: 0.01, model.embedding_dim: 32}")
     assert len(audit.factors) == 3
     assert audit.trials == 24 + 12

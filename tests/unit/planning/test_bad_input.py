@@ -3,88 +3,29 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 from helpers.published_formats import cub
-from helpers.toys import plan_of, space_of, write_sweep
-from typer.testing import CliRunner
+from helpers.toys import plan_of, space_of
 
 from trainables.errors import ConfigError
 from tune_dml.catalogue import spaces
-from tune_dml.cli import application
-from tune_dml.planning.checks.data_findings import _label_shift, data_findings
-from tune_dml.planning.checks.effects import effective_settings, equal_trial_problems, idle_value_notes
+from tune_dml.planning.checks.data_findings import data_findings
+from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.planning.plan import Plan, make_plan
-from tune_dml.planning.request import Request, Session
+from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.space import Arm, Grid, Knob
+from tune_dml.space import Grid, Knob
 
 RHO = Knob("loss.margin", Grid((0.1, 0.2)))
 ONE = Knob("loss.margin", Grid((0.1,)))
-QUICK = ("--dataset", "digits", "--set", "training.steps=4", "--set", "training.eval_every=2")
-
-
-def cli(*words):
-    return CliRunner().invoke(application(), words)
-
-
-def message(result):
-    assert isinstance(result.exception, ConfigError), result.output
-    return str(result.exception)
-
-
-def test_all_problems_are_reported_together_and_nothing_is_stored(tmp_path):
-    (tmp_path / "taken").write_text("")
-    storage, output = str(tmp_path / "taken" / "sweeps"), str(tmp_path / "taken")
-    asked = ("--margin", "-1", "--storage", storage, "-o", output)
-    said = message(cli("sweep", "sec_rho", *QUICK, *asked))
-    assert "--margin: the smallest difference that matters must be greater than 0" in said
-    assert f"--storage: must be a folder, but {tmp_path / 'taken'} is a file" in said
-    assert f"-o: must be a folder, but {tmp_path / 'taken'} is a file" in said
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-def test_a_storage_link_to_an_unmounted_disk_is_named(tmp_path):
-    (tmp_path / "sweeps").symlink_to(tmp_path / "disk" / "sweeps")
-    said = message(cli("sweep", "sec_rho", *QUICK, "--storage", str(tmp_path / "sweeps")))
-    assert f"{tmp_path / 'sweeps'} is a link to {tmp_path / 'disk' / 'sweeps'}, which does not exist" in said
-    assert "Mount it" in said
-
-
-@pytest.mark.parametrize("margin", ["0", "-1", "nan", "inf"])
-@pytest.mark.parametrize("verb", ["plan", "sweep"])
-def test_a_margin_must_be_positive(tmp_path, verb, margin):
-    said = message(cli(verb, "sec_rho", *QUICK, "--margin", margin, "--storage", str(tmp_path / "sweeps")))
-    assert "the smallest difference that matters must be greater than 0" in said
-    assert "Example: --margin 1.0" in said
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("verb", ["resume", "extend --seeds 5", "report"])
-def test_a_sweep_stays_unchanged_if_its_report_cannot_be_written(tmp_path, verb):
-    write_sweep(tmp_path / "toy")
-    (tmp_path / "taken").write_text("")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    name, *rest = verb.split()
-    said = message(cli(name, "toy", *rest, "--storage", str(tmp_path), "--margin", "-1", "-o", str(tmp_path / "taken")))
-    assert "--margin: the smallest difference that matters must be greater than 0" in said
-    assert "-o: must be a folder" in said
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("margin", [0, -2.0, float("inf")])
 def test_a_declared_margin_must_be_positive(margin):
     problems = space_of(RHO, margin=margin).problems()
     assert [problem.place for problem in problems] == ["toy.margin"]
-
-
-def test_an_unwritable_storage_is_refused(tmp_path):
-    assert Session(tmp_path / "new" / "sweeps").problems() == []
-    assert not list(tmp_path.iterdir())
-    (problem,) = Session("/proc/tune_dml").problems()
-    assert (problem.place, problem.rule.partition(":")[0]) == ("storage", "must be a folder that can be written")
 
 
 def test_a_single_value_without_a_baseline_is_refused(cache_dir):
@@ -104,10 +45,8 @@ def test_single_values_and_single_seeds_give_unrecorded_cautions(cache_dir):
 
 
 def test_a_given_margin_is_part_of_the_plans_identity(tmp_path, cache_dir):
-    plain, stated, same = (
-        prepare(Request(space_of(RHO), "digits", margin=margin), cache_dir=cache_dir).plan
-        for margin in (None, 2.0, 1.0)
-    )
+    asked = [Request(space_of(RHO), "digits", margin=margin) for margin in (None, 2.0, 1.0)]
+    plain, stated, same = (prepare(request, cache_dir=cache_dir).plan for request in asked)
     assert (plain.margin, stated.margin, same.margin) == (1.0, 2.0, 1.0)
     assert len({plain.identity(), stated.identity(), same.identity()}) == 3
     stated.save(tmp_path / "plan.json")
@@ -182,65 +121,6 @@ def test_doubled_halved_and_other_releases_are_found(copy, tmp_path, monkeypatch
     assert "9 test images, half of the published 18" in text
     monkeypatch.setattr(Cub200, "counts", lambda self: {"images": 6033})
     assert any("CUB-200 of 2010" in one for one in found(copy, tmp_path / "cache"))
-
-
-def test_folders_without_classes_give_no_finding():
-    labels = np.array([0, 1, 1])
-    assert _label_shift(["a", "b", "b"], labels, ["a", "b"]) == []
-    assert _label_shift(["x", "y", "y"], labels, ["a", "b"]) == []
-    assert _label_shift(["b", "b", "a"], labels, ["a", "b"]) == [
-        "2 of 3 pictures are labelled as another class than that of their folder"
-    ]
-
-
-SHORT = {"training.steps": 4, "training.eval_every": 2, "batch.instances_per_class": 3, "batch.batch_size": 6}
-PLAIN = Arm("plain", {"regularizer.name": "none"}, knobs=())
-
-
-def problems_of(*arms, **settings):
-    plan = plan_of(space=space_of(arms=arms, fixed={**SHORT, **settings}))
-    return [str(problem) for problem in equal_trial_problems(plan)]
-
-
-def test_an_arm_with_a_weight_of_zero_is_the_arm_without_its_regularizer():
-    assert problems_of(PLAIN, Arm("SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0})) == [
-        "toy.arms: SEC trains the same trial as plain: regularizer.name=sec and regularizer.rho=1.0 changes nothing there. "
-        "Give it the setting that it lacks, or leave one out with `arms`."
-    ]
-    assert not problems_of(PLAIN, Arm("SEC", {"regularizer.name": "sec", "regularizer.eta": 0.5}))
-
-
-def test_an_arm_identical_to_another_is_refused():
-    (problem,) = problems_of(PLAIN, Arm("again", {"regularizer.name": "none"}))
-    assert "every cell of again trains the same trial as a cell of the arms before it" in problem
-
-
-def test_values_of_k_above_the_pairs_of_a_batch_are_equal():
-    topk = Arm("PN", {"loss.name": "dro_topk_pn"}, own_knobs=(Knob("loss.k", Grid((200, 240))),))
-    (problem,) = problems_of(topk)
-    assert "loss.k changes nothing above 12, in batches with 6 positive pairs: its values train one trial" in problem
-    useful = Arm("PN", {"loss.name": "dro_topk_pn"}, own_knobs=(Knob("loss.k", Grid((4, 8, 200, 240))),))
-    plan = plan_of(space=space_of(arms=(useful,), fixed=SHORT))
-    assert not equal_trial_problems(plan)
-    assert idle_value_notes(plan) == [
-        "PN: loss.k=200 and PN: loss.k=240 train one trial: loss.k=240 changes nothing there"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"batch.sampler": "random", "batch.instances_per_class": 3}, {"batch.instances_per_class": 5}),
-        ({"loss.proxies_per_class": 1, "loss.tau": 0.2}, {"loss.tau": 1.0}),
-        ({"memory.size": 0, "memory.start": 0}, {"memory.start": 50}),
-        ({"regularizer.eta": 0.0, "regularizer.schedule": "constant"}, {"regularizer.schedule": "linear"}),
-    ],
-)
-def test_only_settings_without_effect_are_left_out(one, other):
-    assert effective_settings(one) == effective_settings(one | other)
-    key = next(iter(one))
-    used = {**one, key: "m_per_class" if key.endswith("sampler") else 4}
-    assert effective_settings(used) != effective_settings(used | other)
 
 
 def test_a_proxy_rate_that_differs_from_the_paper_is_noted():

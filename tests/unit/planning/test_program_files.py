@@ -44,12 +44,8 @@ class TestShapesOfWandb:
         checked = planned()
         plan = checked.plan
         assert [cell.label for cell in plan.cells] == ["lr=0.1", "lr=0.01"]
-        assert plan.space.program.words(_values(plan.cells[0]), 4, "")[2:] == [
-            "train.py",
-            "--epochs=3",
-            "--lr=0.1",
-            "--seed=4",
-        ]
+        words = plan.space.program.words(_values(plan.cells[0]), 4, "")
+        assert words[2:] == ["train.py", "--epochs=3", "--lr=0.1", "--seed=4"]
         assert (plan.metric, plan.space.goal, plan.dataset, plan.data_digest) == ("val_acc", "maximize", "train.py", "")
         assert any("project is not used" in note for note in checked.notes)
         assert any("unknown" in note for note in checked.notes)
@@ -212,21 +208,9 @@ class TestACommand:
             ({"command": None, "metric": "acc"}, {"space": "sec_rho"}, "metric: goes with a command"),
             ({}, {"space": "sec_rho"}, "a sweep runs a space, a sweep file or a command, but not two of them"),
             (WHOLE, {"dataset": "digits", "margin": 1}, "dataset: a program reads its own data, but got 'digits'"),
-            (
-                {**WHOLE, "params": {"seed": [1, 2]}},
-                {},
-                "params: the seed is not a parameter: it pairs the trials of all cells",
-            ),
-            (
-                {**WHOLE, "params": {"program": [1, 2]}},
-                {},
-                "params: a parameter cannot have the name of the setting that holds the command",
-            ),
-            (
-                WHOLE,
-                {"settings": {"program": 3}},
-                "settings: a parameter cannot have the name of the setting that holds the command",
-            ),
+            ({**WHOLE, "params": {"seed": [1, 2]}}, {}, "params: the seed is not a parameter: it pairs the trials of"),
+            ({**WHOLE, "params": {"program": [1, 2]}}, {}, "params: a parameter cannot have the name of the setting"),
+            (WHOLE, {"settings": {"program": 3}}, "settings: a parameter cannot have the name of the setting that"),
             ({"params": {"lr": [1]}, "command": "python tain.py {lr}"}, {}, "but got 'tain.py'"),
             ({"command": "python 'x"}, {}, "must be a valid shell command (No closing quotation)"),
         ],

@@ -18,10 +18,9 @@ import tune_dml
 from trainables.errors import ConfigError, Problem
 from tune_dml import operations
 from tune_dml.planning.checks.data import floors_of
-from tune_dml.planning.checks.dry_run import _with_micro_batch
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan, make_plan
-from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
+from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.planning.study import study_of
 from tune_dml.space import Grid, Knob
 
@@ -50,9 +49,7 @@ def test_public_functions_take_the_declared_options(function, groups):
 
 def test_every_argument_of_run_sweep_is_described():
     described = re.findall(r"^    (\w+): [A-Z]", inspect.getdoc(tune_dml.run_sweep), re.MULTILINE)
-    assert [name for name in described if name not in {"ConfigError"}] == list(
-        inspect.signature(tune_dml.run_sweep).parameters
-    )
+    assert described == [*inspect.signature(tune_dml.run_sweep).parameters, "ConfigError"]
 
 
 def test_an_unknown_keyword_names_the_nearest():
@@ -140,32 +137,22 @@ def test_resources_of_a_trial_are_summed_over_workers():
     assert (four.cpus, four.gpus, four.problems()) == (8, 4.0, [])
 
 
-def test_limits_that_allow_no_trial_are_refused():
-    assert [problem.value for problem in Session(max_concurrent=0, time_budget=-1.0).problems()] == [0, -1.0]
-    assert Session(time_budget=math.nan).problems()
-    assert not Session().problems()
-
-
-@pytest.mark.parametrize("experiment", ["", "  ", "a\0b", "a\nb", "x" * 501])
-def test_an_experiment_name_that_mlflow_rejects_is_refused(experiment, tmp_path):
-    (problem,) = Session(tmp_path, experiment=experiment).problems()
-    assert problem.place == "experiment"
-    assert not Session(tmp_path, experiment="Größe 1/α").problems()
-
-
-@pytest.mark.parametrize("storage", ["x" * 300, "a\0b"])
-def test_an_invalid_folder_name_is_refused(storage):
-    (problem,) = Session(Path(storage)).problems()
-    assert problem.place == "storage"
-
-
-def test_an_empty_name_is_not_the_default(tmp_path):
-    with pytest.raises(ConfigError, match="a sweep's name must have 1 to 100 letters"):
-        prepare(Request("sec_rho", dataset="digits", name=""), cache_dir=tmp_path)
-
-
-def test_a_micro_batch_of_zero_is_refused_once():
-    assert _with_micro_batch(None, 0) is None  # other checks refuse it; no network is built with it
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [
+        *(({"experiment": name}, ["experiment"]) for name in ("", "  ", "a\0b", "a\nb", "x" * 501)),
+        *(({"storage": Path(name)}, ["storage"]) for name in ("x" * 300, "a\0b", "/proc/tune_dml")),
+        ({"max_concurrent": 0, "time_budget": -1.0}, ["max_concurrent", "time_budget"]),
+        ({"time_budget": math.nan}, ["time_budget"]),
+        *(
+            (options, [])
+            for options in ({"experiment": "Größe 1/α"}, {"experiment": "x" * 500}, {"storage": Path("a/b")})
+        ),
+    ],
+)
+def test_a_session_that_cannot_run_is_refused_and_nothing_is_created(tmp_path, options, places):
+    assert [problem.place for problem in Session(**options).problems()] == places
+    assert not list(tmp_path.iterdir())
 
 
 def test_problems_of_a_request_and_of_its_caller_are_reported_together(tmp_path):
@@ -185,11 +172,6 @@ def test_settings_without_meaning_for_a_choice_are_named(cache_dir):
     assert checked.plan.seeds == (0, 1, 2)
 
 
-def test_seeds_are_a_count_or_a_list():
-    assert listed_seeds(3) == listed_seeds(range(3)) == (0, 1, 2)
-    assert listed_seeds([7, 0]) == (7, 0)
-
-
 @pytest.mark.parametrize("asked", [10**9, 10**20, range(20_000), True, [0, -1], [2**32], [0.5], ["1"], [True]])
 def test_too_many_seeds_are_refused_before_they_are_listed(asked):
     with pytest.raises(ConfigError) as error:
@@ -197,9 +179,14 @@ def test_too_many_seeds_are_refused_before_they_are_listed(asked):
     assert error.value.problems[0].place == "seeds"
 
 
-def test_too_few_queries_for_the_margin_are_noted(tmp_path):
+@pytest.fixture
+def small(tmp_path):
+    """Return a request of batches of two classes, for a folder of 8 classes."""
     settings = {"data.size": 32, "batch.batch_size": 4, "batch.instances_per_class": 2, "loss.name": "triplet"}
-    small = Request("sec_rho", "image_folder", image_folder(tmp_path / "pictures"), settings=settings)
+    return Request("sec_rho", "image_folder", image_folder(tmp_path / "pictures"), settings=settings)
+
+
+def test_too_few_queries_for_the_margin_are_noted(small, tmp_path):
     notes = prepare(small, cache_dir=tmp_path / "cache").notes
     (coarse,) = [note for note in notes if "in steps of" in note]
     assert coarse.startswith("10 validation pictures: val/recall_at_1 of a trial moves in steps of 10 points")
@@ -211,24 +198,16 @@ def test_too_few_queries_for_the_margin_are_noted(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "classes", "said"),
     [
-        ({"batch.batch_size": 60}, 8, "batch.batch_size"),
-        ({"batch.batch_size": 4, "batch.instances_per_class": 2}, 4, "training needs at least 2 classes"),
-        (
-            {"batch.batch_size": 4, "batch.instances_per_class": 2, "data.folds": 9},
-            8,
-            "validation half needs at least 2",
-        ),
-        (
-            {"data.split_file": "split.txt", "batch.batch_size": 4, "batch.instances_per_class": 2},
-            8,
-            "every class must be",
-        ),
+        ({"batch.batch_size": 60, "batch.instances_per_class": 3}, 8, "batch.batch_size"),
+        ({}, 4, "training needs at least 2 classes"),
+        ({"data.folds": 9}, 8, "validation half needs at least 2"),
+        ({"data.split_file": "split.txt"}, 8, "every class must be"),
     ],
 )
-def test_splits_and_batches_are_checked_before_a_picture_is_decoded(tmp_path, settings, classes, said):
+def test_splits_and_batches_are_checked_before_a_picture_is_decoded(small, tmp_path, settings, classes, said):
     (tmp_path / "split.txt").write_text("class0 train\n")
-    pictures = image_folder(tmp_path / "pictures", classes=classes)
-    asked = Request("sec_rho", "image_folder", pictures, settings={"data.size": 32, "loss.name": "triplet", **settings})
+    pictures = image_folder(tmp_path / str(classes), classes=classes)
+    asked = replace(small, data_root=pictures, settings={**small.settings, **settings})
     cache = tmp_path / "cache"
     with pytest.raises(ConfigError, match=said) as before:
         prepare(asked, cache_dir=cache, decode=False)
@@ -238,9 +217,7 @@ def test_splits_and_batches_are_checked_before_a_picture_is_decoded(tmp_path, se
     assert before.value.problems == after.value.problems
 
 
-def test_a_plan_notes_the_split_before_pictures_are_decoded(tmp_path):
-    settings = {"data.size": 32, "batch.batch_size": 4, "batch.instances_per_class": 2, "loss.name": "triplet"}
-    small = Request("sec_rho", "image_folder", image_folder(tmp_path / "pictures"), settings=settings)
+def test_a_plan_notes_the_split_before_pictures_are_decoded(small, tmp_path):
     planned, decoded = (prepare(small, cache_dir=tmp_path / "cache", decode=decode) for decode in (False, True))
     assert planned.notes == decoded.notes
     assert any(note.startswith("Classes: 2 (10 pictures) for training") for note in planned.notes)
@@ -293,9 +270,8 @@ def test_the_split_file_of_a_folder_is_found_from_every_working_folder(tmp_path)
 
 
 def test_a_space_of_a_package_may_have_values_of_numpy(tmp_path, monkeypatch):
-    space = space_of(
-        Knob("training.steps", Grid(tuple(np.arange(10, 30, 10)))), fixed={"batch.batch_size": np.int64(9)}
-    )
+    steps = Knob("training.steps", Grid(tuple(np.arange(10, 30, 10))))
+    space = space_of(steps, fixed={"batch.batch_size": np.int64(9)})
     monkeypatch.setattr("tune_dml.planning.study.find_space", {"theirs": space}.get)
     plan = make_plan(study_of(Request("theirs", "digits")))
     plan.save(tmp_path / "plan.json")
@@ -311,9 +287,8 @@ def test_scalars_of_numpy_and_torch_are_stored_as_numbers(tmp_path):
 
     expected = planned(lambda number: number, [0, 1], (10, 20))
     for number in (np.array, torch.tensor):
-        plan = planned(
-            lambda value, number=number: number(value)[()], [np.int64(0), np.uint8(1)], tuple(np.arange(10, 30, 10))
-        )
+        steps = tuple(np.arange(10, 30, 10))
+        plan = planned(lambda value, number=number: number(value)[()], [np.int64(0), np.uint8(1)], steps)
         plan.save(tmp_path / "plan.json")
         assert Plan.load(tmp_path / "plan.json") == plan == expected
         assert plan.identity() == expected.identity()

@@ -45,9 +45,7 @@ def gpu(monkeypatch):
             return Probe(10.0, GB, 0, int(held * GB), 16 * GB)
 
         monkeypatch.setattr(gpu_sharing, "probe_settings", probe_settings)
-        monkeypatch.setattr(
-            gpu_sharing, "_steps_per_second", lambda settings, trials, threads, cache_dir: steps[trials]
-        )
+        monkeypatch.setattr(gpu_sharing, "_steps_per_second", lambda settings, trials, *rest: steps[trials])
         return seen
 
     return has
@@ -126,7 +124,6 @@ def test_a_complete_sweep_is_not_measured_again(gpu, cache_dir, tmp_path, monkey
 
 @pytest.fixture
 def two_gpus(tmp_path, monkeypatch):
-    """As the driver lists them."""
     for number, uuid in (("0000:00:06.0", "GPU-24aa"), ("0000:00:07.0", "GPU-99bb")):
         (tmp_path / number).mkdir()
         (tmp_path / number / "information").write_text(f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}-6a45\nIRQ: 41\n")
@@ -192,10 +189,8 @@ def test_a_probe_adds_up_and_looks_at_no_test_picture(cache_dir, monkeypatch):
     from trainables.tasks.retrieval import RetrievalLearner
 
     monkeypatch.setattr(RetrievalLearner, "test", lambda *arguments: pytest.fail("looked at the test half"))
-    found, longer = (
-        run(config_of(TASKS["retrieval"], training__steps=steps, training__eval_every=20), cache_dir=cache_dir)
-        for steps in (40, 4000)
-    )
+    lengths = [{"training__steps": steps, "training__eval_every": 20} for steps in (40, 4000)]
+    found, longer = (run(config_of(TASKS["retrieval"], **length), cache_dir=cache_dir) for length in lengths)
     assert found.seconds < longer.seconds  # a hundred times the steps; how much longer depends on what else runs
     assert 50e6 < found.memory_bytes < 50e9
     assert found.gpu_bytes >= 0
@@ -214,10 +209,8 @@ def test_cells_that_differ_only_in_loss_knobs_are_one_kind(monkeypatch):
     monkeypatch.setattr(probe, "probe_settings", fake)
     sizes = Knob("batch.batch_size", Grid((8, 16)), symbol="B")
     margins = Knob("loss.margin", Grid((0.1, 0.2, 0.4)), symbol="m")
-    space = space_of(
-        sizes, margins, fixed={"batch.sampler": "random"}, baseline=Baseline("npair", {"loss.name": "npair"})
-    )
-    plan = plan_of(space=space, seeds=(5, 6))
+    npair = Baseline("npair", {"loss.name": "npair"})
+    plan = plan_of(space=space_of(sizes, margins, fixed={"batch.sampler": "random"}, baseline=npair), seeds=(5, 6))
     found = probe.probe_plan(plan, Resources(), None)
     assert found.shapes == 3
     assert {item["seed"] for item in tried} == {5}
@@ -247,13 +240,10 @@ def test_plan_prints_the_probe_and_suggests_it(cache_dir, tmp_path, monkeypatch)
 def test_the_size_of_checkpoints_is_printed_with_the_free_space(stopping, held, cache_dir, tmp_path, monkeypatch):
     """Two trials at once have two checkpoints each and write another; with stopping all eighteen may be paused."""
     monkeypatch.setattr(probe, "probe_plan", lambda *_: probe.ProbeResult(36.0, 2_000_000_000, 5_000_000, 0, 2))
-    monkeypatch.setattr(
-        "tune_dml.running.cluster.cluster.capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2)
-    )
+    monkeypatch.setattr(cluster, "capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2))
     monkeypatch.setattr(verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
-    request = Request(
-        "sec_rho", dataset="digits", seeds=3, settings={**QUICK, "training.eval_every": 4}, stopping=stopping
-    )
+    settings = {**QUICK, "training.eval_every": 4}
+    request = Request("sec_rho", dataset="digits", seeds=3, settings=settings, stopping=stopping)
     preview = _preview(request, Resources(), Session(tmp_path, cache_dir=cache_dir), probe=True)
     assert preview.trials == 18
     most = 5_000_000 * (held + 2)

@@ -51,12 +51,8 @@ def test_every_key_of_a_sweep_file_is_read(file):
     space = request.space
     assert (request.search, request.num_samples, request.seeds, request.dataset) == ("gp", 20, (0, 4), "digits")
     assert (request.data_root, request.settings, request.name) == (None, None, None)
-    assert (space.name, space.title, space.metric, space.goal) == (
-        "my_margin",
-        "Does it matter?",
-        "val/map_at_r",
-        "maximize",
-    )
+    assert (space.name, space.title) == ("my_margin", "Does it matter?")
+    assert (space.metric, space.goal) == ("val/map_at_r", "maximize")
     assert [(knob.path, knob.symbol, knob.domain, knob.origin) for knob in space.knobs] == [
         ("loss.margin", "margin", Grid((0.1, 0.2, 0.5)), "user"),
         ("optim.lr", "lr", Range(1e-4, 1e-2, scale="log"), "user"),
@@ -86,33 +82,32 @@ def test_flags_override_a_sweep_file(file, cache_dir):
 
 
 @pytest.mark.parametrize(
-    ("form", "domain"),
+    ("knob", "form", "domain"),
     [
-        ("{values: [1, 2, 5]}", Grid((1, 2, 5))),
-        ("{values: [1, 10]}", Grid((1, 10), "log")),
-        ("{values: [0, 10]}", Grid((0, 10))),
-        ("{values: [a, b]}", Grid(("a", "b"), "category")),
-        ("{min: 1, max: 9}", Range(1, 9, integer=True)),
-        ("{min: 1, max: 9, distribution: uniform}", Range(1, 9)),
-        ("{min: 0.5, max: 9}", Range(0.5, 9)),
-        ("{min: 1.0, max: 9.0}", Range(1, 9)),
-        ("{min: 1, max: 2.5}", Range(1, 2.5)),
+        ("optim.lr", "{values: [1, 2, 5]}", Grid((1, 2, 5))),
+        ("optim.lr", "{values: [1, 10]}", Grid((1, 10), "log")),
+        ("optim.lr", "{values: [0, 10]}", Grid((0, 10))),
+        ("optim.lr", "{values: [a, b]}", Grid(("a", "b"), "category")),
+        ("optim.lr", "{min: 1, max: 9}", Range(1, 9, integer=True)),
+        ("optim.lr", "{min: 1, max: 9, distribution: uniform}", Range(1, 9)),
+        ("optim.lr", "{min: 0.5, max: 9}", Range(0.5, 9)),
+        ("optim.lr", "{min: 1.0, max: 9.0}", Range(1, 9)),
+        ("optim.lr", "{min: 1, max: 2.5}", Range(1, 2.5)),
+        ("optim.lr", "{min: 1.0e-4, max: 0.1, log: true}", Range(1e-4, 0.1, scale="log")),  # as Optuna writes it
+        ("loss.margin", "{min: 0.1, max: 1}", Range(0.1, 1)),
+        # A knob of whole numbers is searched in whole numbers, however its range is written.
+        ("batch.batch_size", "{min: 9, max: 90, log: true}", Range(9, 90, integer=True, scale="log")),
+        (
+            "model.embedding_dim",
+            "{min: 8, max: 64, distribution: log_uniform}",
+            Range(8, 64, integer=True, scale="log"),
+        ),
+        ("loss.k", "{min: 2.0, max: 9.5}", Range(2, 9.5, integer=True)),
     ],
 )
-def test_the_form_of_a_parameter_sets_its_domain(file, form, domain):
-    request = read_sweep_file(file(f"method: tpe\nrun_cap: 2\nparameters: {{optim.lr: {form}}}\n"))
+def test_the_form_of_a_parameter_sets_its_domain(file, knob, form, domain):
+    request = read_sweep_file(file(f"method: tpe\nrun_cap: 2\nparameters: {{{knob}: {form}}}\n"))
     assert request.space.scientific[0].domain == domain
-
-
-def test_a_knob_of_whole_numbers_is_searched_in_whole_numbers(file):
-    """However its range is written: a fractional dimension cannot be trained."""
-    ranges = "model.embedding_dim: {min: 8, max: 64, distribution: log_uniform}, loss.k: {min: 2.0, max: 9.5}"
-    request = read_sweep_file(
-        file(f"method: tpe\nrun_cap: 2\nparameters: {{{ranges}, loss.margin: {{min: 0.1, max: 1}}}}\n")
-    )
-    dimension, k, margin = (knob.domain for knob in request.space.scientific)
-    assert dimension == Range(8, 64, integer=True, scale="log")
-    assert (k.integer, margin.integer) == (True, False)
 
 
 def test_a_fixed_setting_may_be_a_list(file):
@@ -142,37 +137,17 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            "method: grdi\nseedz: 3\nparameters: {loss.margin: {min: 1}}\n",
-            ["method", "'seeds'", "both `min` and `max`"],
-        ),
-        ("method: grid\nparameters: {a.b: {value: 1, values: [1]}}\n", ["either `values`, or `value`, or"]),
-        ("method: grid\nparameters: {a.b: {values: null}}\n", ["`values` must be a list"]),
-        ("method: grid\nparameters: {a.b: {min: 2, max: 1, distribution: uniform}}\n", ["min < max"]),
-        ("method: grid\nparameters: {a.b: {values: [1, 1]}}\n", ["must differ"]),
-        ("method: grid\nparameters: {}\n", ["parameters"]),
-        ("fixed: 3\nparameters: {loss.margin: {values: [1, 2]}}\nmetric: {goal: up}\n", ["fixed", "metric"]),
-        ("- method: grid\n", ["a sweep file must be a mapping"]),
-        ("method: [grid\n", ["must be YAML"]),
-        ("!!python/object/apply:os.system [echo]\n", ["must be YAML"]),
-        ("a: " + 2000 * "[" + 2000 * "]", ["nested too deeply"]),
+        ("!!python/object/apply:os.system [echo]\n", "must be YAML"),
+        ("a: " + 2000 * "[" + 2000 * "]", "nested too deeply"),
         (
             "a: &a [" + 200 * "1, " + "]\nb: [" + 150 * "*a, " + "]",
-            ["more than 20,000 values, aliases counted each time"],
+            "more than 20,000 values, aliases counted each time",
         ),
-        ("seeds: true\nparameters: {loss.margin: {values: [1, 2]}}\n", ["seeds: must be a whole number"]),
     ],
 )
-def test_problems_name_the_file(file, text, words):
-    with pytest.raises(ConfigError) as error:
+def test_hostile_files_are_refused(file, text, words):
+    with pytest.raises(ConfigError, match=rf"mine\.yaml.*{words}"):
         read_sweep_file(file(text))
-    for word in [*words, "mine.yaml" if "a.b" not in text else "a.b"]:
-        assert word in str(error.value)
-
-
-def test_a_missing_file_is_named():
-    with pytest.raises(ConfigError, match=r"none\.yaml: the sweep file cannot be read"):
-        read_sweep_file(Path("none.yaml"))
 
 
 ARMS = """
@@ -183,10 +158,8 @@ dataset: digits
 
 def test_arms_can_be_as_short_as_names_with_settings(file, cache_dir):
     plan = prepare(Request(file(ARMS)), cache_dir=cache_dir).plan
-    assert [(cell.label, cell.settings["loss.name"]) for cell in plan.cells] == [
-        ("triplet", "triplet"),
-        ("ms", "multi_similarity"),
-    ]
+    found = {cell.label: cell.settings["loss.name"] for cell in plan.cells}
+    assert found == {"triplet": "triplet", "ms": "multi_similarity"}
     assert {arm.protocol.name for arm in plan.arms} == {"digits/quick"}
 
 
@@ -220,44 +193,10 @@ differs: M is what they differ in
     assert not request.space.problems()
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("dataset: digits", "needs `parameters` or `arms`"),
-        ("arms: {a: {settings: {loss.name: triplet}, knob: []}}", "knob"),
-        ("arms: {a: {loss.name: triplet}, ' ': {loss.name: npair}}", "arms: an arm must have a name"),
-        ("arms: {a: {settings: {}, protocol: glyphs/drop}}", "arms.a.protocol: unknown protocol 'glyphs/drop'"),
-    ],
-)
-def test_problems_of_arms_are_named(file, text, words):
-    with pytest.raises(ConfigError) as error:
-        read_sweep_file(file(text))
-    assert words in str(error.value)
-
-
-TWO = "arms: {a: {loss.name: triplett}, b: {loss.name: npair}}\nmetric: {name: val/recal}\n"
-TIED = "arms: {a: {settings: {loss.name: dro_topk}, ties: {loss.k: {knob: %s, factor: 2}}}}\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (TWO + "margin: -1", ("mine.yaml, margin", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
-        (TWO + "seeds: [0, 0]", ("seeds must differ", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
-        (TWO + "baseline: c", ("baseline must be one", "unknown loss 'triplett'", "mine.yaml, metric: must be a")),
-        (TWO + "fixed: {a.b: 1}", ("unknown loss", "mine.yaml, a.b (fixed): unknown", "mine.yaml, metric: must be a")),
-        (TIED % "optim.lrr" + "parameters: {optim.lr: {values: [1, 2]}}", ("a.loss.k: a tie must follow a knob",)),
-        (
-            TIED % "a.b" + "parameters: {a.b: {values: [x, y]}}",
-            ("loss.k of a: follows a.b, whose values must be numbers",),
-        ),
-    ],
-)
-def test_one_mistake_hides_no_other(file, text, words):
-    with pytest.raises(ConfigError) as error:
-        prepare(Request(file(f"{text}\ndataset: digits\n")))
-    assert len(error.value.problems) == len(words)
-    assert not [word for word in words if word not in str(error.value)]
+def test_a_tie_must_follow_a_knob_of_numbers(file):
+    text = "arms: {a: {settings: {loss.name: dro_topk}, ties: {loss.k: {knob: a.b, factor: 2}}}}\ndataset: digits\n"
+    with pytest.raises(ConfigError, match=r"loss\.k of a: follows a\.b, whose values must be numbers"):
+        prepare(Request(file(f"{text}parameters: {{a.b: {{values: [x, y]}}}}")))
 
 
 def test_a_file_trains_by_the_default_protocol_of_its_data_set_and_loss(file):
@@ -277,12 +216,8 @@ def test_a_file_adds_arms_to_a_sweep_that_has_none(file, cache_dir):
     plan, names = with_arms_of_files(begun, [str(file(ARMS))])
     assert names == ["triplet", "ms"]
     grown = plan.extend(arms=["ms"])
-    assert [cell.label for cell in grown.cells] == [
-        "optim.lr=0.1",
-        "optim.lr=0.2",
-        "ms: optim.lr=0.1",
-        "ms: optim.lr=0.2",
-    ]
+    labels = ["optim.lr=0.1", "optim.lr=0.2", "ms: optim.lr=0.1", "ms: optim.lr=0.2"]
+    assert [cell.label for cell in grown.cells] == labels
     with pytest.raises(ConfigError, match="must declare an arm that the sweep's space does not have"):
         with_arms_of_files(grown, [str(file(ARMS))])
 
@@ -303,26 +238,6 @@ def test_the_docs_name_every_key():
     for part in (sweep_file._File, sweep_file._Arm):
         assert set(part.model_fields) - {"settings", "knobs", "ties"} <= keys
         assert all(f"{key}:" in sweep_file.__doc__ for key in part.model_fields)
-
-
-def test_a_range_is_logarithmic_by_its_distribution(file):
-    """`log: true`, as Optuna writes it, is `distribution: log_uniform`; beside another distribution it is a contradiction."""
-    ranges = "optim.lr: {min: 1.0e-4, max: 0.1, log: true}, batch.batch_size: {min: 9, max: 90, log: true}"
-    text = "method: tpe\nrun_cap: 2\nparameters: {%s}\n"
-    rate, size = (knob.domain for knob in read_sweep_file(file(text % ranges)).space.scientific)
-    assert (rate, size) == (Range(1e-4, 0.1, scale="log"), Range(9, 90, integer=True, scale="log"))
-    for wrong in ("{min: 0.1, max: 1, log: true, distribution: uniform}", "{values: [1, 2], log: true}"):
-        with pytest.raises(ConfigError, match="`log` goes with `min` and `max`"):
-            read_sweep_file(file(text % f"loss.margin: {wrong}"))
-
-
-def test_keys_of_other_programs_get_a_suggestion(file):
-    text = "entity: me\nearly_terminate: {type: hyperband}\nnuisance: [optim.lr]\nn_trials: 3\n"
-    with pytest.raises(ConfigError) as refused:
-        read_sweep_file(file(text + "parameters: {loss.margin: {values: [0.1, 0.2]}}\n"))
-    said = [str(problem) for problem in refused.value.problems]
-    remedies = ("leave it out", "`stopping: asha`", "`tune: [optim.lr]`", "`run_cap`")
-    assert all(remedy in line for remedy, line in zip(remedies, said, strict=True))
 
 
 def test_a_knob_is_labelled_by_its_last_word_if_unique(file):
