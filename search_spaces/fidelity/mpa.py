@@ -1,7 +1,5 @@
 """MPA: the paper; its authors released no code."""
 
-from functools import partial
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_ANCHOR, MPA_AP, MPA_DW, MPA_PROXY_ANCHOR, MPA_PROXY_NCA, MPA_SOFT_TRIPLE
@@ -9,8 +7,12 @@ from tune_dml.space import Decision, FidelitySheet
 
 _SECTION = "paper, section 4.2"
 _NOT_STATED = "not stated (paper, section 4.2)"
-_unknown = partial(shared.unknown, source=_NOT_STATED)
 _AS_PROXY_ANCHOR = "As in the released code of Proxy-Anchor, whose losses the paper extends."
+
+
+def _unknown(part: str, ours: str, why: str, *protocols: str, theirs: str = "not stated") -> Decision:
+    return shared.unknown(part, ours, why, *protocols, source=_NOT_STATED, theirs=theirs)
+
 
 MPA_SHEET = FidelitySheet(
     "MPA",

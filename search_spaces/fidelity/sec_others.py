@@ -1,7 +1,5 @@
 """SEC beyond retrieval: faces and contrastive learning, of which no code was released."""
 
-from functools import partial
-
 from search_spaces.fidelity import shared
 from search_spaces.papers import SEC
 from search_spaces.protocols.faces import FACES
@@ -9,7 +7,12 @@ from search_spaces.protocols.simclr import SIMCLR, SIMCLR_LINEAR_HEAD, SIMCLR_LO
 from tune_dml.space import Decision, FidelitySheet
 
 _NOT_RELEASED = "no code was released; supplement, section B"
-_unknown = partial(shared.unknown, source=_NOT_RELEASED)
+
+
+def _unknown(part: str, ours: str, why: str, *protocols: str, theirs: str = "not stated") -> Decision:
+    return shared.unknown(part, ours, why, *protocols, source=_NOT_RELEASED, theirs=theirs)
+
+
 _HEAD_UNKNOWN = _unknown(
     "start of the head", "torch's start (model.head_init = torch)", "As in the authors' code for retrieval."
 )
