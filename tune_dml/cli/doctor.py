@@ -165,7 +165,7 @@ def _nodes(location: str, origin: str, session: Session, data_root: Path | None)
     from tune_dml.running.cluster import cluster, nodes
 
     try:
-        with cluster.join_cluster(location, origin) as capacity:
+        with cluster.connect(location, origin=origin) as capacity:
             resources = f"{capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
             cache = session.cache or default_cache_dir()
             findings = nodes.check_nodes(session.sweeps, cache, session.trial_files, data_root)

@@ -94,7 +94,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
         start = [] if _has_ray() else start_problems(int(local_capacity().total("CPU")))
         return [*start, *(visibility_problems() or _capacity_problems(capacity_at(None), resources))]
     try:
-        with join_cluster(where, origin) as capacity:
+        with connect(where, origin=origin) as capacity:
             from tune_dml.running.cluster.versions import version_problems
 
             return [*_capacity_problems(capacity, resources), *version_problems(where, origin, resources)]
@@ -131,7 +131,7 @@ def capacity_at(address: str | None, origin: str = "default") -> Capacity:
     """Return a cluster's capacity, or that of a local Ray without starting it. Raise ConfigError if none answers."""
     if address is None and not _has_ray():
         return local_capacity()
-    with join_cluster(address, origin) as capacity:
+    with connect(address, origin=origin) as capacity:
         return capacity
 
 
@@ -140,18 +140,11 @@ def _has_ray() -> bool:
     return bool(ray and ray.is_initialized())
 
 
-@contextmanager
-def join_cluster(address: str | None, origin: str) -> Iterator[Capacity]:
-    """Connect to a cluster for the duration of the block. Raise ConfigError if that fails."""
-    with connect(address, engine="local", origin=origin) as capacity:
-        yield capacity
-
-
 def run_on_free_gpu(address: str, origin: str, function: Callable[[], _Answer], seconds: float) -> _Answer:
     """Run a function on a GPU of the cluster. Raise TimeoutError if it does not return within `seconds`."""
     import ray
 
-    with join_cluster(address, origin):
+    with connect(address, origin=origin):
         answer = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(function).remote()
         try:
             result: _Answer = ray.get(answer, timeout=seconds)
@@ -162,7 +155,9 @@ def run_on_free_gpu(address: str, origin: str, function: Callable[[], _Answer], 
 
 
 @contextmanager
-def connect(address: str | None, *, engine: str, preload: bool = False, origin: str = "Ray") -> Iterator[Capacity]:
+def connect(
+    address: str | None, *, engine: str = "local", preload: bool = False, origin: str = "Ray"
+) -> Iterator[Capacity]:
     """Connect to Ray for the duration of the block; an existing connection is used and stays open.
 
     Without an address, start a local Ray; its processes may `preload` what trials need. `origin` is where the address
