@@ -177,10 +177,10 @@ class Preview:
             f"= {self.worker_hours:.2f} worker hours{gpus}, "
             f"about {duration(self.eta_seconds)} with {self.cost.concurrent} at once."
         )
-        if (probe := self.cost.probe) is None:
+        if (measured := self.cost.probe) is None:
             return sentence
-        gpu_memory = f" and {probe.gpu_bytes / 1e9:.2f} GB on the GPU" if probe.gpu_bytes else ""
-        return f"{sentence} Memory: {probe.memory_bytes / 1e9:.2f} GB a trial{gpu_memory}."
+        gpu_memory = f" and {measured.gpu_bytes / 1e9:.2f} GB on the GPU" if measured.gpu_bytes else ""
+        return f"{sentence} Memory: {measured.memory_bytes / 1e9:.2f} GB a trial{gpu_memory}."
 
     def _disk_sentence(self) -> str:
         sentence = f"Disk:   at most {self.disk_bytes / 1e6:.1f} MB in the storage"

@@ -21,8 +21,8 @@ from tune_dml.planning.checks.data import floors_of
 from tune_dml.planning.checks.dry_run import _with_micro_batch
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan, make_plan
-from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
-from tune_dml.planning.study import study_of
+from tune_dml.planning.request import Racing, Request, Resources, Session
+from tune_dml.planning.study import listed_seeds, study_of
 from tune_dml.space import Grid, Knob
 
 OPERATIONS = {
@@ -290,7 +290,7 @@ def test_a_space_of_a_package_may_have_values_of_numpy(tmp_path, monkeypatch):
     space = space_of(
         Knob("training.steps", Grid(tuple(np.arange(10, 30, 10)))), fixed={"batch.batch_size": np.int64(9)}
     )
-    monkeypatch.setattr("tune_dml.planning.study.find_space", {"theirs": space}.get)
+    monkeypatch.setattr("tune_dml.catalogue.spaces", lambda: {"theirs": space})
     plan = make_plan(study_of(Request("theirs", "digits")))
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
