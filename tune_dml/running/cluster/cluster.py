@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.errors import ConfigError, Problem
 from trainables.option_names import option_place, spell
 from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
@@ -92,17 +92,17 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
     where, origin = address
     if where is None:
         start = [] if _has_ray() else start_problems(int(local_capacity().total("CPU")))
-        return [*start, *(visibility_problems() or _capacity_problems(capacity_at(None), resources))]
+        return [*start, *(visibility_problems() or capacity_problems(capacity_at(None), resources))]
     try:
         with connect(where, origin=origin) as capacity:
             from tune_dml.running.cluster.versions import version_problems
 
-            return [*_capacity_problems(capacity, resources), *version_problems(where, origin, resources)]
+            return [*capacity_problems(capacity, resources), *version_problems(where, origin, resources)]
     except ConfigError as error:
         return list(error.problems)
 
 
-def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
+def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
     """Return the problem of trials that never fit on the cluster, for which Ray would wait silently."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
@@ -321,9 +321,3 @@ def trials_that_fit_now(capacity: Capacity, resources: Resources, limit: int | N
     """Return the number of trials that fit on the present and future nodes, at most `limit`."""
     now = replace(capacity, nodes=_node_resources()).trials_that_fit(resources)
     return min(now, limit or now)
-
-
-def count_fitting_trials(capacity: Capacity, resources: Resources) -> int:
-    """Return the number of trials that fit at once. Raise ConfigError if none ever fits."""
-    raise_if_any(_capacity_problems(capacity, resources))
-    return capacity.trials_that_fit(resources)
