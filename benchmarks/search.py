@@ -25,7 +25,6 @@ import numpy as np
 from program import run_program
 
 from trainables.registries import methods_of
-from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial, make_plan
 from tune_dml.planning.study import Search, Study
 from tune_dml.replay import Surface, surfaces
@@ -191,14 +190,14 @@ def divergence_share(searches: int) -> Iterable[str]:
 
 def _diverging(method: str, knobs: tuple[Knob, ...], best: float, number: int) -> float:
     search = Search(method, num_samples=30, seed=number, window=4)  # type: ignore[arg-type]
-    cells: list[Cell] = []
-    proposals = Proposals(plan_of(knobs, search), trial_values={}, on_cell=cells.append)
+    proposals = Proposals(plan_of(knobs, search), trial_values={})
     while (trial := proposals.next_trial()) is not None:
         point: Mapping[str, Any] = trial.cell.knobs
         rate, margin = math.log10(point[LR]), point.get(MARGIN, 0.2)
         value = 60 - (rate - best) ** 2 - 10 * (margin - 0.2) ** 2
         proposals.record_value(trial.key, math.inf if rate > -2.5 else value)
-    rates = np.array([cell.knobs[LR] for cell in cells[12:]], dtype=float)
+    later = proposals.pending_cells[proposals.given_count + 12 :]
+    rates = np.array([pending.cell.knobs[LR] for pending in later], dtype=float)
     return float((rates > 10**-2.5).mean())
 
 

@@ -16,7 +16,6 @@ SPACE = Space(
     question="Is a ball around equal weights, which regularises the variance of pair losses, as good as top K and KL?",
     citation=DRO.cite("section 3.1"),
     scientific=(_RADIUS,),
-    fixed={},
     arms=(
         Arm("mean of margin losses", {"loss.name": "margin_all", "loss.denominator": "nonzero"}, knobs=()),
         Arm("DRO-chi2_M", {"loss.name": "dro_chi2", "loss.drop_zeros": True, **_MARGIN}),
@@ -26,7 +25,6 @@ SPACE = Space(
     baseline="mean of margin losses",
     positive_pairs=160,
     protocols=(GLYPHS_DRO_LONG, DRO_CUB200, DRO_CARS196),
-    margin=1.0,
     notes=(
         "The paper has no experiment with this set: the radii are ours, and so is every number.",
         "K and gamma are two values of the paper's grids for batches of 80; dro_k and dro_gamma have all of them.",

@@ -23,7 +23,6 @@ SPACE = Space(
         {"loss.name": "margin_all", "loss.margin": 0.2, "loss.threshold": 0.5, "loss.denominator": "nonzero"},
     ),
     protocols=(GLYPHS_DRO_LONG, DRO_CUB200, DRO_CARS196, DRO_INSHOP),
-    margin=1.0,
     identities=("26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",),
     notes=(
         "Pairs without loss are left out, here and in the baseline, as the paper does for its grouped variant. With them, gamma "

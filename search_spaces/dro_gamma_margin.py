@@ -16,7 +16,6 @@ SPACE = Space(
     ),
     fixed={"loss.name": "dro_kl", "loss.base": "margin", "loss.threshold": 0.5, "loss.drop_zeros": True},
     protocols=(GLYPHS_DRO, DRO_CUB200, DRO_CARS196, DRO_INSHOP),
-    margin=1.0,
     identities=("26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",),
     notes=("The paper has m = 0.2 throughout.",),
 )

@@ -13,7 +13,6 @@ SPACE = Space(
     question="How sharply should an anchor prefer its hard pairs, and does that beat the losses it generalises?",
     citation=DRO.cite("section 4.2.1, Tables 2 and 4"),
     scientific=(Knob("loss.gamma", Grid((0.001, 0.01, 0.1, 1.0), scale="log"), symbol="gamma"),),
-    fixed={},
     arms=(
         Arm("LS", {"loss.name": "lifted_structure", "loss.threshold": 0.5, "loss.reduction": "mean"}, knobs=()),
         Arm("MS", {"loss.name": "multi_similarity", "loss.alpha": 2.0, "loss.beta": 50.0, "loss.base": 0.5}, knobs=()),
@@ -40,7 +39,6 @@ SPACE = Space(
         ),
         *(DRO.table(table).curve(dataset, ("LS", "MS"), METHOD) for table, dataset in _TABLES if dataset != "Cars196"),
     ),
-    margin=1.0,
     identities=(
         "33: gamma = 1 has the gradient of the lifted structure loss where all hinges are active",
         "34: with a null pair and linear losses it has multi-similarity's gradient",

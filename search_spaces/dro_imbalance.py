@@ -47,7 +47,6 @@ SPACE = Space(
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP),
     published=_published_curves(1024),
-    margin=1.0,
     identities=("19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",),
     notes=(
         _RATIOS,
@@ -69,7 +68,6 @@ SMALLER = Space(
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP),
     published=_published_curves(512),
-    margin=1.0,
     identities=SPACE.identities,
     notes=(_RATIOS, "The paper repeats Figure 1 with half the dimensions and finds little change."),
 )
@@ -78,13 +76,11 @@ INSTANCES = Space(
     name="dro_imbalance_instances",
     title="Imbalance by pictures per class: M varies, B = 80, K = 160",
     question="Does imbalance matter when every batch costs the same?",
-    citation=None,
     scientific=(Knob("batch.instances_per_class", Grid((2, 4, 5, 8, 10)), symbol="M", unit="pictures", origin="ours"),),
     fixed={"batch.batch_size": 80},
     arms=_arms((), {"loss.k": 160}),
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP_64),
-    margin=1.0,
     notes=("Positive to negative pairs = (M-1)/(B-M): 0.013, 0.039, 0.053, 0.097, 0.129.",),
 )
 
@@ -92,7 +88,6 @@ UPDATES = Space(
     name="dro_imbalance_updates",
     title="Imbalance by batch size at equal pictures seen: lr = B * 2.5e-5",
     question="Does imbalance matter when all batch sizes see equally many pictures, at a learning rate scaled to the batch?",
-    citation=None,
     scientific=(
         Knob(
             "batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures", origin="ours"
@@ -103,7 +98,6 @@ UPDATES = Space(
     arms=_arms(_DOUBLED, {}),
     baseline="SH",
     protocols=(GLYPHS_DRO,),
-    margin=1.0,
     notes=(
         "Steps times B and lr over B are the same in every cell (linear scaling); the rate at B = 80 is half that of glyphs.",
         _RATIOS,

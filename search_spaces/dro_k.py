@@ -32,12 +32,10 @@ def _space(
         question="How many of the hardest pairs of a batch should the loss see, and does it matter?",
         citation=citation,
         scientific=(Knob("loss.k", Grid(ks), symbol="K", unit="unordered pairs"),),
-        fixed={},
         arms=_ARMS,
         baseline="mean of all pairs",
         positive_pairs=positive_pairs,
         protocols=protocols,
-        margin=1.0,
         identities=_IDENTITIES,
         notes=notes,
     )

@@ -17,8 +17,6 @@ SPACE = Space(
     title="Spread over runs: five variants of DRO beside multi-similarity",
     question="Are the differences between the variants larger than those between two runs of one variant?",
     citation=DRO.cite("section 6.2, Figure 4"),
-    scientific=(),
-    fixed={},
     arms=(
         Arm("MS", {"loss.name": "multi_similarity"}, protocols=_MS),
         *(
@@ -32,7 +30,6 @@ SPACE = Space(
     positive_pairs=160,
     protocols=(GLYPHS_DRO, DRO_CUB200, DRO_CARS196),
     published=(DRO.table("Fig4 text").methods_on("CUB200-2011", note="The mean of five runs; K is not printed."),),
-    margin=1.0,
     identities=("19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",),
     differs="the variants have margin or binomial losses, and multi-similarity is trained as by its authors, on Cars196 "
     "as by the SEC paper's",

@@ -26,7 +26,6 @@ SPACE = Space(
     ),
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP),
-    margin=1.0,
     differs="seven methods are compared as they are, in how long they take",
     notes=(
         "The figure shows the trials' measured seconds per training iteration; the retrieval metrics are recorded too. The "

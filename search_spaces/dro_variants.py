@@ -29,8 +29,6 @@ def _space(
         title=title,
         question="Which way of preferring hard pairs is best, and does it beat the mean of all pairs?",
         citation=DRO.cite("section 4.1, Tables 1 and 3"),
-        scientific=(),
-        fixed={},
         arms=(
             *_MEANS,
             *(
@@ -49,7 +47,6 @@ def _space(
         positive_pairs=positive_pairs,
         protocols=protocols,
         published=published,
-        margin=1.0,
         identities=(
             "19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",
             "23: K twice the smaller group of two equal groups is the mean of all pairs",

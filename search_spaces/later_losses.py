@@ -18,9 +18,6 @@ SPACE = Space(
     name="later_losses",
     title="Losses of later years: SupCon, Circle, Proxy-NCA++, the Recall@k surrogate",
     question="Do the losses that came after these papers do better on equal terms?",
-    citation=None,
-    scientific=(),
-    fixed={},
     arms=(
         Arm("multi-similarity", {"loss.name": "multi_similarity"}),
         Arm("SupCon", {"loss.name": "supcon"}, against=_PAIRS),
@@ -38,7 +35,6 @@ SPACE = Space(
     baseline="multi-similarity",
     stated=(PAIRS.stated,),
     protocols=(GLYPHS_DRO, *SEC_MS_PLAIN),
-    margin=1.0,
     differs="proxy losses draw batches at random and train as Proxy-Anchor, on glyphs for twice the steps; pair losses draw "
     "five pictures a class and train as plain multi-similarity",
     notes=("Each loss has the values of its own paper; `--tune optim.lr` gives each its own rate.",),
@@ -48,14 +44,12 @@ MEMORY = Space(
     name="memory_size",
     title="Cross-batch memory beside DRO-TopK: pictures remembered",
     question="Does a memory of earlier batches do what a batch of 640 does?",
-    citation=None,
     scientific=(Knob("memory.size", Grid((160, 640, 1600)), symbol="memory", unit="pictures", origin="ours"),),
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160},
     arms=(Arm("no memory", {"memory.size": 0}, knobs=()), Arm("memory", {"memory.start": 50}, against=("no memory",))),
     baseline="no memory",
     positive_pairs=160,
     protocols=(GLYPHS_DRO,),
-    margin=1.0,
     notes=(
         "With an empty memory only the current batch counts. dro_imbalance has the batches of 640 that a memory is to replace.",
     ),

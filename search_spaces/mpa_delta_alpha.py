@@ -21,7 +21,6 @@ SPACE = Space(
         if path not in {"loss.delta", "loss.alpha"}
     },
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),
-    margin=1.0,
     identities=("42: K = 1 is Proxy-Anchor",),
     notes=(
         "The paper has delta = 0.1 and does not state alpha; both ranges are ours, around Proxy-Anchor's 0.1 and 32.",

@@ -28,8 +28,6 @@ SPACE = Space(
     title="MPA, MPA-DW and MPA-AP beside SoftTriple, Proxy-Anchor and Proxy-NCA",
     question="Which proxy loss is best, and does it need several proxies per class?",
     citation=MPA.cite("section 4.3, Tables 4, 5 and 6"),
-    scientific=(),
-    fixed={},
     arms=(
         _arm("ProxyNCA", "proxy_nca", MPA_PROXY_NCA, has_several_proxies=False),
         _arm("SoftTriple (our)", "soft_triple", MPA_SOFT_TRIPLE),
@@ -44,7 +42,6 @@ SPACE = Space(
         MPA.table(table).methods_on(dataset, note="Mean of three runs; no spread is printed.")
         for table, dataset in (("4", "CUB200-2011"), ("5", "Cars196"), ("6", "SOP"))
     ),
-    margin=1.0,
     identities=(
         "42: K = 1 is Proxy-Anchor",
         "47: SoftTriple with one proxy is CosFace",

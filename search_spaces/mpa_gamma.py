@@ -14,7 +14,6 @@ SPACE = Space(
     scientific=(Knob("loss.gamma", Grid((0.02, 0.05, 0.1, 0.3, 1.0), scale="log"), symbol="gamma", origin="ours"),),
     fixed={path: value for path, value in {**MPA_SETTINGS, "loss.tau": 0.2}.items() if path != "loss.gamma"},
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),
-    margin=1.0,
     identities=("44: small gamma is the nearest proxy, large gamma the mean of all",),
     notes=(ALPHA, "The paper keeps SoftTriple's 0.1; the range is ours."),
 )

@@ -15,7 +15,6 @@ SPACE = Space(
     question="Do several proxies a class help, and how many?",
     citation=MPA.cite("section 4.4, Tables 7 and 8, Figures 2 and 3"),
     scientific=(PROXIES,),
-    fixed={},
     arms=(
         Arm(
             "ProxyAnchor",
@@ -36,7 +35,6 @@ SPACE = Space(
         )
         for table, dataset in (("7", "CUB200-2011"), ("8", "Cars196"))
     ),
-    margin=1.0,
     identities=("42: K = 1 is Proxy-Anchor",),
     differs="the two protocols differ only in the settings of the losses",
     notes=(ALPHA,),

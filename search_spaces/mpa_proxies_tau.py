@@ -14,7 +14,6 @@ SPACE = Space(
     scientific=(PROXIES, Knob("loss.tau", Grid((0.0, 0.2, 1.0)), symbol="tau", origin="ours")),
     fixed=MPA_SETTINGS,
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),
-    margin=1.0,
     identities=("43: equal proxies without tau are one proxy", "42: K = 1 is Proxy-Anchor"),
     notes=(ALPHA, "The paper varies K at tau = 0.2 alone. At K = 1 tau has no effect."),
 )

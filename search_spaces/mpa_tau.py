@@ -14,7 +14,6 @@ SPACE = Space(
     scientific=(Knob("loss.tau", Grid((0.0, 0.1, 0.2, 0.5, 1.0)), symbol="tau", origin="ours"),),
     fixed=MPA_SETTINGS,
     protocols=(GLYPHS_PROXY, *MPA_ANCHOR),
-    margin=1.0,
     identities=("43: equal proxies without tau are one proxy", "46: two opposite proxies cost 1"),
     notes=(ALPHA, "The paper keeps SoftTriple's 0.2; the range is ours."),
 )

@@ -11,7 +11,6 @@ SPACE = Space(
     question="How large should the scale of the cosines be, and does it matter?",
     citation=SEC.cite("supplement, section B.1 (25 chosen, 64 tried and worse); rebuttal (reviewer 3, R3)"),
     scientific=(Knob("loss.scale", Grid((5.0, 10.0, 25.0, 64.0, 100.0), scale="log"), symbol="s", origin="ours"),),
-    fixed={},
     arms=(
         Arm(
             "SemihardTriplet",
@@ -29,7 +28,6 @@ SPACE = Space(
         )
         for dataset in RETRIEVAL
     ),
-    margin=1.0,
     identities=("13: N-pair is a cross entropy over the classes of the batch",),
     differs="N-pair and the semihard triplet loss each have the pictures a class and the learning rate printed for them",
     notes=("The paper tried 25 and 64 and prints no numbers of the comparison; the range around them is ours.",),

@@ -24,7 +24,6 @@ SPACE = Space(
         ),
         *chosen_values(("SemihardTriplet+SEC",), "eta", "SemihardTriplet", "Only the chosen eta is printed."),
     ),
-    margin=1.0,
     identities=("2: eta = 0 is the base loss, bit for bit",),
     notes=("The grid is the one the paper tuned in; it was tuned per data set on the test classes.",),
 )

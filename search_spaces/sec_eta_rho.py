@@ -17,7 +17,6 @@ SPACE = Space(
     fixed={"loss.name": "triplet", "loss.margin": 1.0, "regularizer.name": "sec"},
     baseline=Baseline("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}),
     protocols=(GLYPHS_TRIPLET, *SEC_TRIPLET),
-    margin=1.0,
     identities=("1: rho = 1 is plain SEC at every step", "2: eta = 0 is the base loss, bit for bit"),
     notes=("The paper varies one at a time: rho at the eta chosen for plain SEC, eta at rho = 1.",),
 )

@@ -40,7 +40,6 @@ SPACE = Space(
     title="SEC for face recognition: three heads, plain, with L2-reg, SEC and SEC-EMA",
     question="Does pulling the norms together help to recognise people, and how strongly should it?",
     citation=SEC.cite("supplement, section B.2 (grids) and Table 6"),
-    scientific=(),
     fixed=_FIXED,
     arms=tuple(
         arm
@@ -97,7 +96,6 @@ WITH_HEADS = Space(
     title="SEC for face recognition with and without a batch norm after the last layer",
     question="Does the batch norm after the last layer, usual for faces, ruin SEC as it does in retrieval?",
     citation=SEC.cite("rebuttal, Table 5 (in retrieval); supplement, section B.2"),
-    scientific=(),
     fixed={**_FIXED, "loss.name": "arcface"},
     arms=tuple(
         Arm(f"{head}{suffix}", {"model.head": head, **norms}, against=(head,) if suffix else ())

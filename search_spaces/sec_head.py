@@ -13,7 +13,6 @@ SPACE = Space(
     title="SEC beside batch and weight normalisation of the last layer",
     question="Can batch or weight normalisation replace SEC, and does SEC still help beside them?",
     citation=SEC.cite("rebuttal, Table 5"),
-    scientific=(),
     fixed={"loss.name": "semihard_triplet", "loss.margin": 0.2},
     arms=tuple(
         arm
@@ -33,7 +32,6 @@ SPACE = Space(
     baseline="SemihardTriplet",
     protocols=(GLYPHS_TRIPLET_LONG, *SEC_SEMIHARD),
     published=(SEC.table("5", "rebuttal").methods_on("Cars196"),),
-    margin=1.0,
     identities=("2: eta = 0 is the base loss, bit for bit",),
     notes=(
         "BN is a batch norm after the last layer, in addition to the one before it; its affine flag is not stated, ours trains.",

@@ -24,7 +24,6 @@ SPACE = Space(
         ),
         *chosen_values(("Triplet+L2-reg",), "eta", "Triplet", "Only the chosen eta is printed."),
     ),
-    margin=1.0,
     identities=("3: L2-reg is SEC with a fixed mean of 0",),
     notes=("The semihard triplet loss with L2-reg, rebuttal Table 2, is a part of sec_mu.",),
 )

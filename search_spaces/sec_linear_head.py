@@ -39,7 +39,6 @@ SPACE = Space(
         ),
     ),
     metric="val/linear_top1",
-    margin=1.0,
     identities=("2: eta = 0 is the base loss, bit for bit",),
     notes=(
         "The paper searched the learning rate between 0.1 and 0.5 for both: `--tune optim.lr` does so.",

@@ -74,8 +74,6 @@ SPACE = Space(
     title="SEC beside five losses",
     question="Which losses gain from SEC, and does SEC-EMA or L2-reg do as much?",
     citation=SEC.cite("supplement, section B.1, Tables 1, 2 and 5; rebuttal, Table 4"),
-    scientific=(),
-    fixed={},
     arms=(
         *(arm for name, loss, protocols in _LOSSES for arm in _arms(name, loss, protocols)),
         Arm("TML", {"loss.name": "tuplet_margin", "regularizer.name": "none"}, protocols=_TUPLET),

@@ -43,7 +43,6 @@ SPACE = Space(
             "Cars196", ("SemihardTriplet+SEC",), "eta", baseline="SemihardTriplet", note="mu is the batch's mean."
         ),
     ),
-    margin=1.0,
     identities=_IDENTITIES,
     notes=(
         "At eta = 0.1 the table compares mu = 0 with SEC's mu; 0.5 is SEC's chosen eta. The other values are ours.",
@@ -65,7 +64,6 @@ WITH_TRIPLET = Space(
             "Cars196", ("Triplet+L2-reg",), "eta", baseline="Triplet", note="mu = 0; other weights than the rebuttal's."
         ),
     ),
-    margin=1.0,
     identities=_IDENTITIES,
     notes=("The paper draws the fixed mean, 8.70 on Cars196, as a curve and prints no numbers of it.",),
 )

@@ -16,7 +16,6 @@ SPACE = Space(
     title="SEC under SGD and under Adam",
     question="Is SEC's gain larger under SGD, which does not adapt its steps to the size of gradients?",
     citation=SEC.cite("rebuttal (reviewer 5, R2: suspected, not measured)"),
-    scientific=(),
     nuisance=(_FAST,),
     fixed={"loss.name": "semihard_triplet", "loss.margin": 0.2},
     arms=(
@@ -28,7 +27,6 @@ SPACE = Space(
     gain_differences=(("SGD+SEC", "Adam+SEC"),),
     baseline="Adam",
     protocols=(GLYPHS_TRIPLET_LONG, *SEC_SEMIHARD),
-    margin=1.0,
     identities=("2: eta = 0 is the base loss, bit for bit",),
     notes=(
         "The two optimizers need different learning rates, so each arm tunes its own over three values. These suit glyphs: "

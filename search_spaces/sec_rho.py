@@ -36,7 +36,6 @@ SPACE = Space(
         ),
         *chosen_values(("Triplet+SEC-EMA", "Triplet+SEC"), "rho", "Triplet", _CHOSEN),
     ),
-    margin=1.0,
     identities=("1: rho = 1 is plain SEC at every step", "8: rho = 0 keeps the mean of the first batch"),
     notes=(
         "The best published value is the lowest tested: the optimum lies at the edge of the printed range.",

@@ -52,7 +52,6 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         protocols=protocols,
         published=_published_curves(epochs),
         metric="val/linear_top1",
-        margin=1.0,
         identities=("2: eta = 0 is the base loss, bit for bit", "3: L2-reg is SEC with a fixed mean of 0"),
         notes=("eta grows linearly from 0 to its value at the last step.",),
     )

@@ -20,7 +20,8 @@ from tune_dml.planning.checks.effects import added_cell_problems
 from tune_dml.planning.checks.prepare import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, relocate_plan, with_arms_of_files
 from tune_dml.planning.plan import Plan, name_problems
-from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
+from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems
+from tune_dml.planning.study import listed_seeds
 from tune_dml.record.events import TrialReset
 from tune_dml.record.fetching import fetch_remaining_files
 from tune_dml.record.held_out.rescore import RescoredSweep, compute_metrics
@@ -116,7 +117,7 @@ def extend(
     name: str,
     session: Session,
     *,
-    seeds: Sequence[int] = (),
+    seeds: int | Sequence[int] = (),
     values: Mapping[str, Sequence[Value]] | None = None,
     num_samples: int = 0,
     arms: Sequence[str] = (),

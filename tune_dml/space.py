@@ -169,9 +169,10 @@ class Space:
     name: str
     title: str
     question: str
-    citation: Citation | None
-    scientific: tuple[Knob, ...]
-    fixed: Settings
+    citation: Citation | None = None
+    """The paper of the study; None for a study of ours."""
+    scientific: tuple[Knob, ...] = ()
+    fixed: Settings = field(default_factory=dict)
     protocols: tuple[Protocol, ...] = ()
     nuisance: tuple[Knob, ...] = ()
     ties: tuple[Tie, ...] = ()

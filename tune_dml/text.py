@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
@@ -53,6 +53,30 @@ def joined(labels: Sequence[str]) -> str:
 def spelling_key(name: object) -> str:
     """Return a name in lower case, without spaces and punctuation: two spellings of one name have the same key."""
     return "".join(letter for letter in str(name).lower() if letter.isalnum())
+
+
+def python_numbers(value: Any) -> Any:
+    """Return a value with every scalar and array of numpy or torch as numbers, in mappings, lists and dataclasses too.
+
+    A value without them is returned as it is.
+
+    >>> import numpy
+    >>> python_numbers({"training.steps": numpy.int64(300), "seeds": numpy.arange(2)})
+    {'training.steps': 300, 'seeds': [0, 1]}
+    """
+    if hasattr(value, "ndim") and hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        inner = {key: python_numbers(item) for key, item in value.items()}
+        return inner if any(inner[key] is not item for key, item in value.items()) else value
+    if type(value) in {list, tuple}:
+        items = type(value)(map(python_numbers, value))
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        old = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        new = python_numbers(old)
+        return value if new is old else replace(value, **new)
+    return value
 
 
 def json_value(value: Any) -> Any:

@@ -9,6 +9,11 @@ _SECTION = "paper, section 4.2"
 _NOT_STATED = "not stated (paper, section 4.2)"
 _AS_PROXY_ANCHOR = "As in the released code of Proxy-Anchor, whose losses the paper extends."
 
+
+def _unknown(part: str, ours: str, why: str, *protocols: str, theirs: str = "not stated") -> Decision:
+    return shared.unknown(part, ours, why, *protocols, source=_NOT_STATED, theirs=theirs)
+
+
 MPA_SHEET = FidelitySheet(
     "MPA",
     MPA,
@@ -28,10 +33,8 @@ MPA_SHEET = FidelitySheet(
             _SECTION,
             {"model.pooling": "gem", "model.p": 3.0, "model.head": "fc", "model.embedding_dim": 512},
         ),
-        shared.unknown(
-            "start of the head", "He normal over the outputs, zero biases", _AS_PROXY_ANCHOR, source=_NOT_STATED
-        ),
-        shared.unknown(
+        _unknown("start of the head", "He normal over the outputs, zero biases", _AS_PROXY_ANCHOR),
+        _unknown(
             "start of proxies",
             "normal of variance 2 / (C K)",
             _AS_PROXY_ANCHOR,
@@ -42,14 +45,12 @@ MPA_SHEET = FidelitySheet(
             "*-ap",
             "*-proxy-anchor",
             "*-proxy-nca",
-            source=_NOT_STATED,
         ),
-        shared.unknown(
+        _unknown(
             "start of proxies",
             "uniform within 1 / sqrt(C K)",
             "As in the released code of SoftTriple.",
             "*-soft-triple",
-            source=_NOT_STATED,
         ),
         shared.unknown(
             "weight decay",
@@ -76,25 +77,12 @@ MPA_SHEET = FidelitySheet(
             _SECTION,
             {"optim.lr_schedule": "every_epochs", "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.5},
         ),
-        shared.unknown(
-            "schedule",
-            "the first epoch trains only head and proxies",
-            _AS_PROXY_ANCHOR,
-            source=_NOT_STATED,
-            theirs="no warm-up is stated",
+        _unknown(
+            "schedule", "the first epoch trains only head and proxies", _AS_PROXY_ANCHOR, theirs="no warm-up is stated"
         ),
-        shared.unknown(
-            "gradients",
-            "each entry is clipped to 10",
-            _AS_PROXY_ANCHOR,
-            source=_NOT_STATED,
-            theirs="no limit is stated",
-        ),
-        shared.unknown(
-            "batch normalisation",
-            "frozen on CUB and Cars, trains on SOP; gamma and beta train",
-            _AS_PROXY_ANCHOR,
-            source=_NOT_STATED,
+        _unknown("gradients", "each entry is clipped to 10", _AS_PROXY_ANCHOR, theirs="no limit is stated"),
+        _unknown(
+            "batch normalisation", "frozen on CUB and Cars, trains on SOP; gamma and beta train", _AS_PROXY_ANCHOR
         ),
         Decision(
             "training pictures",
@@ -103,11 +91,10 @@ MPA_SHEET = FidelitySheet(
             shared.CROP_224,
             ours="scale and ratio are torchvision's defaults",
         ),
-        shared.unknown(
+        _unknown(
             "training pictures",
             shared.AT_256,
             shared.CUT_AT_256,
-            source=_NOT_STATED,
             theirs="whether windows are cut from the original picture is not stated",
         ),
         Decision(
@@ -118,32 +105,20 @@ MPA_SHEET = FidelitySheet(
             verdict="differs",
             why="Pictures keep their shape, as in the released codes of the other papers.",
         ),
-        shared.unknown(
+        _unknown(
             "channels",
             "BGR from 0 to 255, less (104, 117, 128)",
             "As every released code that loads these weights, except SEC's.",
-            source=_NOT_STATED,
         ),
-        Decision(
-            "batches",
-            "180 pictures at random",
-            _SECTION,
-            {"batch.sampler": "random", "batch.batch_size": 180},
-            protocols=("mpa/cub200*",),
-        ),
-        Decision(
-            "batches",
-            "64 pictures at random",
-            _SECTION,
-            {"batch.sampler": "random", "batch.batch_size": 64},
-            protocols=("mpa/cars196*",),
-        ),
-        Decision(
-            "batches",
-            "32 pictures at random",
-            _SECTION,
-            {"batch.sampler": "random", "batch.batch_size": 32},
-            protocols=("mpa/sop*",),
+        *(
+            Decision(
+                "batches",
+                f"{size} pictures at random",
+                _SECTION,
+                {"batch.sampler": "random", "batch.batch_size": size},
+                protocols=(f"mpa/{dataset}*",),
+            )
+            for dataset, size in (("cub200", 180), ("cars196", 64), ("sop", 32))
         ),
         Decision("steps", "60 epochs", _SECTION, {"training.epochs": 60}, protocols=("mpa/cub200*", "mpa/cars196*")),
         Decision("steps", "100 epochs", _SECTION, {"training.epochs": 100}, protocols=("mpa/sop*",)),

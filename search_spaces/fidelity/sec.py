@@ -7,6 +7,7 @@ from tune_dml.space import Decision, FidelitySheet, Setting
 
 _SMALL = ("sec/cub200*", "sec/cars196*")
 _PRODUCTS = ("sec/sop*", "sec/inshop*")
+_TRIPLET = ("sec/cub200", "sec/cars196", "sec/sop", "sec/inshop")
 
 
 def _rates(theirs: str, source: str, head: float, backbone: float, names: str) -> Decision:
@@ -37,7 +38,7 @@ _NETWORK = (
         "average pooling, batch normalisation, one linear layer to 512 dimensions",
         "models/bninception.py, lines 237 to 243",
         {"model.pooling": "avg", "model.head": "bn_fc", "model.embedding_dim": 512},
-        protocols=("sec/cub200", "sec/cars196", "sec/sop", "sec/inshop", "*-semihard", "*-npair", "*-ms", "*-tml"),
+        protocols=(*_TRIPLET, "*-semihard", "*-npair", "*-ms", "*-tml"),
     ),
     Decision(
         "head",
@@ -171,7 +172,7 @@ _DATA = (
         "at every step",
         "config.py, line 16; data_engine.py, lines 105 to 138",
         {"batch.sampler": "m_per_class", "batch.batch_size": 120},
-        protocols=("sec/cub200", "sec/cars196", "sec/sop", "sec/inshop", "*-semihard", "*-npair", "*-ms", "*-ms-plain"),
+        protocols=(*_TRIPLET, "*-semihard", "*-npair", "*-ms", "*-ms-plain"),
     ),
     Decision(
         "batches",
@@ -180,26 +181,19 @@ _DATA = (
         {"batch.sampler": "m_per_class", "batch.batch_size": 128, "batch.instances_per_class": 4},
         protocols=("*-tml",),
     ),
-    Decision(
-        "batches",
-        "three pictures of a class",
-        "README.md, lines 58 and 76",
-        {"batch.instances_per_class": 3},
-        protocols=("sec/cub200", "sec/cars196", "sec/sop", "sec/inshop", "*-semihard"),
-    ),
-    Decision(
-        "batches",
-        "two pictures of a class",
-        "README.md, line 76",
-        {"batch.instances_per_class": 2},
-        protocols=("*-npair",),
-    ),
-    Decision(
-        "batches",
-        "five pictures of a class",
-        "README.md, line 76",
-        {"batch.instances_per_class": 5},
-        protocols=("*-ms", "*-ms-plain"),
+    *(
+        Decision(
+            "batches",
+            f"{word} pictures of a class",
+            source,
+            {"batch.instances_per_class": pictures},
+            protocols=protocols,
+        )
+        for pictures, word, source, protocols in (
+            (3, "three", "README.md, lines 58 and 76", (*_TRIPLET, "*-semihard")),
+            (2, "two", "README.md, line 76", ("*-npair",)),
+            (5, "five", "README.md, line 76", ("*-ms", "*-ms-plain")),
+        )
     ),
     Decision(
         "steps",

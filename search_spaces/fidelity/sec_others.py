@@ -7,11 +7,14 @@ from search_spaces.protocols.simclr import SIMCLR, SIMCLR_LINEAR_HEAD, SIMCLR_LO
 from tune_dml.space import Decision, FidelitySheet
 
 _NOT_RELEASED = "no code was released; supplement, section B"
-_HEAD_UNKNOWN = shared.unknown(
-    "start of the head",
-    "torch's start (model.head_init = torch)",
-    "As in the authors' code for retrieval.",
-    source=_NOT_RELEASED,
+
+
+def _unknown(part: str, ours: str, why: str, *protocols: str, theirs: str = "not stated") -> Decision:
+    return shared.unknown(part, ours, why, *protocols, source=_NOT_RELEASED, theirs=theirs)
+
+
+_HEAD_UNKNOWN = _unknown(
+    "start of the head", "torch's start (model.head_init = torch)", "As in the authors' code for retrieval."
 )
 
 FACES_SHEET = FidelitySheet(
@@ -20,26 +23,15 @@ FACES_SHEET = FidelitySheet(
     "Supplement, sections B.2 and D.2 and Table 6; no code was released.",
     shared.names_of(*FACES),
     (
-        shared.unknown(
+        _unknown(
             "start of the backbone",
             "ResNet-50 from random weights",
             "A usual backbone of this data set.",
-            source=_NOT_RELEASED,
             theirs="neither the start nor the backbone is stated",
         ),
         _HEAD_UNKNOWN,
-        shared.unknown(
-            "start of proxies",
-            "class weights are Xavier normal",
-            "Only their directions enter the loss.",
-            source=_NOT_RELEASED,
-        ),
-        shared.unknown(
-            "weight decay",
-            "5e-4 on weights and class weights",
-            "A usual setting of this data set.",
-            source=_NOT_RELEASED,
-        ),
+        _unknown("start of proxies", "class weights are Xavier normal", "Only their directions enter the loss."),
+        _unknown("weight decay", "5e-4 on weights and class weights", "A usual setting of this data set."),
         Decision("learning rates", "starts at 0.1", "supplement, section B.2", {"optim.lr": 0.1}),
         Decision(
             "schedule",
@@ -47,34 +39,24 @@ FACES_SHEET = FidelitySheet(
             "supplement, section B.2",
             {"optim.lr_schedule": "epoch_milestones", "optim.lr_epochs": [10, 14], "optim.lr_decay": 0.1},
         ),
-        shared.unknown(
+        _unknown(
             "batch normalisation",
             "trains, over the batch of all workers",
             "The backbone has no pretrained statistics to keep.",
-            source=_NOT_RELEASED,
         ),
-        shared.unknown(
+        _unknown(
             "training pictures",
             "aligned faces of 112 pixels, mirrored half the time",
             "Mirror images are the usual augmentation of aligned faces.",
-            source=_NOT_RELEASED,
         ),
-        shared.unknown(
-            "test pictures",
-            "aligned faces of 112 pixels",
-            "The verification files have that size.",
-            source=_NOT_RELEASED,
-        ),
-        shared.unknown("channels", "RGB in [-1, 1]", "Our ResNet takes pictures in this form.", source=_NOT_RELEASED),
-        shared.unknown(
-            "batches", "512 pictures of a shuffled pass", "A usual batch size of this data set.", source=_NOT_RELEASED
-        ),
+        _unknown("test pictures", "aligned faces of 112 pixels", "The verification files have that size."),
+        _unknown("channels", "RGB in [-1, 1]", "Our ResNet takes pictures in this form."),
+        _unknown("batches", "512 pictures of a shuffled pass", "A usual batch size of this data set."),
         Decision("steps", "16 epochs", "supplement, section B.2", {"training.epochs": 16}),
-        shared.unknown(
+        _unknown(
             "published number",
             "last evaluation, on 5% of the people held out",
             "Test sets stay sealed.",
-            source=_NOT_RELEASED,
             theirs="how an evaluation is selected is not stated; there are no validation people",
         ),
     ),
@@ -94,12 +76,7 @@ SIMCLR_SHEET = FidelitySheet(
             ours="He normal, as torchvision",
         ),
         _HEAD_UNKNOWN,
-        shared.unknown(
-            "weight decay",
-            "1e-4 on weights",
-            "The value is ours; no source of the paper has one.",
-            source=_NOT_RELEASED,
-        ),
+        _unknown("weight decay", "1e-4 on weights", "The value is ours; no source of the paper has one."),
         Decision(
             "learning rates",
             "starts at 0.5, chosen among 0.5, 1 and 1.5",
@@ -129,8 +106,8 @@ SIMCLR_SHEET = FidelitySheet(
             "supplement, section B.3",
             {"augment.name": "simclr"},
         ),
-        shared.unknown("test pictures", "the picture as stored", "Pictures have one size.", source=_NOT_RELEASED),
-        shared.unknown("channels", "RGB in [-1, 1]", "Our ResNet takes pictures in this form.", source=_NOT_RELEASED),
+        _unknown("test pictures", "the picture as stored", "Pictures have one size."),
+        _unknown("channels", "RGB in [-1, 1]", "Our ResNet takes pictures in this form."),
         Decision("batches", "256 pictures", "rebuttal, Table 1", {"batch.batch_size": 256, "batch.sampler": "random"}),
         Decision(
             "steps",

@@ -3,7 +3,6 @@
 import json
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from helpers.toys import METRIC, event_of, plan_of
@@ -20,9 +19,10 @@ from tune_dml.running.slurm import task
 from tune_dml.running.slurm.collecting import _count_losses, collect_array
 from tune_dml.running.slurm.node import _has_progressed
 from tune_dml.running.slurm.profile import Profile
-from tune_dml.running.slurm.rounds import _Rounds
+from tune_dml.running.slurm.rounds import _write_round
 from tune_dml.running.slurm.script import collect_script
 from tune_dml.running.slurm.task import Round, TrialLog, _Budget
+from tune_dml.running.trials.messages import request_of
 from tune_dml.space import Grid, Knob
 
 HOUR = 3600.0
@@ -212,11 +212,8 @@ def test_tasks_decode_pictures_into_the_cache_of_the_session(sweep, monkeypatch,
     (trial, *_), seen = state.plan.trials(), []
     session = Session(cache_dir=cache_dir)
     driver = Driver(state, Resources(), session, SessionIntent("sweep"), ledger, None, None)
-    proposals = SimpleNamespace(next_trial=iter([trial, None]).__next__)
-    rounds = SimpleNamespace(driver=driver, began=0.0, proposals=proposals)
-    monkeypatch.setattr("tune_dml.running.slurm.rounds.read_submission", lambda folder: SimpleNamespace(tasks=9))
     monkeypatch.setattr("tune_dml.running.slurm.rounds.known_digests", lambda plan, cache: {})
-    assert _Rounds.prepare(rounds, 1) == 1
+    _write_round(driver, ((request_of(trial),),), 0.0, 0.0)
     trains = "tune_dml.running.trials.trial.run_request"
     monkeypatch.setattr(trains, lambda request, runtime, post: seen.append(runtime.cache_dir))
     (request,) = Round.read(ledger.sweep).groups[0]

@@ -17,7 +17,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.planning.checks import gpus
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster, probe_address
-from tune_dml.running.cluster.cluster import Capacity, _capacity_problems, address_of, capacity_at, resource_problems
+from tune_dml.running.cluster.cluster import Capacity, address_of, capacity_at, capacity_problems, resource_problems
 from tune_dml.running.cluster.jobs import cluster_client
 from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
 from tune_dml.running.trials import gpu_sharing
@@ -48,7 +48,7 @@ def nodes(*each):
 )
 def test_the_number_of_trials_that_fit_is_computed(capacity, resources, fits):
     assert capacity.trials_that_fit(resources) == fits
-    assert bool(_capacity_problems(capacity, resources)) == (fits == 0)
+    assert bool(capacity_problems(capacity, resources)) == (fits == 0)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_worker_has_a_gpu_if_this_machine_has_one(monkeypatch, visible, share)
 
 
 def test_impossible_resources_are_reported_with_need_and_supply():
-    (problem,) = _capacity_problems(nodes((2, 0)), Resources(workers=3, gpus_per_worker=1))
+    (problem,) = capacity_problems(nodes((2, 0)), Resources(workers=3, gpus_per_worker=1))
     assert "2 CPUs and 0 GPUs" in str(problem)
     assert "3 worker(s) x 1 CPU and 1 GPU" in str(problem)
     assert "workers" in problem.remedy
@@ -95,7 +95,7 @@ def test_impossible_resources_are_reported_with_need_and_supply():
 def test_own_machines_that_have_not_joined_are_named():
     """`ray up` ends when the head is up; Ray knows the others' resources only once they join."""
     begun = Capacity(({"CPU": 0.0}, {"CPU": 1.0}), future_nodes=({}, {}))
-    (problem,) = _capacity_problems(begun, Resources(workers=2))
+    (problem,) = capacity_problems(begun, Resources(workers=2))
     assert problem.remedy.startswith("Only 1 of its 2 machines beside the head have joined")
 
 

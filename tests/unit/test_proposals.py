@@ -11,8 +11,14 @@ from helpers import toys
 from helpers.toys import space_of
 
 from tune_dml.planning.study import Search
+from tune_dml.record.events import CellProposed
 from tune_dml.running.search.optuna_search import Proposals
 from tune_dml.space import Arm, Baseline, Grid, Knob, LogRange, Range
+
+
+def cells_into(cells):
+    """Return a function that takes the events of a search, and appends proposed cells to a list."""
+    return lambda event: isinstance(event, CellProposed) and cells.append(event.cell)
 
 
 def plan_of(*knobs, baseline=True, **options):
@@ -50,7 +56,7 @@ def run(proposals, order, slots=4, until=None, value=value_of):
 def cells_of(plan, order=0, slots=4, value=value_of):
     """Return the cells that a search proposes, in their order."""
     cells = []
-    run(Proposals(plan, trial_values={}, on_cell=cells.append), random.Random(order), slots, value=value)
+    run(Proposals(plan, trial_values={}, record=cells_into(cells)), random.Random(order), slots, value=value)
     return cells
 
 
@@ -89,10 +95,10 @@ def assert_an_interruption_changes_nothing(plan, *places):
     whole = cells_of(plan, value=above_a_rate_it_diverges)
     for until in places:
         first = []
-        before = Proposals(plan, trial_values={}, on_cell=first.append)
+        before = Proposals(plan, trial_values={}, record=cells_into(first))
         run(before, random.Random(3), until=until, value=above_a_rate_it_diverges)
         known = dict(before.trial_values)
-        after = Proposals(plan, trial_values=known, proposed=list(first), on_cell=first.append)
+        after = Proposals(plan, trial_values=known, proposed=list(first), record=cells_into(first))
         started = run(after, random.Random(4), value=above_a_rate_it_diverges)
         assert [cell.label for cell in first] == [cell.label for cell in whole]
         assert not {trial.key for trial in started} & set(known)
@@ -114,7 +120,7 @@ def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cel
     for seed in range(6 if method == "tpe" else 2):
         proposed = []
         plan = plan_of(LR, search=Search(method, cells, window=4, seed=seed), seeds=1, baseline=False)
-        proposals = Proposals(plan, trial_values={}, on_cell=proposed.append)
+        proposals = Proposals(plan, trial_values={}, record=cells_into(proposed))
         while (trial := proposals.next_trial()) is not None:
             rate = trial.cell.settings["optim.lr"]
             proposals.record_value(trial.key, math.inf if rate > 10**-2.5 else 60 - (math.log10(rate) + 3) ** 2)
@@ -187,7 +193,7 @@ def test_an_exhausted_space_ends_the_search_with_a_note():
     notes = []
     plan = plan_of(RHO, search=Search("tpe", 20, window=4), seeds=1)
     cells = []
-    run(Proposals(plan, trial_values={}, on_cell=cells.append, on_exhausted=notes.append), random.Random(0), slots=1)
+    run(Proposals(plan, trial_values={}, record=cells_into(cells), on_note=notes.append), random.Random(0), slots=1)
     assert len(cells) == 3
     assert "no further cells" in notes[0]
 
@@ -217,7 +223,9 @@ def test_a_search_over_arms_proposes_knobs_of_each_arm_and_is_reproducible(metho
     runs = []
     for order, slots in [(0, 1), (1, 4)]:
         cells = []
-        started = run(Proposals(two_arms(method), trial_values={}, on_cell=cells.append), random.Random(order), slots)
+        started = run(
+            Proposals(two_arms(method), trial_values={}, record=cells_into(cells)), random.Random(order), slots
+        )
         assert [trial.cell.label for trial in started].count("plain") == 1
         runs.append([cell.label for cell in cells])
     assert runs[0] == runs[1]

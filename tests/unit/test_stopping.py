@@ -53,7 +53,7 @@ class Sweep:
             values=lambda key: dict(self.rows.get(key, {})),
             on_stop=self.stop,
             proposed=list(self.cells),
-            on_cell=self.cells.append,
+            record=lambda event: self.cells.append(event.cell),
         )
 
     def stop(self, key, end):

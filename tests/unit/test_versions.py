@@ -15,11 +15,11 @@ from packaging.requirements import Requirement
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import versions
 from tune_dml.running.cluster.nodes import (
-    _clock_facts,
-    _node_count_fact,
-    _per_node_facts,
-    _picture_facts,
-    _shared_folder_facts,
+    _check_clocks,
+    _check_each,
+    _check_folder,
+    _check_pictures,
+    _count_nodes,
 )
 from tune_dml.running.cluster.versions import (
     _EARLY_IMPORTS,
@@ -122,11 +122,11 @@ def answer(**changes):
 
 def said(offered=4.0, **changes):
     nodes = [{"NodeID": "1", "Resources": {"CPU": 48.0, **({"GPU": offered} if offered else {})}}]
-    return list(_per_node_facts([answer(**changes)], nodes))
+    return list(_check_each([answer(**changes)], nodes))
 
 
 def test_a_healthy_node_is_listed_with_its_cache():
-    assert [(fact.found, fact.wrong) for fact in said()] == [("cache 1 entries, 100 GiB free", False)]
+    assert [(fact.found, fact.level) for fact in said()] == [("cache 1 entries, 100 GiB free", "ok")]
 
 
 @pytest.mark.parametrize(
@@ -141,41 +141,43 @@ def test_a_healthy_node_is_listed_with_its_cache():
 )
 def test_problems_of_a_node_are_named(changes, words, wrong):
     (fact,) = [fact for fact in said(**changes) if words in fact.found]
-    assert fact.wrong == wrong
+    assert (fact.level == "problem") == wrong
 
 
 def test_gpus_of_a_head_without_offered_gpus_are_not_checked():
-    assert not [fact for fact in said(offered=0, usable=0) if fact.wrong]
-    assert not [fact for fact in said(usable=None) if fact.wrong]  # without torch, which its version shows
+    assert not [fact for fact in said(offered=0, usable=0) if fact.level != "ok"]
+    assert not [fact for fact in said(usable=None) if fact.level != "ok"]  # without torch, which its version shows
 
 
 def test_a_head_that_others_cannot_reach_is_noted():
     """Without a default route Ray uses the address of the machine's host name."""
-    alone = _node_count_fact([{"NodeManagerAddress": "127.0.1.1"}])
-    assert (alone.found, alone.wrong) == ("1 alive, at 127.0.1.1, which no other machine reaches", False)
+    alone = _count_nodes([{"NodeManagerAddress": "127.0.1.1"}])
+    assert (alone.found, alone.level) == ("1 alive, at 127.0.1.1, which no other machine reaches", "ok")
     assert "--node-ip-address=ADDRESS" in alone.remedy
-    reached = _node_count_fact([{"NodeManagerAddress": "10.0.0.7"}, {"NodeManagerAddress": "10.0.0.8"}])
+    reached = _count_nodes([{"NodeManagerAddress": "10.0.0.7"}, {"NodeManagerAddress": "10.0.0.8"}])
     assert (reached.found, reached.remedy) == ("2 alive", "")
 
 
 def test_a_differing_clock_is_a_problem():
-    (fact,) = _clock_facts([answer(), answer(skew=7.0)])
-    assert (fact.found, fact.wrong) == ("at most 7.0 s apart", True)
+    (fact,) = _check_clocks([answer(), answer(skew=7.0)])
+    assert (fact.found, fact.level) == ("at most 7.0 s apart", "problem")
 
 
 def test_storage_invisible_to_a_node_is_named():
     lacking = {key: value for key, value in answer(host="b").items() if key != "storage"}
     lacking["storage_error"] = "No such file or directory"
-    (fact,) = _shared_folder_facts([answer(), lacking], Path("/mnt/shared"))
-    assert fact.wrong
+    (fact,) = _check_folder([answer(), lacking], Path("/mnt/shared"))
+    assert fact.level == "problem"
     assert fact.found == "/mnt/shared on b: No such file or directory"
-    (fact,) = _shared_folder_facts([answer(), answer()], Path("/mnt/shared"))
-    assert not fact.wrong
+    (fact,) = _check_folder([answer(), answer()], Path("/mnt/shared"))
+    assert fact.level == "ok"
 
 
 def test_nodes_that_run_trials_need_the_pictures():
     nodes = [{"NodeID": str(number), "Resources": {"CPU": float(number)}} for number in range(3)]
     head, first, second = (answer(host=name, node_id=str(n), pictures=("/cub", n == 1)) for n, name in enumerate("abc"))
-    assert [fact.found for fact in _picture_facts([head, first, second], nodes) if fact.wrong] == ["/cub is not on c"]
-    assert [fact.found for fact in _picture_facts([head, first], nodes)] == ["/cub: on 1 that run trials"]
-    assert not list(_picture_facts([answer(pictures=None)], nodes))
+    assert [fact.found for fact in _check_pictures([head, first, second], nodes) if fact.level != "ok"] == [
+        "/cub is not on c"
+    ]
+    assert [fact.found for fact in _check_pictures([head, first], nodes)] == ["/cub: on 1 that run trials"]
+    assert not list(_check_pictures([answer(pictures=None)], nodes))

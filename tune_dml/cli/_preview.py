@@ -9,6 +9,7 @@ from tune_dml.cli.screen import Lines, console_for, table
 from tune_dml.text import counted, duration, list_separator, one_line, shortened
 
 if TYPE_CHECKING:
+    from trainables.probe import Probe
     from tune_dml.planning.plan import Plan
     from tune_dml.stats.power import VerdictChances
 
@@ -24,12 +25,8 @@ class Cost:
     """Duration of a trial; None if unknown."""
     source: str
     concurrent: int
-    memory_bytes: int | None = None
-    """Peak memory of a trial's process; None without a probe."""
-    gpu_bytes: int = 0
-    """Peak GPU memory."""
-    checkpoint_bytes: int | None = None
-    """Size of a checkpoint; None without a probe."""
+    probe: Probe | None = None
+    """What a few steps measured; None if the cost comes from stored trials."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +94,11 @@ class Preview:
     @property
     def checkpoint_bytes(self) -> int | None:
         """Peak size of checkpoints: two of each running or paused trial, and one that is being written."""
-        if self.cost.checkpoint_bytes is None:
+        if self.cost.probe is None:
             return None
         at_once = min(self.cost.concurrent, self.trials)
         stored = self.trials if self.plan.search.stopping else at_once
-        return self.cost.checkpoint_bytes * (2 * stored + at_once)
+        return self.cost.probe.checkpoint_bytes * (2 * stored + at_once)
 
     def data(self) -> dict[str, object]:
         plan = self.plan
@@ -122,8 +119,8 @@ class Preview:
             "eta_seconds": self.eta_seconds,
             "cost_source": self.cost.source,
             "gpu_hours": None if self.worker_hours is None else self.worker_hours * self.gpus,
-            "memory_bytes": self.cost.memory_bytes,
-            "gpu_memory_bytes": self.cost.gpu_bytes,
+            "memory_bytes": self.cost.probe.memory_bytes if self.cost.probe else None,
+            "gpu_memory_bytes": self.cost.probe.gpu_bytes if self.cost.probe else 0,
             "noise": self.power.noise,
             "detectable_difference": self.power.detectable,
             "interval_half_width": self.power.half_width,
@@ -180,10 +177,10 @@ class Preview:
             f"= {self.worker_hours:.2f} worker hours{gpus}, "
             f"about {duration(self.eta_seconds)} with {self.cost.concurrent} at once."
         )
-        if self.cost.memory_bytes is None:
+        if (measured := self.cost.probe) is None:
             return sentence
-        gpu_memory = f" and {self.cost.gpu_bytes / 1e9:.2f} GB on the GPU" if self.cost.gpu_bytes else ""
-        return f"{sentence} Memory: {self.cost.memory_bytes / 1e9:.2f} GB a trial{gpu_memory}."
+        gpu_memory = f" and {measured.gpu_bytes / 1e9:.2f} GB on the GPU" if measured.gpu_bytes else ""
+        return f"{sentence} Memory: {measured.memory_bytes / 1e9:.2f} GB a trial{gpu_memory}."
 
     def _disk_sentence(self) -> str:
         sentence = f"Disk:   at most {self.disk_bytes / 1e6:.1f} MB in the storage"

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,9 +17,9 @@ from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import print_result, table
 from tune_dml.planning.checks.gpus import visibility_problems
 from tune_dml.planning.request import Session
+from tune_dml.running.cluster.nodes import Finding
 
 ORDER = 110
-Level = Literal["ok", "note", "problem"]
 _DATA = "data: "
 
 
@@ -62,15 +62,7 @@ def doctor(
     raise typer.Exit(0 if healthy else 1)
 
 
-@dataclass(frozen=True)
-class _Finding:
-    subject: str
-    level: Level
-    found: str
-    remedy: str = ""
-
-
-def _slurm(place: str, partition: str | None, storage: Path) -> tuple[list[_Finding], str]:
+def _slurm(place: str, partition: str | None, storage: Path) -> tuple[list[Finding], str]:
     """Check SLURM, and one of its nodes with a job of one minute. Return a summary too, for the case that all is well."""
     from tune_dml.cli._slurm import SLURM
     from tune_dml.running.slurm.node_check import check_site
@@ -79,18 +71,16 @@ def _slurm(place: str, partition: str | None, storage: Path) -> tuple[list[_Find
     if place != SLURM:
         raise ConfigError(Problem("doctor", "checks this machine, or slurm", place, "Leave it out."))
     profile = read_profile(profile_file()).with_flags({"partition": partition})
-    checks = check_site(profile, storage.absolute())
-    findings = [_Finding(c.subject, "ok" if c.is_fine else "problem", c.found, c.remedy) for c in checks]
-    return findings, "Ready for `tune-dml submit slurm -- sweep sec_rho`."
+    return check_site(profile, storage.absolute()), "Ready for `tune-dml submit slurm -- sweep sec_rho`."
 
 
-def _check_all(session: Session, data_root: Path | None) -> tuple[list[_Finding], str]:
+def _check_all(session: Session, data_root: Path | None) -> tuple[list[Finding], str]:
     """Check everything that a sweep needs, without starting a cluster. Write only a probe of the MLflow store.
 
     Each node of a remote cluster is checked. Return a summary too, for the case that all is well.
     """
     findings = [
-        _Finding("python", "ok", sys.version.split()[0]),
+        Finding("python", "ok", sys.version.split()[0]),
         *_packages(),
         *_torch(),
         *_ray(session, data_root),
@@ -113,44 +103,44 @@ def _next_command(session: Session, dataset: str | None) -> str:
     return " ".join([program(), "sweep sec_rho", *flags])
 
 
-def _packages() -> list[_Finding]:
+def _packages() -> list[Finding]:
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as version_of
 
     findings = []
     for name in ("torch", "ray", "optuna", "mlflow", "numpy", "pandas", "scipy"):
         try:
-            findings.append(_Finding(name, "ok", version_of(name)))
+            findings.append(Finding(name, "ok", version_of(name)))
         except PackageNotFoundError:
-            findings.append(_Finding(name, "problem", "not installed", "pip install tune-dml"))
-    faiss = _Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'")
+            findings.append(Finding(name, "problem", "not installed", "pip install tune-dml"))
+    faiss = Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'")
     if importlib.util.find_spec("faiss") is not None:
-        faiss = _Finding("faiss", "ok", "installed")
+        faiss = Finding("faiss", "ok", "installed")
     return [*findings, faiss]
 
 
-def _torch() -> list[_Finding]:
+def _torch() -> list[Finding]:
     import torch
 
     if problems := visibility_problems():
         return _problems("GPU", problems)
     if not torch.cuda.is_available():
-        return [_Finding("GPU", "note", "none: trials train on CPU", "")]
+        return [Finding("GPU", "note", "none: trials train on CPU", "")]
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return [_Finding("GPU", "ok", ", ".join(names))]
+    return [Finding("GPU", "ok", ", ".join(names))]
 
 
-def _cluster_file(file: Path) -> list[_Finding]:
+def _cluster_file(file: Path) -> list[Finding]:
     from tune_dml.running.cluster.cluster_file import cluster_file_gaps, cluster_file_notes, cluster_file_problems
 
     if problems := cluster_file_problems(file):
         return [finding for problem in problems for finding in _problems(problem.place, [problem])]
-    notes = [_Finding(file.name, "note", note) for note in cluster_file_notes(file)]
+    notes = [Finding(file.name, "note", note) for note in cluster_file_notes(file)]
     gaps = [finding for gap in cluster_file_gaps(file) for finding in _problems(gap.place, [gap], "note")]
-    return [_Finding(file.name, "ok", "has what a sweep needs"), *gaps, *notes]
+    return [Finding(file.name, "ok", "has what a sweep needs"), *gaps, *notes]
 
 
-def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
+def _ray(session: Session, data_root: Path | None) -> list[Finding]:
     from tune_dml.running.cluster import cluster, probe_address
     from tune_dml.running.cluster.start_checks import start_problems
 
@@ -161,31 +151,30 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
         return _nodes(location, origin, session, data_root)
     capacity = cluster.local_capacity()
     resources = f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
-    findings = [_Finding("Ray", "ok", resources), *_problems("Ray", start_problems(int(capacity.total("CPU"))))]
+    findings = [Finding("Ray", "ok", resources), *_problems("Ray", start_problems(int(capacity.total("CPU"))))]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
         rule = "missing: engine train needs it"
-        findings.append(_Finding("Ray dashboard", "problem", rule, "pip install 'ray[default]'"))
+        findings.append(Finding("Ray dashboard", "problem", rule, "pip install 'ray[default]'"))
     if data_root is not None and not data_root.exists():
-        findings.append(_Finding("pictures", "problem", f"{data_root} is not here", "Name the folder that has them."))
+        findings.append(Finding("pictures", "problem", f"{data_root} is not here", "Name the folder that has them."))
     return findings
 
 
-def _nodes(location: str, origin: str, session: Session, data_root: Path | None) -> list[_Finding]:
+def _nodes(location: str, origin: str, session: Session, data_root: Path | None) -> list[Finding]:
     from trainables.data import default_cache_dir
     from tune_dml.running.cluster import cluster, nodes
 
     try:
-        with cluster.join_cluster(location, origin) as capacity:
+        with cluster.connect(location, origin=origin) as capacity:
             resources = f"{capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
             cache = session.cache or default_cache_dir()
-            facts = nodes.node_facts(session.sweeps, cache, session.trial_files, data_root)
+            findings = nodes.check_nodes(session.sweeps, cache, session.trial_files, data_root)
     except ConfigError as error:
         return _problems("Ray", error.problems)
-    node_findings = [_Finding(f.subject, "problem" if f.wrong else "ok", f.found, f.remedy) for f in facts]
-    return [_Finding("Ray", "ok", f"{location} ({origin}): {resources}"), *node_findings]
+    return [Finding("Ray", "ok", f"{location} ({origin}): {resources}"), *findings]
 
 
-def _bucket(trial_files: str | None) -> list[_Finding]:
+def _bucket(trial_files: str | None) -> list[Finding]:
     from trainables.bucket import bucket_problems
 
     if trial_files is None:
@@ -193,7 +182,7 @@ def _bucket(trial_files: str | None) -> list[_Finding]:
     return _problems("object storage", bucket_problems(trial_files), fine="put, got, listed and deleted here")
 
 
-def _mlflow(session: Session) -> list[_Finding]:
+def _mlflow(session: Session) -> list[Finding]:
     from tune_dml import tracking
     from tune_dml.record.origin.provenance import mask
 
@@ -201,7 +190,7 @@ def _mlflow(session: Session) -> list[_Finding]:
     return _problems("MLflow", tracking.store_problems(uri), fine=f"{mask(uri)} ({origin})")
 
 
-def _datasets(cache_dir: Path | None) -> list[_Finding]:
+def _datasets(cache_dir: Path | None) -> list[Finding]:
     from trainables.data import DATASETS, build_dataset, default_cache_dir
 
     try:
@@ -217,14 +206,16 @@ def _datasets(cache_dir: Path | None) -> list[_Finding]:
     return findings
 
 
-def _disk() -> _Finding:
+def _disk() -> Finding:
     free = shutil.disk_usage(os.getcwd()).free / 2**30
     if free < 1:
-        return _Finding("disk", "problem", f"{free:.1f} GiB free here", "Free some, or use --storage.")
-    return _Finding("disk", "ok", f"{free:.0f} GiB free here")
+        return Finding("disk", "problem", f"{free:.1f} GiB free here", "Free some, or use --storage.")
+    return Finding("disk", "ok", f"{free:.0f} GiB free here")
 
 
-def _problems(subject: str, problems: Sequence[Problem], level: Level = "problem", *, fine: str = "") -> list[_Finding]:
+def _problems(
+    subject: str, problems: Sequence[Problem], level: Literal["note", "problem"] = "problem", *, fine: str = ""
+) -> list[Finding]:
     """Return a finding for each problem; without problems, one with the text `fine` if it is given."""
-    findings = [_Finding(subject, level, f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]
-    return findings or ([_Finding(subject, "ok", fine)] if fine else [])
+    findings = [Finding(subject, level, f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]
+    return findings or ([Finding(subject, "ok", fine)] if fine else [])

@@ -45,12 +45,11 @@ def extend(
     """Add seeds, values, samples or arms to a sweep; only the new trials run."""
     from tune_dml import operations
     from tune_dml.cli.report import close
-    from tune_dml.planning.request import listed_seeds
 
     outcome = operations.extend(
         sweep_name,
         session,
-        seeds=listed_seeds(seeds_of(seeds) or ()),
+        seeds=seeds_of(seeds) or (),
         values=values_of(add),
         num_samples=num_samples,
         arms=arm or (),

@@ -85,10 +85,10 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     same_name = next((item for item in stored if item.name == plan.name), None)
     in_use = name_problems(session.sweeps / plan.name, plan) if same_name else []
     done = _done(plan, same_name, bool(in_use)) if same_name else 0
-    cost = _probe_cost(plan, resources, session, concurrent) if probe else None
-    cost, power = cost or _cost(plan, stored, concurrent), _power(plan, stored)
+    may_probe = probe and plan.cells  # a search may have yet to propose every cell
+    cost = _probe_cost(plan, resources, session, concurrent) if may_probe else _cost(plan, stored, concurrent)
     return Preview(
-        plan, (*checked.cautions, *checked.notes), done, cost, power, checked.kept_bytes, resources.gpus,
+        plan, (*checked.cautions, *checked.notes), done, cost, _power(plan, stored), checked.kept_bytes, resources.gpus,
         _free_bytes(session.sweeps), in_use="".join(map(str, in_use)),
     )  # fmt: skip
 
@@ -119,15 +119,13 @@ def _readable(folder: Path) -> Results | None:
         return None
 
 
-def _probe_cost(plan: Plan, resources: Resources, session: Session, concurrent: int) -> Cost | None:
-    """Return the cost measured here with one worker; None if a search has yet to propose every cell."""
+def _probe_cost(plan: Plan, resources: Resources, session: Session, concurrent: int) -> Cost:
+    """Return the cost measured here with one worker."""
     from tune_dml.running.trials.probe import probe_plan
 
-    probed = probe_plan(plan, resources, session.cache)
-    if probed is None:
-        return None
-    source = f"probed: a few steps of {counted(probed.shapes, 'kind')} of cells with one worker"
-    return Cost(probed.seconds, source, concurrent, probed.memory_bytes, probed.gpu_bytes, probed.checkpoint_bytes)
+    probe, shapes = probe_plan(plan, resources, session.cache)
+    source = f"probed: a few steps of {counted(shapes, 'kind')} of cells with one worker"
+    return Cost(probe.seconds, source, concurrent, probe)
 
 
 def _is_comparable(plan: Plan, results: Results) -> bool:

@@ -17,7 +17,6 @@ from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.request import python_numbers
 from tune_dml.planning.rules import (
     arm_problems,
     metric_problems,
@@ -29,7 +28,7 @@ from tune_dml.planning.rules import (
 )
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Grid, Knob, Number, Space, Value
-from tune_dml.text import is_number
+from tune_dml.text import is_number, python_numbers
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

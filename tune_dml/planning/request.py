@@ -8,14 +8,15 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from trainables.bucket import bucket_problems
-from trainables.errors import ConfigError, Problem
+from trainables.errors import Problem
 from trainables.option_names import FileKeys, PythonArguments, option_names, option_place, option_problem, spell
 from tune_dml.space import Space, Value
+from tune_dml.text import python_numbers
 
 SWEEP_FILES = (".yaml", ".yml")
 RequestedSearch = Literal["grid", "tpe", "gp", "bayes", "cmaes", "nsga2", "random", "qmc"]
@@ -27,46 +28,6 @@ Stopping = Literal["asha", "hyperband", "pbt"]
 MAX_SEEDS, _MIN_SEEDS = 200, 3  # seeds of a race
 _MIN_STALL = 10.0
 _LONGEST_EXPERIMENT = 500
-_MOST_SEEDS = 10_000  # a larger count is a typing error, and its plan would fill the memory
-_SEEDS_END = 2**32  # limit of the random generators
-
-
-def python_numbers(value: Any) -> Any:
-    """Return a value with every scalar and array of numpy or torch as numbers, in mappings, lists and dataclasses too.
-
-    A value without them is returned as it is.
-
-    >>> import numpy
-    >>> python_numbers({"training.steps": numpy.int64(300), "seeds": numpy.arange(2)})
-    {'training.steps': 300, 'seeds': [0, 1]}
-    """
-    if hasattr(value, "ndim") and hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        inner = {key: python_numbers(item) for key, item in value.items()}
-        return inner if any(inner[key] is not item for key, item in value.items()) else value
-    if type(value) in {list, tuple}:
-        items = type(value)(map(python_numbers, value))
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    if is_dataclass(value) and not isinstance(value, type):
-        old = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
-        new = python_numbers(old)
-        return value if new is old else replace(value, **new)
-    return value
-
-
-def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the seeds 0 to n - 1 for a count n, or the listed seeds. Raise ConfigError for invalid ones."""
-    count = seeds if isinstance(seeds, int) else len(seeds)
-    if isinstance(seeds, bool) or count > _MOST_SEEDS:
-        raise ConfigError(
-            option_problem("seeds", f"must be at most {_MOST_SEEDS} seeds", seeds, f"Example: {spell('seeds', 3)}.")
-        )
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    whole = (isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _SEEDS_END for seed in numbers)
-    if not all(whole):
-        raise ConfigError(option_problem("seeds", "seeds must be whole numbers from 0, below 2^32", list(numbers)))
-    return numbers
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,11 @@ from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.files.program_space import checked_program
 from tune_dml.planning.files.sweep_file import read_with_problems
-from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, listed_seeds, python_numbers
+from tune_dml.planning.request import SWEEP_FILES, Request, Stopping
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
+
+_MOST_SEEDS = 10_000  # a larger count is a typing error, and its plan would fill the memory
+_SEEDS_END = 2**32  # limit of the random generators
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,20 @@ def study_of(request: Request) -> Study:
     return with_arms(study, request.arms, request.tune)
 
 
+def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the seeds 0 to n - 1 for a count n, or the listed seeds. Raise ConfigError for invalid ones."""
+    count = seeds if isinstance(seeds, int) else len(seeds)
+    if isinstance(seeds, bool) or count > _MOST_SEEDS:
+        raise ConfigError(
+            option_problem("seeds", f"must be at most {_MOST_SEEDS} seeds", seeds, f"Example: {spell('seeds', 3)}.")
+        )
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    whole = (isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _SEEDS_END for seed in numbers)
+    if not all(whole):
+        raise ConfigError(option_problem("seeds", "seeds must be whole numbers from 0, below 2^32", list(numbers)))
+    return numbers
+
+
 def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequence[Value]] | None = None) -> Study:
     """Return the study with these arms of its space, or all, each with the protocol printed for its method.
 
@@ -170,7 +187,7 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
         remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
         raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
     if not str(space).endswith(SWEEP_FILES):
-        return python_numbers(find_space(str(space))), request, []
+        return find_space(str(space)), request, []
     file, problems = read_with_problems(Path(space))
     assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
     stated = {option.name: value for option in fields(request) if (value := getattr(request, option.name)) is not None}

@@ -101,7 +101,8 @@ def _fit(recorder: Recorder, connection: cluster.Connection) -> None:
         stack.enter_context(ray_internals.reuse_idle_processes(inherit=not connection.has_others))
         stack.enter_context(ray_internals.without_usage_tags())
         stack.callback(ray_internals.remove_placement_groups, recorder.placement_groups)
-        concurrent = cluster.count_fitting_trials(capacity, resources)
+        raise_if_any(cluster.capacity_problems(capacity, resources))
+        concurrent = capacity.trials_that_fit(resources)
         concurrent = min(concurrent, session.max_concurrent or concurrent)
         progress.slots = concurrent
         progress.waiting("starting the first trials ...")

@@ -272,7 +272,7 @@ def test_the_split_file_of_a_folder_is_found_from_every_working_folder(tmp_path)
 def test_a_space_of_a_package_may_have_values_of_numpy(tmp_path, monkeypatch):
     steps = Knob("training.steps", Grid(tuple(np.arange(10, 30, 10))))
     space = space_of(steps, fixed={"batch.batch_size": np.int64(9)})
-    monkeypatch.setattr("tune_dml.planning.study.find_space", {"theirs": space}.get)
+    monkeypatch.setattr("tune_dml.catalogue.spaces", lambda: {"theirs": space})
     plan = make_plan(study_of(Request("theirs", "digits")))
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan

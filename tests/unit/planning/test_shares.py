@@ -200,8 +200,6 @@ def test_cells_that_differ_only_in_loss_knobs_are_one_kind(monkeypatch):
     tried = []
 
     def fake(settings, threads, cache_dir, *, on_gpu):
-        from trainables.probe import Probe
-
         tried.append(settings)
         size = settings["batch.batch_size"]
         return Probe(size, 1000 * size, 10 * size, 0)
@@ -211,14 +209,14 @@ def test_cells_that_differ_only_in_loss_knobs_are_one_kind(monkeypatch):
     margins = Knob("loss.margin", Grid((0.1, 0.2, 0.4)), symbol="m")
     npair = Baseline("npair", {"loss.name": "npair"})
     plan = plan_of(space=space_of(sizes, margins, fixed={"batch.sampler": "random"}, baseline=npair), seeds=(5, 6))
-    found = probe.probe_plan(plan, Resources(), None)
-    assert found.shapes == 3
+    found, shapes = probe.probe_plan(plan, Resources(), None)
+    assert shapes == 3
     assert {item["seed"] for item in tried} == {5}
     baseline = next(cell for cell in plan.cells if cell.baseline).settings["batch.batch_size"]
     assert found.seconds == pytest.approx((3 * 8 + 3 * 16 + baseline) / 7)
     assert found.memory_bytes == 1000 * max(16, baseline)
     proxies = plan_of(space=space_of(Knob("loss.proxies_per_class", Grid((1, 8))), fixed={"loss.name": "mpa"}))
-    assert probe.probe_plan(proxies, Resources(), None).shapes == 2  # the product with the proxies is the loss's cost
+    assert probe.probe_plan(proxies, Resources(), None)[1] == 2  # the product with the proxies is the loss's cost
     assert found.checkpoint_bytes == 10 * max(16, baseline)
 
 
@@ -227,8 +225,7 @@ def test_plan_prints_the_probe_and_suggests_it(cache_dir, tmp_path, monkeypatch)
     session = Session(tmp_path, cache_dir=cache_dir)
     plain = _preview(request, Resources(), session)
     assert any("`--probe` times a few steps" in str(line) for line in plain.text())
-    found = probe.ProbeResult(36.0, 2_000_000_000, 5_000_000, 0, 2)
-    monkeypatch.setattr(probe, "probe_plan", lambda *arguments: found)
+    monkeypatch.setattr(probe, "probe_plan", lambda *_: (Probe(36.0, 2_000_000_000, 5_000_000, 0), 2))
     probed = _preview(request, Resources(), session, probe=True)
     assert probed.data()["seconds_per_trial"] == 36.0
     assert probed.worker_hours == pytest.approx(probed.trials / 100)
@@ -239,7 +236,7 @@ def test_plan_prints_the_probe_and_suggests_it(cache_dir, tmp_path, monkeypatch)
 @pytest.mark.parametrize(("stopping", "held"), [(None, 4), ("asha", 36)])
 def test_the_size_of_checkpoints_is_printed_with_the_free_space(stopping, held, cache_dir, tmp_path, monkeypatch):
     """Two trials at once have two checkpoints each and write another; with stopping all eighteen may be paused."""
-    monkeypatch.setattr(probe, "probe_plan", lambda *_: probe.ProbeResult(36.0, 2_000_000_000, 5_000_000, 0, 2))
+    monkeypatch.setattr(probe, "probe_plan", lambda *_: (Probe(36.0, 2_000_000_000, 5_000_000, 0), 2))
     monkeypatch.setattr(cluster, "capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2))
     monkeypatch.setattr(verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     settings = {**QUICK, "training.eval_every": 4}

@@ -19,10 +19,10 @@ from tune_dml.planning.checks.effects import _rate_notes, _used_memory, effectiv
 from tune_dml.planning.checks.prepare import _cautions, _stopping_notes
 from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.planning.files.wandb import _listed_seeds
-from tune_dml.planning.request import Racing, Resources, Session, listed_seeds
+from tune_dml.planning.request import Racing, Resources, Session
 from tune_dml.planning.rules import _length_problems, _same_setting, name_rule_problems
 from tune_dml.planning.stopping import rungs_of
-from tune_dml.planning.study import Search
+from tune_dml.planning.study import Search, listed_seeds
 from tune_dml.space import Arm, Grid, Knob, Protocol
 
 MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))

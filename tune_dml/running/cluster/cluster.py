@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.errors import ConfigError, Problem
 from trainables.option_names import option_place, spell
 from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
@@ -92,17 +92,17 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
     where, origin = address
     if where is None:
         start = [] if _has_ray() else start_problems(int(local_capacity().total("CPU")))
-        return [*start, *(visibility_problems() or _capacity_problems(capacity_at(None), resources))]
+        return [*start, *(visibility_problems() or capacity_problems(capacity_at(None), resources))]
     try:
-        with join_cluster(where, origin) as capacity:
+        with connect(where, origin=origin) as capacity:
             from tune_dml.running.cluster.versions import version_problems
 
-            return [*_capacity_problems(capacity, resources), *version_problems(where, origin, resources)]
+            return [*capacity_problems(capacity, resources), *version_problems(where, origin, resources)]
     except ConfigError as error:
         return list(error.problems)
 
 
-def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
+def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
     """Return the problem of trials that never fit on the cluster, for which Ray would wait silently."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
@@ -131,7 +131,7 @@ def capacity_at(address: str | None, origin: str = "default") -> Capacity:
     """Return a cluster's capacity, or that of a local Ray without starting it. Raise ConfigError if none answers."""
     if address is None and not _has_ray():
         return local_capacity()
-    with join_cluster(address, origin) as capacity:
+    with connect(address, origin=origin) as capacity:
         return capacity
 
 
@@ -140,18 +140,11 @@ def _has_ray() -> bool:
     return bool(ray and ray.is_initialized())
 
 
-@contextmanager
-def join_cluster(address: str | None, origin: str) -> Iterator[Capacity]:
-    """Connect to a cluster for the duration of the block. Raise ConfigError if that fails."""
-    with connect(address, engine="local", origin=origin) as capacity:
-        yield capacity
-
-
 def run_on_free_gpu(address: str, origin: str, function: Callable[[], _Answer], seconds: float) -> _Answer:
     """Run a function on a GPU of the cluster. Raise TimeoutError if it does not return within `seconds`."""
     import ray
 
-    with join_cluster(address, origin):
+    with connect(address, origin=origin):
         answer = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(function).remote()
         try:
             result: _Answer = ray.get(answer, timeout=seconds)
@@ -162,7 +155,9 @@ def run_on_free_gpu(address: str, origin: str, function: Callable[[], _Answer], 
 
 
 @contextmanager
-def connect(address: str | None, *, engine: str, preload: bool = False, origin: str = "Ray") -> Iterator[Capacity]:
+def connect(
+    address: str | None, *, engine: str = "local", preload: bool = False, origin: str = "Ray"
+) -> Iterator[Capacity]:
     """Connect to Ray for the duration of the block; an existing connection is used and stays open.
 
     Without an address, start a local Ray; its processes may `preload` what trials need. `origin` is where the address
@@ -326,9 +321,3 @@ def trials_that_fit_now(capacity: Capacity, resources: Resources, limit: int | N
     """Return the number of trials that fit on the present and future nodes, at most `limit`."""
     now = replace(capacity, nodes=_node_resources()).trials_that_fit(resources)
     return min(now, limit or now)
-
-
-def count_fitting_trials(capacity: Capacity, resources: Resources) -> int:
-    """Return the number of trials that fit at once. Raise ConfigError if none ever fits."""
-    raise_if_any(_capacity_problems(capacity, resources))
-    return capacity.trials_that_fit(resources)

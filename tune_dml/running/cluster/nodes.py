@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, Self, TypedDict
 
 from trainables.bucket import Address
 
@@ -40,16 +40,23 @@ class _Answer(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Fact:
-    """One finding about the nodes."""
+class Finding:
+    """The result of one check of this machine, a cluster or a SLURM site."""
 
     subject: str
+    level: Literal["ok", "note", "problem"]
     found: str
     remedy: str = ""
-    wrong: bool = False
+
+    @classmethod
+    def of(cls, subject: str, is_fine: bool, found: str, remedy: str) -> Self:
+        """Return a finding that is `ok`, or a problem with a remedy."""
+        return cls(subject, "ok", found) if is_fine else cls(subject, "problem", found, remedy)
 
 
-def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_root: Path | None = None) -> list[Fact]:
+def check_nodes(
+    storage: Path, cache: Path, trial_files: str | None = None, data_root: Path | None = None
+) -> list[Finding]:
     """Probe all nodes of the connected cluster, and return findings about them.
 
     One node writes a file into the storage, and all nodes read it, unless `trial_files` names a bucket.
@@ -61,7 +68,7 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
     bucket = None if trial_files is None else str(Address.read(trial_files))
     pictures = None if data_root is None else str(data_root)
     answers: list[_Answer] = []
-    facts = [_node_count_fact(alive)]
+    findings = [_count_nodes(alive)]
     try:
         for node in alive:  # one after the other: the first node writes the marker, the others read it
             try:
@@ -70,21 +77,22 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
             except Exception as error:
                 message = str(error).strip().partition("\n")[0] or type(error).__name__
                 subject = f"node {node['NodeManagerHostname']}"
-                facts.append(Fact(subject, f"does not answer: {message}", "See its raylet.out.", wrong=True))
+                findings.append(Finding(subject, "problem", f"does not answer: {message}", "See its raylet.out."))
     finally:
         marker.unlink(missing_ok=True)
-    storage_facts = _shared_folder_facts(answers, storage) if trial_files is None else _bucket_facts(answers)
-    facts += [*_version_facts(answers), *storage_facts, *_picture_facts(answers, alive), *_clock_facts(answers)]
-    return [*facts, *_per_node_facts(answers, alive)]
+    stored = _check_folder(answers, storage) if trial_files is None else _check_bucket(answers)
+    findings += [*_check_versions(answers), *stored, *_check_pictures(answers, alive), *_check_clocks(answers)]
+    return [*findings, *_check_each(answers, alive)]
 
 
-def _node_count_fact(alive: Sequence[_Node]) -> Fact:
+def _count_nodes(alive: Sequence[_Node]) -> Finding:
     addresses = sorted({str(node["NodeManagerAddress"]) for node in alive})
     if not all(address.startswith("127.") for address in addresses):
-        return Fact("nodes", f"{len(alive)} alive")
+        return Finding("nodes", "ok", f"{len(alive)} alive")
     # Without a default route Ray uses the address of the host name: 127.0.1.1 on Debian and Ubuntu.
     remedy = "If other machines must join, start the head with --node-ip-address=ADDRESS that they can reach."
-    return Fact("nodes", f"{len(alive)} alive, at {', '.join(addresses)}, which no other machine reaches", remedy)
+    found = f"{len(alive)} alive, at {', '.join(addresses)}, which no other machine reaches"
+    return Finding("nodes", "ok", found, remedy)
 
 
 def _ask(node_id: str, marker: str, cache: str, *, bucket: str | None, pictures: str | None, writes: bool) -> _Answer:
@@ -121,7 +129,7 @@ def _ask(node_id: str, marker: str, cache: str, *, bucket: str | None, pictures:
             import torch
 
             found["usable"] = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        except ImportError:  # `_version_facts` reports it
+        except ImportError:  # `_check_versions` reports it
             found["usable"] = None
         found["pictures"] = None if pictures is None else (pictures, Path(pictures).exists())
         folder = Path(cache)
@@ -137,80 +145,79 @@ def _ask(node_id: str, marker: str, cache: str, *, bucket: str | None, pictures:
     return answer
 
 
-def _version_facts(answers: Sequence[_Answer]) -> Iterator[Fact]:
+def _check_versions(answers: Sequence[_Answer]) -> Iterator[Finding]:
     from tune_dml.running.cluster.versions import NONE, same_version, versions_here
 
     ours = versions_here()
     for answer in answers:
         if missing := [name for name, theirs in answer["versions"].items() if theirs == NONE and name not in ours]:
             remedy = "Install the project's dependencies there."
-            yield Fact(f"node {answer['host']}", f"no {', no '.join(missing)}", remedy, wrong=True)
+            yield Finding(f"node {answer['host']}", "problem", f"no {', no '.join(missing)}", remedy)
     for package, here in ours.items():
         subject = f"{package} on all nodes"
         found = [(answer["versions"][package], answer["host"]) for answer in answers]
         if all(same_version(here, theirs) for theirs, _ in found):
-            yield Fact(subject, here)
+            yield Finding(subject, "ok", here)
         else:
             versions = ", ".join(f"{theirs} on {host}" for theirs, host in found)
             remedy = f"Install {here} on every node" + (", or use `tune-dml submit`." if package == "tune-dml" else ".")
-            yield Fact(subject, f"{versions}; {here} here", remedy, wrong=True)
+            yield Finding(subject, "problem", f"{versions}; {here} here", remedy)
 
 
-def _shared_folder_facts(answers: Sequence[_Answer], storage: Path) -> Iterator[Fact]:
+def _check_folder(answers: Sequence[_Answer], storage: Path) -> Iterator[Finding]:
     missing = [answer for answer in answers if "storage" not in answer]
     if not missing:
-        yield Fact("shared storage", f"{storage}: written on one node, read on {len(answers)}")
+        yield Finding("shared storage", "ok", f"{storage}: written on one node, read on {len(answers)}")
     for answer in missing:
         remedy = "Mount one file system there on every node and name it with --storage."
-        yield Fact("shared storage", f"{storage} on {answer['host']}: {answer['storage_error']}", remedy, wrong=True)
+        yield Finding("shared storage", "problem", f"{storage} on {answer['host']}: {answer['storage_error']}", remedy)
 
 
-def _bucket_facts(answers: Sequence[_Answer]) -> Iterator[Fact]:
+def _check_bucket(answers: Sequence[_Answer]) -> Iterator[Finding]:
     for answer in answers:
         for problem in answer["store"]:
             remedy = "A node finds its credentials in its own environment, a profile there, or its machine's role."
             if problem == _BUCKET_NOT_TRIED:
                 remedy = "Run the check as a job, which brings the project: `tune-dml submit ADDRESS -- doctor ...`."
-            yield Fact("object storage", f"{answer['host']}: {problem}", remedy, wrong=True)
+            yield Finding("object storage", "problem", f"{answer['host']}: {problem}", remedy)
     if not any(answer["store"] for answer in answers):
-        yield Fact("object storage", f"put, got, listed and deleted on {len(answers)}")
+        yield Finding("object storage", "ok", f"put, got, listed and deleted on {len(answers)}")
 
 
-def _picture_facts(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Fact]:
+def _check_pictures(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Finding]:
     """Yield whether the nodes that run trials have the picture folder."""
     trial_nodes = {node["NodeID"] for node in alive if node["Resources"].get("CPU")}
     answers = [answer for answer in answers if answer["node_id"] in trial_nodes]
     checked = [(answer["host"], *found) for answer in answers if (found := answer["pictures"])]
     for host, folder, is_there in checked:
         if not is_there:
-            yield Fact("pictures", f"{folder} is not on {host}", "Copy or mount them there.", wrong=True)
+            yield Finding("pictures", "problem", f"{folder} is not on {host}", "Copy or mount them there.")
     if checked and all(is_there for _, _, is_there in checked):
-        yield Fact("pictures", f"{checked[0][1]}: on {len(checked)} that run trials")
+        yield Finding("pictures", "ok", f"{checked[0][1]}: on {len(checked)} that run trials")
 
 
-def _clock_facts(answers: Sequence[_Answer]) -> Iterator[Fact]:
+def _check_clocks(answers: Sequence[_Answer]) -> Iterator[Finding]:
     worst = max(answers, key=lambda answer: answer["skew"], default=None)
     if worst is not None:
-        is_skewed = worst["skew"] > _MAX_SKEW
-        remedy = "Run chrony or ntpd." if is_skewed else ""
-        yield Fact("clocks", f"at most {worst['skew']:.1f} s apart", remedy, wrong=is_skewed)
+        found = f"at most {worst['skew']:.1f} s apart"
+        yield Finding.of("clocks", worst["skew"] <= _MAX_SKEW, found, "Run chrony or ntpd.")
 
 
-def _per_node_facts(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Fact]:
+def _check_each(answers: Sequence[_Answer], alive: Sequence[_Node]) -> Iterator[Finding]:
     offered = {node["NodeID"]: node["Resources"].get("GPU", 0.0) for node in alive}
     for answer in answers:
         subject, shm = f"node {answer['host']}", answer["shm"]
         if shm is not None and shm < _MIN_SHM:
             remedy = "Give it more: docker --shm-size, or an emptyDir."
-            yield Fact(subject, f"{shm:.1f} GiB of shared memory", remedy, wrong=True)
+            yield Finding(subject, "problem", f"{shm:.1f} GiB of shared memory", remedy)
         if answer["gpus"] != offered[answer["node_id"]]:
             found = f"{answer['gpus']} GPUs in it, {offered[answer['node_id']]:g} offered to Ray"
-            yield Fact(subject, found, "Correct for a head that must offer none; otherwise check the driver.")
+            yield Finding(subject, "ok", found, "Correct for a head that must offer none; otherwise check the driver.")
         usable, offer = answer["usable"], offered[answer["node_id"]]
         if usable is not None and usable < offer:
             found = f"torch can use {usable} of the {offer:g} GPUs that it offers to Ray"
             remedy = "Look at `nvidia-smi`: its driver must support the CUDA version of torch."
-            yield Fact(subject, found, remedy, wrong=True)
+            yield Finding(subject, "problem", found, remedy)
         cache = answer["cache"]
         size = "not there yet" if cache is None else f"{len(cache)} entries"
-        yield Fact(subject, f"cache {size}, {answer['cache_free']:.0f} GiB free")
+        yield Finding(subject, "ok", f"cache {size}, {answer['cache_free']:.0f} GiB free")

@@ -8,9 +8,13 @@ trials that had not started are returned, and each of them then runs alone. This
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tune_dml.planning.plan import PlannedTrial
+from tune_dml.record.events import Event
+
+Record = Callable[[Event], None]
+"""Appends an event to the ledger."""
 
 
 class TrialSource(ABC):

@@ -25,8 +25,9 @@ from ray.tune.search import Searcher
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
+from tune_dml.record.events import CellProposed, Note, SearchExhausted
 from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch
-from tune_dml.running.search.groups import TrialGroups, TrialSource
+from tune_dml.running.search.groups import Record, TrialGroups, TrialSource
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import assign_generation, sampler_for, seed_of
 from tune_dml.running.trials.messages import TrialRequest, parse_message, request_of, split_messages
@@ -54,8 +55,8 @@ class Proposals(TrialSource):
         plan: The plan, with its first cells, seeds and search method.
         trial_values: Key -> value of ended trials; infinite if diverged, NaN if failed.
         proposed: Cells that earlier sessions proposed, in order.
-        on_cell: Called with each new cell before its trials start.
-        on_exhausted: Called with the reason when the search finds no new cell.
+        record: Gets the event of each new cell, before its trials start, and those of an exhausted search.
+        on_note: Gets the reason when the search finds no new cell.
     """
 
     def __init__(
@@ -64,12 +65,12 @@ class Proposals(TrialSource):
         *,
         trial_values: Mapping[str, float],
         proposed: Iterable[Cell] = (),
-        on_cell: Callable[[Cell], None] = lambda cell: None,
-        on_exhausted: Callable[[str], None] = lambda reason: None,
+        record: Record = lambda event: None,
+        on_note: Callable[[str], None] = lambda text: None,
     ):
         super().__init__(trial_values)
         self.plan = plan
-        self.on_cell, self.on_exhausted = on_cell, on_exhausted
+        self._record, self._print_note = record, on_note
         self.study = _new_study(plan)
         self.points = Points.of_plan(plan)
         self.process = GaussianSearch(self.points)
@@ -134,15 +135,19 @@ class Proposals(TrialSource):
             if cell.digest not in self.digests:
                 self.digests.add(cell.digest)
                 self._append_pending_cell(cell, study_trial.number)
-                self.on_cell(cell)
+                self._record(CellProposed(cell=cell))
                 self._queue([cell])
                 return
             self.study.tell(study_trial.number, state=TrialState.FAIL)  # known: reruns must not depend on it
         self.is_exhausted = True
-        self.on_exhausted(
-            f"{self.plan.search.method} proposed only known cells {_MAX_REPEATS} times after {proposed_count} of "
-            f"{self.plan.search.num_samples} samples: the space has no further cells to try"
+        search = self.plan.search
+        reason = (
+            f"{search.method} proposed only known cells {_MAX_REPEATS} times after {proposed_count} of "
+            f"{search.num_samples} samples: the space has no further cells to try"
         )
+        self._record(SearchExhausted(samples=search.num_samples))
+        self._record(Note(text=reason))
+        self._print_note(reason)
 
     def _point(self, proposed_count: int) -> Point | None:
         """Return the point that `qmc` or `gp` chooses; None if the study's sampler chooses."""

@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
-from tune_dml.record.events import CellProposed, Note, SearchExhausted, TrialEnd
+from tune_dml.record.events import TrialEnd
 from tune_dml.record.ledger import read_history
 from tune_dml.record.state import SweepState
+from tune_dml.running.search.groups import Record
 from tune_dml.running.search.optuna_search import Proposals
 
 if TYPE_CHECKING:
     from tune_dml.running.screen.progress import Progress
-    from tune_dml.running.search.race import RacingProposals, Record
+    from tune_dml.running.search.race import RacingProposals
 
 
 def proposals_for(
@@ -38,17 +38,9 @@ def proposals_for(
             state, trial_values=trial_values, record=record, on_note=progress.note, on_block=progress.recount
         )
 
-    def on_cell(cell: Cell) -> None:
-        record(CellProposed(cell=cell))
-
-    def on_exhausted(reason: str) -> None:
-        record(SearchExhausted(samples=plan.search.num_samples))
-        record(Note(text=reason))
-        progress.note(reason)
-
-    proposed = state.proposed_cells
+    proposed, on_note = state.proposed_cells, progress.note
     if plan.search.stopping is None:
-        return Proposals(plan, trial_values=trial_values, proposed=proposed, on_cell=on_cell, on_exhausted=on_exhausted)
+        return Proposals(plan, trial_values=trial_values, proposed=proposed, record=record, on_note=on_note)
     from tune_dml.running.search.stopping import StoppingProposals  # imports scipy, too
 
     def values(key: str) -> dict[int, float]:
@@ -62,8 +54,8 @@ def proposals_for(
         values=values,
         on_stop=on_stop,
         proposed=proposed,
-        on_cell=on_cell,
-        on_exhausted=on_exhausted,
+        record=record,
+        on_note=on_note,
     )
 
 

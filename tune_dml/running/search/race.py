@@ -19,12 +19,10 @@ from tune_dml.record.events import BlockAdded, BlockJudged, CellReopened, CellSe
 from tune_dml.record.judging.race import Race, RaceRule, SettledCell, Why
 from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.record.state import SweepState
-from tune_dml.running.search.groups import TrialSource
+from tune_dml.running.search.groups import Record, TrialSource
 from tune_dml.stats.intervals import Mask
 from tune_dml.stats.sequential import racing
 from tune_dml.stats.sequential.looks import race_level
-
-Record = Callable[[Event], None]
 
 
 class RacingProposals(TrialSource):

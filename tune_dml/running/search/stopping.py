@@ -18,6 +18,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.stopping import ETA, bracket_of, rungs_of
 from tune_dml.record.events import TrialEnd
+from tune_dml.running.search.groups import Record
 from tune_dml.running.search.optuna_search import PendingCell, Proposals
 from tune_dml.stats.verdicts.selection import best_first
 
@@ -58,8 +59,8 @@ class StoppingProposals(Proposals):
         values: ValueAt,
         on_stop: Callable[[str, TrialEnd], None],
         proposed: Iterable[Cell] = (),
-        on_cell: Callable[[Cell], None] = lambda cell: None,
-        on_exhausted: Callable[[str], None] = lambda reason: None,
+        record: Record = lambda event: None,
+        on_note: Callable[[str], None] = lambda text: None,
     ):
         self.stopped = dict(stopped)
         self.on_stop = on_stop
@@ -69,7 +70,7 @@ class StoppingProposals(Proposals):
         self._candidate_of: dict[str, _Candidate] = {}
         self._continuing: deque[PlannedTrial] = deque()
         self._has_new_values = True
-        super().__init__(plan, trial_values=trial_values, proposed=proposed, on_cell=on_cell, on_exhausted=on_exhausted)
+        super().__init__(plan, trial_values=trial_values, proposed=proposed, record=record, on_note=on_note)
 
     def next_trial(self) -> PlannedTrial | None:
         """Return the next trial, first those that continue after a rung."""

@@ -5,11 +5,12 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
 from trainables.errors import ConfigError
+from tune_dml.running.cluster.nodes import Finding
 from tune_dml.running.slurm.jobs import run_command
 from tune_dml.running.slurm.profile import Profile
 from tune_dml.running.slurm.script import head, python_command
@@ -18,29 +19,19 @@ _MAX_SKEW = 5.0  # largest accepted difference between the clocks of login node 
 _WAIT = "180"  # seconds that the job may wait for a node
 
 
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check."""
-
-    subject: str
-    is_fine: bool
-    found: str
-    remedy: str = ""
-
-
 def check_site(profile: Profile, storage: Path) -> list[Finding]:
     """Check SLURM and, by a short job, one of its nodes."""
     try:
         version = run_command("sinfo", "--version").strip()
         partitions = run_command("sinfo", "--noheader", "--format=%R %a %l %D").splitlines()
     except ConfigError as error:
-        return [Finding("scheduler", False, str(error), "Run the command on a login node.")]
-    findings = [Finding("scheduler", True, version)]
+        return [Finding("scheduler", "problem", str(error), "Run the command on a login node.")]
+    findings = [Finding("scheduler", "ok", version)]
     names = [line.split()[0] for line in partitions]
     if profile.partition and profile.partition not in names:
         rule = f"no partition {profile.partition!r}"
-        return [*findings, Finding("partition", False, rule, f"There are: {', '.join(names)}.")]
-    findings.append(Finding("partition", True, "; ".join(partitions)))
+        return [*findings, Finding("partition", "problem", rule, f"There are: {', '.join(names)}.")]
+    findings.append(Finding("partition", "ok", "; ".join(partitions)))
     storage.mkdir(parents=True, exist_ok=True)
     folder = Path(mkdtemp(prefix=".doctor-", dir=storage))
     try:
@@ -59,24 +50,23 @@ def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
         run_command("sbatch", "--wait", "--deadline=now+4minutes", str(script), seconds=float(_WAIT) + 120)
     except ConfigError as error:
         logs = [log.read_text(errors="replace")[-500:] for log in folder.glob("slurm/*.log")]
-        yield Finding("job", False, f"{error} {' '.join(logs)}".strip(), "Correct ~/.config/tune-dml/slurm.toml.")
+        yield Finding("job", "problem", f"{error} {' '.join(logs)}".strip(), "Correct ~/.config/tune-dml/slurm.toml.")
         return
     answer_file = folder / "answer.json"
     if not answer_file.exists():
         remedy = "Choose a --storage folder that all nodes and the login node share."
         found = f"the file that a node wrote into {folder.parent} is missing here"
-        yield Finding("shared folder", False, found, remedy)
+        yield Finding("shared folder", "problem", found, remedy)
         return
     node_answer = json.loads(answer_file.read_text())
-    yield Finding("shared folder", True, f"{folder.parent}, as {node_answer['host']} sees it")
+    yield Finding("shared folder", "ok", f"{folder.parent}, as {node_answer['host']} sees it")
     skew = abs(answer_file.stat().st_mtime - node_answer["time"])
-    yield Finding("clock", skew < _MAX_SKEW, f"{skew:.1f} s apart", "" if skew < _MAX_SKEW else "Set up NTP.")
-    temp_error = node_answer["temp"]
-    remedy = "Set temp in the profile." if temp_error else ""
-    yield Finding("temp", not temp_error, temp_error or f"{profile.temp} can be written", remedy)
-    is_fine = "gpu" not in profile.gres or node_answer["gpus"] > 0
+    yield Finding.of("clock", skew < _MAX_SKEW, f"{skew:.1f} s apart", "Set up NTP.")
+    found = node_answer["temp"] or f"{profile.temp} can be written"
+    yield Finding.of("temp", not node_answer["temp"], found, "Set temp in the profile.")
+    has_gpus = "gpu" not in profile.gres or node_answer["gpus"] > 0
     found = f"torch {node_answer['torch']} sees {node_answer['gpus']}"
-    yield Finding("GPUs", is_fine, found, "" if is_fine else "Check driver and container.")
+    yield Finding.of("GPUs", has_gpus, found, "Check driver and container.")
 
 
 def write_answer(folder: Path, temp: str) -> int:

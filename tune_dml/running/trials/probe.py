@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,21 +27,8 @@ _COSTLY_NUMBER = "loss.proxies_per_class"
 """Sections whose numbers are assumed not to change the cost of a step, and the number that does change it."""
 
 
-@dataclass(frozen=True)
-class ProbeResult:
-    """Cost of a plan's trials."""
-
-    seconds: float  # seconds of one trial, as the mean over cells
-    memory_bytes: int  # largest over cells
-    checkpoint_bytes: int  # largest over cells; a running trial keeps two checkpoints
-    gpu_bytes: int  # largest over cells
-    shapes: int  # number of shapes measured
-
-
-def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> ProbeResult | None:
-    """Measure one cell of each shape, and return the cost of a trial; None if the plan has no cells yet."""
-    if not plan.cells:
-        return None
+def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> tuple[Probe, int]:
+    """Measure one cell of each shape. Return the mean time and the largest sizes, and the number of shapes."""
     counts = Counter(_shape_of(cell.settings) for cell in plan.cells)
     shapes = settings_by_shape([cell.settings for cell in plan.cells], plan.seeds[0], resources)
     probes = {
@@ -49,9 +36,11 @@ def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> Prob
         for shape, settings in shapes.items()
     }
     seconds = sum(probes[shape].seconds * count for shape, count in counts.items()) / sum(counts.values())
-    sizes = ("memory_bytes", "checkpoint_bytes", "gpu_bytes")
-    memory, checkpoint, gpu = (max(getattr(item, name) for item in probes.values()) for name in sizes)
-    return ProbeResult(seconds, memory, checkpoint, gpu, len(shapes))
+    largest = {
+        name: max(getattr(probe, name) for probe in probes.values())
+        for name in ("memory_bytes", "checkpoint_bytes", "gpu_bytes")
+    }
+    return replace(next(iter(probes.values())), seconds=seconds, **largest), len(shapes)
 
 
 def settings_by_shape(cells: Iterable[Settings], seed: int, resources: Resources) -> dict[_Shape, Settings]:

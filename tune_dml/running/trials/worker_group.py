@@ -129,7 +129,9 @@ class WorkerGroup:
         self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote(resources.workers)
         self.error: BaseException | None = None
         self._placement_group = ""
-        self._thread = threading.Thread(target=self._fit, args=(train_one, storage, resources, folders), daemon=True)
+        work = _work_loop(train_one)
+        loop = work if folders is None else _report_refusal(with_node_check(work, folders))
+        self._thread = threading.Thread(target=self._fit, args=(loop, storage, resources), daemon=True)
         self._thread.start()
 
     @property
@@ -170,19 +172,19 @@ class WorkerGroup:
         preempted = preempted_nodes()
         return sum(not nodes & preempted for nodes in ray.get(self.mailbox.get_lost_nodes.remote()))
 
-    def _fit(self, train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None) -> None:
+    def _fit(self, loop: _Loop, storage: Path, resources: Resources) -> None:
         """Run Ray Train, again if it failed because its workers were not placed in time."""
         from tune_dml.running.ray_internals import is_placement_timeout
 
         while self.error is None:
             try:
-                self._trainer(train_one, storage, resources, folders).fit()
+                self._trainer(loop, storage, resources).fit()
             except BaseException as error:
                 self.error = None if is_placement_timeout(error) else error  # `run` raises it
             else:
                 return
 
-    def _trainer(self, train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None) -> Any:
+    def _trainer(self, loop: _Loop, storage: Path, resources: Resources) -> Any:
         import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -196,9 +198,7 @@ class WorkerGroup:
         if resources.share:
             per_worker["GPU"] = resources.share
         return TorchTrainer(
-            _work_loop(train_one)
-            if folders is None
-            else _report_refusal(with_node_check(_work_loop(train_one), folders)),
+            loop,
             train_loop_config={"mailbox": self.mailbox},
             torch_config=Rendezvous(),
             scaling_config=ScalingConfig(
