@@ -30,13 +30,13 @@ from tune_dml.planning.request import (
     Stopping,
     Vary,
     folder_problems,
-    python_numbers,
 )
 from tune_dml.record.held_out.rescore import RescoredSweep
 from tune_dml.record.results import Results
 from tune_dml.record.state import load_state, read_state
 from tune_dml.space import Space, Value
 from tune_dml.sweep import Sweep
+from tune_dml.text import python_numbers
 
 if TYPE_CHECKING:
     from tune_dml.report import ReportFiles
