@@ -8,9 +8,10 @@ import pytest
 import torch
 from helpers.cuda import DEVICE, ON_DEVICE, write_pictures
 from helpers.packages import write_package
-from helpers.sweeps import sweep_file
 
 pytest.importorskip("ray")
+from helpers.sweeps import sweep_file
+
 from tune_dml.record.results import results_of
 
 pytestmark = [*ON_DEVICE, pytest.mark.timeout(600)]
