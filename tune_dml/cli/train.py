@@ -115,7 +115,7 @@ class TrainedTrial:
     def text(self) -> Lines:
         if self.end.status != "finished":
             yield f"{self.end.status}: {self.end.reason}"
-            if self.end.traceback:
+            if self.end.traceback and self.end.kind != "config":  # whose reason says all
                 yield self.end.traceback
             return
         yield table("", ("metric", "value"), ((k, f"{v:.4f}") for k, v in self.end.metrics.items()), right=("value",))

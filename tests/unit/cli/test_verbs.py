@@ -21,9 +21,11 @@ from tune_dml.cli import main
 from tune_dml.cli.options import ReportOptions
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sync import _text
+from tune_dml.cli.train import TrainedTrial
 from tune_dml.planning.files.sweep_file import sweep_file_schema
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
+from tune_dml.record.events import TrialEnd
 from tune_dml.record.ledger import Ledger, is_running
 from tune_dml.record.results import load_results
 from tune_dml.record.state import read_state
@@ -348,3 +350,11 @@ def test_an_interrupt_during_the_report_prints_the_next_command(monkeypatch, tmp
     with pytest.raises(KeyboardInterrupt):
         report.close(replace(sweep, interrupted=not is_whole), Session(), ReportOptions())
     assert f"Interrupted. Continue with: tune-dml {verb} " in capsys.readouterr().err
+
+
+def test_a_setting_that_fits_no_device_is_told_without_a_traceback():
+    ends = [TrialEnd("failed", "a reason", kind=kind, traceback="Traceback ...") for kind in ("config", "bug")]
+    assert [list(TrainedTrial(end, {}).text()) for end in ends] == [
+        ["failed: a reason"],
+        ["failed: a reason", "Traceback ..."],
+    ]

@@ -44,6 +44,14 @@ def test_semicolons_a_byte_order_mark_and_quoted_line_breaks_are_read(tmp_path):
     assert [row.settings["note"] for row in found.rows] == ["two lines", "a;b"]
 
 
+def test_the_index_that_pandas_writes_is_no_setting(tmp_path):
+    found = read_csv(table(tmp_path, ",lr,acc\n0,0.1,0.5\n1,0.2,0.6\n"), ASKED)
+    assert [row.settings for row in found.rows] == [{"lr": 0.1}, {"lr": 0.2}]
+    assert "The first column has no name" in found.notes[0]
+    with pytest.raises(ConfigError, match="every column needs a name, but got 'column 2'"):
+        read_csv(table(tmp_path, "lr,,acc\n0.1,1,0.5\n"), ASKED)
+
+
 def test_seeds_of_64_bits_stay_apart_and_infinity_has_several_spellings(tmp_path):
     rows = "1,9007199254740993,0.5\n1,9007199254740992,-Infinity\n1,3,1e999\n"
     found = read_csv(table(tmp_path, "lr,seed,acc\n" + rows), ASKED)

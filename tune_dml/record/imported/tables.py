@@ -42,6 +42,9 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
     except csv.Error as error:
         rule = f"must be a table that can be read ({error})"
         raise ConfigError(Problem(f"{origin}, line {reader.line_num}", rule, None, "Is a quote open?")) from None
+    has_index = columns[:1] == [""] and all(len(fields) == len(columns) for _, fields in rows)
+    if has_index:
+        columns, rows = columns[1:], [(line, fields[1:]) for line, fields in rows]
     raise_if_any(_shape_problems(origin, columns, rows))
     metric = _metric(origin, columns, request)
     trainings, problems = [], []
@@ -50,7 +53,8 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
         trainings.append(row)
         problems += row_problems
     raise_if_any(problems[:8])
-    return ImportedRows(f"the file {path.name}", tuple(trainings), metric, notes=_notes_on_text(trainings))
+    index = ("The first column has no name, as the index that pandas writes, and was left out.",) if has_index else ()
+    return ImportedRows(f"the file {path.name}", tuple(trainings), metric, notes=(*index, *_notes_on_text(trainings)))
 
 
 def _notes_on_text(rows: list[ImportedTraining]) -> tuple[str, ...]:
