@@ -88,6 +88,12 @@ def test_the_shared_folder_is_created_before_use(name):
 
 
 HEAD = "RAY_AUTH_MODE=token ray start --head"
+
+
+def open_at(host):
+    return {"head_start_ray_commands": [f"{HEAD} --dashboard-host{host}"]}
+
+
 WRONG = {
     "unknown key": ({"max_wrkers": 2}, "max_wrkers: no such key. Did you mean 'max_workers'?"),
     "wrong type": ({"max_workers": "two"}, "max_workers: must be a whole number, but got 'two'"),
@@ -103,13 +109,10 @@ WRONG = {
         {"worker_start_ray_commands": ["ray start --address=$RAY_HEAD_IP:6379; export RAY_AUTH_MODE=token"]},
         "worker_start_ray_commands: every node must require the token",
     ),
-    "open dashboard": (
-        {"head_start_ray_commands": [f"{HEAD} --dashboard-host=0.0.0.0"]},
-        "the dashboard must listen on loopback: it takes jobs, but got '0.0.0.0'",
-    ),
+    "open dashboard": (open_at("=0.0.0.0"), "must listen on loopback: it takes jobs, but got '0.0.0.0'"),
     "open dashboard, in other words": (
-        {"head_start_ray_commands": [f"{HEAD} --dashboard-host '10.0.0.7'"]},
-        "the dashboard must listen on loopback: it takes jobs, but got '10.0.0.7'",
+        open_at(" '10.0.0.7'"),
+        "must listen on loopback: it takes jobs, but got '10.0.0.7'",
     ),
     "nothing to mount": (
         {"file_mounts": {"/x": "/no/such", "~/.ray/auth_token": "~/.ray/auth_token"}},
