@@ -137,6 +137,7 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("parameters: {loss.margin: {values: null}}", "`values` must be a list"),
         ("!!python/object/apply:os.system [echo]\n", "must be YAML"),
         ("a: " + 2000 * "[" + 2000 * "]", "nested too deeply"),
         (
@@ -145,7 +146,7 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
         ),
     ],
 )
-def test_hostile_files_are_refused(file, text, words):
+def test_wrong_files_are_refused(file, text, words):
     with pytest.raises(ConfigError, match=rf"mine\.yaml.*{words}"):
         read_sweep_file(file(text))
 
