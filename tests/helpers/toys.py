@@ -46,16 +46,14 @@ def space_of(*knobs: Knob, **fields: Any) -> Space:
 
 def rho_space(**changes: Any) -> Space:
     """Return the momentum study of the SEC supplement."""
-    note = "One run per value; selected on the test classes."
+    title, note = "Deep Metric Learning with Spherical Embedding", "One run per value; selected on the test classes."
     table = {"paper": "SEC-supplement", "table": "4", "dataset": "Cars196", "baseline_method": "Triplet", "note": note}
     published = CurveReference(methods=("Triplet+SEC-EMA", "Triplet+SEC"), hyperparameter="rho", **table)
     fields: dict[str, Any] = {
         "name": "sec_rho",
         "title": "SEC-EMA: momentum rho of the mean norm",
         "question": "Does the momentum of the running mean norm matter?",
-        "citation": Citation(
-            "Zhang, Li, Zhang", "Deep Metric Learning with Spherical Embedding", "NeurIPS", 2020, "Table 4"
-        ),
+        "citation": Citation("Zhang, Li, Zhang", title, "NeurIPS", 2020, "Table 4"),
         "baseline": Baseline("no SEC", {"regularizer.name": "none"}),
         "published": (published,),
         "notes": ("The best published value is the lowest tested.",),

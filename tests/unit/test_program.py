@@ -47,11 +47,9 @@ class TestItsReports:
         assert b"['--optim.lr=0.1', '--flag=True', '--seed=7']" in ran.output
 
     def test_calls_of_one_step_are_one_row(self, ran):
-        assert ran.rows == [
-            {"step": 10, "train/loss": 0.1, "val/accuracy": 0.1},
-            {"step": 20, "train/loss": 0.05, "val/accuracy": 0.2},
-        ]
-        assert ran.end.metrics == {"train/loss": 0.05, "val/accuracy": 0.2}
+        last = {"train/loss": 0.05, "val/accuracy": 0.2}
+        assert ran.rows == [{"step": 10, "train/loss": 0.1, "val/accuracy": 0.1}, {"step": 20, **last}]
+        assert ran.end.metrics == last
         assert ran.end.step == 20
 
     def test_test_figures_are_in_the_sealed_file_alone(self, ran):
@@ -216,9 +214,8 @@ class TestBadPrograms:
 
     def test_output_that_cannot_be_kept_does_not_stop_the_program(self, tmp_path):
         """On a full disk the program waited for ever at a full pipe."""
-        script = (
-            "import os, tune_dml\nfor i in range(50): os.write(1, b'x' * 10_000)\ntune_dml.log(**{'val/accuracy': 1})"
-        )
+        script = "import os, tune_dml\nfor i in range(50): os.write(1, b'x' * 10_000)\n"
+        script += "tune_dml.log(**{'val/accuracy': 1})"
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
         try:
@@ -284,9 +281,7 @@ class TestBadPrograms:
         [(3, 4, [1, 2, 3, 40]), (3, 3, [1, 2, 30, 40]), (3, 1, [10, 20, 30, 40]), (4, 5, [1, 2, 3, 4])],
         ids=["at the next step", "a step back", "from the start", "with nothing left to do"],
     )
-    def test_a_killed_attempt_keeps_the_rows_that_the_next_one_does_not_repeat(
-        self, killed_at, goes_on_at, values, tmp_path
-    ):
+    def test_rows_of_a_killed_attempt_stay_unless_repeated(self, killed_at, goes_on_at, values, tmp_path):
         script = (
             "import os, signal, tune_dml\nmark = tune_dml.trial().checkpoints / 'mark'\nfirst = not mark.exists()\n"
             f"mark.touch()\nfor step in range(1 if first else {goes_on_at}, 5):\n"
