@@ -22,14 +22,9 @@ ON_DEVICE = [
     pytest.mark.skipif(DEVICE.type == "cuda" and not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 SMALL = {
-    "data.name": "image_folder",
-    "data.size": 32,
-    "model.embedding_dim": 8,
-    "data.validation_fraction": 0.4,
-    "batch.batch_size": 9,  # does not divide by 2: ranks hold 5 and 4 pictures
-    "batch.sampler": "random",
-    "training.steps": 6,
-    "training.eval_every": 3,
+    **{"data.name": "image_folder", "data.size": 32, "data.validation_fraction": 0.4, "model.embedding_dim": 8},
+    **{"batch.batch_size": 9, "batch.sampler": "random"},  # 9 does not divide by 2: ranks hold 5 and 4 pictures
+    **{"training.steps": 6, "training.eval_every": 3},
 }
 SEC = {"regularizer.name": "sec", "regularizer.eta": 0.5, "regularizer.rho": 0.4}
 EXACT = {**SMALL, **SEC, "training.precision": "float64"}

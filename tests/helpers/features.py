@@ -5,16 +5,9 @@ import numpy as np
 from trainables.data.formats.feature_store import FEATURES, RowTable, finish_store
 
 HEAD = {
-    "data.name": "features",
-    "model.backbone": "identity",
-    "model.embedding_dim": 8,
-    "loss.name": "npair",
-    "batch.batch_size": 12,
-    "batch.instances_per_class": 2,
-    "training.steps": 10,
-    "training.eval_every": 10,
-    "data.validation_fraction": 0.4,
-    "evaluation.clustering": False,
+    **{"data.name": "features", "data.validation_fraction": 0.4, "evaluation.clustering": False},
+    **{"model.backbone": "identity", "model.embedding_dim": 8, "loss.name": "npair"},
+    **{"batch.batch_size": 12, "batch.instances_per_class": 2, "training.steps": 10, "training.eval_every": 10},
 }
 """Settings of a small head on such features."""
 

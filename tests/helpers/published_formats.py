@@ -165,12 +165,8 @@ def cifar10(folder: Path, each: int = 4) -> Path:
     rng = np.random.default_rng(0)
     for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
         data = rng.integers(0, 256, (each, 3072), dtype=np.uint8)
-        batch = {
-            "batch_label": name,
-            "labels": rng.integers(0, 10, each).tolist(),
-            "data": data,
-            "filenames": ["x"] * each,
-        }
+        batch = {"batch_label": name, "data": data, "filenames": ["x"] * each}
+        batch["labels"] = rng.integers(0, 10, each).tolist()
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
     meta = {"label_names": [f"kind{i}" for i in range(10)], "num_cases_per_batch": each, "num_vis": 3072}
     (folder / "batches.meta").write_bytes(pickle.dumps(meta, protocol=2))

@@ -41,13 +41,9 @@ class SweepProcess:
         place.mkdir(parents=True, exist_ok=True)
         self.output = place / f"{self.folder.name}-{time.monotonic_ns()}.out"
         with self.output.open("w") as file:
-            self.process = subprocess.Popen(
-                [*COMMAND, *map(str, self.words)],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
-                start_new_session=True,
-            )
+            command, environment = [*COMMAND, *map(str, self.words)], {**os.environ, **self.environment}
+            both = {"stdout": file, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(command, env=environment, start_new_session=True, **both)
         self.pid = self.process.pid
 
     @property

@@ -32,12 +32,8 @@ ETA = Knob("regularizer.eta", Grid((0.0, 0.5, 1.0), scale="log"), symbol="eta")
 STEEP = {0.01: 74.6, 0.1: 72.0, 0.5: 68.5, 0.9: 68.3, 1.0: 67.9}
 FLAT = {0.01: 68.0, 0.1: 68.1, 0.5: 68.05, 0.9: 67.95, 1.0: 68.0}
 SETTINGS: dict[str, Value] = {
-    "loss.name": "triplet",
-    "regularizer.name": "sec",
-    "regularizer.eta": 0.5,
-    "optim.name": "sgd",
-    "training.steps": 400,
-    "training.eval_every": 100,
+    **{"loss.name": "triplet", "regularizer.name": "sec", "regularizer.eta": 0.5, "optim.name": "sgd"},
+    **{"training.steps": 400, "training.eval_every": 100},
 }
 PROVENANCE = {"git": {"commit": "0" * 40, "dirty": False}, "python": "3.11.7", "argv": ["tune-dml", "sweep", "sec_rho"]}
 
@@ -50,22 +46,14 @@ def space_of(*knobs: Knob, **fields: Any) -> Space:
 
 def rho_space(**changes: Any) -> Space:
     """Return the momentum study of the SEC supplement."""
-    published = CurveReference(
-        paper="SEC-supplement",
-        table="4",
-        dataset="Cars196",
-        methods=("Triplet+SEC-EMA", "Triplet+SEC"),
-        hyperparameter="rho",
-        baseline_method="Triplet",
-        note="One run per value; selected on the test classes.",
-    )
+    title, note = "Deep Metric Learning with Spherical Embedding", "One run per value; selected on the test classes."
+    table = {"paper": "SEC-supplement", "table": "4", "dataset": "Cars196", "baseline_method": "Triplet", "note": note}
+    published = CurveReference(methods=("Triplet+SEC-EMA", "Triplet+SEC"), hyperparameter="rho", **table)
     fields: dict[str, Any] = {
         "name": "sec_rho",
         "title": "SEC-EMA: momentum rho of the mean norm",
         "question": "Does the momentum of the running mean norm matter?",
-        "citation": Citation(
-            "Zhang, Li, Zhang", "Deep Metric Learning with Spherical Embedding", "NeurIPS", 2020, "Table 4"
-        ),
+        "citation": Citation("Zhang, Li, Zhang", title, "NeurIPS", 2020, "Table 4"),
         "baseline": Baseline("no SEC", {"regularizer.name": "none"}),
         "published": (published,),
         "notes": ("The best published value is the lowest tested.",),
@@ -79,14 +67,8 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
     space, data_digest = options.pop("space", None) or space_of(*knobs), options.pop("data_digest", "d" * 64)
     dataset, settings = options.pop("dataset", "digits"), options.pop("overrides", {})
     protocol = next((protocol for protocol in space.protocols if protocol.dataset == dataset), None)
-    study = Study(
-        name=options.pop("name", "toy"),
-        space=space,
-        dataset=dataset,
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        settings=settings,
-        **options,
-    )
+    name, every = options.pop("name", "toy"), tuple(range(seeds) if isinstance(seeds, int) else seeds)
+    study = Study(name=name, space=space, dataset=dataset, seeds=every, settings=settings, **options)
     arms = tuple(study.make_arm(arm, protocol) for arm in space.every_arm)
     return make_plan(replace(study, arms=arms), data_digest)
 
@@ -260,13 +242,8 @@ def _plan_and_truth(
 def _metrics(number: float, random: np.random.Generator) -> dict[str, float]:
     test = number - 3 + 0.5 * random.normal()
     return {
-        METRIC: number,
-        "val/map_at_r": number / 2,
-        "val/norm_mean": 3.0,
-        "train/loss": 0.1,
-        "train/norm_variance": 0.04,
-        "test/recall_at_1": test,
-        "test/map_at_r": test / 2,
+        **{METRIC: number, "val/map_at_r": number / 2, "val/norm_mean": 3.0},
+        **{"train/loss": 0.1, "train/norm_variance": 0.04, "test/recall_at_1": test, "test/map_at_r": test / 2},
     }
 
 
@@ -301,10 +278,8 @@ def leave_evidence(folder: Path, seed: int, number: float) -> None:
         return {"picture": picture, "name": f"bird <{picture % 7}>", "right": right, "similarity": similarity}
 
     first = 100 * seed
-    rows = [
-        [tile(first + 0, None), tile(first + 7, True), tile(first + 8, False)],
-        [tile(first + 1, None), tile(first + 9, False), tile(first + 3, False)],
-    ]
+    verdicts = {0: None, 7: True, 8: False}, {1: None, 9: False, 3: False}
+    rows = [[tile(first + picture, right) for picture, right in row.items()] for row in verdicts]
     low = number / 10
     norms = {"low": low, "high": low + 2, "counts": [1, 4, 8, 3], "mean": low + 1, "variance": 0.25}
     body = {"version": 1, "step": 400, "part": "validation pictures", "norms": norms}

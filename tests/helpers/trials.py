@@ -8,48 +8,23 @@ from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
 from trainables.training import train
 
-DIGITS = {
-    "data.name": "digits",
-    "model.embedding_dim": 8,
-    "batch.sampler": "random",
-    "training.steps": 60,
-    "training.eval_every": 20,
-}
+DIGITS = {"data.name": "digits", "model.embedding_dim": 8, "batch.sampler": "random"}
+DIGITS |= {"training.steps": 60, "training.eval_every": 20}
 TASKS = {
     "retrieval": {**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16},
     "face_recognition": {
-        **DIGITS,
-        "task.name": "face_recognition",
-        "task.mirror": False,
-        "task.pairs": 400,
-        "task.distractors": [10, 100],
-        "data.validation_fraction": 0.4,
-        "loss.name": "arcface",
-        "loss.scale": 16.0,
-        "optim.loss_lr_multiplier": 10.0,
-        "batch.batch_size": 16,
-        "regularizer.name": "sec",
-        "regularizer.eta": 1.0,
-        "regularizer.rho": 0.4,
+        **{**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16},
+        **{"task.name": "face_recognition", "task.mirror": False, "task.pairs": 400, "task.distractors": [10, 100]},
+        **{"loss.name": "arcface", "loss.scale": 16.0, "optim.loss_lr_multiplier": 10.0},
+        **{"regularizer.name": "sec", "regularizer.eta": 1.0, "regularizer.rho": 0.4},
         "regularizer.schedule": "capped_linear",
     },
     "contrastive": {
-        **DIGITS,
-        "task.name": "contrastive",
-        "task.linear_epochs": 5,
-        "data.split": "shared_classes",
-        "loss.name": "nt_xent",
-        "augment.name": "simclr",
-        "augment.crop": 16,
-        "augment.resize": 16,
-        "augment.flip": 0.0,
-        "augment.scale": [0.5, 1.0],
-        "model.head": "mlp",
-        "batch.batch_size": 16,
-        "regularizer.name": "sec",
-        "regularizer.eta": 0.25,
-        "regularizer.schedule": "linear",
-        "optim.lr_schedule": "cosine",
+        **{**DIGITS, "data.split": "shared_classes", "batch.batch_size": 16},
+        **{"task.name": "contrastive", "task.linear_epochs": 5, "loss.name": "nt_xent", "model.head": "mlp"},
+        **{"augment.name": "simclr", "augment.crop": 16, "augment.resize": 16, "augment.flip": 0.0},
+        **{"augment.scale": [0.5, 1.0], "optim.lr_schedule": "cosine"},
+        **{"regularizer.name": "sec", "regularizer.eta": 0.25, "regularizer.schedule": "linear"},
     },
 }
 

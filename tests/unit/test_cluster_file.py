@@ -87,7 +87,13 @@ def test_the_shared_folder_is_created_before_use(name):
     assert any(place.endswith(".ray/auth_token") for place in content["file_mounts"])
 
 
-HEAD = "RAY_AUTH_MODE=token ray start --head"
+HEAD, TOKEN = "RAY_AUTH_MODE=token ray start --head", "~/.ray/auth_token"
+
+
+def open_at(host):
+    return {"head_start_ray_commands": [f"{HEAD} --dashboard-host{host}"]}
+
+
 WRONG = {
     "unknown key": ({"max_wrkers": 2}, "max_wrkers: no such key. Did you mean 'max_workers'?"),
     "wrong type": ({"max_workers": "two"}, "max_workers: must be a whole number, but got 'two'"),
@@ -103,23 +109,11 @@ WRONG = {
         {"worker_start_ray_commands": ["ray start --address=$RAY_HEAD_IP:6379; export RAY_AUTH_MODE=token"]},
         "worker_start_ray_commands: every node must require the token",
     ),
-    "open dashboard": (
-        {"head_start_ray_commands": [f"{HEAD} --dashboard-host=0.0.0.0"]},
-        "the dashboard must listen on loopback: it takes jobs, but got '0.0.0.0'",
-    ),
-    "open dashboard, in other words": (
-        {"head_start_ray_commands": [f"{HEAD} --dashboard-host '10.0.0.7'"]},
-        "the dashboard must listen on loopback: it takes jobs, but got '10.0.0.7'",
-    ),
-    "nothing to mount": (
-        {"file_mounts": {"/x": "/no/such", "~/.ray/auth_token": "~/.ray/auth_token"}},
-        "the copied file must exist",
-    ),
+    "open dashboard": (open_at("=0.0.0.0"), "must listen on loopback: it takes jobs, but got '0.0.0.0'"),
+    "open dashboard, quoted": (open_at(" '10.0.0.7'"), "must listen on loopback: it takes jobs, but got '10.0.0.7'"),
+    "nothing to mount": ({"file_mounts": {"/x": "/no/such", TOKEN: TOKEN}}, "the copied file must exist"),
     "one of several types": ({"provider": {"type": "gcp", "project_id": 17}}, "provider.project_id: must be text"),
-    "a head with GPUs": (
-        lambda head, gpu: head["node_config"].update(InstanceType="g5.xlarge"),
-        "head_node_type: the head must offer no GPU",
-    ),
+    "a head with GPUs": (lambda head, gpu: head["node_config"].update(InstanceType="g5.xlarge"), "must offer no GPU"),
     "a head that trains": (
         lambda head, gpu: head["resources"].pop("CPU"),
         "head_node_type: the head must offer no CPU",
@@ -162,9 +156,8 @@ def test_an_own_head_must_declare_that_it_offers_no_resources(home, filled):
     """Ray counts the processors and GPUs of such a machine, and no node type overrides them."""
     start = [f"RAY_enable_autoscaler_v2=0 {HEAD} --resources='{{\"trial_driver\": 64}}'"]
     problems = cluster_file_problems(filled("deploy/on_premises.yaml", head_start_ray_commands=start))
-    assert [problem.remedy for problem in problems] == [
-        f"Write --num-{what}=0 after `ray start --head`." for what in ("cpus", "gpus")
-    ]
+    remedies = [f"Write --num-{what}=0 after `ray start --head`." for what in ("cpus", "gpus")]
+    assert [problem.remedy for problem in problems] == remedies
 
 
 ON_LOOPBACK = f"{HEAD} --autoscaling-config=~/ray_bootstrap_config.yaml --dashboard-host="

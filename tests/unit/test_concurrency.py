@@ -117,13 +117,17 @@ def test_a_kubernetes_cluster_without_workers_may_add_gpus(pod):
     assert {(node["CPU"], node["GPU"]) for node in capacity.future_nodes} == {(12, 1)}
 
 
-def test_a_fixed_or_unreadable_kubernetes_cluster_does_not_grow(pod):
+def test_a_fixed_or_unreadable_kubernetes_cluster_does_not_grow(pod, monkeypatch, tmp_path):
     cluster, answer = pod
     for status in (401, 403, 404):
         answer.status_code = status
         assert autoscaler_nodes() == ()
     answer.status_code = 200
     del cluster["spec"]["enableInTreeAutoscaling"]
+    assert autoscaler_nodes() == ()
+    monkeypatch.setattr(autoscaler_limits, "_BOOTSTRAP", str(tmp_path / "none.yaml"))
+    monkeypatch.delenv("RAY_CLUSTER_NAME")
+    answer.status_code = 503  # outside a pod Kubernetes is not contacted
     assert autoscaler_nodes() == ()
 
 
@@ -139,9 +143,3 @@ def test_a_kubernetes_api_that_fails_or_is_unreachable_is_named(pod, monkeypatch
     monkeypatch.setattr(requests, "get", away)
     with pytest.raises(ConfigError, match=r"must report the cluster's limits .*Connection refused"):
         autoscaler_nodes()
-
-
-def test_outside_a_pod_kubernetes_is_not_contacted(pod, monkeypatch, tmp_path):
-    monkeypatch.setattr(autoscaler_limits, "_BOOTSTRAP", str(tmp_path / "none.yaml"))
-    monkeypatch.delenv("RAY_CLUSTER_NAME")
-    assert autoscaler_nodes() == ()

@@ -104,9 +104,7 @@ def test_a_node_is_lost_if_reported_dead_or_long_silent(monkeypatch, tmp_path, a
         (None, "", "Read-only", "must start (Read-only", ["/read-only/ray/session_latest/logs", "RAY_TMPDIR"]),
     ],
 )
-def test_a_ray_that_fails_is_one_problem_with_the_place_of_its_logs(
-    monkeypatch, address, ray_tmpdir, said, rule, remedies
-):
+def test_a_ray_that_fails_is_one_problem_with_its_logs(monkeypatch, address, ray_tmpdir, said, rule, remedies):
     def fail(**arguments):
         raise RuntimeError(said)
 

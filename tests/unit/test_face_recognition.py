@@ -25,21 +25,11 @@ def faces(tmp_path, monkeypatch):
     for i in range(12):
         fixtures.picture(tmp_path / "bins" / "distractors" / f"{i}.png", i)
     return {
-        "task.name": "face_recognition",
-        "task.evaluation_root": str(tmp_path / "bins"),
-        "task.strict": False,
-        "task.pairs": 40,
-        "data.name": "webface",
-        "data.root": str(tmp_path / "web"),
-        "loss.name": "cosface",
-        "augment.name": "crop_flip",
-        "augment.crop": 24,
-        "augment.resize": 24,
-        "batch.sampler": "random",
-        "batch.batch_size": 8,
-        "model.embedding_dim": 4,
-        "training.steps": 2,
-        "training.eval_every": 1,
+        **{"task.name": "face_recognition", "task.evaluation_root": str(tmp_path / "bins")},
+        **{"task.strict": False, "task.pairs": 40, "data.name": "webface", "data.root": str(tmp_path / "web")},
+        **{"augment.name": "crop_flip", "augment.crop": 24, "augment.resize": 24, "loss.name": "cosface"},
+        **{"batch.sampler": "random", "batch.batch_size": 8, "model.embedding_dim": 4},
+        **{"training.steps": 2, "training.eval_every": 1},
     }
 
 

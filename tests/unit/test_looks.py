@@ -26,6 +26,11 @@ def look(folder, by="report"):
     return read_state(folder).looks
 
 
+def run_more_values(state):
+    grown = state.plan.extend(values={"regularizer.eta": [2.0, 4.0]})
+    Driver(state.folder, grown).run(*(trial for trial in grown.trials() if trial.key not in state.trial_states))
+
+
 def test_a_look_records_the_present_trials(driver):
     driver.run(*driver.trials[:7])
     (first,) = look(driver.folder, "resume")
@@ -84,11 +89,7 @@ def test_a_look_with_failed_trials_leaves_error_for_the_next(driver):
 def test_a_look_after_values_were_added_gets_no_credit_for_earlier_looks(driver):
     driver.run(*driver.trials)
     look(driver.folder)
-    grown = read_state(driver.folder).plan.extend(values={"regularizer.eta": [2.0, 4.0]})
-    again = Driver(driver.folder, grown)
-    for trial in grown.trials():
-        if trial.key not in read_state(driver.folder).trial_states:
-            again.run(trial)
+    run_more_values(read_state(driver.folder))
     unrecorded = analyse(results_of(driver.folder)).looks
     first, second = look(driver.folder)
     assert second.cells == first.cells + 2
@@ -105,13 +106,9 @@ def test_retried_trials_and_added_values_are_new_data(driver):
     look(driver.folder)
     driver.run(driver.trials[0])
     state = read_state(driver.folder)
-    grown = state.plan.extend(values={"regularizer.eta": [2.0, 4.0]})
     before = look(driver.folder)
     assert [one.seeds for one in before] == [3, pytest.approx(3 + 3 / 9)]
-    again = Driver(driver.folder, grown)
-    for trial in grown.trials():
-        if trial.key not in state.trial_states:
-            again.run(trial)
+    run_more_values(state)
     assert [one.seeds for one in look(driver.folder)] == [3, pytest.approx(10 / 3), pytest.approx(10 / 3 + 6 * 3 / 15)]
 
 

@@ -72,11 +72,7 @@ FUSED = {"fused": True}
 ALPHA = {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4}
 NESTEROV = {"momentum": 0.5, "nesterov": True}
 PEERS = {
-    "adamw": (
-        {"beta1": 0.8, "beta2": 0.95, "eps": 0.1},
-        torch.optim.AdamW,
-        {"betas": (0.8, 0.95), "eps": 0.1, **FUSED},
-    ),
+    "adamw": ({"beta1": 0.8, "beta2": 0.95}, torch.optim.AdamW, {"betas": (0.8, 0.95), **FUSED}),
     "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01, **FUSED}),
     "sgd": (NESTEROV, torch.optim.SGD, NESTEROV | FUSED),
     "rmsprop": (ALPHA, torch.optim.RMSprop, ALPHA),

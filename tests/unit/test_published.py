@@ -45,9 +45,8 @@ def test_a_curve_has_the_printed_numbers(reference, values, baseline, note):
 
 
 def test_two_curves_of_a_table_are_selected_by_their_settings():
-    eta = CurveReference(
-        "SEC-supplement", "7", "CIFAR-10", ("NT-Xent+SEC",), "eta", metric="top1", baseline_method="NT-Xent"
-    )
+    compared = {"metric": "top1", "baseline_method": "NT-Xent"}
+    eta = CurveReference("SEC-supplement", "7", "CIFAR-10", ("NT-Xent+SEC",), "eta", **compared)
     with pytest.raises(ConfigError, match="one number per value"):
         published_curve(eta)
     found = {epochs: published_curve(replace(eta, where={"epochs": epochs})) for epochs in (100, 200)}

@@ -152,9 +152,8 @@ def test_a_new_metric_is_computed_without_training(sweep, toy_metric):
     results = results_of(sweep)
     for done, trial in zip(found.trials, results.trials, strict=False):
         folder = trial_folder(sweep, trial.key)
-        expected = {
-            part: reciprocal_ranks(StoredEmbeddings.read(folder / embeddings_file(part))) for part in ("val", "test")
-        }
+        stored = {part: StoredEmbeddings.read(folder / embeddings_file(part)) for part in ("val", "test")}
+        expected = {part: reciprocal_ranks(embedded) for part, embedded in stored.items()}
         assert trial.metrics["val/reciprocal_rank"] == done.metrics["val/reciprocal_rank"]
         assert done.metrics["val/reciprocal_rank"] == pytest.approx(expected["val"], abs=1e-6)
         assert not [name for name in trial.metrics if is_sealed(name)]

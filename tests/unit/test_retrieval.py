@@ -29,19 +29,9 @@ ITEMS += [(20 + i, ["query", "gallery", "gallery"][: 2 + i % 2]) for i in range(
 def shop(tmp_path_factory):
     root = tmp_path_factory.mktemp("inshop")
     fixtures.inshop(root, items=ITEMS)
-    settings = {
-        "data.name": "inshop",
-        "data.root": str(root),
-        "data.strict": False,
-        "data.shorter_side": 20,
-        "batch.batch_size": 6,
-        "batch.instances_per_class": 2,
-        "model.embedding_dim": 4,
-        "training.steps": 2,
-        "training.eval_every": 1,
-        **CROP,
-    }
-    return settings, root / "cache"
+    data = {"data.name": "inshop", "data.root": str(root), "data.strict": False, "data.shorter_side": 20}
+    sizes = {"batch.batch_size": 6, "batch.instances_per_class": 2, "model.embedding_dim": 4}
+    return {**data, **sizes, "training.steps": 2, "training.eval_every": 1, **CROP}, root / "cache"
 
 
 def learner_of(settings, cache, **more):

@@ -93,6 +93,13 @@ class Sweep:
         return {(t.cell.label, t.seed): (self.stopped.get(t.key), self.known.get(t.key)) for t in trials}
 
 
+def ran(plan, broken=None, order=0, slots=4):
+    """Return a sweep that has ended."""
+    sweep = Sweep(plan, broken)
+    assert sweep.run(random.Random(order), slots).is_finished
+    return sweep
+
+
 def oracle(plan, cells):
     """Digest -> the step at which the cell stops (None if it finishes), by the rule on a grid with one bracket."""
     there, stops = list(cells), {}
@@ -131,8 +138,7 @@ def test_brackets_of_hyperband_take_nine_five_and_three_cells_of_seventeen():
 @pytest.mark.parametrize(("order", "slots"), [(0, 1), (1, 4), (2, 40)])
 def test_a_grid_stops_the_same_cells_in_any_order(order, slots):
     plan = plan_of(MARGINS)
-    sweep = Sweep(plan)
-    sweep.run(random.Random(order), slots)
+    sweep = ran(plan, order=order, slots=slots)
     searched = [cell for cell in plan.cells if not cell.baseline]
     stops = oracle(plan, searched)
     assert Counter(stops.values()) == {10: 7, 30: 2}
@@ -146,8 +152,7 @@ def test_a_grid_stops_the_same_cells_in_any_order(order, slots):
 @pytest.mark.parametrize("method", slow_after(3, ["grid", "tpe", "gp", "random", "qmc", "cmaes"]))
 def test_neither_order_nor_interruptions_change_stops_and_proposals(method, stopping):
     plan = plan_of(MARGINS if method == "grid" else LR, method, 0 if method == "grid" else 14, stopping)
-    whole = Sweep(plan)
-    whole.run(random.Random(0))
+    whole = ran(plan)
     assert whole.stopped
     assert len(whole.stopped) < len(whole.known) - len(plan.seeds)
     for seed, slots in [(3, 1), (4, 12)]:
@@ -163,8 +168,7 @@ def test_neither_order_nor_interruptions_change_stops_and_proposals(method, stop
 
 def test_a_proposed_cell_is_compared_only_with_earlier_cells():
     plan = plan_of(LR, "random", 12)
-    sweep = Sweep(plan)
-    sweep.run(random.Random(0))
+    sweep = ran(plan)
     there = []
     for cell in sweep.cells:
         there.append(cell)
@@ -175,44 +179,31 @@ def test_a_proposed_cell_is_compared_only_with_earlier_cells():
 
 def test_a_diverged_cell_ranks_last_and_a_lost_seed_is_a_gap():
     plan = plan_of(MARGINS)
-    plain = Sweep(plan)
-    plain.run(random.Random(0))
+    plain = ran(plan)
     going_on = [label for (label, _), (stopped, _) in plain.outcome().items() if stopped is None]
     finishing = next(label for label in going_on if "margin" in label)
-    diverged = Sweep(plan, {(finishing, 1): (5, math.inf)})
-    diverged.run(random.Random(0))
+    diverged = ran(plan, {(finishing, 1): (5, math.inf)})
     assert [diverged.outcome()[finishing, seed][0] for seed in plan.seeds] == [10, None, 10]
-    lost = Sweep(plan, {(finishing, 1): (5, math.nan)})
-    lost.run(random.Random(0))
+    lost = ran(plan, {(finishing, 1): (5, math.nan)})
     assert sum(stopped == 10 for stopped, _ in lost.outcome().values()) in {20, 21}
     assert lost.proposals().is_finished
 
 
 def test_later_divergence_does_not_change_an_earlier_rung():
     plan = plan_of(LR, "random", 12)
-    first = Sweep(plan)
-    first.run(random.Random(0))
-    label = first.cells[0].label
-    outcomes = []
-    for order, slots in [(0, 1), (1, 4), (2, 12)]:
-        sweep = Sweep(plan, {(label, 2): (50, math.inf)})
-        sweep.run(random.Random(order), slots)
-        outcomes.append(sweep.outcome())
-    assert outcomes[0] == outcomes[1] == outcomes[2]
+    broken = {(ran(plan).cells[0].label, 2): (50, math.inf)}
+    one, other, third = (ran(plan, broken, *given).outcome() for given in [(0, 1), (1, 4), (2, 12)])
+    assert one == other == third
 
 
 def test_if_all_cells_diverge_all_end():
     plan = plan_of(MARGINS)
     broken = {(cell.label, seed): (5, math.inf) for cell in plan.cells if not cell.baseline for seed in plan.seeds}
-    sweep = Sweep(plan, broken)
-    assert sweep.run(random.Random(0)).is_finished
-    assert sweep.proposals().is_finished
+    assert ran(plan, broken).proposals().is_finished
 
 
 def test_a_stop_that_was_recorded_in_part_is_completed_and_nothing_runs_again():
-    plan = plan_of(MARGINS)
-    sweep = Sweep(plan)
-    sweep.run(random.Random(0))
+    sweep = ran(plan_of(MARGINS))
     before, begun = sweep.outcome(), sum(sweep.begun.values())
     key = next(iter(sweep.stopped))
     del sweep.stopped[key], sweep.known[key]

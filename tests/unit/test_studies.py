@@ -307,9 +307,8 @@ RESOLVED = {name: FIDELITY.settings_of(name) for name in SHEET_OF}
 
 
 def holds(decision: Decision, settings) -> bool:
-    return all(
-        path in settings and FIDELITY.is_same(value, settings[path]) for path, value in decision.settings.items()
-    )
+    pairs = [(value, settings[path]) for path, value in decision.settings.items() if path in settings]
+    return len(pairs) == len(decision.settings) and all(FIDELITY.is_same(*pair) for pair in pairs)
 
 
 def decisions_about(name):

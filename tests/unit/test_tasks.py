@@ -58,7 +58,8 @@ def test_best_validation_keeps_the_highest_headline(tmp_path, name):
 def test_seeds_are_paired_every_cell_starts_from_the_same_weights_and_sees_the_same_batches(tmp_path, name):
     loss = {"loss__name": "triplet" if name == "contrastive" else "proxy_anchor"}
     regularizer = {"regularizer__name": "l2", "regularizer__eta": 1.0}
-    one, *others = (learner_of(config_of(TASKS[name], seed=3, **cell), tmp_path) for cell in ({}, loss, regularizer))
+    cells = ({}, loss, regularizer, {"optim__lr": 0.1})
+    one, *others = (learner_of(config_of(TASKS[name], seed=3, **cell), tmp_path) for cell in cells)
     for other in others:
         for mine, theirs in zip(one.network.parameters(), other.network.parameters(), strict=True):
             assert torch.equal(mine, theirs)

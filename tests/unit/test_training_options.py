@@ -190,10 +190,8 @@ def test_the_fixed_mean_norm_is_that_of_the_untrained_network(tmp_path):
     embeddings, _ = learner.embed(learner.split.train)
     assert float(learner.regularizer.mu) == pytest.approx(float(embeddings.norm(dim=1).mean()), rel=1e-5)
     plain = begin(config_of(SMALL), tmp_path / "plain")
-    for mine, other in zip(
-        learner.network.state_dict().values(), plain.learner.network.state_dict().values(), strict=True
-    ):
-        assert torch.equal(mine, other)
+    mine, other = (network.state_dict() for network in (learner.network, plain.learner.network))
+    assert all(torch.equal(value, other[name]) for name, value in mine.items())
 
 
 def test_measuring_the_mean_norm_leaves_batch_statistics_alone(tmp_path):

@@ -123,9 +123,7 @@ def page_in(folder):
 
 def test_the_report_of_one_source_states_the_scope_of_its_verdicts(tmp_path):
     results = sweeps(tmp_path, "init")["init"]
-    sentence = (
-        "A seed of this sweep changes only the initial weights, so its verdicts hold for the batch order and the "
-    )
+    sentence = "A seed of this sweep changes only the initial weights, so its verdicts hold for the batch order and"
     assert any(sentence in verdict for verdict in summary(results).verdicts)
     data = variance_in(results, tmp_path / "report")
     assert data["varied"] == "init"

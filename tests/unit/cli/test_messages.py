@@ -1,4 +1,4 @@
-"""Messages about wrong inputs: rule, value, place and remedy, in terms of flags and file keys.
+"""Messages about wrong inputs: rule, value, place and remedy, in terms of flags and file keys. Nothing is written.
 
 The record is `messages.txt`. After an intended change:
 

@@ -126,12 +126,8 @@ def test_a_path_is_made_absolute_without_disk_access():
 
 
 def test_underscores_in_flags_become_dashes_and_values_stay_unchanged():
-    typed = (
-        "sweep my_space --data_root /my_data/x_y --num_samples=3 --set loss.name=dro_topk --a__b --set=l.m_x=a_b -o a_b"
-    )
-    meant = (
-        "sweep my_space --data-root /my_data/x_y --num-samples=3 --set loss.name=dro_topk --a__b --set=l.m_x=a_b -o a_b"
-    )
+    typed = "sweep my_space --data_root /my_data --num_samples=3 --set loss.name=dro_topk --a__b --set=l.m_x=a_b -o a_b"
+    meant = "sweep my_space --data-root /my_data --num-samples=3 --set loss.name=dro_topk --a__b --set=l.m_x=a_b -o a_b"
     assert normalize_flags(typed.split()) == meant.split()
 
 

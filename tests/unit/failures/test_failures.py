@@ -256,9 +256,8 @@ def test_the_exit_of_a_process_is_reported_if_known():
 def test_a_process_that_ray_killed_for_memory_has_a_remedy():
     """Two trials that together exceed the memory were lost three times each."""
     reason = classify(RayOOM("Task was killed due to the node running low on memory.\nmore")).reason
-    assert reason.startswith(
-        "infrastructure: its node ran short of memory: `--max-concurrent` runs fewer trials at once (Task"
-    )
+    remedy = "`--max-concurrent` runs fewer trials at once (Task"
+    assert reason.startswith(f"infrastructure: its node ran short of memory: {remedy}")
 
 
 @pytest.mark.parametrize("text", [TUNE_NOT_LOADED, OTHER_NOT_LOADED, WORKER_NOT_LOADED])

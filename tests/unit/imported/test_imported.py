@@ -252,10 +252,8 @@ def test_an_optuna_study_is_read_with_its_goal(tmp_path):
     storage = f"sqlite:///{tmp_path}/x.db"
     study = optuna.create_study(study_name="odd <name>", storage=storage, direction="minimize")
     for value in (0.1, 0.2, 0.3):
-        trial = optuna.trial.create_trial(
-            params={"lr": value}, value=value**2, distributions={"lr": optuna.distributions.FloatDistribution(0, 1)}
-        )
-        study.add_trial(trial)
+        domain = {"lr": optuna.distributions.FloatDistribution(0, 1)}
+        study.add_trial(optuna.trial.create_trial(params={"lr": value}, value=value**2, distributions=domain))
     study.enqueue_trial({"lr": 0.5})
     asked = ImportRequest("study", margin=0.01)
     found = results(read_optuna(storage, None, asked), asked)

@@ -97,11 +97,7 @@ def test_flags_override_a_sweep_file(file, cache_dir):
         ("loss.margin", "{min: 0.1, max: 1}", Range(0.1, 1)),
         # A knob of whole numbers is searched in whole numbers, however its range is written.
         ("batch.batch_size", "{min: 9, max: 90, log: true}", Range(9, 90, integer=True, scale="log")),
-        (
-            "model.embedding_dim",
-            "{min: 8, max: 64, distribution: log_uniform}",
-            Range(8, 64, integer=True, scale="log"),
-        ),
+        ("model.width", "{min: 8, max: 64, distribution: log_uniform}", Range(8, 64, integer=True, scale="log")),
         ("loss.k", "{min: 2.0, max: 9.5}", Range(2, 9.5, integer=True)),
     ],
 )
@@ -137,15 +133,14 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("parameters: {loss.margin: {values: null}}", "`values` must be a list"),
+        ("parameters: {loss.margin: {values: [1, 1]}}", "the values of a grid must differ"),
         ("!!python/object/apply:os.system [echo]\n", "must be YAML"),
         ("a: " + 2000 * "[" + 2000 * "]", "nested too deeply"),
-        (
-            "a: &a [" + 200 * "1, " + "]\nb: [" + 150 * "*a, " + "]",
-            "more than 20,000 values, aliases counted each time",
-        ),
+        (f"a: &a [{200 * '1, '}]\nb: [{150 * '*a, '}]", "more than 20,000 values, aliases counted each time"),
     ],
 )
-def test_hostile_files_are_refused(file, text, words):
+def test_wrong_files_are_refused(file, text, words):
     with pytest.raises(ConfigError, match=rf"mine\.yaml.*{words}"):
         read_sweep_file(file(text))
 

@@ -235,10 +235,9 @@ def test_the_time_left_counts_slots_running_and_waiting_trials():
 
 def test_earlier_finished_trials_count():
     plan = make_plan()
-    state, statuses = unrun(plan), ("finished", "failed", "running")
-    state.trial_states = {
-        trial.key: TrialState(trial.key, status) for trial, status in zip(plan.trials(), statuses, strict=False)
-    }
+    state, keys = unrun(plan), [trial.key for trial in plan.trials()[:3]]
+    states = map(TrialState, keys, ("finished", "failed", "running"))
+    state.trial_states = dict(zip(keys, states, strict=True))
     assert "2/4 done, 1 failed" in drawn(Progress(state))
     again = Progress(state)
     start(again, plan.trials()[1])  # tried again
