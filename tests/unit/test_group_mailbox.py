@@ -124,7 +124,7 @@ def test_workers_wait_for_resources_but_not_for_failing_workers(monkeypatch):
 
     begun = object.__new__(worker_group.WorkerGroup)
     begun.error, begun._trainer = None, lambda *given: SimpleNamespace(fit=fit)
-    begun._fit(lambda config, post: None, Path(), Resources(workers=2), None)
+    begun._fit(lambda config: None, Path(), Resources(workers=2))
     assert begun.error is lacking
     assert next(ends, None) is None
 

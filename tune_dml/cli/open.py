@@ -39,7 +39,9 @@ def open(
         opened = open_test(sweep_name, session, selection=selection, progress=progress)
     opening, tracking = opened.results.opening, opened.tracking  # MLflow is called only for the first opening
     error = tracking.error if tracking else None
-    data = {"sweep": sweep_name, "already": tracking is None, **vars(opening), "mlflow_error": error}
+    assert opening is not None  # noqa: S101 - the sweep is open now
+    recorded = {"time": opening.time, **opening.body()}
+    data = {"sweep": sweep_name, "already": tracking is None, **recorded, "mlflow_error": error}
     lines = [f"{sweep_name}: the test metrics are open already, {opening}. Nothing has changed."]
     if tracking is not None:
         lines = [f"{sweep_name}: the test metrics were {opening}. Tables, reports and MLflow show them from now on."]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from pydantic import TypeAdapter, ValidationError
@@ -192,6 +193,11 @@ class Opened(Event, kind="opened"):
     host: str
     cell: str  # label of the cell that validation selected
     selection: str = ""  # the purpose of the selection
+
+    def __str__(self) -> str:
+        date = datetime.fromtimestamp(self.time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        reason = f" ({self.selection})" if self.selection else ""
+        return f"opened on {date} by {self.user} on {self.host}, for the selection of {self.cell}{reason}"
 
 
 class ConfirmationStarted(Event, kind="confirm"):

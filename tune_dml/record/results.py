@@ -14,8 +14,8 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import find_contradictions
-from tune_dml.record.events import Floors, SessionStarted, TrialEnd, recorded_floors
-from tune_dml.record.held_out.sealed import Opening, is_sealed, sealed_metrics, without_sealed
+from tune_dml.record.events import Floors, Opened, SessionStarted, TrialEnd, recorded_floors
+from tune_dml.record.held_out.sealed import is_sealed, sealed_metrics, without_sealed
 from tune_dml.record.judging.looks import Look
 from tune_dml.record.judging.race import Race
 from tune_dml.record.judging.resolution import resolution_in
@@ -91,7 +91,7 @@ class Results:
     confirmation_looks: tuple[Look, ...] = ()
     has_current_look: bool = True  # whether a look at these trials is recorded, or no verdict is possible yet
     race: Race | None = None  # the race of a sweep with `--until-decided`
-    opening: Opening | None = None  # the opening of the test metrics; None while they are sealed
+    opening: Opened | None = None  # the opening of the test metrics; None while they are sealed
     confirmed: tuple[TrialResult, ...] = ()  # trials of the confirmation; in no table, curve or selection
     imported: ImportOrigin | None = None  # source of the trials, if they were imported
     store: Store | None = None  # the MLflow store with the runs; None until they are logged
@@ -114,7 +114,7 @@ class Results:
             state.folder, state.plan, tuple(trials), first.provenance, (*state.notes, *find_contradictions(state)),
             parent_run_id=runs.get("parent", ""), resources=state.resources, race=state.race, confirmed=tuple(confirmed),
             looks=tuple(state.looks), confirmation_looks=tuple(state.confirmation_looks),
-            has_current_look=_has_current_look(state), opening=Opening.of(state.opened) if state.opened else None,
+            has_current_look=_has_current_look(state), opening=state.opened,
             store=store, submitted_to=last.submitted_to, host=last.provenance.get("host", ""),
             floors=recorded_floors(state.sessions), waits_for=state.waits_for, to_propose=state.to_propose,
             continued_by=tuple(tuple(session.provenance.get("argv", ())) for session in sessions[:0:-1]),

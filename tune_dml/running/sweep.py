@@ -102,11 +102,10 @@ def _fit(recorder: Recorder, connection: cluster.Connection) -> None:
         stack.enter_context(ray_internals.without_usage_tags())
         stack.callback(ray_internals.remove_placement_groups, recorder.placement_groups)
         raise_if_any(cluster.capacity_problems(capacity, resources))
-        concurrent = capacity.trials_that_fit(resources)
-        concurrent = min(concurrent, session.max_concurrent or concurrent)
-        progress.slots = concurrent
+        fitting = capacity.trials_that_fit(resources)
+        concurrent = min(fitting, session.max_concurrent or fitting)
+        progress.slots = recorder.groups.slots = concurrent
         progress.waiting("starting the first trials ...")
-        recorder.groups.slots = concurrent
         recorder.groups.may_share = resources.engine == "local" and recorder.proposals.plan.space.program is None
         searcher = ConcurrencyLimiter(CellSearcher(recorder.groups), max_concurrent=concurrent)
         fits = partial(cluster.trials_that_fit_now, capacity, resources, session.max_concurrent)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.record.events import recorded_floors
-from tune_dml.record.held_out.sealed import Opening, sealed_metrics, without_sealed
+from tune_dml.record.held_out.sealed import sealed_metrics, without_sealed
 from tune_dml.record.ledger import GrowingFile, history_file
 from tune_dml.record.state import SweepState, TrialState, TrialStatus
 from tune_dml.space import Grid
@@ -302,7 +302,7 @@ class Projection:
         plan, opened = self.state.plan, self.state.opened
         counts = Counter(trial.status for trial in self._own_trials())
         return {
-            **({"tune_dml.test": str(Opening.of(opened))[:TAG_LIMIT]} if opened else {}),
+            **({"tune_dml.test": str(opened)[:TAG_LIMIT]} if opened else {}),
             **self.common_tags(),
             "tune_dml.sweep_id": self.sweep_id,
             "tune_dml.ledger": self.ledger_id,

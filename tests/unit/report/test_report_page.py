@@ -153,7 +153,7 @@ def test_figures_of_opened_test_metrics_are_labelled(steep):
     assert "Opened test metrics" in steep.html
     opening = steep.results.opening
     told = steep.data["opened_test"]
-    assert (told["chosen"], told["late"], told["opening"]) == ("rho=0.01", 0, vars(opening))
+    assert (told["chosen"], told["late"], told["opening"]) == ("rho=0.01", 0, {"time": opening.time, **opening.body()})
     assert f"until they were {opening}" in steep.html
     for table in ("opened-test", "trials"):
         assert f"were {opening}" in captions(steep)[table] or f"metrics, {opening}" in captions(steep)[table]

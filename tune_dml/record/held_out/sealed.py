@@ -10,8 +10,6 @@ import getpass
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from trainables.context import SEALED, read_sealed
@@ -19,27 +17,6 @@ from trainables.files import write_whole
 from tune_dml.record.events import Opened
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.state import SweepState, TrialState
-
-
-@dataclass(frozen=True)
-class Opening:
-    """The opening of a sweep's test metrics: by whom, when, and for which selection."""
-
-    time: float  # seconds since the epoch
-    user: str
-    host: str
-    cell: str  # label of the cell that validation had selected
-    selection: str = ""  # the purpose of the selection; may be empty
-
-    @classmethod
-    def of(cls, event: Opened) -> Opening:
-        """Return the opening that an event records."""
-        return cls(event.time, event.user, event.host, event.cell, event.selection)
-
-    def __str__(self) -> str:
-        date = datetime.fromtimestamp(self.time, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        reason = f" ({self.selection})" if self.selection else ""
-        return f"opened on {date} by {self.user} on {self.host}, for the selection of {self.cell}{reason}"
 
 
 def record_opening(state: SweepState, cell: str, selection: str = "") -> None:

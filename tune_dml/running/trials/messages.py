@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 if TYPE_CHECKING:
@@ -120,14 +121,7 @@ class GroupOutbox:
 class MessageQueue:
     """Holds rows and notes that wait to be sent, and decides when the next message is due."""
 
-    def __init__(
-        self,
-        stall_limit: float | None = None,
-        max_silence: float = math.inf,
-        at_work: Callable[[], None] = lambda: None,
-    ):
-        """Create the queue; `at_work` is for the trial to call at each step."""
-        self.at_work = at_work
+    def __init__(self, stall_limit: float | None = None, max_silence: float = math.inf):
         self._max_silence = min(stall_limit / _SIGNS_PER_LIMIT if stall_limit else math.inf, max_silence)
         """Longest time without a message while the trial makes steps, in seconds."""
         self._items: deque[Row | str] = deque()  # rows and notes, in order
@@ -189,7 +183,7 @@ class MessageQueue:
             yield message
 
 
-class Messages:
+class Messages(MessageQueue):
     """Sends a trial's messages from a thread. After a lost process, the restarted trial repeats the missing ones.
 
     `send` returns when the driver has the message. If it failed, the next call raises the error; Ray ends trials in
@@ -197,9 +191,9 @@ class Messages:
     """
 
     def __init__(self, send: Callable[[Message], None], stall_limit: float | None, *, max_silence: float = math.inf):
+        super().__init__(stall_limit, max_silence)
         self._send = send
         self.is_watched = stall_limit is not None  # by the driver, for stalls
-        self._queue = MessageQueue(stall_limit, max_silence)
         self._changed = threading.Condition()
         self._is_stopped = False
         self._error: BaseException | None = None
@@ -217,26 +211,25 @@ class Messages:
     def row(self, row: Row) -> None:
         """Send a row of metrics."""
         self._raise_error()
-        self._change(lambda: self._queue.row(row))
+        with self._waking():
+            super().row(row)
 
     def note(self, text: str) -> None:
         """Send a note for the user."""
         self._raise_error()
-        self._change(lambda: self._queue.note(text))
+        with self._waking():
+            super().note(text)
 
-    def resumed(self, step: int) -> None:
-        """Send the step at which the trial resumed, with its next rows."""
-        self._queue.resumed(step)
+    def request_sign(self) -> None:
+        """Send an empty message, which shows that the trial is at work."""
+        with self._waking():
+            super().request_sign()
 
     def at_work(self) -> None:
         """Record that the trial is at work; send an empty message if none was sent for long."""
-        if self._queue.needs_sign(time.monotonic()):
-            self.sign()
+        if self.needs_sign(time.monotonic()):
+            self.request_sign()
         self._raise_error()
-
-    def sign(self) -> None:
-        """Send an empty message, which shows that the trial is at work."""
-        self._change(self._queue.request_sign)
 
     def ended(self, end: TrialEnd, *, spent: bool = False) -> None:
         """Send the closing report. If `spent`, this process must not train another trial.
@@ -247,10 +240,11 @@ class Messages:
         self._raise_error()
         self._send_remaining({"ended": end.to_json(), **({"spent": True} if spent else {})})
 
-    def _change(self, action: Callable[[], None]) -> None:
-        """Change the queue, and wake the thread."""
+    @contextmanager
+    def _waking(self) -> Iterator[None]:
+        """Lock the queue, and wake the thread after the block."""
         with self._changed:
-            action()
+            yield
             self._changed.notify()
 
     def _raise_error(self) -> None:
@@ -267,16 +261,15 @@ class Messages:
     def _next(self) -> Message | None:
         """Wait for the next message and return it; None when the trial has ended."""
         with self._changed:
-            while not self._is_stopped and (seconds := self._queue.seconds_until_due(time.monotonic())):
+            while not self._is_stopped and (seconds := self.seconds_until_due(time.monotonic())):
                 self._changed.wait(None if seconds == math.inf else seconds)
-            return None if self._is_stopped else self._queue.take(time.monotonic())
+            return None if self._is_stopped else self.take(time.monotonic())
 
     def _stop(self) -> None:
-        with self._changed:
+        with self._waking():
             self._is_stopped = True
-            self._changed.notify()
         self._thread.join()
 
     def _send_remaining(self, last: Message) -> None:
-        for message in self._queue.drain(last):
+        for message in self.drain(last):
             self._send(message)

@@ -137,7 +137,7 @@ def _train_here(
     code = foreign_code(settings)  # digests of the imported source: a file may change during training
     # Restore the working directory, which a method may change.
     with contextlib.chdir(os.getcwd()), Messages(post, runtime.stall_limit) as messages:
-        context = _context_of(config, settings, runtime, messages, (rank, world_size))
+        context = _context_of(config, settings, runtime, messages, (rank, world_size), at_work=messages.at_work)
         ended = run_trial(settings, context, runtime.cache_dir)
         if rank == 0 or ended.status == "failed":
             has_device_error = ended.status == "failed" and cuda_error(context.device) is not None
@@ -155,8 +155,10 @@ def _context_of(
     config: TrialRequest,
     settings: Settings,
     runtime: TrialRuntime,
-    messages: Messages | MessageQueue,
+    messages: MessageQueue,
     rank_and_size: tuple[int, int] = (0, 1),
+    *,
+    at_work: Callable[[], None],
 ) -> TrialContext:
     """Wait for the trial's storage, then return its context. `rank_and_size`: the rank, and the number of workers."""
     from trainables.context import TrialContext
@@ -164,7 +166,7 @@ def _context_of(
     storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
     if isinstance(storage, Path):  # wait for missing storage; do not create it below the mount point
         folder = storage.parent
-        retry_storage(lambda: require_folder(folder), folder, messages.note, messages.at_work)
+        retry_storage(lambda: require_folder(folder), folder, messages.note, at_work)
     rank, world_size = rank_and_size
     return TrialContext(
         storage,
@@ -177,12 +179,12 @@ def _context_of(
         on_resume=messages.resumed,
         until=config["until"],
         digests=runtime.digests.get(data_key(settings), {}),
-        at_work=messages.at_work,
+        at_work=at_work,
         defers_test=runtime.defers_test,
     )
 
 
-def _sink(messages: Messages | MessageQueue, note: str) -> Callable[[Row], None]:
+def _sink(messages: MessageQueue, note: str) -> Callable[[Row], None]:
     """Return a function that sends rows, and `note` before the first row; sent earlier, it would count as a step."""
     notes = [note] if note else []
 
@@ -259,10 +261,10 @@ def _train_together(requests: Sequence[TrialRequest], runtime: TrialRuntime, out
 
     trainings, contexts, message_lists = [], [], []
     with contextlib.chdir(os.getcwd()), Messages(post_sign, runtime.stall_limit) as group_messages:
-        group_messages.sign()  # so that the ends of the previous trials are sent
+        group_messages.request_sign()  # so that the ends of the previous trials are sent
         for request in requests:
-            settings, messages = _settings_of(request, runtime), MessageQueue(at_work=group_messages.at_work)
-            context = _context_of(request, settings, runtime, messages)
+            settings, messages = _settings_of(request, runtime), MessageQueue()
+            context = _context_of(request, settings, runtime, messages, at_work=group_messages.at_work)
             trainings.append(_training_steps(settings, context, runtime.cache_dir))
             contexts.append(context)
             message_lists.append(messages)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.record.held_out.sealed import Opening
+from tune_dml.record.events import Opened
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis, best_cells
 from tune_dml.report.cells import metric_cell, metric_cells
@@ -35,7 +35,7 @@ class _OpenedRow:
 class _OpenedTest:
     """The test metrics, and the optimism of selecting on them."""
 
-    opening: Opening
+    opening: Opened
     late: int
     """Number of trials that ended after the opening, so that the test metrics may have influenced their settings."""
     metric: MetricName
@@ -56,11 +56,12 @@ def opened_test(analysis: Analysis) -> Section | None:
         return None
     title, sentences = "Opened test metrics", _sentences(opened)
     body = (Text(" ".join(sentences)), _table(analysis.metric, opened))
-    data = {"opened_test": {**vars(opened), "sentences": sentences}}
+    recorded = {"time": opened.opening.time, **opened.opening.body()}
+    data = {"opened_test": {**vars(opened), "opening": recorded, "sentences": sentences}}
     return Section("opened", title, title, body, data=data, style="opened")
 
 
-def _compare_selections(analysis: Analysis, opening: Opening) -> _OpenedTest | None:
+def _compare_selections(analysis: Analysis, opening: Opened) -> _OpenedTest | None:
     key = "test/" + analysis.metric.key.partition("/")[2]
     trials = [trial for cell in analysis.cells for trial in cell.trials]
     sealed = {trial.key: trial.metrics[key] for trial in trials if key in trial.metrics}
