@@ -6,7 +6,7 @@ A half-width is the larger of two:
     the pair's     t(1 - alpha / 3; nu) s_guard / sqrt(shared)       its own paired t interval, without borrowed noise
 
 With a single comparison, alpha / 3 is alpha / 2. s_guard^2 combines the pair's own variance with the sum of its two
-cells' own variances (`noise`); the average pair's noise replaces the degree of freedom of a lost seed.
+cells' own variances (`noise`); the average pair's noise replaces the degree of freedom of a lost seed, if only one is.
 
 The first keeps the family's error at alpha. The second requires that a paired t test of the two cells makes the same
 statement, so no claim rests on borrowed noise alone. Otherwise a slope of the knob that differs from seed to seed,
