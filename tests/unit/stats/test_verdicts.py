@@ -300,6 +300,17 @@ def test_the_interval_of_the_selected_best_covers(cells: int, seeds: int) -> Non
     assert 0.92 <= ((found.low <= target) & (target <= found.high)).mean() <= 0.98
 
 
+def test_a_cell_that_stopped_early_is_not_selected_for_the_weak_cells_beside_it() -> None:
+    """Its few seeds were shared with weak cells, the later seeds of the best cells only with each other."""
+    random, truth = np.random.default_rng(0), np.array([10, 10, 8, 7, 3, 1, 0, 0])
+    values = truth[:, None] + random.normal(size=(200, 8, 10)) + random.normal(size=(200, 1, 10))
+    values[:, 2:, 3:] = nan
+    found = score_of_best(values)
+    assert (found.best > 1).mean() <= 0.05
+    covered = (found.low <= truth[found.best]) & (truth[found.best] <= found.high)
+    assert covered.mean() >= 0.92
+
+
 def test_a_single_seed_has_no_score_and_gaps_are_left_out() -> None:
     assert np.isnan(score_of_best(np.ones((4, 1))).mean)
     values = sweep([1, 5, 2], n=6)
