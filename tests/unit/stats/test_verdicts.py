@@ -157,6 +157,12 @@ def test_published_curves_are_judged(name: str) -> None:
         assert "undecided" in found.sentence
 
 
+def test_one_of_two_equal_edges_of_a_published_curve_is_the_best_in_a_twentieth_of_curves() -> None:
+    scores = np.array([75, 70, 70, 75]) + 0.5 * np.random.default_rng(0).normal(size=(2000, 4))
+    claimed = [judge_published([1, 2, 3, 4], row).verdict != "undecided" for row in scores.tolist()]
+    assert 0.03 < np.mean(claimed) < 0.062
+
+
 @pytest.mark.parametrize(
     "call", [lambda: judge_published([1, 2], [1, 2]), lambda: judge_published([1, 2, 3], [1, 2, 3], run_sd=0)]
 )
