@@ -196,4 +196,10 @@ def _bounds(noise: PairNoise, reach: Array) -> Bounds:
 def complete_bounds(estimate: Array, low: Array, high: Array) -> Bounds:
     """Return the intervals; untestable pairs get the bounds that the other intervals imply."""
     bounds = Bounds(estimate, low, high)
-    return bounds if np.isfinite(low).all() and np.isfinite(high).all() else bounds.tightened()
+    if np.isfinite(low).all() and np.isfinite(high).all():
+        return bounds
+    implied = bounds.tightened()
+    # other pairs keep their own interval, which contains that of a declared gain
+    return Bounds(
+        estimate, np.where(np.isfinite(low), low, implied.low), np.where(np.isfinite(high), high, implied.high)
+    )
