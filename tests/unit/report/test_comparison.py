@@ -2,13 +2,14 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers.toys import ETA, FLAT, STEEP, bare_sweep, rho_space, write_sweep
 
 from trainables.errors import ConfigError
-from tune_dml.report.several.comparison import compare_sweeps, rank_agreements
+from tune_dml.report.several.comparison import _complete_cells, _level_means, compare_sweeps, rank_agreements
 from tune_dml.report.several.comparison_page import comparison_data, comparison_sentences, write_comparison
 from tune_dml.report.several.study import analyse_study
 from tune_dml.report.several.study_page import study_sentences, write_study
@@ -102,6 +103,30 @@ def test_ranks_compare_the_order_of_each_shared_knobs_values(half, lower, tmp_pa
     options = {"dataset": "digits", "seeds": (7, 8, 9), "sd": 0.1, "histories": False, "evidence": False}
     other = write_sweep(tmp_path / "other", means=turned, **options)
     assert rank_agreements(*compare_sweeps([half, other]).sweeps)[path].tau < -0.6
+
+
+@pytest.mark.parametrize("lost", [{(0.1, "bad"), (0.3, "bad")}, set()])
+def test_ranks_average_each_value_over_the_same_other_settings(lost):
+    """A value whose weak cells failed would lead, although the knob has no effect."""
+
+    def sweep():
+        shifts = {"good": 20.0, "bad": 0.0}
+        cells = [
+            SimpleNamespace(
+                cell=SimpleNamespace(arm="", baseline=False, settings={}, knobs={"rho": rho, "lr": lr}),
+                values={} if (rho, lr) in lost else {seed: 40 + rho + shifts[lr] + 0.1 * seed for seed in range(3)},
+            )
+            for rho in (0.9, 0.5, 0.3, 0.1)
+            for lr in shifts
+        ]
+        plan = SimpleNamespace(seeds=(0, 1, 2), knobs=[SimpleNamespace(path="rho"), SimpleNamespace(path="lr")])
+        return SimpleNamespace(cells=cells, results=SimpleNamespace(plan=plan), resolution=0.0)
+
+    complete = sweep()
+    assert list(rank_agreements(complete, complete)) == ["rho"]
+    levels = _complete_cells(complete, "rho")
+    means = _level_means(levels, list(levels)).mean(1)
+    assert means.tolist() == sorted(means, reverse=True)
 
 
 @pytest.fixture(scope="module")

@@ -150,6 +150,12 @@ def test_published_curves_are_judged(name: str) -> None:
         assert "undecided" in found.sentence
 
 
+def test_one_of_two_equal_edges_of_a_published_curve_is_the_best_in_a_twentieth_of_curves() -> None:
+    scores = np.array([75, 70, 70, 75]) + 0.5 * np.random.default_rng(0).normal(size=(2000, 4))
+    claimed = [judge_published([1, 2, 3, 4], row).verdict != "undecided" for row in scores.tolist()]
+    assert 0.03 < np.mean(claimed) < 0.062
+
+
 def test_printed_curves_refuse_invalid_numbers() -> None:
     for numbers, run_sd in (([1, 2], 1), ([1, 2, 3], 0)):
         with pytest.raises(ValueError, match=r"must hold|at least three"):
@@ -286,6 +292,17 @@ def test_the_interval_of_the_selected_best_covers(cells: int, seeds: int) -> Non
     found = score_of_best(values)
     target = truth[np.arange(1500), found.best]
     assert 0.92 <= ((found.low <= target) & (target <= found.high)).mean() <= 0.98
+
+
+def test_a_cell_that_stopped_early_is_not_selected_for_the_weak_cells_beside_it() -> None:
+    """Its few seeds were shared with weak cells, the later seeds of the best cells only with each other."""
+    random, truth = np.random.default_rng(0), np.array([10, 10, 8, 7, 3, 1, 0, 0])
+    values = truth[:, None] + random.normal(size=(200, 8, 10)) + random.normal(size=(200, 1, 10))
+    values[:, 2:, 3:] = nan
+    found = score_of_best(values)
+    assert (found.best > 1).mean() <= 0.05
+    covered = (found.low <= truth[found.best]) & (truth[found.best] <= found.high)
+    assert covered.mean() >= 0.92
 
 
 def test_a_single_seed_has_no_score_and_gaps_are_left_out() -> None:

@@ -20,6 +20,7 @@ from tune_dml.stats.verdicts.ranks import Table as RankTable
 from tune_dml.text import is_number, value_text
 
 _SEARCHED = "(searched)"
+_CellsOfLevels = Mapping[Value, Mapping[tuple[object, ...], Cell]]
 _FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
 """Properties of the plan that may differ; listed before the settings."""
 
@@ -238,24 +239,33 @@ def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreemen
     for path in dict.fromkeys(path for path in paths if path in second_paths):
         levels, second_levels = _complete_cells(first, path), _complete_cells(second, path)
         common = [level for level in levels if level in second_levels]
-        if len(common) >= 3:
-            tables = _level_means(levels, common), _level_means(second_levels, common)
+        if len(common) < 3:
+            continue
+        tables = [_level_means(own, common) for own in (levels, second_levels)]
+        if all(len(table[0]) for table in tables):
             agreements[path] = agree_in_rank(*tables, resolutions=(first.resolution, second.resolution))
     return agreements
 
 
-def _complete_cells(sweep: Analysis, path: str) -> Mapping[Value, list[Cell]]:
-    """Return, for each value, the cells with a result on every seed; baselines are left out."""
-    levels: dict[Value, list[Cell]] = {}
+def _complete_cells(sweep: Analysis, path: str) -> _CellsOfLevels:
+    """Return, for each value, the cells with a result on every seed by their other settings; baselines are left out."""
+    levels: dict[Value, dict[tuple[object, ...], Cell]] = {}
     seeds = set(sweep.results.plan.seeds)
+    others = {knob.path for knob in sweep.results.plan.knobs} - {path}
     for cell in sweep.cells:
         if path in cell.cell.knobs and not cell.cell.baseline and set(cell.values) >= seeds:
-            levels.setdefault(cell.cell.knobs[path], []).append(cell)
+            levels.setdefault(cell.cell.knobs[path], {})[_position(cell, others)] = cell
     return levels
 
 
-def _level_means(levels: Mapping[Value, list[Cell]], common: list[Value]) -> RankTable:
-    """Return the mean over the cells of each value, (values, seeds)."""
-    seeds = sorted(levels[common[0]][0].values)
-    rows = [[np.mean([cell.values[seed] for cell in levels[level]]) for seed in seeds] for level in common]
+def _level_means(levels: _CellsOfLevels, common: Sequence[Value]) -> RankTable:
+    """Return the mean of each value over the other settings that have every value, (values, seeds).
+
+    There are no seeds if no setting has every value: averages over different settings have no common order.
+    """
+    settings = [place for place in levels[common[0]] if all(place in levels[level] for level in common)]
+    if not settings:
+        return np.zeros((len(common), 0))
+    seeds = sorted(levels[common[0]][settings[0]].values)
+    rows = [[np.mean([levels[level][place].values[seed] for place in settings]) for seed in seeds] for level in common]
     return np.array(rows, dtype=np.float64)

@@ -12,6 +12,9 @@ noise is equal and independent, 1 / (m - 1) if all noise has one direction. d0 i
 because it is itself estimated from nu + 1 seeds. Both rules were chosen by simulation (benchmarks/verdicts.py). With
 two cells or two seeds no noise can be borrowed: d0 = 0. No s^2 is below the floor of `resolution`.
 
+A pair that shares two or more seeds fewer than others, as after a race, borrows as in a table of so many seeds: many
+seeds of quieter cells say little about a noisy cell with few.
+
 All functions take arrays of shape (..., m, n), cells x seeds with NaN for holes, and work on many tables at once.
 """
 
@@ -24,6 +27,7 @@ from scipy.special import digamma, polygamma
 from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.resolution import variance_floor
 
+_MAX_REPLACED = 1  # number of lost seeds of a pair that the average pair's noise may replace
 _MIN_DIRECTIONS = 4
 """Number of directions of noise from which on the cells' noise is half of the guard (benchmarks/verdicts.py)."""
 
@@ -46,7 +50,7 @@ class PairNoise:
     """Variance for the pair's own interval (`simultaneous`).
 
     It combines the pair's own variance with the sum of its two cells' own variances, whose weight is at most a half."""
-    guard_df: Array  # degrees of freedom of `guard`: those of a pair that lost no seed
+    guard_df: Array  # degrees of freedom of `guard`; a pair that lost one seed has those of a pair that lost none
     prior_df: Array  # shape (...): d0
     epsilon: Array  # shape (...): Box's epsilon, bias-corrected, in [1 / (m - 1), 1]; NaN with two seeds
 
@@ -73,20 +77,25 @@ def fit_pairs(values: Array, resolution: float = 0.0) -> PairNoise:
     filled = np.where(testable, own, pooled[..., None, None])
     epsilon = _epsilon(filled, typical_nu)
     prior_df, prior, excess = _prior(own, nu, testable, epsilon, typical_nu)
+    max_nu = np.where(testable, nu, 0).max((-2, -1), initial=0)[..., None, None]
+    lost = max_nu - nu
+    lost = np.where(lost <= _MAX_REPLACED, lost, 0.0)
     weight = prior_df[..., None, None]
+    if (nu + lost < max_nu).any():
+        weight = np.minimum(weight, max_prior_df(epsilon[..., None, None], m - 1, nu + lost))
     df = weight + nu
     targets = prior[..., None, None] * np.stack([np.ones_like(excess), excess])[..., None, :]
     variance, beside = (_hide((weight * target + squares) / np.maximum(df, 1e-300), ~testable) for target in targets)
-    max_nu = np.where(testable, nu, 0).max((-2, -1), initial=0)[..., None, None]
     guard = filled
     if m > 2:
         cells = split_between_cells(filled)
         guard = filled + _cell_weight(epsilon, m) * (cells[..., :, None] + cells[..., None, :] - filled)
     guard *= nu
-    if (nu < max_nu).any():
-        guard += (max_nu - nu) * pooled[..., None, None]
-    np.divide(guard, max_nu, out=guard, where=max_nu > 0)
-    shared, df, guard_df = (np.broadcast_to(array, estimate.shape) for array in (shared, df, max_nu))
+    if lost.any():
+        guard += lost * pooled[..., None, None]
+    guard_df = nu + lost
+    np.divide(guard, guard_df, out=guard, where=guard_df > 0)
+    shared, df, guard_df = (np.broadcast_to(array, estimate.shape) for array in (shared, df, guard_df))
     return PairNoise(estimate, shared, own, variance, beside, df, _hide(guard, ~testable), guard_df, prior_df, epsilon)
 
 

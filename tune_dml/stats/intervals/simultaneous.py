@@ -6,7 +6,7 @@ A half-width is the larger of two:
     the pair's     t(1 - alpha / 3; nu) s_guard / sqrt(shared)       its own paired t interval, without borrowed noise
 
 With a single comparison, alpha / 3 is alpha / 2. s_guard^2 combines the pair's own variance with the sum of its two
-cells' own variances (`noise`); the average pair's noise replaces the degree of freedom of a lost seed.
+cells' own variances (`noise`); the average pair's noise replaces the degree of freedom of a lost seed, if only one is.
 
 The first keeps the family's error at alpha. The second requires that a paired t test of the two cells makes the same
 statement, so no claim rests on borrowed noise alone. Otherwise a slope of the knob that differs from seed to seed,
@@ -196,4 +196,10 @@ def _bounds(noise: PairNoise, reach: Array) -> Bounds:
 def complete_bounds(estimate: Array, low: Array, high: Array) -> Bounds:
     """Return the intervals; untestable pairs get the bounds that the other intervals imply."""
     bounds = Bounds(estimate, low, high)
-    return bounds if np.isfinite(low).all() and np.isfinite(high).all() else bounds.tightened()
+    if np.isfinite(low).all() and np.isfinite(high).all():
+        return bounds
+    implied = bounds.tightened()
+    # other pairs keep their own interval, which contains that of a declared gain
+    return Bounds(
+        estimate, np.where(np.isfinite(low), low, implied.low), np.where(np.isfinite(high), high, implied.high)
+    )

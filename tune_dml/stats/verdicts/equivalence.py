@@ -19,7 +19,8 @@ the published order, or contradicts it, only if both orders are significant.
 `judge_published` locates the best value of a published curve of single runs. It assumes normal noise with a given
 run-to-run standard deviation, or half a point. Each verdict states the largest standard deviation for which it holds:
 
-    edge       gap of the best to the second best / (z(1 - alpha) sqrt(2 / runs))   (intersection-union test)
+    edge       gap of the best to the second best / (z(1 - alpha) sqrt(2 / runs)), and to the other edge with alpha / 2,
+               because both edges may be equal and best   (intersection-union test)
     interior   gap of the best to the better edge / (z(1 - alpha / (m - 1)) sqrt(2 / runs))
 """
 
@@ -244,6 +245,7 @@ def judge_published(
     limit = (y[best] - max(y[0], y[-1])) / (normal_isf(alpha / (len(y) - 1)) * unit)
     if best in (0, len(y) - 1):
         position = "high edge" if best else "low edge"
-        limit = (y[best] - np.delete(y, best).max()) / (normal_isf(alpha) * unit)
+        others, other_edge = np.delete(y, best).max(), y[0 if best else -1]
+        limit = min((y[best] - others) / normal_isf(alpha), (y[best] - other_edge) / normal_isf(alpha / 2)) / unit
     verdict = position if run_sd < limit else "undecided"
     return PublishedOptimum(verdict, float(np.asarray(knob)[order[best]]), run_sd, float(limit))

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 
@@ -100,9 +101,13 @@ def _interval(score: Array, folds: NDArray[np.intp], alpha: float, floor: float)
 
 
 def _subtract_seed_means(values: Array, finite: Mask) -> Array:
-    """Subtract each seed's average, so that lost seeds do not change ranks; holes become 0."""
-    seeds = np.where(finite, values, 0.0).sum(-2, keepdims=True) / np.maximum(finite.sum(-2, keepdims=True), 1)
-    return np.where(finite, values - seeds, 0.0)
+    """Subtract each seed's effect in an additive model of cells and seeds; holes become 0.
+
+    Without holes that is the seed's average. Otherwise the average depends on the cells that have the seed: after a
+    race, those with many seeds share their later seeds with good cells only.
+    """
+    filled = fill_holes(values)[0]
+    return np.where(finite, values - filled.mean(-2, keepdims=True), 0.0)
 
 
 def _best(within_seed: Array, counted: Mask) -> NDArray[np.intp]:
