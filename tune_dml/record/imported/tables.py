@@ -18,6 +18,7 @@ _STATUSES: dict[str, TrialStatus] = {
     "waiting": "missing", "missing": "missing", "pending": "missing",
 }  # fmt: skip
 """Value of the column `status`, in lower case -> status."""
+_LISTED = 8  # number of problems of a file that are listed
 _FORMATTED_NUMBER = re.compile(r"[+-]?\d[\d.']*(,\d+)+(\.\d+)?|\d+(\.\d+)?\s?%")
 """A number with thousands separators, a decimal comma or a percent sign."""
 
@@ -52,7 +53,7 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
         row, row_problems = _row(origin, line, dict(zip(columns, fields, strict=True)), metric)
         trainings.append(row)
         problems += row_problems
-    raise_if_any(problems[:8])
+    raise_if_any(_first(problems, origin))
     index = ("The first column has no name, as the index that pandas writes, and was left out.",) if has_index else ()
     return ImportedRows(f"the file {path.name}", tuple(trainings), metric, notes=(*index, *_notes_on_text(trainings)))
 
@@ -79,7 +80,13 @@ def _shape_problems(origin: str, columns: list[str], rows: list[tuple[int, list[
         if len(fields) != len(columns):
             rule = f"a line must have as many fields as the header, {len(columns)}"
             problems.append(Problem(f"{origin}, line {line}", rule, len(fields), "Quote fields that hold separators."))
-    return problems[:8] or ([] if rows else [Problem(origin, "needs a line for each training", "none")])
+    return _first(problems, origin) or ([] if rows else [Problem(origin, "needs a line for each training", "none")])
+
+
+def _first(problems: list[Problem], origin: str) -> list[Problem]:
+    """Return the first problems, and the number of the others."""
+    others = len(problems) - _LISTED
+    return problems if others <= 0 else [*problems[:_LISTED], Problem(origin, f"{others} more problems of this kind")]
 
 
 def _metric(origin: str, columns: list[str], request: ImportRequest) -> str:
