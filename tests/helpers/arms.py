@@ -1,4 +1,4 @@
-"""Three methods on two batch sizes, of which one has a knob of its own."""
+"""A toy space of three methods and two batch sizes. The method SEC also has a knob of its own, rho."""
 
 from helpers.toys import space_of
 from tune_dml.space import Arm, Grid, Knob, Space
