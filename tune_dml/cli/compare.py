@@ -52,7 +52,7 @@ def compare(
 ) -> None:
     """Compare sweeps: list the settings that differ, then paired differences to the first one."""
     from tune_dml.report.several.comparison import assume_same_data, compare_sweeps
-    from tune_dml.report.several.comparison_page import comparison_data, write_comparison
+    from tune_dml.report.several.comparison_page import comparison_data, rank_rows, write_comparison
 
     folder = absolute(output)
     problems = [*margin_problems(margin), *folder_problems("-o", folder)]
@@ -67,30 +67,15 @@ def compare(
     comparison = compare_sweeps(assume_same_data(results) if same_data else results, margin)
     page = write_comparison(comparison, folder)[0] if folder else None
     if rank:
-        rows = _rank_rows(comparison)
+        if not (rows := rank_rows(comparison)):
+            rule = "needs a knob with three values that have a result on every seed in both sweeps"
+            raise ConfigError(Problem("--rank", rule, None, "Finish the sweeps, or compare them without --rank."))
         title = f"Order of values: {comparison.names[0]} against others, Kendall's tau and its bounds"
         print_result(rows, [table(title, list(rows[0]), (row.values() for row in rows))], as_json)
         return
     data = {**comparison_data(comparison), "page": str(page) if page else None}
     print_result(data, _text(comparison, page), as_json)
     raise typer.Exit(1 if comparison.refusals else 0)
-
-
-def _rank_rows(comparison: SweepComparison) -> list[dict[str, object]]:
-    """Return a row for each knob that the first sweep shares with another sweep."""
-    from tune_dml.report.several.comparison import rank_agreements
-
-    first, *others = comparison.sweeps
-    rows: list[dict[str, object]] = [
-        {"knob": path, "against": other.results.name, "values": agreement.levels,
-         **{name: round(getattr(agreement, name), 3) for name in ("tau", "low", "high")}}
-        for other in others
-        for path, agreement in rank_agreements(first, other).items()
-    ]  # fmt: skip
-    if not rows:
-        rule = "needs a knob with three values that have a result on every seed in both sweeps"
-        raise ConfigError(Problem("--rank", rule, None, "Finish the sweeps, or compare them without --rank."))
-    return rows
 
 
 def _split_experiment(word: str) -> tuple[str, str] | None:

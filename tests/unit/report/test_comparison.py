@@ -9,7 +9,7 @@ import pytest
 from helpers.toys import ETA, FLAT, STEEP, bare_sweep, rho_space, write_sweep
 
 from trainables.errors import ConfigError
-from tune_dml.report.several.comparison import _complete_cells, _level_means, compare_sweeps, rank_agreements
+from tune_dml.report.several.comparison import _complete_cells, _level_means, _rank_agreements, compare_sweeps
 from tune_dml.report.several.comparison_page import comparison_data, comparison_sentences, write_comparison
 from tune_dml.report.several.study import analyse_study
 from tune_dml.report.several.study_page import study_sentences, write_study
@@ -96,13 +96,15 @@ def test_json_of_a_cell_without_numbers_has_null(tmp_path):
 
 def test_ranks_compare_the_order_of_each_shared_knobs_values(half, lower, tmp_path):
     """On other data and seeds too: only the order counts."""
-    ((path, same),) = rank_agreements(*compare_sweeps([half, lower]).sweeps).items()
-    assert (path, same.levels) == ("regularizer.rho", len(STEEP))
-    assert same.tau > 0.6
+    comparison = compare_sweeps([half, lower])
+    (rank,) = comparison.ranks
+    assert (rank.knob, rank.against, rank.agreement.levels) == ("regularizer.rho", comparison.names[1], len(STEEP))
+    assert "values like half?" in write_comparison(comparison, tmp_path)[0].read_text()
+    assert rank.agreement.tau > 0.6
     turned = {rho: 100 - mean for rho, mean in STEEP.items()}
     options = {"dataset": "digits", "seeds": (7, 8, 9), "sd": 0.1, "histories": False, "evidence": False}
     other = write_sweep(tmp_path / "other", means=turned, **options)
-    assert rank_agreements(*compare_sweeps([half, other]).sweeps)[path].tau < -0.6
+    assert compare_sweeps([half, other]).ranks[0].agreement.tau < -0.6
 
 
 @pytest.mark.parametrize("lost", [{(0.1, "bad"), (0.3, "bad")}, set()])
@@ -123,7 +125,7 @@ def test_ranks_average_each_value_over_the_same_other_settings(lost):
         return SimpleNamespace(cells=cells, results=SimpleNamespace(plan=plan), resolution=0.0)
 
     complete = sweep()
-    assert list(rank_agreements(complete, complete)) == ["rho"]
+    assert list(_rank_agreements(complete, complete)) == ["rho"]
     levels = _complete_cells(complete, "rho")
     means = _level_means(levels, list(levels)).mean(1)
     assert means.tolist() == sorted(means, reverse=True)

@@ -67,6 +67,15 @@ class PairedDifference:
     verdict: Literal["better", "worse", "undecided"]
 
 
+@dataclass(frozen=True)
+class KnobRank:
+    """Agreement of a sweep with the first one on the order of a knob's values."""
+
+    knob: str
+    against: str
+    agreement: RankAgreement
+
+
 @dataclass(frozen=True, eq=False)
 class SweepComparison(SeveralSweeps):
     """Several sweeps side by side; each is compared with the first."""
@@ -99,6 +108,16 @@ class SweepComparison(SeveralSweeps):
         """Reasons why a sweep cannot be compared with the first one, by its name."""
         by_sweep = {sweep.results.name: _reasons(self.sweeps[0], sweep) for sweep in self.sweeps[1:]}
         return {name: reasons for name, reasons in by_sweep.items() if reasons}
+
+    @cached_property
+    def ranks(self) -> tuple[KnobRank, ...]:
+        """Agreement of each other sweep with the first one, for each knob with three common values in both."""
+        first, *others = self.sweeps
+        return tuple(
+            KnobRank(path, other.results.name, agreement)
+            for other in others
+            for path, agreement in _rank_agreements(first, other).items()
+        )
 
     @cached_property
     def same(self) -> dict[str, int]:
@@ -231,7 +250,7 @@ def _point(cell: Cell) -> str:
     return ": ".join(part for part in (cell.cell.arm, values) if part) or cell.label
 
 
-def rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreement]:
+def _rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreement]:
     """Return the agreement of each knob that both sweeps search at three or more common values, by path."""
     paths = [knob.path for knob in first.results.plan.knobs]
     second_paths = {knob.path for knob in second.results.plan.knobs}

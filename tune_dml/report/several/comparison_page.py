@@ -28,6 +28,7 @@ def comparison_data(comparison: SweepComparison) -> dict[str, object]:
         "refused": comparison.refusals,
         "same_configuration": comparison.same,
         "paired": comparison.paired,
+        "ranks": rank_rows(comparison),
         "cells": [
             {"sweep": name, "cell": cell.label, "seeds": len(cell.values), "mean": cell.mean}
             for name, sweep in zip(names, comparison.sweeps, strict=True)
@@ -35,6 +36,15 @@ def comparison_data(comparison: SweepComparison) -> dict[str, object]:
         ],
     })  # fmt: skip
     return body
+
+
+def rank_rows(comparison: SweepComparison) -> list[dict[str, object]]:
+    """Return a row for each knob that the first sweep shares with another sweep."""
+    return [
+        {"knob": rank.knob, "against": rank.against, "values": rank.agreement.levels,
+         **{name: round(getattr(rank.agreement, name), 3) for name in ("tau", "low", "high")}}
+        for rank in comparison.ranks
+    ]  # fmt: skip
 
 
 def comparison_sentences(comparison: SweepComparison) -> tuple[str, ...]:
@@ -75,7 +85,7 @@ def write_comparison(comparison: SweepComparison, folder: Path) -> tuple[Path, P
     title, footer = joined(names), f"Compared within seeds; {names[0]} is the reference."
     answer = Answer(comparison_sentences(comparison), facts=facts)
     head = PageHead(title, "Comparison of sweeps", title, answer, footer)
-    sections = [_what_differs(comparison), _differences(comparison), _cells(comparison)]
+    sections = [_what_differs(comparison), _differences(comparison), *_ranks(comparison), _cells(comparison)]
     return write_page(folder, "comparison", head, sections, comparison_data(comparison))
 
 
@@ -134,6 +144,17 @@ def _table(comparison: SweepComparison) -> Table:
     ]  # fmt: skip
     columns = ("sweep", "at", "seeds", f"minus {comparison.names[0]}", "low", "high", "verdict")
     return Table("paired", _caption(comparison), columns, rows, folded="Every difference")
+
+
+def _ranks(comparison: SweepComparison) -> list[Section]:
+    """Return the agreement on the order of values; no section without a knob of three common values."""
+    first = comparison.names[0]
+    if not (rows := rank_rows(comparison)):
+        return []
+    caption = "Kendall's tau between two orders of a knob's values: 1 if they are equal, -1 if one is reversed. "
+    caption += "The bounds count a pair of values only if its order is significant in both sweeps."
+    table = Table("ranks", caption, tuple(rows[0]), [tuple(row.values()) for row in rows])
+    return [Section("ranks", f"Do the others order a knob's values like {first}?", "Order of values", [table])]
 
 
 def _cells(comparison: SweepComparison) -> Section:
