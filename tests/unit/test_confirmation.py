@@ -1,6 +1,7 @@
 """Confirmation: the winner measured again, on seeds that did not choose it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tune_dml import operations
 from tune_dml.cli._sweep_status_text import state_of
 from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.planning.request import Session
+from tune_dml.record.judging.looks import Look
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results, results_of
 from tune_dml.record.state import read_state
@@ -229,3 +231,21 @@ def test_failed_confirming_trials_are_retried(tmp_path, monkeypatch, command_lin
     operations.resume("toy", Session(tmp_path), retry_failed=True)
     assert intents[0].verb == "confirm"
     assert read_state(results.folder).confirmation_left == 1
+
+
+def test_confirmed_cells_share_the_error_once_the_sweep_was_extended(confirmed):
+    """Another confirmed cell may then be the best, and is judged on fresh seeds that have been seen."""
+    second = next(cell for cell in confirmed.cells if cell.label == "rho=0.1")
+    others = [replace(t, cell=second, key=f"{t.key}-2") for t in confirmed.confirmed if not t.cell.baseline]
+    two = replace(confirmed, confirmed=(*confirmed.confirmed, *others))
+    ended = len(two.trials)
+
+    def level(seen, results=two):
+        looks = (Look(3.0, 3, "sweep", 1.0, seen, "a"), Look(3.0, 3, "report", 9.0, ended, "b"))
+        fresh = (Look(5.0, 5, "confirm", 2.0, len(results.confirmed), "c", subject="confirmation"),)
+        return analyse(replace(results, looks=looks, confirmation_looks=fresh)).confirmation_looks.level
+
+    assert level(ended) == pytest.approx(0.04)
+    assert level(ended - 6) == pytest.approx(0.02)
+    assert level(ended - 6, confirmed) == pytest.approx(0.04)
+    assert analyse(two).confirmation_looks.level == pytest.approx(0.04)

@@ -240,8 +240,12 @@ def test_a_method_with_zero_loss_throughout_learnt_nothing(results, monkeypatch)
     analysis = analyse(replace(results, trials=tuple(trials)))
     found = section(analysis, "untrained")
     assert found.data == {"untrained": ["L2: B=6"]}
-    said = "L2: B=6 learned nothing: the loss was 0 at every logged step, so the network is unchanged."
+    said = "L2: B=6 learned nothing: the loss was 0 at every logged step, so there was no gradient."
     assert found.headline == said
+    history = Results.history
+    monkeypatch.setattr(Results, "history", lambda self, key: [])  # lost: the last loss alone shows nothing
+    assert section(analysis, "untrained") is None
+    monkeypatch.setattr(Results, "history", history)
     without.pop()
     assert section(analysis, "untrained") is None
 

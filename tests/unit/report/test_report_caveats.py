@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.toys import METRIC, STEEP, bare_sweep, rho_space, write_sweep
 from judging import GRID, TWO_KNOBS
@@ -49,14 +50,23 @@ def test_cells_below_raw_pixels_begin_the_answer_and_are_advised_to_train_longer
     assert "whether longer training beats raw pixels" in [step.settles for step in steps]
     assert "confirm" not in " ".join(step.command for step in steps)
     best = max(analyse(results).cells, key=lambda cell: cell.mean)
-    found = with_floors(results, best.mean + 0.5)
-    number = f"{best.mean + 0.5:.2f}"
+    found = with_floors(results, best.mean + 5)
+    number = f"{best.mean + 5:.2f}"
     first = summary(found).answer.sentences[0]
     assert first.startswith(f"No configuration beats raw pixels without training ({number}): ")
     assert first_sentence(analyse(found)).startswith("rho matters")  # a line of `list` is the verdict
     assert "No configuration beats" not in summary(with_floors(results, best.mean - 0.5)).answer.sentences[0]
-    first = summary(with_floors(results, 0.0, untrained=best.mean + 0.5)).answer.sentences[0]
+    first = summary(with_floors(results, 0.0, untrained=best.mean + 5)).answer.sentences[0]
     assert first.startswith(f"No configuration beats the untrained network ({number}): ")
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_floor_within_the_noise_of_the_best_configuration_is_not_called_unbeaten(tmp_path, seeds):
+    """The true mean of the best configuration may be above the floor."""
+    noisy = bare_sweep(tmp_path / "toy", space=rho_space(published=()), sd=2.0, seeds=range(seeds))
+    best = max(analyse(noisy).cells, key=lambda cell: cell.mean)
+    first = summary(with_floors(noisy, best.mean + 0.1)).answer.sentences[0]
+    assert first.startswith("No configuration is shown to beat raw pixels without training (")
 
 
 def test_a_metric_at_its_limit_distinguishes_no_configurations(results):
@@ -116,6 +126,43 @@ def test_the_answer_starts_with_undertrained_cells(results, monkeypatch):
     assert sum("had not converged" in sentence for sentence in summary(results).answer.sentences) == 1
     report_rows(monkeypatch, 40.0, 45.0, 52.0, 52.5)
     assert not summary(results).answer.sentences[0].startswith("Training had not converged")
+
+
+def report_late_gains(monkeypatch, gain_of):
+    """Let the trial of each key have gained this much in the last quarter."""
+
+    def history(self, key):
+        return [{"step": step, METRIC: 50.0 + gain_of(key) * (step == 400.0)} for step in (100.0, 200.0, 300.0, 400.0)]
+
+    monkeypatch.setattr(Results, "history", history)
+
+
+def test_gains_by_chance_leave_convergence_undecided(results, monkeypatch):
+    """Six converged cells whose evaluations differ by 2 points: the largest mean gain is above the margin."""
+    random = np.random.default_rng(0)
+    noise = {trial.key: 2 * random.standard_normal() for trial in results.trials}
+    report_late_gains(monkeypatch, noise.__getitem__)
+    found = summary(results).answer
+    assert found.sentences[0].startswith("It is undecided whether training had converged: ")
+    assert found.sentences[0].endswith(" between steps 300 and 400, which may be chance.")
+    assert not any("training.steps" in command for command in summary(results).commands)
+    section = next(section for section in answers(analyse(results)) if section.contents == "Training")
+    assert section.data["still_gaining"] == []
+    assert "which may be chance; convergence is undecided." in section.figures[0].sentence
+
+
+def test_small_mean_gains_do_not_rule_out_larger_ones(results, monkeypatch):
+    noise = {trial.key: 3.0 * (-1) ** trial.seed * (trial.seed > 0) for trial in results.trials}  # 0, -3 and 3
+    report_late_gains(monkeypatch, noise.__getitem__)
+    section = next(section for section in answers(analyse(results)) if section.contents == "Training")
+    assert section.figures[0].sentence.endswith("but a true gain of that size cannot be ruled out.")
+
+
+def test_one_seed_may_not_have_converged(tmp_path, monkeypatch):
+    results = bare_sweep(tmp_path / "toy", space=rho_space(published=()), seeds=[0])
+    report_rows(monkeypatch, 40.0, 45.0, 50.0, 52.5)
+    assert summary(results).answer.sentences[0].startswith("Training may not have converged: ")
+    assert "whether the answer is the same once training has converged" in [step.settles for step in steps_of(results)]
 
 
 def test_the_answer_starts_with_a_short_protocol(results):

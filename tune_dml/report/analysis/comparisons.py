@@ -105,8 +105,22 @@ class CellComparisons:
 
     @cached_property
     def confirmation_looks(self) -> Looks:
-        """Interim analyses of the confirmation's fresh seeds: the recorded looks and the current one."""
-        return looks_of(self.results.confirmation_looks, self.results.confirmed)
+        """Interim analyses of the confirmation's fresh seeds: the recorded looks and the current one.
+
+        If the sweep was extended after the first of them, another confirmed cell may have become the best one. The
+        confirmed cells then share the error, because several may have been judged on the same fresh seeds.
+        """
+        confirmed = {trial.cell.digest for trial in self.results.confirmed if not trial.cell.baseline}
+        share = 1 / max(1, len(confirmed)) if self._grew_after_confirmation else 1.0
+        return looks_of(self.results.confirmation_looks, self.results.confirmed, share=share)
+
+    @property
+    def _grew_after_confirmation(self) -> bool:
+        """Whether trials of the sweep ended after the first look at fresh seeds."""
+        first = min((look.time for look in self.results.confirmation_looks), default=math.inf)
+        seen = [look.trials - look.failed for look in self.results.looks if look.time <= first]
+        ended = [trial for trial in self.results.trials if trial.status not in {"running", "missing", "failed"}]
+        return bool(seen) and math.isfinite(first) and len(ended) > seen[-1]
 
     @property
     def _share_left(self) -> float:

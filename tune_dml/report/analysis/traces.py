@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -37,7 +37,9 @@ class Change:
     label: str
     first: int  # step of the earlier evaluation
     last: int
-    size: float
+    size: float  # mean over the trials
+    by_trial: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    """Change of each trial, in the order of its label's rows; NaN without both evaluations."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Histories:
         first = max((step for trial in complete for step in trial if step <= (1 - share) * last), default=None)
         if first is None:
             return None
-        sizes = [trial[last] - trial[first] for trial in complete if first in trial]
-        return Change(label, first, last, float(np.mean(sizes)))
+        by_trial = [trial[last] - trial[first] if {first, last} <= trial.keys() else math.nan for trial in trials]
+        return Change(label, first, last, float(np.nanmean(by_trial)), tuple(by_trial))
 
     def _line(self, label: str, key: str) -> Line | None:
         by_step: dict[int, list[float]] = {}

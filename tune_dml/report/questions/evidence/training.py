@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.convergence import Convergence, judge_convergence
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Change, Histories, group_histories
 from tune_dml.report.cells import metric_cells
@@ -39,8 +40,9 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     if not (histories.keys or analysis.counts.get("finished")):
         return None
     changes = finished.changes(analysis.metric.key, LAST)
-    gaining = _gaining(analysis, changes)
-    sentence = _sentence(analysis, histories, changes)
+    found = judge_convergence(analysis, changes, _finished_trials(analysis, knob), _count_values(analysis))
+    sentence = _sentence(analysis, histories, changes, found)
+    gaining = [(label, change.size) for label, change in found.gaining.items()]
     rules = _rules(analysis, knob, finished)
     sentences = {analysis.metric.key: sentence, _LOSS: _loss_sentence(histories)}
     caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
@@ -58,7 +60,7 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
         f"How did training go, for each {knob.symbol}?",
         "Training",
         body,
-        data={"selection_rules": rules, "still_gaining": list(gaining.items())},
+        data={"selection_rules": rules, "still_gaining": gaining},
     )
 
 
@@ -69,8 +71,11 @@ def training_of_methods(analysis: Analysis) -> Section | None:
     if analysis.knobs or len(best) < 2:
         return None
     rows = analysis.logged([trial.key for cell in best for trial in cell.trials])
-    histories = group_histories(rows, {cell.label: [trial.key for trial in cell.trials] for cell in best}, None)
-    sentence = _sentence(analysis, histories, histories.changes(analysis.metric.key, LAST))
+    trials = {cell.label: [trial.key for trial in cell.trials] for cell in best}
+    histories = group_histories(rows, trials, None)
+    changes = histories.changes(analysis.metric.key, LAST)
+    found = judge_convergence(analysis, changes, trials, _count_values(analysis))
+    sentence = _sentence(analysis, histories, changes, found)
     sentences, labels = {analysis.metric.key: sentence, _LOSS: ""}, [cell.label for cell in best]
     caption = "Mean (lines) and range (bands) over seeds, of each method's best configuration."
     figure = figure_of("training-of-methods", histories, sentences, caption, labels=labels, ordered=False)
@@ -78,35 +83,53 @@ def training_of_methods(analysis: Analysis) -> Section | None:
     return Section("training-of-methods", title, "Training", (figure,)) if figure else None
 
 
-def _gaining(analysis: Analysis, changes: Sequence[Change]) -> dict[str, float]:
-    """Return the values that gained more than the margin in the last quarter, with their gain."""
-    return {change.label: change.size for change in changes if analysis.sign * change.size > analysis.margin}
+def _finished_trials(analysis: Analysis, knob: KnobAnalysis) -> dict[str, list[str]]:
+    """Return the keys of the finished trials behind each value and the baseline, by label."""
+    finished = {trial.key for trial in analysis.results.trials if trial.status == "finished"}
+    return {point.label: [key for key in point.trials if key in finished] for point in knob.points_and_baseline}
 
 
-def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change]) -> str:
+def _count_values(analysis: Analysis) -> int:
+    """Return the number of values that share the error: those of all knobs, or the cells among which some were chosen."""
+    return max(len(analysis.ranked), sum(len(knob.points_and_baseline) for knob in analysis.knobs))
+
+
+def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change], found: Convergence) -> str:
     metric = analysis.metric
     if metric.key not in histories.keys:
         return f"No trial logged {metric.label} during training, so there is no curve."
     period = _period(changes)
     if not period:
         return "Evaluations were too rare to tell whether training had converged."
-    gaining, margin = _gaining(analysis, changes), metric.amount(analysis.margin)
-    if not gaining:
-        gains, _ = short_protocols(analysis)
-        longer = ": longer training would hardly change the answer"
-        if gains:
-            longer = f", but {twice_the_steps(gains)}"
-        elif analysis.sign * (worst := min(changes, key=lambda c: analysis.sign * c.size)).size < -analysis.margin:
-            longer = f", but {worst.label} lost {metric.amount(abs(worst.size))}"
-        text = f"Over {period} of training, no value gained more than {margin}"
-        return f"{text}, the smallest difference that matters{longer}."
-    label = max(gaining, key=lambda label: analysis.sign * gaining[label])
-    others = len(gaining) - 1
+    margin = metric.amount(analysis.margin)
+    if not found.gaining:
+        return f"Over {period} of training, {_without_gains(analysis, changes, found)}."
+    largest = max(found.gaining.values(), key=lambda change: analysis.sign * change.size)
+    others = len(found.gaining) - 1
     more = f"; {counted(others, 'other value')} changed by more than {margin}" if others else ""
     return (
-        f"Training had not converged: over {period}, {metric.label} of {label} changed by "
-        f"{metric.signed_amount(gaining[label])}{more}. Longer training may change the order."
+        f"Training had not converged: over {period}, {metric.label} of {largest.label} changed by "
+        f"{metric.signed_amount(largest.size)}{more}. Longer training may change the order."
     )
+
+
+def _without_gains(analysis: Analysis, changes: Sequence[Change], found: Convergence) -> str:
+    """Return what the end of training shows if no value gained significantly."""
+    metric, sign = analysis.metric, analysis.sign
+    margin = metric.amount(analysis.margin)
+    if found.open:
+        largest = max(found.open.values(), key=lambda change: sign * change.size)
+        why = "which may be chance" if found.is_judged else "under one seed"
+        return f"{largest.label} changed by {metric.signed_amount(largest.size)}, {why}; convergence is undecided"
+    text = f"no value gained more than {margin}, the smallest difference that matters"
+    if gains := short_protocols(analysis)[0]:
+        return f"{text}, but {twice_the_steps(gains)}"
+    worst = min(changes, key=lambda change: sign * change.size)
+    if sign * worst.size < -analysis.margin:
+        return f"{text}, but {worst.label} lost {metric.amount(abs(worst.size))}"
+    if not found.is_small:
+        return f"{text}, but a true gain of that size cannot be ruled out"
+    return f"{text}: longer training would hardly change the answer"
 
 
 def _period(changes: Sequence[Change]) -> str:

@@ -7,12 +7,14 @@ from tune_dml.record.origin.commands import command
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.analysis.convergence import Convergence, judge_convergence
 from tune_dml.report.analysis.knob import level_key
-from tune_dml.report.analysis.traces import Change, group_histories
+from tune_dml.report.analysis.traces import group_histories
 from tune_dml.report.naming import floor_name, floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
 from tune_dml.report.steps import train_longer
+from tune_dml.stats.intervals.paired import cell_interval
 from tune_dml.text import counted, joined, shortened, value_text
 
 LAST = 0.25  # share of training at its end, over which a converged metric does not improve
@@ -44,14 +46,22 @@ def below_floors(analysis: Analysis) -> Section | None:
         return None
     best, (name, highest), number = analysis.ranked[0], floor, analysis.metric.number
     untrained = "" if "untrained" in name else " without training"
+    claim = "No configuration beats" if _all_are_below(analysis, highest) else "No configuration is shown to beat"
     sentence = (
-        f"No configuration beats {name}{untrained} ({number(highest)}): "
+        f"{claim} {name}{untrained} ({number(highest)}): "
         f"the best, {prose_label(best.label)}, reaches {number(best.mean)}."
     )
     if _mostly_collapsed(analysis):  # longer training would collapse again
         return Section(headline=sentence)
     settles = f"whether longer training beats {name}"
     return Section(headline=sentence, steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
+
+
+def _all_are_below(analysis: Analysis, floor: float) -> bool:
+    """Return whether each cell is significantly worse than a floor, by its own one-sided t interval."""
+    table, sign = analysis.table.times(analysis.sign), analysis.sign
+    ends = [cell_interval(table, row, 2 * analysis.looks.level).high for row in range(len(table.labels))]
+    return all(high < sign * floor for high in ends)
 
 
 @question(order=93)
@@ -80,19 +90,22 @@ def unused_seed(analysis: Analysis) -> Section | None:
 @question(order=95)
 def unconverged(analysis: Analysis) -> Section | None:
     """Warn if a cell still gained at the end of training, or if its protocol is known to be too short."""
-    gaining = [change for change in _changes(analysis) if analysis.sign * change.size > analysis.margin]
-    if not gaining:  # twice the steps may be known to add more, which a decayed learning rate would hide
+    found = _convergence(analysis)
+    if not found.gaining and not found.open:
+        # twice the steps may be known to add more, which a decayed learning rate would hide
         gains, short = short_protocols(analysis)
         whose = f" of {joined(short)}" if len(short) < len(analysis.results.plan.arms) else ""
         return Section(headline=f"Training{whose} had not converged: {twice_the_steps(gains)}.") if gains else None
-    largest = max(gaining, key=lambda change: analysis.sign * change.size)
+    largest = max((found.gaining or found.open).values(), key=lambda change: analysis.sign * change.size)
     gain = analysis.metric.rough(abs(largest.size))
-    sentence = (
-        f"Training had not converged: {prose_label(largest.label)} gained another {gain} "
-        f"between steps {largest.first} and {largest.last}."
-    )
+    what = f"{prose_label(largest.label)} gained another {gain} between steps {largest.first} and {largest.last}"
     settles = "whether the answer is the same once training has converged"
-    return Section(headline=sentence, steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
+    longer = train_longer(analysis.results, settles, _TRAIN_LONGER)
+    if found.gaining:
+        return Section(headline=f"Training had not converged: {what}.", steps=longer)
+    if not found.is_judged:
+        return Section(headline=f"Training may not have converged: {what}, under one seed.", steps=longer)
+    return Section(headline=f"It is undecided whether training had converged: {what}, which may be chance.")
 
 
 def short_protocols(analysis: Analysis) -> tuple[dict[str, float], list[str]]:
@@ -205,8 +218,8 @@ def _names(analysis: Analysis, cells: Sequence[CellAnalysis]) -> tuple[str, int]
     return joined([prose_label(cell.label) for cell in cells]), len(cells)
 
 
-def _changes(analysis: Analysis) -> Sequence[Change]:
-    """Return the changes of the metric at the end of training, for the baseline and the best cells."""
+def _convergence(analysis: Analysis) -> Convergence:
+    """Judge the changes of the metric at the end of training, for the baseline and the best cells."""
     keys: dict[str, list[str]] = {}
     for cell in sorted(analysis.ranked, key=lambda cell: not cell.cell.baseline):
         trials = [trial.key for trial in cell.trials if trial.status == "finished"]
@@ -214,7 +227,8 @@ def _changes(analysis: Analysis) -> Sequence[Change]:
             break
         keys[cell.label] = trials
     rows = analysis.logged([key for trials in keys.values() for key in trials])
-    return group_histories(rows, keys, None).changes(analysis.metric.key, LAST)
+    changes = group_histories(rows, keys, None).changes(analysis.metric.key, LAST)
+    return judge_convergence(analysis, changes, keys, len(analysis.ranked))
 
 
 def _collapsed_trials(cell: CellAnalysis) -> list[TrialResult]:

@@ -1,4 +1,4 @@
-"""Did every configuration learn? If the loss is always 0, training does not change the network."""
+"""Did every configuration learn? If the loss is always 0, there is no gradient."""
 
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
@@ -14,7 +14,7 @@ def untrained(analysis: Analysis) -> Section | None:
     if not labels:
         return None
     subject = labels[0] if len(labels) == 1 else f"{len(labels)} configurations"
-    sentence = f"{subject} learned nothing: the loss was 0 at every logged step, so the network is unchanged."
+    sentence = f"{subject} learned nothing: the loss was 0 at every logged step, so there was no gradient."
     advice = (
         "No pair or triplet gave a loss. Differences to such a configuration show the value of training, not which method is "
         "better. Try another margin, threshold or initial network."
@@ -33,4 +33,5 @@ def untrained(analysis: Analysis) -> Section | None:
 def _is_untrained(results: Results, trial: TrialResult) -> bool:
     if trial.status != "finished" or trial.metrics.get("train/loss") != 0:
         return False
-    return all(row.get("train/loss", 0.0) == 0 for row in results.history(trial.key))
+    losses = [row["train/loss"] for row in results.history(trial.key) if "train/loss" in row]
+    return bool(losses) and not any(losses)
