@@ -3,6 +3,7 @@
 import io
 import pickle
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -74,15 +75,18 @@ def _struct(rows: list[dict[str, object]]) -> np.ndarray:
     return array
 
 
-def cars_original(folder: Path, names: list[str] = CARS, each: int = 2) -> Path:
+def cars_original(
+    folder: Path, names: list[str] = CARS, each: int = 2, numbers: Sequence[object] | None = None
+) -> Path:
+    """Write car_ims/ and cars_annos.mat; `numbers` are the class numbers of the first pictures."""
     from scipy.io import savemat
 
-    rows = []
+    rows, given = [], dict(enumerate(numbers or (), start=1))
     for i in range(1, len(names) * each + 1):
         path = f"car_ims/{i:06d}.jpg"
         picture(folder / path, i)
         box = {f"bbox_{k}": 1 for k in ("x1", "y1", "x2", "y2")}
-        rows.append({"relative_im_path": path, **box, "class": (i - 1) // each + 1, "test": i % 2})
+        rows.append({"relative_im_path": path, **box, "class": given.get(i, (i - 1) // each + 1), "test": i % 2})
     savemat(folder / "cars_annos.mat", {"annotations": _struct(rows), "class_names": np.array([names], dtype=object)})
     return folder
 

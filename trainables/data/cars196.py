@@ -1,7 +1,9 @@
 """Cars196, in any of three published layouts."""
 
 import csv
+from collections.abc import Sequence
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -59,8 +61,9 @@ class Cars196(PictureFiles):
 def _read_original(folder: Path) -> PictureListing:
     data = _load_mat(folder / "cars_annos.mat")
     rows = _struct_rows(data, "annotations", folder / "cars_annos.mat", ("relative_im_path", "class"))
-    names = [str(row["relative_im_path"]) for row in rows]
-    return _make_listing(names, [row["class"] for row in rows], _class_names(data), ("cars_annos.mat",))
+    names, class_names = [str(row["relative_im_path"]) for row in rows], _class_names(data)
+    labels = _labels(folder / "cars_annos.mat", [row["class"] for row in rows], len(class_names))
+    return _make_listing(names, labels, class_names, ("cars_annos.mat",))
 
 
 def _read_devkit(folder: Path) -> PictureListing:
@@ -70,38 +73,43 @@ def _read_devkit(folder: Path) -> PictureListing:
         rule = "the labels of the test pictures are needed: cars_test_annos.mat has none"
         raise DataError(Problem(str(beside), rule, None, "Put cars_test_annos_withlabels.mat beside devkit/."))
     train = folder / "devkit" / "cars_train_annos.mat"
-    names, numbers = [], []
+    meta = folder / "devkit" / "cars_meta.mat"
+    class_names = _class_names(_load_mat(meta))
+    names, labels = [], []
     for part, path in (("cars_train", train), ("cars_test", test)):
         rows = _struct_rows(_load_mat(path), "annotations", path, ("fname", "class"))
         is_nested = (folder / part / part).is_dir()  # as some mirrors pack them
         names += [f"{part}/{part}/{row['fname']}" if is_nested else f"{part}/{row['fname']}" for row in rows]
-        numbers += [row["class"] for row in rows]
-    meta = _load_mat(folder / "devkit" / "cars_meta.mat")
-    lists = [path.relative_to(folder).as_posix() for path in (train, test, folder / "devkit" / "cars_meta.mat")]
-    return _make_listing(names, numbers, _class_names(meta), lists)
+        labels += _labels(path, [row["class"] for row in rows], len(class_names))
+    lists = [path.relative_to(folder).as_posix() for path in (train, test, meta)]
+    return _make_listing(names, labels, class_names, lists)
 
 
 def _read_by_class(folder: Path) -> PictureListing:
-    class_names = [row[0] for row in _read_csv(folder / "names.csv", 1)]
-    names, numbers = [], []
+    class_names = [row[0].strip() for row in _read_csv(folder / "names.csv", 1)]
+    names, labels = [], []
     for part in ("train", "test"):
-        for row in _read_csv(folder / f"anno_{part}.csv", 2):
-            number = int(row[-1])
-            class_name = class_names[number - 1] if 0 < number <= len(class_names) else "?"
-            names.append(f"car_data/car_data/{part}/{class_name.replace('/', '-')}/{row[0]}")
-            numbers.append(number)
-    return _make_listing(names, numbers, class_names, ("names.csv", "anno_train.csv", "anno_test.csv"))
+        path = folder / f"anno_{part}.csv"
+        rows = _read_csv(path, 2)
+        own_labels = _labels(path, [int(row[-1]) for row in rows], len(class_names))
+        folders = [class_names[label].replace("/", "-") for label in own_labels]
+        names += [f"car_data/car_data/{part}/{name}/{row[0]}" for name, row in zip(folders, rows, strict=True)]
+        labels += own_labels
+    return _make_listing(names, labels, class_names, ("names.csv", "anno_train.csv", "anno_test.csv"))
 
 
-def _make_listing(names: list[str], numbers: list[Any], class_names: list[str], lists: Any) -> PictureListing:
-    labels = np.array([int(number) for number in numbers], dtype=np.int64) - 1
-    wrong = sorted({int(label) + 1 for label in labels if not 0 <= label < len(class_names)})
+def _labels(path: Path, numbers: list[Any], classes: int) -> list[int]:
+    """Return class numbers, from 1, as labels, from 0. Raise DataError for other values."""
+    wrong = [number for number in numbers if not (isinstance(number, Real) and number in range(1, classes + 1))]
     if wrong:
-        raise DataError(Problem(lists[0], f"class numbers must lie in 1 .. {len(class_names)}", wrong[:5]))
-    classes = len(class_names)
-    return PictureListing(
-        names, labels, tuple(class_names), tuple(range((classes + 1) // 2, classes)), lists=tuple(lists)
-    )
+        rule = f"class numbers must be whole and lie in 1 .. {classes}, but {len(wrong)} of {len(numbers)} do not"
+        raise DataError(Problem(str(path), rule, wrong[:5], "Get it from the source of the other files."))
+    return [int(number) - 1 for number in numbers]
+
+
+def _make_listing(names: list[str], labels: list[int], class_names: list[str], lists: Sequence[str]) -> PictureListing:
+    test_classes = tuple(range((len(class_names) + 1) // 2, len(class_names)))
+    return PictureListing(names, np.array(labels, dtype=np.int64), tuple(class_names), test_classes, lists=tuple(lists))
 
 
 def _load_mat(path: Path) -> dict[str, object]:
@@ -118,7 +126,7 @@ def _load_mat(path: Path) -> dict[str, object]:
 
 def _struct_rows(data: dict[str, object], key: str, path: Path, fields: tuple[str, ...]) -> list[dict[str, object]]:
     rows: list[Any] = np.atleast_1d(np.asarray(data.get(key, []), dtype=object)).tolist()
-    if not rows or any(field not in rows[0] for field in fields):
+    if not rows or not all(isinstance(row, dict) and row.keys() >= {*fields} for row in rows):
         has = sorted(rows[0]) if rows and isinstance(rows[0], dict) else sorted(k for k in data if k[0] != "_")
         rule = f"must hold the struct array {key!r} with fields {', '.join(fields)}"
         remedy = "Do not mix layouts, and use a test file with labels."
@@ -132,12 +140,12 @@ def _class_names(data: dict[str, object]) -> list[str]:
 
 def _read_csv(path: Path, columns: int) -> list[list[str]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
-    except OSError as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         rule, remedy = "the list must be there and readable", "Extract the archive again."
-        raise DataError(Problem(str(path), rule, str(error.strerror), remedy)) from error
+        raise DataError(Problem(str(path), rule, getattr(error, "strerror", None) or str(error), remedy)) from error
     for number, row in enumerate(rows, start=1):
-        if len(row) < columns or (columns > 1 and not row[-1].strip().isdigit()):
+        if len(row) < columns or (columns > 1 and not row[-1].strip().isdecimal()):
             raise DataError(Problem(f"{path}:{number}", "must start with a file name and end with a class number", row))
     return rows

@@ -1,5 +1,6 @@
 """CUB-200-2011: birds."""
 
+from collections import Counter
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,8 +32,14 @@ class Cub200(PictureFiles):
     def read(self, folder: Path) -> PictureListing:
         lists = ("images.txt", "image_class_labels.txt", "classes.txt")
         images, labels, classes = (read_columns(folder / name, 2) for name in lists)
-        class_of, class_names = dict(labels), dict(classes)
         problems = [
+            Problem(str(folder / name), "a number may be listed once", f"{number}, {times} times", "Extract it again.")
+            for name, rows in zip(lists, (images, labels, classes), strict=True)
+            for number, times in Counter(row[0] for row in rows).items()
+            if times > 1
+        ]
+        class_of, class_names = dict(labels), dict(classes)
+        problems += [
             Problem(str(folder / lists[1]), f"picture {number} of images.txt has no class", path)
             for number, path in images
             if class_of.get(number) not in class_names
@@ -40,7 +47,7 @@ class Cub200(PictureFiles):
         problems += [
             Problem(str(folder / lists[2]), "classes must be numbered", number)
             for number in class_names
-            if not number.isdigit()
+            if not number.isdecimal()
         ]
         raise_if_any(problems[:10], DataError)
         order = sorted(class_names, key=int)

@@ -69,7 +69,7 @@ class InShop(PictureFiles):
             raise wrong_root(folder, rule, given=self.root, source=self.source)
         path = folder / lists[0]
         pictures = self._pictures_folder(folder)
-        rows = read_columns(path, 3, skip=2)
+        rows = read_columns(path, 3, skip=2, head="image_name")
         parts = np.array([row[2] for row in rows])
         raise_if_any(_list_problems(path, rows, parts), DataError)
         labels, ids = number_ids([row[1] for row in rows])
@@ -79,6 +79,9 @@ class InShop(PictureFiles):
             raise DataError(Problem(str(path), rule, list_names([ids[c] for c in shared])))
         query, gallery = (np.flatnonzero(parts == part) for part in ("query", "gallery"))
         lonely = np.setdiff1d(labels[query], labels[gallery])
+        if len(lonely) == len(np.unique(labels[query])):
+            rule, remedy = "no query has a gallery picture of its item", "Download the list again."
+            raise DataError(Problem(str(path), rule, f"{len(query)} queries, {len(gallery)} in the gallery", remedy))
         notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
         return PictureListing(
             names=[pictures + row[0].removeprefix("img") for row in rows],
@@ -107,7 +110,7 @@ def _list_problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list
     if unknown := sorted(set(parts.tolist()) - {"train", "query", "gallery"}):
         problems.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))
     declared = read_list(path).split("\n", 1)[0].strip()
-    if declared.isdigit() and int(declared) != len(rows):
+    if declared.isdecimal() and int(declared) != len(rows):
         remedy = "The list was cut short or changed: download it again."
         problems.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows), remedy))
     return problems

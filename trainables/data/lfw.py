@@ -98,7 +98,7 @@ def _read_pairs(path: Path, pictures: dict[str, int]) -> tuple[np.ndarray, np.nd
         if len(row) not in (3, 4):
             problems.append(Problem(f"{path}:{i}", "must have 3 or 4 columns, separated by tabs", "\t".join(row)))
             continue
-        if not (row[1].isdigit() and row[-1].strip().isdigit()):
+        if not (row[1].isdecimal() and row[-1].strip().isdecimal()):
             problems.append(Problem(f"{path}:{i}", "pictures must be given by their numbers", "\t".join(row)))
             continue
         second_person = row[0] if len(row) == 3 else row[2]

@@ -32,7 +32,7 @@ class StanfordOnlineProducts(PictureFiles):
     def read(self, folder: Path) -> PictureListing:
         """Read rows `image_id class_id super_class_id path` after a head line."""
         lists = ("Ebay_train.txt", "Ebay_test.txt")
-        train, test = (read_columns(folder / name, 4, skip=1) for name in lists)
+        train, test = (read_columns(folder / name, 4, skip=1, head="image_id") for name in lists)
         class_ids, super_ids = (
             _numbers(folder / lists[0], train, k) + _numbers(folder / lists[1], test, k) for k in (1, 2)
         )
@@ -53,7 +53,7 @@ class StanfordOnlineProducts(PictureFiles):
 
 
 def _numbers(path: Path, rows: list[list[str]], column: int) -> list[int]:
-    if wrong := [row for row in rows if not row[column].isdigit()]:
+    if wrong := [row for row in rows if not row[column].isdecimal()]:
         rule = "columns 1 to 3 must be whole numbers"
         raise DataError(Problem(str(path), rule, " ".join(wrong[0]), "Extract the archive again."))
     return [int(row[column]) for row in rows]

@@ -107,7 +107,7 @@ class WebFace(StoredPictures):
     def _property_problems(self, people: int) -> list[Problem]:
         path = self.folder / "property"
         cells = path.read_text(encoding="utf-8").strip().split(",")
-        if len(cells) != 3 or not all(cell.strip().isdigit() for cell in cells):
+        if len(cells) != 3 or not all(cell.strip().isdecimal() for cell in cells):
             return [Problem(str(path), "must be `classes,height,width`", ",".join(cells))]
         if int(cells[0]) != people:
             return [Problem(str(path), f"declares {cells[0]} people", people, "Download the files again.")]

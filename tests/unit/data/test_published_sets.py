@@ -50,6 +50,24 @@ def test_stored_pictures_are_the_resized_originals(build, tmp_path):
     assert whole.digest != pictures.digest
 
 
+def test_a_copy_unpacked_into_a_folder_of_its_own_name_is_found(build, tmp_path):
+    fixtures.sop(tmp_path / "Stanford_Online_Products" / "Stanford_Online_Products")
+    assert build("sop", tmp_path).check() == []
+    assert "Stanford_Online_Products" not in str(build("sop", tmp_path).listing.names)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_turned_pictures_of_every_kind_are_stored_upright(build, tmp_path, kind, orientation):
+    root = fixtures.cub(tmp_path / "birds")
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    fixtures.draw(1, (40, 26)).save(root / "images/001.Bird_1/Bird_1_0000.jpg", kind, exif=exif)
+    data = build("cub200", root, shorter_side=None)
+    assert data.verify() == []
+    assert data.prepare().images[0].shape == ((40, 26, 3) if orientation > 4 else (26, 40, 3))
+
+
 PUBLISHED = {
     "cub200": {"train_images": 5864, "test_images": 5924, "train_classes": 100, "test_classes": 100},
     "cars196": {"train_images": 8054, "test_images": 8131, "train_classes": 98, "test_classes": 98},
@@ -75,6 +93,16 @@ def test_cars_three_layouts_one_split(build, tmp_path, kind):
     assert np.bincount(pictures.labels).tolist() == [2, 2, 2, 2]
     expected = [0, 0, 1, 1, 2, 2, 3, 3] if kind == "original" else [0, 1, 2, 3, 0, 1, 2, 3]
     assert pictures.labels.tolist() == expected
+
+
+def test_lists_of_spreadsheets_begin_with_a_mark_and_have_blanks(build, tmp_path):
+    root = fixtures.cars_by_class(tmp_path / "cars")
+    plain = build("cars196", root).prepare()
+    for path in root.glob("*.csv"):
+        path.write_bytes(("\ufeff" + path.read_text().replace("\n", " \r\n")).encode())
+    marked = build("cars196", root).prepare()
+    assert marked.class_names == plain.class_names
+    assert marked.labels.tolist() == plain.labels.tolist()
 
 
 def test_sop_halves_come_from_the_two_lists(build, tmp_path):

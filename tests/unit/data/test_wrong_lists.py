@@ -46,6 +46,10 @@ def appended(file, line):
     return lambda root: (root / file).write_text((root / file).read_text() + line)
 
 
+def emptied(*files):
+    return lambda root: [(root / file).write_text("") for file in files]
+
+
 def pairs(name, count):
     def make(folder):
         fixtures.face_bin(folder / name, pairs=count)
@@ -81,8 +85,12 @@ MISSING = [
     ("webface", fixtures.webface, "train.rec"),
     ("webface", fixtures.webface, "train.idx"),
 ]
+LATIN_1 = content("names.csv", "\n".join(["Citroën C3", *fixtures.CARS[1:]]).encode("latin-1"))
+INSHOP_LIST, HEAD = "list_eval_partition.txt", "image_id class_id super_class_id path\n"
+NO_GALLERY = replaced(INSHOP_LIST, "gallery", "query")
+COPIED = replaced("images.txt", "001.Bird_1/Bird_1_0001.jpg", "004.Bird_4/Bird_4_0001.jpg")
 ELEVEN, PROBES, BOTH_HALVES = (
-    replaced("list_eval_partition.txt", *change)
+    replaced(INSHOP_LIST, *change)
     for change in (("10\n", "11\n", 1), ("query", "probe"), ("id_00000009    gallery", "id_00000001    gallery"))
 )
 WRONG = [
@@ -91,6 +99,15 @@ WRONG = [
     ("cub200", fixtures.cub, content("image_class_labels.txt", "1 1\n"), "picture 2 of images.txt has no class"),
     ("cub200", fixtures.cub, appended("classes.txt", "one 001.Bird_1\n"), "must be numbered, but got 'one'"),
     ("cub200", fixtures.cub, OUTSIDE, "1 listed pictures are missing"),
+    ("cub200", fixtures.cub, appended("classes.txt", "² 005.Bird_5\n"), "classes must be numbered, but got '²'"),
+    (
+        "cub200",
+        fixtures.cub,
+        appended("image_class_labels.txt", "1 4\n"),
+        "image_class_labels.txt ... got '1, 2 times'",
+    ),
+    ("cub200", fixtures.cub, COPIED, "a picture may be listed once, but 1 are repeated"),
+    ("cub200", fixtures.cub, emptied("images.txt", "image_class_labels.txt"), "the lists name no picture"),
     ("cub200", empty, nothing, "must hold images.txt"),
     ("cub200", lambda folder: folder, nothing, "must exist"),
     ("sop", fixtures.sop, replaced("Ebay_test.txt", " 4 1 ", " four 1 ", 1), "Ebay_test.txt ... four"),
@@ -100,12 +117,39 @@ WRONG = [
         replaced("Ebay_test.txt", " 4 1 ", " 3 1 "),
         "Ebay_train.txt and Ebay_test.txt, but 1 are ... '3'",
     ),
+    ("sop", fixtures.sop, replaced("Ebay_test.txt", " 4 1 ", " ² 1 "), "columns 1 to 3 must be whole numbers"),
+    ("sop", fixtures.sop, replaced("Ebay_test.txt", HEAD, ""), "Ebay_test.txt:1: must be the head line"),
+    ("sop", fixtures.sop, replaced("Ebay_test.txt", "/4_1.JPG", "/1_0.JPG"), "once, but 1 are repeated ... 1_0.JPG"),
     ("cars196", partial(fixtures.cars_devkit, labelled=False), nothing, "cars_test_annos_withlabels.mat"),
+    *(
+        (
+            "cars196",
+            partial(fixtures.cars_original, numbers=[1, 1, wrong]),
+            nothing,
+            f"in 1 .. 4, but 1 of 8 ... [{wrong!r}]",
+        )
+        for wrong in (0, 1.5, float("nan"), "Audi")
+    ),
+    (
+        "cars196",
+        fixtures.cars_by_class,
+        replaced("anno_test.csv", ",4\n", ",7\n"),
+        "anno_test.csv ... 1 of 4 do not ... [7]",
+    ),
+    ("cars196", fixtures.cars_by_class, replaced("anno_test.csv", ",4\n", ",²\n"), "anno_test.csv:4 ... class number"),
+    ("cars196", fixtures.cars_by_class, LATIN_1, "names.csv: the list must be there and readable ... 'utf-8'"),
     ("cars196", empty, nothing, "must hold cars_annos.mat ... an empty folder"),
     ("cars196", empty, content("cars_annos.mat", "not a MATLAB file at all"), "readable MATLAB file"),
     ("inshop", fixtures.inshop, PROBES, "must be train, query or gallery"),
     ("inshop", fixtures.inshop, ELEVEN, "declares 11 pictures, but got 10"),
     ("inshop", fixtures.inshop, BOTH_HALVES, "in both train and query or gallery"),
+    ("inshop", fixtures.inshop, replaced(INSHOP_LIST, "10\n", "", 1), "txt:2: must be the head line ... image_name"),
+    (
+        "inshop",
+        fixtures.inshop,
+        NO_GALLERY,
+        "no query has a gallery picture of its item ... 5 queries, 0 in the gallery",
+    ),
     ("lfw", fixtures.lfw, appended("pairs.txt", "Ann_Bee\t1\t2\n"), "line 1 declares 8 pairs, but got 9"),
     ("lfw", fixtures.lfw, replaced("pairs.txt", "Cy_Dee\t1\t2", "Cy_Dee\t1\t7"), "Cy_Dee_0007"),
     ("lfw", fixtures.lfw, content("pairs.txt", "2\t2\nAnn_Bee\tone\t2\n"), "pairs.txt:2"),

@@ -5,6 +5,7 @@ import pickle
 import struct
 import zipfile
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from trainables.data import build_dataset
 from trainables.data.formats import feature_files
 from trainables.data.formats.feature_files import import_features
 from trainables.data.formats.feature_store import FEATURES, read_table
@@ -192,6 +194,21 @@ def rows_and_table(folder, *, rows=ROWS, classes=NUMBERS):
     return folder
 
 
+def parts(folder, *, ends, table_ends=(), name="x_{}.npy"):
+    """Write rows in parts that end at these numbers, and their classes."""
+    for i, (first, end) in enumerate(pairwise([0, *ends])):
+        np.save(folder / name.format(i), ROWS[first:end])
+    for i, (first, end) in enumerate(pairwise([0, *table_ends])):
+        parquet.write_table(pa.table({"class": NUMBERS[first:end]}), folder / f"y_{i}.parquet")
+    return folder
+
+
+def _npz_with_text(folder):
+    with zipfile.ZipFile(folder / "x.npz", "w") as archive:
+        archive.writestr("readme.txt", "text")
+    return folder / "x.npz"
+
+
 def _expanding(folder):
     with (
         zipfile.ZipFile(folder / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive,
@@ -248,6 +265,14 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
         (content("x.npy", _header_alone(f"({10**22}, 4)")), "must be readable as features"),
         (content("x.safetensors", safetensors({"features": about("F32", [2, 4], -32, 0)})), "does not fit the file"),
         (content("x.csv", b"1,2"), "must be a folder or one of"),
+        (content("x.pt", b"hello"), "it is no file of torch.save"),
+        (content("x.safetensors", safetensors({"features": {"shape": [2, 4]}})), "KeyError: 'dtype'"),
+        (
+            partial(npz, labels=np.array(["caf\xe9".encode("latin-1")] * 8)),
+            "text must be UTF-8, but that of row 0 is not",
+        ),
+        (partial(parts, ends=[3, 8], table_ends=[4, 8]), "x_0.npy and y_0.parquet must have the same number of rows"),
+        (_npz_with_text, "must have a float array (rows, dim"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
@@ -288,6 +313,22 @@ def test_after_a_full_disk_the_next_attempt_succeeds(tmp_path, monkeypatch):
         with pytest.raises(OSError, match="No space left"):
             import_features(source, tmp_path / "f")
     assert import_features(source, tmp_path / "f").rows == len(ROWS)
+
+
+def test_parts_are_read_in_the_order_of_their_numbers_and_hidden_files_are_left_out(tmp_path):
+    """In the order of their letters part 10 would come before part 2, and rows would get classes of other rows."""
+    rows, numbers = np.tile(ROWS, (2, 1)), np.repeat(np.arange(4), 4)
+    source = tmp_path / "source"
+    source.mkdir()
+    for i in range(16):
+        np.save(source / f"x_{i}.npy", rows[i : i + 1] + i)
+    (source / "._x_0.npy").write_bytes(b"\0\5\x16\7")
+    (tmp_path / "labels.csv").write_text("class\n" + "\n".join(f"c{n}" for n in numbers))
+    import_features(source, tmp_path / "f", labels=tmp_path / "labels.csv")
+    stored = build_dataset("features", root=tmp_path / "f", cache_dir=tmp_path).prepare()
+    expected = (rows + np.arange(16)[:, None]).astype(np.float16)
+    assert np.array_equal(stored.images[np.arange(16)][:, 0, 0], expected)
+    assert stored.labels.tolist() == numbers.tolist()
 
 
 def test_a_folder_of_pictures_gets_a_hint_about_features(tmp_path):

@@ -171,6 +171,10 @@ def test_a_change_that_keeps_the_size_and_hides_between_samples_is_found_by_veri
         (1.0, ["train", "test", "test", "test"], 4, "1 are both"),
         (1.0, ["train", "train", "testing", "testing"], 4, "column split must hold"),
         (1.0, ["train", "train", "test"], 3, "same number of rows"),
+        (1.0, ["train", "train", "query", "query"], 4, "no query has a gallery picture of its class"),
+        (1.0, ["train", "train", "gallery", "gallery"], 4, "no query has a gallery picture of its class"),
+        (1.0, ["query", "query", "gallery", "gallery"], 4, "no query has a gallery picture of its class"),
+        (1.0, ["query", "gallery", "test", "test"], 4, "no row may be test"),
     ],
 )
 def test_unfit_rows_and_tables_are_refused(row, splits, lines, message, tmp_path):

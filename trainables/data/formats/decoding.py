@@ -201,6 +201,8 @@ def _header_size(encoded: EncodedPictures, i: int, shorter: int | None) -> tuple
     try:
         with encoded.open(i) as image:
             width, height = image.size
+            if image.format == "TIFF":  # some Pillow versions orient the size when they open the file
+                width, height = image.tag_v2[256], image.tag_v2[257]  # type: ignore[attr-defined]
             if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):  # EXIF orientations that swap the sides
                 width, height = height, width
     except Exception:  # decoders raise many kinds for broken files

@@ -1,6 +1,6 @@
 """Convert features in published file formats to a feature store; nothing is unpickled.
 
-    folder of .npy + .parquet     embedding-reader, clip-retrieval: parts sorted by name, metadata beside them
+    folder of .npy + .parquet     embedding-reader, clip-retrieval: parts in the order of the numbers in their names
     .npy, .npz                    numpy, without objects
     .h5, .hdf5                    ILIAS: data sets `features` and `index` (needs h5py)
     .safetensors                  a JSON header, then the numbers
@@ -11,6 +11,7 @@ Labels are an array of the file, a column of the metadata, or a table `id,class`
 
 import csv
 import json
+import re
 import shutil
 import struct
 import zlib
@@ -59,7 +60,9 @@ def import_features(source: Path, folder: Path, *, labels: Path | None = None) -
     except _UNREADABLE as error:
         if isinstance(error, DataError):
             raise
-        rule = f"must be readable as features ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = f"{type(error).__name__}: {reason}" if isinstance(error, LookupError) else reason  # only a key
+        rule = f"must be readable as features ({reason})"
         raise DataError(Problem(str(source), rule)) from error
     classes, splits = _classes_and_splits(source, columns, labels, sum(len(part) for part in features))
     table = RowTable.of_pictures(classes, splits, 1)
@@ -105,8 +108,7 @@ def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
 def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
     from pyarrow import concat_tables, parquet
 
-    parts = sorted(source.rglob("*.npy"))
-    tables = sorted(source.rglob("*.parquet"))
+    parts, tables = (_files_by_number(source, suffix) for suffix in (".npy", ".parquet"))
     if not parts:
         remedy = "For a folder of pictures: `tune-dml features image_folder --data-root FOLDER --backbone NAME`."
         raise DataError(Problem(str(source), "the folder must hold .npy files with features", None, remedy))
@@ -116,8 +118,24 @@ def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
         raise DataError(Problem(str(source), "all parts must be floats of the shape (rows, dimension)", found[:3]))
     if not tables:
         return features, {}
-    table = concat_tables([parquet.read_table(file) for file in tables], promote_options="default")
+    rows = [parquet.read_table(file) for file in tables]
+    pairs = zip(parts, features, tables, rows, strict=True) if len(parts) == len(tables) else ()
+    if unequal := [pair for pair in pairs if len(pair[1]) != len(pair[3])]:
+        part, array, file, own_rows = unequal[0]
+        rule = f"{part.relative_to(source)} and {file.relative_to(source)} must have the same number of rows"
+        raise DataError(Problem(str(source), rule, f"{len(array)} and {len(own_rows)}"))
+    table = concat_tables(rows, promote_options="default")
     return features, {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _files_by_number(source: Path, suffix: str) -> list[Path]:
+    """Return the visible files of this suffix, sorted by name; part_2 comes before part_10."""
+
+    def parts_of_name(path: Path) -> list[str | int]:
+        texts = re.split(r"(\d+)", path.relative_to(source).as_posix())  # text, number, text ...
+        return [int(text) if number % 2 else text for number, text in enumerate(texts)]
+
+    return sorted((path for path in source.rglob(f"*{suffix}") if path.name[0] != "."), key=parts_of_name)
 
 
 def _require_plausible(source: Path, size: int) -> None:
@@ -129,7 +147,7 @@ def _require_plausible(source: Path, size: int) -> None:
 def _read_npz(source: Path) -> Columns:
     with ZipFile(source) as archive:
         _require_plausible(source, sum(part.file_size for part in archive.infolist()))
-    return dict(np.load(source, allow_pickle=False))
+    return {name: array for name, array in np.load(source, allow_pickle=False).items() if isinstance(array, np.ndarray)}
 
 
 def _read_hdf5(source: Path) -> Columns:
@@ -179,6 +197,8 @@ def _read_torch(source: Path) -> Columns:
         content = torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise DataError(Problem(str(source), "must hold only tensors: other objects are not loaded")) from error
+    except LookupError as error:  # the unpickler knows no such instruction
+        raise ValueError("it is no file of torch.save") from error
     if isinstance(content, torch.Tensor):
         content = {"features": content}
     if not isinstance(content, dict):
@@ -205,7 +225,10 @@ def _text_entries(column: NDArray[Any], place: str) -> list[str]:
     """Return the entries of a column of classes, splits or ids as text. Raise DataError for a missing one."""
     words = []
     for row, value in enumerate(column.tolist()):
-        word = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        try:
+            word = value.decode() if isinstance(value, bytes) else str(value)
+        except UnicodeDecodeError as error:  # replaced letters could make two classes one
+            raise DataError(Problem(place, f"text must be UTF-8, but that of row {row} is not", value)) from error
         if word == "" or value is None or value != value:  # noqa: PLR0124 - NaN
             raise DataError(Problem(place, f"every row needs a value, but row {row} has none", None, "Fill it in."))
         words.append(word)

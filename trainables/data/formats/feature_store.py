@@ -124,7 +124,17 @@ class RowTable:
         if shared := sorted(set(self.classes[is_test].tolist()) & set(self.classes[~is_test].tolist())):
             rule = f"a class must be a training or a test class, but {len(shared)} are both"
             return [Problem(place, rule, shared[:3], "Rename the classes, or correct column split.")]
-        return []
+        return self._search_problems(place)
+
+    def _search_problems(self, place: str) -> list[Problem]:
+        """Return the problem of queries and a gallery that do not fit each other."""
+        query, gallery = (set(self.classes[self.splits == part].tolist()) for part in SPLITS[2:])
+        if not query and not gallery:
+            return []
+        if count := int((self.splits == "test").sum()):
+            rule = "beside queries and gallery no row may be test, because no search would use it"
+            return [Problem(place, rule, f"{count} rows", "Write query or gallery.")]
+        return [] if query & gallery else [Problem(place, "no query has a gallery picture of its class")]
 
 
 class FeatureRows:

@@ -90,7 +90,7 @@ class PictureFiles(StoredPictures):
         """Check the folder, the lists, the counts and that every listed file exists."""
         if problems := problems_raised(lambda: self.listing):
             return problems
-        problems = _missing_problems(self.folder, self.listing.names)
+        problems = _listing_problems(self.folder, self.listing)
         differing = _differing_counts(self, counts(self.listing)) if self.strict else []
         place = str(self.folder)
         return problems + [
@@ -190,6 +190,18 @@ def _differing_counts(dataset: DataSet, figures: Mapping[str, int]) -> list[tupl
     ]
 
 
+def _listing_problems(folder: Path, listing: PictureListing) -> list[Problem]:
+    """Report an empty list, pictures that are listed twice, which would find themselves, and missing pictures."""
+    if not len(listing.names):
+        return [Problem(str(folder), "the lists name no picture", None, "Extract the archive again.")]
+    missing = _missing_problems(folder, listing.names)
+    repeated = [name for name, count in Counter(listing.names).items() if count > 1]
+    if not repeated:
+        return missing
+    rule = f"a picture may be listed once, but {len(repeated)} are repeated"
+    return [Problem(str(folder), rule, list_names(repeated), "Extract the archive again."), *missing]
+
+
 def _missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
     """Report missing pictures by folder, as after an incomplete extraction."""
     listed, missing = Counter(map(_parent, names)), defaultdict(list)
@@ -230,7 +242,8 @@ def find_folder(
 ) -> Path:
     """Return the first of `root`'s `folders` that holds `marker`. Raise DataError if none does."""
     require_root(given, source)
-    for folder in folders:
+    doubled = [f"{folder}/{folder}" for folder in folders if folder != "."]  # unpacked into a folder of the same name
+    for folder in (*folders, *doubled):
         if (root / folder / marker).exists():
             return (root / folder).resolve()
     below = [folder for folder in folders if folder != "."]
@@ -253,12 +266,17 @@ def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Ite
     return DataError(Problem(str(given), rule, content, remedy))
 
 
-def read_columns(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
+def read_columns(path: Path, columns: int, *, skip: int = 0, head: str = "") -> list[list[str]]:
     """Return the rows of a blank-separated list after `skip` head lines; the last column may hold blanks.
 
-    Raise a DataError that names file and line of each row with too few columns.
+    Raise a DataError that names file and line of each row with too few columns, or if the last head line does not begin
+    with `head`: it would be a row that is lost.
     """
     lines = read_list(path).splitlines()
+    last_head = "".join(lines[skip - 1 : skip]).strip()
+    if not last_head.startswith(head):
+        rule, remedy = f"must be the head line, which begins with {head}", "Extract the archive again."
+        raise DataError(Problem(f"{path}:{skip}", rule, last_head, remedy))
     rows, problems = [], []
     for number, line in enumerate(lines[skip:], start=skip + 1):
         if not line.strip():
