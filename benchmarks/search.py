@@ -15,7 +15,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 from program import run_program
 
 from trainables.registries import methods_of
+from tune_dml.planning.arms.settings import study_arm
 from tune_dml.planning.plan import Plan, PlannedTrial, make_plan
 from tune_dml.planning.study import Search, Study
 from tune_dml.replay import Surface, surfaces
@@ -73,10 +73,9 @@ def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "
     fixed: dict[str, Value] = {"loss.name": loss, "regularizer.name": "sec"}
     fixed |= {path: value for path, value in needed.items() if path not in {knob.path for knob in knobs}}
     space = Space(name="surface", title="Surface", question="?", citation=None, scientific=knobs, fixed=fixed)
-    seeds = tuple(range(SEEDS))
-    study = Study(name="surface", space=space, dataset="digits", seeds=seeds, search=search or Search(), settings={})
-    arms = tuple(study.make_arm(arm, None) for arm in space.every_arm)
-    return make_plan(replace(study, arms=arms), "d" * 64)
+    arms = tuple(study_arm(space, arm, None, dataset="digits", settings={}) for arm in space.every_arm)
+    study = Study("surface", space, "digits", tuple(range(SEEDS)), search=search or Search(), arms=arms)
+    return make_plan(study, "d" * 64)
 
 
 def recommend(

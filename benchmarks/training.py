@@ -37,7 +37,7 @@ from trainables.run import Run, update
 from trainables.tasks import build_learner
 from trainables.tasks.evaluation import evidence_of, neighbour_sheet
 from tune_dml.catalogue import protocols
-from tune_dml.planning.arms.recipes import protocol_layer
+from tune_dml.planning.arms.settings import protocol_layer
 
 SEC = {"loss.name": "semihard_triplet", "regularizer.name": "sec", "regularizer.eta": 0.5}
 

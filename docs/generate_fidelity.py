@@ -11,7 +11,7 @@ from search_spaces.fidelity import SHEETS
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import protocols
 from tune_dml.papers.fidelity import DecidedPart
-from tune_dml.planning.arms.recipes import protocol_layer
+from tune_dml.planning.arms.settings import protocol_layer
 from tune_dml.space import Decision, FidelitySheet, Value
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,6 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import load_entries
 from trainables.option_names import option_problem
 from tune_dml.space import Paper, Protocol, Recipe, Space
-from tune_dml.text import python_numbers
 
 RETRIEVAL = "retrieval"  # the default task
 _T = TypeVar("_T", Space, Protocol)
@@ -81,8 +80,7 @@ def find_space(name: str) -> Space:
         if Path(name).is_dir() or name.lower().endswith((".csv", ".tsv", ".parquet")):
             remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {shlex.quote(name)}`."
         raise ConfigError(option_problem("space", "unknown search space", name, remedy))
-    space: Space = python_numbers(spaces()[name])  # a package may declare values of numpy
-    return space
+    return spaces()[name]
 
 
 def _named(kind: type[_T], group: str) -> dict[str, _T]:

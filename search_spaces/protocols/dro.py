@@ -13,26 +13,18 @@ _COMMON = (
     *BN_INCEPTION,
     SourcedSettings(DRO.source("section 4"), {"optim.name": "adam", "optim.lr": 1e-5}),
     SourcedSettings(DRO.source("sections 4.2.2 and 4.2.3"), {"batch.instances_per_class": 5}),
-    SourcedSettings(
-        _CODE,
-        {
-            "model.pooling": "max",
-            "model.head": "fc",
-            "model.freeze_bn": True,
-            "model.freeze_bn_affine": False,
-            "optim.weight_decay": 5e-4,
-            "optim.weight_decay_on": "all",
-            "optim.lr_schedule": "constant",
-            "batch.sampler": "m_per_class",
-        },
-    ),
+    SourcedSettings(_CODE, {
+        "model.pooling": "max", "model.head": "fc", "model.freeze_bn": True, "model.freeze_bn_affine": False,
+        "optim.weight_decay": 5e-4, "optim.weight_decay_on": "all", "optim.lr_schedule": "constant",
+        "batch.sampler": "m_per_class",
+    }),
     SourcedSettings(
         f"{_CODE}, models/BN_Inception.py, lines 263 and 264: nn.Linear as torch starts it, zero biases",
         {"model.head_init": "torch_zero_bias"},
     ),
     CROP_227,
     LAST,
-)
+)  # fmt: skip
 
 _SHORT_EPOCHS = SourcedSettings(
     f"{_CODE}: 1200 epochs of 6 batches, one pass over the classes with 5 images each",

@@ -5,19 +5,11 @@ from search_spaces.protocols.shared import our_protocol
 from tune_dml.space import Value
 
 _HEADS: dict[str, Value] = {
-    "model.backbone": "identity",
-    "model.pooling": "avg",
-    "model.head": "fc",
-    "model.embedding_dim": 64,
-    "optim.name": "adamw",
-    "optim.lr": 1e-3,
-    "optim.lr_schedule": "cosine",
-    "optim.weight_decay": 1e-4,
-    "training.steps": 400,
-    "training.eval_every": 400,
-    "evaluation.clustering": False,
-    "evaluation.sheet_queries": 0,
-}
+    "model.backbone": "identity", "model.pooling": "avg", "model.head": "fc", "model.embedding_dim": 64,
+    "optim.name": "adamw", "optim.lr": 1e-3, "optim.lr_schedule": "cosine", "optim.weight_decay": 1e-4,
+    "training.steps": 400, "training.eval_every": 400,
+    "evaluation.clustering": False, "evaluation.sheet_queries": 0,
+}  # fmt: skip
 
 FEATURES_TRIPLET = our_protocol(
     "features/triplet",

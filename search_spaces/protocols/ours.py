@@ -10,19 +10,12 @@ from search_spaces.protocols.shared import our_protocol
 from tune_dml.space import Value
 
 _GLYPHS: dict[str, Value] = {
-    "model.backbone": "small_conv",
-    "model.width": 8,
-    "model.pooling": "avg",
-    "model.head": "fc",
+    "model.backbone": "small_conv", "model.width": 8, "model.pooling": "avg", "model.head": "fc",
     "model.embedding_dim": 64,
-    "optim.name": "adamw",
-    "optim.lr": 4e-3,
-    "optim.lr_schedule": "cosine",
-    "optim.weight_decay": 1e-4,
+    "optim.name": "adamw", "optim.lr": 4e-3, "optim.lr_schedule": "cosine", "optim.weight_decay": 1e-4,
     "data.pictures_per_class": 5,
-    "training.steps": 800,
-    "training.eval_every": 200,
-}
+    "training.steps": 800, "training.eval_every": 200,
+}  # fmt: skip
 """A trial takes seconds on one CPU core, since few pictures need few steps. docs/log.md has R@1 at twice the steps."""
 
 GLYPHS_TRIPLET = our_protocol(
@@ -81,15 +74,13 @@ DIGITS_QUICK = our_protocol(
     default=True,
     settings={
         "model.embedding_dim": 16,
-        "batch.batch_size": 9,
-        "batch.instances_per_class": 3,
+        "batch.batch_size": 9, "batch.instances_per_class": 3,
         "optim.lr": 1e-3,
-        "training.steps": 40,
-        "training.eval_every": 20,
+        "training.steps": 40, "training.eval_every": 20,
         "data.validation_fraction": 0.4,
     },
     note="a smoke test. Raw pixels already reach R@1 0.99, so only MAP@R has room.",
-)
+)  # fmt: skip
 
 IMAGE_FOLDER_SMALL = our_protocol(
     "image_folder/small",
@@ -98,24 +89,21 @@ IMAGE_FOLDER_SMALL = our_protocol(
         "model.embedding_dim": 64,
         "batch.batch_size": 60,
         "optim.lr": 1e-3,
-        "training.steps": 1000,
-        "training.eval_every": 250,
+        "training.steps": 1000, "training.eval_every": 250,
     },
     note="a small network for a user's own pictures; raise the numbers with --set.",
-)
+)  # fmt: skip
 
 _METHOD_SETTINGS = {"model.head", "batch.sampler"}
 IMAGE_FOLDER_SIMCLR = our_protocol(
     "image_folder/simclr",
     settings={
         **{path: value for path, value in simclr.GLYPHS_SIMCLR.settings.items() if path not in _METHOD_SETTINGS},
-        "augment.crop": 64,
-        "augment.resize": 64,
-        "augment.flip": 0.5,
+        "augment.crop": 64, "augment.resize": 64, "augment.flip": 0.5,
         "batch.batch_size": 64,
     },
     note="as glyphs/simclr, for pictures whose mirror image is of the same class.",
-)
+)  # fmt: skip
 
 IMAGE_FOLDER_SIMCLR_LONGER = our_protocol(
     "image_folder/simclr-longer",
@@ -133,13 +121,10 @@ IMAGE_FOLDER_FACE = our_protocol(
     "image_folder/face",
     settings={
         **faces.GLYPHS_FACE.settings,
-        "task.pairs": 150,
-        "task.distractors": [10],
+        "task.pairs": 150, "task.distractors": [10],
         "batch.batch_size": 64,
-        "training.epochs": None,
-        "training.steps": 300,
-        "training.eval_every": 75,
+        "training.epochs": None, "training.steps": 300, "training.eval_every": 75,
     },
     note="as glyphs/face, with as many pairs as a folder of 40 classes has; raise task.pairs where there are more. Such "
     "a folder is one batch, and 16 epochs of it are 16 steps: verification gains ten points from there to 150 steps.",
-)
+)  # fmt: skip

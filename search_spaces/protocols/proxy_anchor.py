@@ -9,29 +9,18 @@ _CODE = f"code: {PROXY_ANCHOR.code}"
 _COMMON = (
     *BN_INCEPTION,
     SourcedSettings(f"paper: {PROXY_ANCHOR.key}", {"loss.name": "proxy_anchor", "loss.alpha": 32.0, "loss.delta": 0.1}),
-    SourcedSettings(
-        _CODE,
-        {
-            "model.pooling": "avg_max",
-            "model.head": "fc",
-            "model.embedding_dim": 512,
-            "optim.name": "adamw",
-            "optim.loss_lr_multiplier": 100.0,
-            "optim.weight_decay": 1e-4,
-            "optim.weight_decay_on": "all",
-            "optim.loss_weight_decay": 1e-4,
-            "optim.clip_value": 10.0,
-            "optim.freeze_backbone_epochs": 1.0,
-            "optim.lr_schedule": "every_epochs",
-            "batch.sampler": "random",
-            "batch.batch_size": 180,
-            "training.epochs": 60,
-        },
-    ),
+    SourcedSettings(_CODE, {
+        "model.pooling": "avg_max", "model.head": "fc", "model.embedding_dim": 512,
+        "optim.name": "adamw", "optim.loss_lr_multiplier": 100.0, "optim.weight_decay": 1e-4,
+        "optim.weight_decay_on": "all", "optim.loss_weight_decay": 1e-4, "optim.clip_value": 10.0,
+        "optim.freeze_backbone_epochs": 1.0, "optim.lr_schedule": "every_epochs",
+        "batch.sampler": "random", "batch.batch_size": 180,
+        "training.epochs": 60,
+    }),
     SourcedSettings(f"{_CODE}, code/net/bn_inception.py, lines 30 to 32", {"model.head_init": "he_fan_out"}),
     CROP_224,
     LAST,
-)
+)  # fmt: skip
 _SMALL = SourcedSettings(_CODE, {"optim.lr": 1e-4, "optim.lr_decay": 0.5, "model.freeze_bn": True})
 _LARGE = SourcedSettings(
     _CODE, {"optim.lr": 6e-4, "optim.lr_decay": 0.25, "optim.lr_decay_epochs": 20, "model.freeze_bn": False}

@@ -16,33 +16,22 @@ _README = f"{_CODE}, README (multi-similarity without SEC and L2-reg)"
 
 _COMMON = (
     *BN_INCEPTION,
-    SourcedSettings(
-        PAPER,
-        {
-            "model.pooling": "avg",
-            "model.head": "bn_fc",
-            "model.embedding_dim": 512,
-            "model.freeze_bn": True,
-            "optim.name": "adam",
-        },
-    ),
-    SourcedSettings(
-        _CODE,
-        {
-            "model.freeze_bn_affine": True,
-            "model.red_mean": 123.0,
-            "optim.weight_decay_on": "all_but_norms",
-            "batch.sampler": "m_per_class",
-            "batch.batch_size": 120,
-        },
-    ),
+    SourcedSettings(PAPER, {
+        "model.pooling": "avg", "model.head": "bn_fc", "model.embedding_dim": 512, "model.freeze_bn": True,
+        "optim.name": "adam",
+    }),
+    SourcedSettings(_CODE, {
+        "model.freeze_bn_affine": True, "model.red_mean": 123.0,
+        "optim.weight_decay_on": "all_but_norms",
+        "batch.sampler": "m_per_class", "batch.batch_size": 120,
+    }),
     SourcedSettings(
         f"{_CODE}, models/bninception.py, lines 242 and 248: nn.Linear as torch starts it", {"model.head_init": "torch"}
     ),
     CROP_227,
     LAST,
     SourcedSettings("open: the code evaluates every 100 to 500 steps", {"training.eval_every": 500}),
-)
+)  # fmt: skip
 
 BIRDS_CARS = (
     SourcedSettings(PAPER, {"training.steps": 8000}),
@@ -67,31 +56,17 @@ _NPAIR = SourcedSettings(
     f"{PAPER} (s = 25, two images a class)",
     {"loss.name": "npair", "loss.scale": 25.0, "batch.instances_per_class": 2},
 )
-_MS = SourcedSettings(
-    f"{PAPER} (epsilon .1, lambda .5, alpha 2, beta 40, five images a class)",
-    {
-        "loss.name": "multi_similarity",
-        "loss.alpha": 2.0,
-        "loss.beta": 40.0,
-        "loss.base": 0.5,
-        "loss.epsilon": 0.1,
-        "batch.instances_per_class": 5,
-    },
-)
+_MS = SourcedSettings(f"{PAPER} (epsilon .1, lambda .5, alpha 2, beta 40, five images a class)", {
+    "loss.name": "multi_similarity", "loss.alpha": 2.0, "loss.beta": 40.0, "loss.base": 0.5, "loss.epsilon": 0.1,
+    "batch.instances_per_class": 5,
+})  # fmt: skip
 _TML = (
-    SourcedSettings(
-        f"{_REBUTTAL} (beta .1, lambda .5, epsilon .01, batch 128, four images a class)",
-        {
-            "loss.name": "tuplet_margin",
-            "loss.margin": 0.1,
-            "loss.ipv_weight": 0.5,
-            "loss.ipv_epsilon": 0.01,
-            "batch.batch_size": 128,
-            "batch.instances_per_class": 4,
-        },
-    ),
+    SourcedSettings(f"{_REBUTTAL} (beta .1, lambda .5, epsilon .01, batch 128, four images a class)", {
+        "loss.name": "tuplet_margin", "loss.margin": 0.1, "loss.ipv_weight": 0.5, "loss.ipv_epsilon": 0.01,
+        "batch.batch_size": 128, "batch.instances_per_class": 4,
+    }),
     SourcedSettings("open: not printed; the value of the tuplet margin loss's own paper", {"loss.scale": 64.0}),
-)
+)  # fmt: skip
 
 _PLAIN_MS = SourcedSettings(f"{PAPER} (without SEC the head is only the last layer)", {"model.head": "fc"})
 
@@ -109,12 +84,9 @@ _PRODUCT_RATES: _Rates = (5e-4, 1e-4, 0.1, (6000,))
 def _rates(rates: _Rates, source: str) -> SourcedSettings:
     head, backbone, decay, milestones = rates
     settings = {
-        "optim.lr": head,
-        "optim.backbone_lr_multiplier": backbone / head,
-        "optim.lr_schedule": "milestones",
-        "optim.lr_milestones": list(milestones),
-        "optim.lr_decay": decay,
-    }
+        "optim.lr": head, "optim.backbone_lr_multiplier": backbone / head, "optim.lr_schedule": "milestones",
+        "optim.lr_milestones": list(milestones), "optim.lr_decay": decay,
+    }  # fmt: skip
     return SourcedSettings(f"{source} (lr head {head:g}, backbone {backbone:g})", settings)
 
 

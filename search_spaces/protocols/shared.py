@@ -9,29 +9,15 @@ BN_INCEPTION = (
     ),
 )
 
-CROP_227 = SourcedSettings(
-    "code: random resized crop 227 of the picture at 256, flip; centre crop in test",
-    {
-        "augment.name": "crop_flip",
-        "augment.crop": 227,
-        "augment.resize": 256,
-        "augment.scale": [0.16, 1.0],
-        "augment.ratio": [0.75, 1.3333333333333333],
-        "augment.flip": 0.5,
-    },
-)
+CROP_227 = SourcedSettings("code: random resized crop 227 of the picture at 256, flip; centre crop in test", {
+    "augment.name": "crop_flip", "augment.crop": 227, "augment.resize": 256, "augment.scale": [0.16, 1.0],
+    "augment.ratio": [0.75, 1.3333333333333333], "augment.flip": 0.5,
+})  # fmt: skip
 
-CROP_224 = SourcedSettings(
-    "code: random resized crop 224 of the picture at 256, flip; centre crop in test",
-    {
-        "augment.name": "crop_flip_224",
-        "augment.crop": 224,
-        "augment.resize": 256,
-        "augment.scale": [0.08, 1.0],
-        "augment.ratio": [0.75, 1.3333333333333333],
-        "augment.flip": 0.5,
-    },
-)
+CROP_224 = SourcedSettings("code: random resized crop 224 of the picture at 256, flip; centre crop in test", {
+    "augment.name": "crop_flip_224", "augment.crop": 224, "augment.resize": 256, "augment.scale": [0.08, 1.0],
+    "augment.ratio": [0.75, 1.3333333333333333], "augment.flip": 0.5,
+})  # fmt: skip
 
 _TABLES = "paper: Recall@k of its tables"
 KS = SourcedSettings(_TABLES, {"evaluation.ks": [1, 2, 4, 8]})

@@ -5,47 +5,34 @@ from search_spaces.protocols.shared import our_protocol
 from tune_dml.space import Protocol, SourcedSettings
 
 _COMMON = (
-    SourcedSettings(
-        f"{SEC.source('supplement, section B.3')} (ResNet-50, two-layer head, cosine from .5)",
-        {
-            "task.name": "contrastive",
-            "loss.name": "nt_xent",
-            "model.backbone": "resnet50",
-            "model.pooling": "avg",
-            "model.head": "mlp",
-            "optim.lr": 0.5,
-            "optim.lr_schedule": "cosine",
-            "task.linear_lrs": [1.0, 2.0, 5.0, 10.0],
-            "task.linear_epochs": 100,
-            "task.linear_batch_size": 256,
-            "augment.name": "simclr",
-        },
-    ),
+    SourcedSettings(f"{SEC.source('supplement, section B.3')} (ResNet-50, two-layer head, cosine from .5)", {
+        "task.name": "contrastive",
+        "loss.name": "nt_xent",
+        "model.backbone": "resnet50", "model.pooling": "avg", "model.head": "mlp",
+        "optim.lr": 0.5, "optim.lr_schedule": "cosine",
+        "task.linear_lrs": [1.0, 2.0, 5.0, 10.0], "task.linear_epochs": 100, "task.linear_batch_size": 256,
+        "augment.name": "simclr",
+    }),
     SourcedSettings(
         f"{SEC.source('rebuttal, Table 1')} (the supplement does not say; assumed equal)",
         {"optim.name": "sgd", "loss.temperature": 0.5, "batch.batch_size": 256, "model.embedding_dim": 128},
     ),
-    SourcedSettings(
-        "open: not stated; SimCLR's code for CIFAR",
-        {
-            "model.stem": "small",
-            "optim.momentum": 0.9,
-            "optim.weight_decay": 1e-4,
-            "batch.sampler": "random",
-            "training.precision": "bf16",
-        },
-    ),
+    SourcedSettings("open: not stated; SimCLR's code for CIFAR", {
+        "model.stem": "small",
+        "optim.momentum": 0.9, "optim.weight_decay": 1e-4,
+        "batch.sampler": "random",
+        "training.precision": "bf16",
+    }),
     SourcedSettings("open: not stated; as in the authors' released code for retrieval", {"model.head_init": "torch"}),
     SourcedSettings(
         "open: the paper reports the best accuracy on the test pictures; ours chooses on pictures held out from training",
         {
-            "data.split": "shared_classes",
-            "data.validation_fraction": 0.1,
+            "data.split": "shared_classes", "data.validation_fraction": 0.1,
             "evaluation.epoch": "last",
             "training.eval_every": 4000,
         },
     ),
-)
+)  # fmt: skip
 
 
 def _protocols(suffix: str, *stated: SourcedSettings) -> tuple[Protocol, ...]:
@@ -72,33 +59,20 @@ SIMCLR_LINEAR_HEAD = _protocols(
 GLYPHS_SIMCLR = our_protocol(
     "glyphs/simclr",
     settings={
-        "task.name": "contrastive",
-        "task.linear_epochs": 20,
+        "task.name": "contrastive", "task.linear_epochs": 20,
         "data.split": "shared_classes",
-        "loss.name": "nt_xent",
-        "loss.temperature": 0.1,
-        "augment.name": "simclr",
-        "augment.crop": 24,
-        "augment.resize": 24,
-        "augment.scale": [0.3, 1.0],
+        "loss.name": "nt_xent", "loss.temperature": 0.1,
+        "augment.name": "simclr", "augment.crop": 24, "augment.resize": 24, "augment.scale": [0.3, 1.0],
         "augment.flip": 0.0,
-        "model.backbone": "small_conv",
-        "model.width": 8,
-        "model.pooling": "avg",
-        "model.head": "mlp",
-        "model.head_init": "torch",
-        "model.embedding_dim": 64,
-        "batch.sampler": "random",
-        "batch.batch_size": 128,
-        "optim.name": "adamw",
-        "optim.lr": 2e-3,
-        "optim.lr_schedule": "cosine",
-        "training.steps": 200,
-        "training.eval_every": 200,
+        "model.backbone": "small_conv", "model.width": 8, "model.pooling": "avg", "model.head": "mlp",
+        "model.head_init": "torch", "model.embedding_dim": 64,
+        "batch.sampler": "random", "batch.batch_size": 128,
+        "optim.name": "adamw", "optim.lr": 2e-3, "optim.lr_schedule": "cosine",
+        "training.steps": 200, "training.eval_every": 200,
     },
     note="583 characters, told apart by a linear classifier after pretraining without labels; some ten seconds a trial "
     "on one CPU core. The mirror image of a character is another one, and crops leave a character legible.",
-)
+)  # fmt: skip
 
 GLYPHS_SIMCLR_LONGER = our_protocol(
     "glyphs/simclr-longer",
@@ -115,23 +89,15 @@ GLYPHS_SIMCLR_LINEAR_HEAD = our_protocol(
 DIGITS_SIMCLR = our_protocol(
     "digits/simclr",
     settings={
-        "task.name": "contrastive",
-        "task.linear_epochs": 10,
+        "task.name": "contrastive", "task.linear_epochs": 10,
         "data.split": "shared_classes",
         "loss.name": "nt_xent",
-        "augment.name": "simclr",
-        "augment.crop": 16,
-        "augment.resize": 16,
-        "augment.scale": [0.5, 1.0],
+        "augment.name": "simclr", "augment.crop": 16, "augment.resize": 16, "augment.scale": [0.5, 1.0],
         "augment.flip": 0.0,
-        "model.head": "mlp",
-        "model.head_init": "torch",
-        "model.embedding_dim": 16,
-        "batch.sampler": "random",
-        "batch.batch_size": 64,
+        "model.head": "mlp", "model.head_init": "torch", "model.embedding_dim": 16,
+        "batch.sampler": "random", "batch.batch_size": 64,
         "optim.lr": 1e-3,
-        "training.steps": 60,
-        "training.eval_every": 30,
+        "training.steps": 60, "training.eval_every": 30,
     },
     note="a smoke test.",
-)
+)  # fmt: skip

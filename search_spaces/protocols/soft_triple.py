@@ -8,39 +8,22 @@ _CODE = f"code: {SOFT_TRIPLE.code}"
 
 _COMMON = (
     *BN_INCEPTION,
-    SourcedSettings(
-        _CODE,
-        {
-            "loss.name": "soft_triple",
-            "loss.la": 20.0,
-            "loss.gamma": 0.1,
-            "loss.tau": 0.2,
-            "loss.delta": 0.01,
-            "model.pooling": "avg",
-            "model.head": "fc",
-            "model.embedding_dim": 64,
-            "optim.name": "adam",
-            "optim.eps": 0.01,
-            "optim.lr": 1e-4,
-            "optim.loss_lr_multiplier": 100.0,
-            "optim.weight_decay": 1e-4,
-            "optim.weight_decay_on": "all",
-            "optim.loss_weight_decay": 1e-4,
-            "optim.lr_schedule": "epoch_milestones",
-            "optim.lr_epochs": [19, 39],
-            "optim.lr_decay": 0.1,
-            "batch.sampler": "random",
-            "batch.batch_size": 32,
-            "training.epochs": 50,
-        },
-    ),
+    SourcedSettings(_CODE, {
+        "loss.name": "soft_triple", "loss.la": 20.0, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.01,
+        "model.pooling": "avg", "model.head": "fc", "model.embedding_dim": 64,
+        "optim.name": "adam", "optim.eps": 0.01, "optim.lr": 1e-4, "optim.loss_lr_multiplier": 100.0,
+        "optim.weight_decay": 1e-4, "optim.weight_decay_on": "all", "optim.loss_weight_decay": 1e-4,
+        "optim.lr_schedule": "epoch_milestones", "optim.lr_epochs": [19, 39], "optim.lr_decay": 0.1,
+        "batch.sampler": "random", "batch.batch_size": 32,
+        "training.epochs": 50,
+    }),
     SourcedSettings(
         f"{_CODE}, net/bninception.py, line 253: nn.Linear as torch starts it", {"model.head_init": "torch"}
     ),
     SourcedSettings(f"{_CODE}, README.md (its command for cars)", {"model.freeze_bn": True}),
     CROP_224,
     LAST,
-)
+)  # fmt: skip
 
 
 def _protocol(name: str, proxies: int, source: str, eval_every: int, ks: SourcedSettings) -> Protocol:

@@ -17,6 +17,7 @@ from PIL import Image
 
 from trainables.context import SEALED
 from trainables.files import write_whole
+from tune_dml.planning.arms.settings import study_arm
 from tune_dml.planning.plan import Plan, PlannedTrial, make_plan
 from tune_dml.planning.study import Search, Study
 from tune_dml.record.events import Event, read_event
@@ -68,9 +69,9 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
     dataset, settings = options.pop("dataset", "digits"), options.pop("overrides", {})
     protocol = next((protocol for protocol in space.protocols if protocol.dataset == dataset), None)
     name, every = options.pop("name", "toy"), tuple(range(seeds) if isinstance(seeds, int) else seeds)
-    study = Study(name=name, space=space, dataset=dataset, seeds=every, settings=settings, **options)
-    arms = tuple(study.make_arm(arm, protocol) for arm in space.every_arm)
-    return make_plan(replace(study, arms=arms), data_digest)
+    arms = tuple(study_arm(space, arm, protocol, dataset=dataset, settings=settings) for arm in space.every_arm)
+    study = Study(name=name, space=space, dataset=dataset, seeds=every, settings=settings, arms=arms, **options)
+    return make_plan(study, data_digest)
 
 
 def event_of(kind: str, key: str = "", /, **body: Any) -> Event:

@@ -18,7 +18,7 @@ from trainables.tasks import task_of
 from trainables.tasks.learner import open_pictures
 from tune_dml.catalogue import protocols
 from tune_dml.cli import train
-from tune_dml.planning.arms.recipes import protocol_layer
+from tune_dml.planning.arms.settings import protocol_layer
 
 CARS196 = os.environ.get("TUNE_DML_CARS196")
 PRINTED = 8.70  # SEC, supplement, section C.1 and Table 4

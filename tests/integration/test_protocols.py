@@ -12,7 +12,7 @@ from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from trainables.training import train
 from tune_dml.catalogue import protocols
-from tune_dml.planning.arms.recipes import protocol_layer
+from tune_dml.planning.arms.settings import protocol_layer
 
 RETRIEVAL = ("cub200", "cars196", "sop", "inshop")
 PAPERS = [name for name, p in protocols().items() if p.origin == "paper" and p.dataset in RETRIEVAL]

@@ -13,7 +13,7 @@ from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import default_protocol, protocols, spaces
 from tune_dml.papers.published import published_curve
-from tune_dml.planning.arms.recipes import method_layers, protocol_layer
+from tune_dml.planning.arms.settings import method_layers, protocol_layer
 from tune_dml.planning.checks.conditions import conditions_of
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request

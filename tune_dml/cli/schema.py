@@ -43,7 +43,7 @@ def schema(
 
 
 def _schema_of(verb_name: str | None) -> dict[str, object]:
-    from tune_dml.planning.files.sweep_file import sweep_file_schema
+    from tune_dml.planning.files.keys import sweep_file_schema
 
     if verb_name is None:
         return sweep_file_schema()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from trainables.config import TrialConfig
     from trainables.context import Row
-    from trainables.resolve import Layer
     from tune_dml.record.events import TrialEnd
 
 ORDER = 100
@@ -142,11 +141,14 @@ def _single_trial(
 ) -> SingleTrial:
     """Resolve a stored trial or a protocol, and apply the given settings. Raise ConfigError for invalid settings."""
     from trainables.resolve import Layer, read_settings, resolve
+    from tune_dml.catalogue import find_protocol
+    from tune_dml.planning.arms.settings import trial_layers
 
     flagged = {path: value for path, value in (flags or {}).items() if value is not None}
     own, sources = {**settings, **flagged}, {path: _FLAGS[path] for path in flagged}
     stored, stored_threads, metrics = ({}, 1, {}) if trial is None else _load_trial(trial, storage)
-    layers = _protocol_layers(protocol, own) if trial is None else [Layer(f"trial {trial}", stored)]
+    start = None if protocol is None else find_protocol(protocol, "--protocol")
+    layers = trial_layers(start, own) if trial is None else [Layer(f"trial {trial}", stored)]
     resolved = resolve(*layers, Layer("--set", own, sources))
     config = resolved.config
     recorded = metrics if metrics and config == read_settings(stored) else {}
@@ -203,22 +205,6 @@ def _copy_pictures(source: Path, folder: Path) -> tuple[Path, ...]:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
     return tuple(sorted(folder.iterdir()))
-
-
-def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
-    """Return the layers of the loss and of the protocol; by default the data set's protocol for the task."""
-    from trainables.config import TrialConfig
-    from trainables.resolve import Layer
-    from tune_dml.catalogue import RETRIEVAL, default_protocol, find_protocol
-    from tune_dml.planning.arms.recipes import method_layers
-    from tune_dml.planning.files.folder import training_part
-
-    dataset = settings.get("data.name", TrialConfig().data.name)
-    task = settings.get("task.name", RETRIEVAL)
-    protocol = default_protocol(str(dataset), str(task)) if name is None else find_protocol(name, "--protocol")
-    data = [] if protocol is None else [Layer("--protocol", {"data.name": protocol.dataset})]
-    part, lr = training_part(str(dataset), settings, str(task)), settings.get("optim.lr")
-    return [*data, *method_layers(protocol, settings.get("loss.name"), part=part, lr=lr)]
 
 
 def _load_trial(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:

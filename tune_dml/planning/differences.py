@@ -9,10 +9,10 @@ from pathlib import Path
 from trainables.config import SECTIONS, MethodSection, Settings, TrialConfig, canonical, flat_names, identity_settings
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import Layer, resolve
-from tune_dml.catalogue import RETRIEVAL, default_protocol, protocol_of_loss, protocols
-from tune_dml.planning.arms.recipes import method_layers
+from tune_dml.catalogue import protocol_of_loss, protocols
+from tune_dml.planning.arms.settings import method_layers, trial_layers
 from tune_dml.planning.checks.effects import effective_settings
-from tune_dml.planning.files.folder import TrainingPart, training_part
+from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.space import Protocol, Value
 
@@ -84,13 +84,7 @@ def read_trial_file(path: Path, protocol: Protocol | None) -> TrialConfig:
     Raise ConfigError if the file cannot be read, or has wrong settings.
     """
     settings = _trial_settings(read_mapping(path, "configuration of a run", _EXAMPLE))
-    dataset = str(settings.get("data.name") or (protocol.dataset if protocol else TrialConfig().data.name))
-    task = str(settings.get("task.name", RETRIEVAL))
-    if protocol is None:
-        protocol = default_protocol(dataset, task)
-    part, lr = training_part(dataset, settings, task), settings.get("optim.lr")
-    layers = method_layers(protocol, settings.get("loss.name"), part=part, lr=lr)
-    return resolve(Layer("protocol", {"data.name": dataset}), *layers, Layer(str(path), settings)).config
+    return resolve(*trial_layers(protocol, settings), Layer(str(path), settings)).config
 
 
 def is_trial_file(content: Mapping[str, object]) -> bool:

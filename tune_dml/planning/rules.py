@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.option_names import option_names, option_problem, spell
@@ -20,20 +20,23 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 def study_problems(study: Study) -> list[Problem]:
     """Return the problems of a study's space and request."""
-    space, seeds = study.space, study.seeds
-    problems = [*space.problems(), *_override_problems(space, study.arms, study.settings)]
-    problems += search_problems(study.arms, study.search)
+    own = [*study.space.problems(), *_override_problems(study.space, study.arms, study.settings)]
+    reported = {problem.place for problem in study.problems}  # a wrong key is reported once
+    every = (*own, *search_problems(study.arms, study.search), *_option_problems(study))
+    return [*study.problems, *(problem for problem in every if problem.place not in reported)]
+
+
+def _option_problems(study: Study) -> Iterator[Problem]:
+    """Yield the problems of a study's folder and seeds."""
     reads_a_folder = getattr(methods_of("data").get(study.dataset), "needs_root", True)  # unknown ones: another check
     if study.settings.get("data.root") and not reads_a_folder:
         rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
         remedy = f"Leave it out, or use {spell('dataset', 'image_folder')} for a folder of your own."
-        problems.append(option_problem("data_root", rule, None, remedy))
-    if not seeds:
-        problems.append(option_problem("seeds", "at least one seed is needed", None, f"Use {spell('seeds', 3)}."))
-    if len(set(seeds)) < len(seeds):
-        problems.append(option_problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
-    reported = {problem.place for problem in study.problems}  # a wrong key is reported once
-    return [*study.problems, *(problem for problem in problems if problem.place not in reported)]
+        yield option_problem("data_root", rule, None, remedy)
+    if not study.seeds:
+        yield option_problem("seeds", "at least one seed is needed", None, f"Use {spell('seeds', 3)}.")
+    if len(set(study.seeds)) < len(study.seeds):
+        yield option_problem("seeds", "seeds must differ", list(study.seeds), "Remove the repeats.")
 
 
 def metric_problems(study: Study) -> list[Problem]:
@@ -72,28 +75,26 @@ def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
     return [Problem(place, rule, name, remedy)]
 
 
-def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> list[Problem]:
-    """Return the problems of the search method and its options."""
-    problems = []
+def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> Iterator[Problem]:
+    """Yield the problems of the search method and its options."""
     listed = [arm for arm in arms if search.method == "grid" or arm.baseline]
     ranges = dict.fromkeys(knob.path for arm in listed for knob in arm.knobs if isinstance(knob.domain, Range))
+    tpe, samples = spell("search", "tpe"), spell("num_samples", 20)
     if ranges:
         are = "is a range" if len(ranges) == 1 else "are ranges"
         rule = f"a grid needs listed values, but {joined(list(ranges))} {are}"
-        remedy = f"Use {spell('search', 'tpe')} and {spell('num_samples', 20)}, or list values."
-        problems.append(option_problem("search", rule, None, remedy))
-    if search.method == "grid" and search.num_samples:
-        rule = "the values of a grid decide its number of cells"
-        problems.append(option_problem("num_samples", rule, None, f"Leave it out, or use {spell('search', 'tpe')}."))
-    if search.method != "grid" and search.num_samples < 1:
+        yield option_problem("search", rule, None, f"Use {tpe} and {samples}, or list values.")
+    if search.method == "grid":
+        if search.num_samples:
+            rule = "the values of a grid decide its number of cells"
+            yield option_problem("num_samples", rule, None, f"Leave it out, or use {tpe}.")
+        return
+    if search.num_samples < 1:
         rule = f"search {search.method} needs the number of cells to propose"
-        problems.append(
-            option_problem("num_samples", rule, search.num_samples or None, f"Use {spell('num_samples', 20)}.")
-        )
-    if search.method != "grid" and arms and not any(map(is_searched, arms)):
+        yield option_problem("num_samples", rule, search.num_samples or None, f"Use {samples}.")
+    if arms and not any(map(is_searched, arms)):
         rule = "a search needs an arm with knobs; these arms have none"
-        problems.append(option_problem("search", rule, None, "Leave it out: without knobs each arm is one cell."))
-    return problems
+        yield option_problem("search", rule, None, "Leave it out: without knobs each arm is one cell.")
 
 
 def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
@@ -108,20 +109,13 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
         rule = f"arms are compared on the same data and task: {path} must be the same for all"
         shared[path] = values, rule, f"Set it in `fixed`, or with {spell('settings')}."
     if not space.differs:
-        protocols = {}
         # Without listed protocols each loss has its own protocol, and a note says so.
-        if space.protocols or any(arm.protocols for arm in space.every_arm):
-            protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
+        listed = space.protocols or any(arm.protocols for arm in space.every_arm)
+        protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms if listed}
         terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
-        reductions = {
-            arm.name: arm.base_settings["loss.reduction"] for arm in arms if "loss.reduction" in arm.base_settings
-        }
-        traits = (
-            ("protocol", protocols, f" with {spell('protocol')}"),
-            ("pair term", terms, ""),
-            ("reduction", reductions, ""),
-        )
-        for trait, values, hint in traits:
+        reductions = {arm.name: found for arm in arms if (found := arm.base_settings.get("loss.reduction")) is not None}
+        for trait, values in (("protocol", protocols), ("pair term", terms), ("reduction", reductions)):
+            hint = f" with {spell('protocol')}" if trait == "protocol" else ""
             remedy = f"Make them share it{hint}, or say in the space's `differs` why they need not."
             shared[trait] = values, f"arms that are compared must share their {trait}", remedy
     return [
@@ -194,35 +188,27 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     }
     leave_out, for_one = "Leave it out.", "Leave it out, or use `tune-dml train --set {}=...` for one trial."
     own_arms = "Leave it out, or write arms of your own into a sweep file."
-    claims = dict.fromkeys(
-        [
-            *(
-                (knob.path, f"is the knob that {space.name} searches and cannot be set", for_one)
-                for arm in arms
-                for knob in arm.knobs
-            ),
-            *(
-                (tie.path, f"follows {tie.knob} in {space.name} and cannot be set", leave_out)
-                for arm in arms
-                for tie in arm.ties
-            ),
-            *(
-                (path, f"differs between the arms of {space.name} ({arm} sets it) and cannot be set for all", own_arms)
-                for path, arm in arm_of_setting.items()
-            ),
-        ]
-    )
+    searched = f"is the knob that {space.name} searches and cannot be set"
+    differs = f"differs between the arms of {space.name}"
+    claims = [(knob.path, searched, for_one) for arm in arms for knob in arm.knobs]
+    claims += [
+        (tie.path, f"follows {tie.knob} in {space.name} and cannot be set", leave_out)
+        for arm in arms
+        for tie in arm.ties
+    ]
+    claims += [
+        (path, f"{differs} ({arm} sets it) and cannot be set for all", own_arms) for path, arm in arm_of_setting.items()
+    ]
     problems = [
         option_problem("settings", f"{own} {rule}", None, (leave_out if space.program else remedy).format(path))
         for path in overrides
-        for own, rule, remedy in claims
+        for own, rule, remedy in dict.fromkeys(claims)
         if _same_setting(path, own)
     ]
-    for path in sorted({"seed", "data.name"} & set(overrides)):
-        option, value = ("seeds", 3) if path == "seed" else ("dataset", overrides[path])
-        problems.append(
-            option_problem("settings", f"{path} is not a setting but an option", None, f"Use {spell(option, value)}.")
-        )
+    for path, option, value in (("data.name", "dataset", overrides.get("data.name")), ("seed", "seeds", 3)):
+        if path in overrides:
+            rule = f"{path} is not a setting but an option"
+            problems.append(option_problem("settings", rule, None, f"Use {spell(option, value)}."))
     return problems
 
 

@@ -12,17 +12,14 @@ from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expand_home
 from trainables.option_names import option_problem, spell
-from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, find_space
 from tune_dml.planning.arms.fitting import COUNT, fitting_space, untuned_notes, with_scaled_counts, with_tuned_knobs
-from tune_dml.planning.arms.protocol_choice import ProtocolChoice, choose_protocol, protocol_notes
-from tune_dml.planning.arms.recipes import method_layers, stated_layers
+from tune_dml.planning.arms.settings import choose_protocol, protocol_notes, study_arm
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
-from tune_dml.planning.files.program_space import checked_program
-from tune_dml.planning.files.sweep_file import read_with_problems
+from tune_dml.planning.files.sweep_file import checked_program, read_with_problems
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping
-from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
+from tune_dml.space import Number, SearchMethod, Space, Value
 
 _MOST_SEEDS = 10_000  # a larger count is a typing error, and its plan would fill the memory
 _SEEDS_END = 2**32  # limit of the random generators
@@ -63,32 +60,6 @@ class Study:
     """Sizes of a picture folder, which limit our protocols' batches; None if unknown."""
     notes: tuple[str, ...] = ()
     """Decisions to report to the user."""
-
-    def make_arm(self, arm: Arm, protocol: Protocol | None) -> StudyArm:
-        """Return an arm of the space, trained by a protocol; None means the defaults.
-
-        Of its settings, later layers win: data set, recipe, protocol, space, user, arm.
-        """
-        space, fixed = self.space, self.space.fixed
-        loss = {**self.settings, **arm.settings}.get("loss.name", fixed.get("loss.name"))
-        if protocol is not None and loss != fixed.get("loss.name") and loss in protocol.methods:
-            # the protocol is printed for this loss; the space fixes settings of another loss
-            fixed = {path: value for path, value in fixed.items() if not path.startswith("loss.")}
-        if space.program is not None:
-            overridable = {path: value for path, value in fixed.items() if path not in self.settings}
-            layers = [Layer(f"space {space.name}", overridable), Layer("--set", self.settings)]
-        else:
-            stated = stated_layers(f"space {space.name}", space.stated) + stated_layers(f"arm {arm.name}", arm.stated)
-            lr = {**fixed, **self.settings, **arm.settings}.get("optim.lr")
-            layers = [
-                Layer("--dataset", {"data.name": self.dataset}),
-                *method_layers(protocol, loss, stated, self.part, lr),
-                Layer(f"space {space.name}", fixed),
-                Layer("--set", self.settings),
-                *([Layer(f"arm {arm.name}", arm.settings)] if arm.settings else []),
-            ]
-        is_baseline = arm.name == space.baseline_name
-        return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), tuple(layers), protocol, is_baseline)
 
 
 def study_of(request: Request) -> Study:
@@ -146,23 +117,21 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     space, settings, tune = study.space, study.settings, tune or {}
     unknown = _unknown_arms(space, names or ())
     choices = {
-        arm.name: ProtocolChoice(None)
-        if space.program
-        else choose_protocol(space, arm, study.dataset, settings, study.protocol)
-        for arm in space.every_arm
+        arm.name: choose_protocol(space, arm, study.dataset, settings, study.protocol) for arm in space.every_arm
     }
     chosen = {name: choices[name] for name in choices if not names or name in names}
     problems = [*(problem for choice in (chosen or choices).values() for problem in choice.problems), *unknown]
-    notes = (*study.notes, *protocol_notes(chosen))
-    arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
+    notes = [*study.notes, *protocol_notes(chosen)]
+    arms = [
+        study_arm(space, arm, choices[arm.name].protocol, dataset=study.dataset, settings=settings, part=study.part)
+        for arm in space.every_arm
+    ]
     if not (problems or study.problems):
         if tune.get(COUNT):
             space = replace(space, positive_pairs=None)  # the user's own K, also for arms that are added later
         elif COUNT not in settings:
-            space, count_notes = with_scaled_counts(space, arms)
-            if count_notes:
-                study, notes = replace(study, space=space), (*notes, *count_notes)
-                arms = [study.make_arm(arm, choices[arm.name].protocol) for arm in space.every_arm]
+            space, arms, count_notes = with_scaled_counts(space, arms)
+            notes += count_notes
         if tune:
             space, arms, problems = with_tuned_knobs(space, arms, tune)
             added = {knob.path for knob in space.knobs} - {knob.path for knob in study.space.knobs}
@@ -173,25 +142,25 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
         settings=settings,
         arms=tuple(arm for arm in arms if arm.name in chosen),
         problems=(*study.problems, *dict.fromkeys(problems)),
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
 def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     """Return the requested space, the request completed by its sweep file, and the file's problems."""
-    space = request.space
-    if isinstance(space, Space):
-        return space, request, []
-    if not isinstance(space, str | Path):
-        rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
-        remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
-        raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
-    if not str(space).endswith(SWEEP_FILES):
-        return find_space(str(space)), request, []
-    file, problems = read_with_problems(Path(space))
-    assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
-    stated = {option.name: value for option in fields(request) if (value := getattr(request, option.name)) is not None}
-    return file.space, replace(file, **{**stated, "space": file.space}), problems
+    space, problems = request.space, list[Problem]()
+    if isinstance(space, str | Path) and not str(space).endswith(SWEEP_FILES):
+        request = replace(request, space=find_space(str(space)))
+    elif isinstance(space, str | Path):
+        file, problems = read_with_problems(Path(space))
+        options = (option.name for option in fields(request) if option.name != "space")
+        stated = {name: value for name in options if (value := getattr(request, name)) is not None}
+        request = replace(file, **stated)
+    if isinstance(request.space, Space):
+        return request.space, request, problems
+    rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
+    remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
+    raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
 
 
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:

@@ -22,7 +22,7 @@ from tune_dml.cli.options import ReportOptions
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sync import _text
 from tune_dml.cli.train import TrainedTrial
-from tune_dml.planning.files.sweep_file import sweep_file_schema
+from tune_dml.planning.files.keys import sweep_file_schema
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
 from tune_dml.record.events import TrialEnd

@@ -18,7 +18,7 @@ from trainables.data.objects import _mesh_folder, _pixels_digest
 from trainables.resolve import Layer, resolve
 from trainables.training import train
 from tune_dml.catalogue import protocols
-from tune_dml.planning.arms.recipes import protocol_layer
+from tune_dml.planning.arms.settings import protocol_layer
 
 pytestmark = [
     pytest.mark.objects,

@@ -11,6 +11,7 @@ from helpers.toys import space_of
 from trainables.errors import ConfigError
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.continuation import with_arms_of_files
+from tune_dml.planning.files import keys
 from tune_dml.planning.files.sweep_file import read_sweep_file, read_with_problems
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
@@ -227,12 +228,10 @@ def test_documented_sweep_files_can_be_planned(file, cache_dir):
 
 
 def test_the_docs_name_every_key():
-    keys = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sweep-files.md").read_text()))
-    from tune_dml.planning.files import sweep_file
-
-    for part in (sweep_file._File, sweep_file._Arm):
-        assert set(part.model_fields) - {"settings", "knobs", "ties"} <= keys
-        assert all(f"{key}:" in sweep_file.__doc__ for key in part.model_fields)
+    words = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sweep-files.md").read_text()))
+    for part in (keys.SweepFile, keys.ArmKeys):
+        assert set(part.model_fields) - {"settings", "knobs", "ties"} <= words
+        assert all(f"{key}:" in keys.__doc__ for key in part.model_fields)
 
 
 def test_a_knob_is_labelled_by_its_last_word_if_unique(file):

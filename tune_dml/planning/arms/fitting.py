@@ -1,7 +1,7 @@
 """Fit the values of a study's knobs: to the user's pictures, to the pairs of a batch, and around each arm's settings."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from trainables.config import Settings
@@ -107,8 +107,8 @@ def positive_pairs(settings: Settings) -> int | None:
     return int(settings[_BATCH]) * (int(settings[_PER_CLASS]) - 1) // 2
 
 
-def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[str]]:
-    """Return the space with each K scaled to the paper's share of the positive pairs, and a note if that changes K.
+def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, list[StudyArm], list[str]]:
+    """Return space and arms with each K scaled to the paper's share of the positive pairs, and a note if that changes K.
 
     K does not change under a paper's protocol, or if batches are not drawn by class. It also does not change if the
     space states no number of pairs, or if the batches have that number.
@@ -116,7 +116,7 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
     printed = space.positive_pairs
     pairs = _pairs_of(space, arms) if printed else None
     if not printed or pairs is None or pairs == printed:
-        return space, []
+        return space, [*arms], []
 
     def scale(value: Value) -> Value:
         return max(2, 2 * round(int(str(value)) * pairs / printed / 2))  # even: half of the pairs are positive
@@ -127,7 +127,11 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
         f"K counts pairs: {_listed(_counts(space))}, for {printed} positive pairs in the paper's batches, become "
         f"{_listed(_counts(scaled))} for the {pairs} in these batches"
     )
-    return scaled, [note]
+    return (
+        scaled,
+        [_with_changes(arm, scaled, lambda settings: _scaled(settings, COUNT, scale)) for arm in arms],
+        [note],
+    )
 
 
 def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
@@ -148,16 +152,17 @@ def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
 def _with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value]) -> Space:
     """Return the space with `scale` applied to every value of a setting; equal values of a grid merge."""
 
-    def scale_settings(settings: Settings) -> dict[str, Value]:
-        return {name: scale(value) if name == path else value for name, value in settings.items()}
-
     def scale_knob(knob: Knob) -> Knob:
         if knob.path != path or not isinstance(knob.domain, Grid):
             return knob
         return replace(knob, domain=replace(knob.domain, values=tuple(dict.fromkeys(map(scale, knob.domain.values)))))
 
-    scaled = space.map_knobs(scale_knob).map_arms(lambda arm: replace(arm, settings=scale_settings(arm.settings)))
-    return replace(scaled, fixed=scale_settings(space.fixed))
+    scaled = space.map_knobs(scale_knob).map_arms(lambda arm: replace(arm, settings=_scaled(arm.settings, path, scale)))
+    return replace(scaled, fixed=_scaled(space.fixed, path, scale))
+
+
+def _scaled(settings: Settings, path: str, scale: Callable[[Value], Value]) -> dict[str, Value]:
+    return {name: scale(value) if name == path else value for name, value in settings.items()}
 
 
 def _counts(space: Space) -> list[Value]:
@@ -209,15 +214,17 @@ def with_tuned_knobs(
         for knob in space.scientific
     )
     extended = _with_knobs(replace(space, scientific=scientific), grids)
-    return extended, [_with_declared_knobs(arm, extended, tuned.keys()) for arm in arms], []
+
+    def without_knobs(settings: Settings) -> dict[str, Value]:
+        return {path: value for path, value in settings.items() if path not in tuned}
+
+    return extended, [_with_changes(arm, extended, without_knobs) for arm in arms], []
 
 
-def _with_declared_knobs(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
-    """Return an arm with the knobs that the extended space declares for it, and without settings at these paths."""
+def _with_changes(arm: StudyArm, space: Space, change: Callable[[Settings], dict[str, Value]]) -> StudyArm:
+    """Return an arm with the knobs that a changed space declares for it, and with the same change of its settings."""
     declared = space.arm(arm.name)
-    layers = (
-        replace(layer, settings={p: v for p, v in layer.settings.items() if p not in paths}) for layer in arm.layers
-    )
+    layers = (replace(layer, settings=change(layer.settings)) for layer in arm.layers)
     return replace(arm, knobs=space.knobs_of(declared), ties=space.ties_of(declared), layers=tuple(layers))
 
 

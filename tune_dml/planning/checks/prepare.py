@@ -15,7 +15,7 @@ from trainables.config import FREE_SEEDS
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import naming, option_problem, spell, values_from
 from trainables.resolve import FOLLOWS_LENGTH
-from tune_dml.planning.arms.recipes import CUT
+from tune_dml.planning.arms.settings import CUT
 from tune_dml.planning.checks.data import SweepData, data_problems
 from tune_dml.planning.checks.dry_run import dry_run
 from tune_dml.planning.checks.effects import equal_trial_problems, idle_value_notes, training_digests

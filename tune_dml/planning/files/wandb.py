@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import Problem
-from tune_dml.planning.files.program_space import NO_PARAMETER, NO_PAUSE, SEED
 
+SEED = "seed"
+NO_PARAMETER = "the seed is not a parameter: it pairs the trials of all cells"
+NO_PAUSE = "a program runs to its end: it cannot be paused at a step"
 _UNUSED_KEYS = {
     "project": "W&B's project is not used: MLflow's experiment is the sweep's name, or `--experiment`",
     "entity": "W&B's entity is not used",
