@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.toys import Driver, bare_sweep, event_of, plan_of
+from helpers.toys import Driver, bare_sweep, plan_of
 
-from tune_dml.record.ledger import Ledger
 from tune_dml.record.origin.commands import (
     cluster_of_this_job,
     command,
@@ -123,7 +122,7 @@ def test_trials_out_of_memory_are_retried_with_a_micro_batch(tmp_path, frozen, m
     """Not if batch statistics of a micro-batch would change the numbers."""
     settings = {"model.freeze_bn": frozen, "batch.batch_size": 60}
     made = bare_sweep(tmp_path / "toy", means={0.1: 70.0, 0.5: 69.0}, cell_settings=settings)
-    with Ledger(made.folder) as ledger:
-        ledger.write(event_of("started", made.trials[0].key, host="", micro_batch=micro_batch))
-        ledger.write(event_of("ended", made.trials[0].key, status="failed", kind=kind, reason="", metrics={}))
+    driver = Driver(made.folder, made.plan)
+    driver.event("started", driver.trials[0].key, host="", micro_batch=micro_batch)
+    driver.ended(driver.trials[0], "failed", kind=kind)
     assert retry_arguments(results_of(made.folder)) == advised

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.toys import METRIC, STEEP, Driver, bare_sweep, event_of, opened, rho_space, write_sweep
+from helpers.toys import METRIC, STEEP, Driver, bare_sweep, rho_space
 from scipy.stats import t as student
 
 from trainables.errors import ConfigError
@@ -14,7 +14,6 @@ from tune_dml.cli._sweep_status_text import state_of
 from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.planning.request import Session
 from tune_dml.record.judging.looks import Look
-from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results, results_of
 from tune_dml.record.state import read_state
 from tune_dml.report import summary, write_report
@@ -114,8 +113,7 @@ def test_lost_and_unknown_gains_are_reported(tmp_path, means, offsets, verdict, 
 
 
 def test_without_a_baseline_the_score_is_measured_again(tmp_path):
-    space = rho_space(baseline=None)
-    results = write_sweep(tmp_path / "toy", space=space, baseline=None, confirmed=FRESH, evidence=False)
+    results = bare_sweep(tmp_path / "toy", space=rho_space(baseline=None), baseline=None, confirmed=FRESH)
     section = _answer(results)
     assert section.data["confirmation"].verdict == "measured again"
     assert "has validation R@1 74.6" in section.verdicts[0]
@@ -125,8 +123,8 @@ def test_without_a_baseline_the_score_is_measured_again(tmp_path):
 
 
 def test_when_less_is_better_optimism_has_the_same_sign(tmp_path):
-    space = rho_space(goal="minimize")
-    results = write_sweep(tmp_path / "toy", space=space, means={0.01: 50.0, 0.1: 55.0}, confirmed=FRESH, evidence=False)
+    means = {0.01: 50.0, 0.1: 55.0}
+    results = bare_sweep(tmp_path / "toy", space=rho_space(goal="minimize"), means=means, confirmed=FRESH)
     found = _answer(results).data["confirmation"]
     winner = next(cell for cell in found.cells if cell.label == "rho=0.1")  # the toys confirm the highest
     assert winner.optimism == pytest.approx(winner.fresh.mean - winner.selection.mean)
@@ -153,12 +151,6 @@ def test_mlflow_shows_confirming_trials_separately(confirmed):
     assert projection.trial_tags(key)["seed"] == "1000"
     assert "tune_dml.confirmation" not in projection.trial_tags(confirmed.trials[0].key)
     assert projection.parent_tags()["tune_dml.finished"] == str(len(confirmed.trials))
-
-
-def test_opening_includes_confirming_trials(tmp_path):
-    results = opened(bare_sweep(tmp_path / "toy", confirmed=FRESH))
-    assert results.opened
-    assert len(results.confirmed) == 2 * len(FRESH)
 
 
 def test_a_sweep_without_a_finished_cell_has_no_winner(tmp_path):
@@ -207,27 +199,28 @@ def test_status_and_report_of_an_interrupted_confirmation_have_the_resume_comman
     assert "Complete" not in out
 
 
-def test_resume_continues_a_confirmation(interrupted, monkeypatch):
-    intents = []
-    monkeypatch.setattr(operations, "_execute", lambda *given: intents.append(given[-1]))
+@pytest.fixture
+def intents(monkeypatch):
+    """What the sessions that begin are to do; they do nothing."""
+    begun = []
+    monkeypatch.setattr(operations, "_execute", lambda *given: begun.append(given[-1]))
     monkeypatch.setattr(operations, "_continuing_session", lambda state, session, *rest: session)
+    return begun
+
+
+def test_resume_continues_a_confirmation(interrupted, intents):
     operations.resume("toy", Session(interrupted.folder.parent))
     (intent,) = intents
     assert intent.verb == "confirm"
     assert {trial.key for trial in intent.confirmation.trials()} == {trial.key for trial in interrupted.confirmed}
 
 
-def test_failed_confirming_trials_are_retried(tmp_path, monkeypatch, command_line):
+def test_failed_confirming_trials_are_retried(tmp_path, intents, command_line):
     """Formerly no command retried them: `resume --retry-failed` knew only the trials of the sweep."""
     results = bare_sweep(tmp_path / "toy", confirmed={1000: 0.1, 1001: -0.2})
-    lost = results.confirmed[-1].key
-    with Ledger(results.folder) as ledger:
-        ledger.write(event_of("ended", lost, status="failed", reason="lost 3 times", metrics={}, seconds=1.0))
+    Driver(results.folder, results.plan).ended(results.confirmed[-1], "failed", reason="lost 3 times")
     _, out, _ = command_line("status", "toy", "--storage", tmp_path)
     assert "1 trial failed or diverged; to try again: tune-dml resume toy --retry-failed" in out
-    intents = []
-    monkeypatch.setattr(operations, "_execute", lambda *given: intents.append(given[-1]))
-    monkeypatch.setattr(operations, "_continuing_session", lambda state, session, *rest: session)
     operations.resume("toy", Session(tmp_path), retry_failed=True)
     assert intents[0].verb == "confirm"
     assert read_state(results.folder).confirmation_left == 1

@@ -16,7 +16,7 @@ from trainables import distributed
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
 from tune_dml.running import ray_internals
-from tune_dml.running.cluster import cluster, start_checks
+from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.cluster import Capacity, Connection
 from tune_dml.running.process import RELAXED_THRESHOLD, relaxed_gc
 from tune_dml.running.trials import rendezvous
@@ -117,21 +117,6 @@ def test_a_ray_that_fails_is_one_problem_with_its_logs(monkeypatch, address, ray
     (problem,) = refusal.value.problems
     assert rule in problem.rule
     assert [words for words in remedies if words not in problem.remedy] == []
-
-
-def test_folder_names_are_limited_by_the_socket_paths_of_ray(monkeypatch):
-    """A folder that we accept has room for the sockets; Ray refuses one more byte too."""
-    from ray._private.utils import validate_socket_filepath
-
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    below = start_checks._SOCKET.format(os.getpid())
-    fits = f"/{(107 - len(below) - 2) * 't'}"
-    validate_socket_filepath(f"{fits}/{below}")
-    with pytest.raises(OSError, match="AF_UNIX"):
-        validate_socket_filepath(f"{fits}t/{below}")
-    for folder, refused in ((fits, 0), (f"{fits}t", 1)):
-        monkeypatch.setenv("TMPDIR", folder)
-        assert len(list(start_checks._folder_problems())) == refused
 
 
 @pytest.fixture

@@ -2,36 +2,27 @@
 
 import doctest
 import importlib
-import importlib.util
 import pkgutil
 import re
 import shlex
 import subprocess
 import sys
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path
 
+import generate
+import generate_architecture
+import generate_studies
 import pytest
 from helpers.commands import whole_command
 from helpers.programs import ProgramRun
+from helpers.sources import ROOT
 
 from trainables.losses import LOSSES
 from trainables.regularizers import REGULARIZERS
 from tune_dml.catalogue import spaces
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
-
-ROOT = Path(__file__).parents[2]
-
-
-@cache
-def generator(name="generate"):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
 
 
 def methods_in(page):
@@ -40,7 +31,7 @@ def methods_in(page):
 
 
 def test_the_page_of_methods_is_up_to_date():
-    assert methods_in((ROOT / "docs" / "methods.md").read_text()) == methods_in(generator().page()), "run `make docs`"
+    assert methods_in((ROOT / "docs" / "methods.md").read_text()) == methods_in(generate.page()), "run `make docs`"
 
 
 @pytest.mark.parametrize(
@@ -55,11 +46,11 @@ def test_the_page_of_methods_is_up_to_date():
     ],
 )
 def test_a_generated_page_is_up_to_date(page, module, write):
-    assert (ROOT / "docs" / page).read_text() == getattr(generator(module), write)(), "run `make docs`"
+    assert (ROOT / "docs" / page).read_text() == getattr(importlib.import_module(module), write)(), "run `make docs`"
 
 
 def test_the_page_of_studies_lacks_none_of_the_papers():
-    assert generator("generate_studies").count() == 31
+    assert generate_studies.count() == 31
 
 
 def specification():
@@ -78,7 +69,7 @@ def identities():
 
 
 def test_every_identity_has_a_test_and_every_numbered_test_an_identity():
-    tested = {number for numbers, _, _ in generator().identity_tests() for number in numbers}
+    tested = {number for numbers, _, _ in generate.identity_tests() for number in numbers}
     assert identities() == sorted(tested)
 
 
@@ -149,7 +140,7 @@ def test_every_command_of_the_pages_and_cluster_files_exists():
 
 def test_the_architecture_names_every_folder():
     """Its first two levels are the folders that exist."""
-    named = {folder for folder in generator("generate_architecture").folders() if len(folder.parts) < 3}
+    named = {folder for folder in generate_architecture.folders() if len(folder.parts) < 3}
     ignored = [line.strip("/").rpartition("/")[2] for line in (ROOT / ".gitignore").read_text().split()]
 
     def tracked(path):
@@ -233,7 +224,7 @@ def test_documented_examples_print_the_documented_output(name):
     assert not results.failed
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "programs.md").read_text()
+PAGE = (ROOT / "docs" / "programs.md").read_text()
 SCRIPTS = dict(re.findall(r"### ([^\n]+)\n.*?```python\n(.*?)```", PAGE, re.DOTALL))
 KNOBS = {
     "scikit-learn in ten lines": {"C": 0.1},

@@ -47,15 +47,10 @@ def hear(mailbox):
     return asyncio.run(mailbox.next())[0]
 
 
-@pytest.fixture
-def _nobody_follows(monkeypatch):
-    monkeypatch.setattr(worker_group, "_JOINT_FAILURE_SECONDS", 0.0)
-
-
-@pytest.mark.usefixtures("_nobody_follows")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_failing_rank_ends_the_trial_and_restarts_all_workers(mailbox, rank):
+def test_a_failing_rank_ends_the_trial_and_restarts_all_workers(mailbox, rank, monkeypatch):
     """The other rank waits in a collective, where it would meet the next trial."""
+    monkeypatch.setattr(worker_group, "_JOINT_FAILURE_SECONDS", 0.0)
     say(mailbox, rank, FAILED)
     assert hear(mailbox) == {**FAILED, "by": rank}
     asyncio.run(mailbox.give({"next": 1}))
@@ -143,31 +138,30 @@ def test_if_a_worker_cannot_train_the_others_end():
     assert asyncio.run(scene()) == (None, 0, "here", "lacks it")
 
 
-def grid(values=12):
-    return plan_of(Knob("loss.margin", Grid(tuple(round(0.1 * n, 1) for n in range(1, values + 1)))))
+PLAN = plan_of(Knob("loss.margin", Grid(tuple(round(0.1 * n, 1) for n in range(1, 13)))))
 
 
-def measured(groups, seconds):
+def groups_of(seconds, **options):
+    """Return groups that know how long a trial takes."""
+    groups = TrialGroups(Proposals(PLAN, trial_values={}), **{"may_share": True, **options})
     for _ in range(40):
         groups.close("nobody", seconds)
+    return groups
 
 
 def test_long_trials_go_alone_and_short_ones_together():
+    assert (
+        len(TrialGroups(Proposals(PLAN, trial_values={}), may_share=True, slots=2).next_group()) == 1
+    )  # none is known
     for seconds, together, size in ((3.0, True, 1), (0.6, True, 6), (0.6, False, 1)):
-        groups = TrialGroups(Proposals(grid(), trial_values={}), may_share=together, slots=2)
-        assert len(groups.next_group()) == 1  # nothing is known yet
-        measured(groups, seconds)
-        assert len(groups.next_group()) == size
+        assert len(groups_of(seconds, may_share=together, slots=2).next_group()) == size
 
 
 def test_after_any_loss_every_trial_ends_once_and_the_searcher_last():
     """A process may be lost at any trial of a group: that trial is retried, and the later ones run singly."""
     for seed in range(30):
-        chance, plan = random.Random(seed), grid()
-        proposals = Proposals(plan, trial_values={})
-        groups = TrialGroups(proposals, may_share=True, slots=2)
+        chance, groups = random.Random(seed), groups_of(0.1, slots=2)
         searcher, running, ended, sizes = CellSearcher(groups), {}, [], []
-        measured(groups, 0.1)
         for call in range(1000):
             asked = searcher.suggest(str(call)) if len(running) < 2 else None
             if asked == "FINISHED":
@@ -190,16 +184,15 @@ def test_after_any_loss_every_trial_ends_once_and_the_searcher_last():
                 searcher.on_trial_complete(name, last)
                 del running[name]
             groups.close(key, 0.1)
-            proposals.record_value(key, 1.0)
+            groups.proposals.record_value(key, 1.0)
             ended.append(key)
-        assert sorted(ended) == sorted(trial.key for trial in plan.trials())
+        assert sorted(ended) == sorted(trial.key for trial in PLAN.trials())
         assert max(sizes) > 1
 
 
 def test_remaining_trials_of_a_spent_process_run_one_by_one():
-    groups = TrialGroups(Proposals(grid(), trial_values={}), may_share=True)
+    groups = groups_of(0.1)
     searcher = CellSearcher(groups)
-    measured(groups, 0.1)
     requests = requests_of(searcher.suggest("0"))
     over = {"several": [{"key": requests[0]["key"], "ended": {}}], "over": True, "spent": True}
     searcher.on_trial_complete("0", as_text(over))
@@ -210,13 +203,11 @@ def test_remaining_trials_of_a_spent_process_run_one_by_one():
 
 
 def test_a_silently_ending_call_fails_its_trial_and_returns_the_others():
-    proposals = Proposals(grid(), trial_values={})
-    groups = TrialGroups(proposals, may_share=True)
+    groups = groups_of(0.1)
     searcher = CellSearcher(groups)
-    measured(groups, 0.1)
     first, *others = requests_of(searcher.suggest("0"))
     searcher.on_trial_complete("0", None, error=True)
-    assert list(proposals.trial_values) == [first["key"]]
+    assert list(groups.proposals.trial_values) == [first["key"]]
     assert [requests_of(searcher.suggest("1"))[0]["key"]] == [others[0]["key"]]
 
 
@@ -249,5 +240,4 @@ def test_notes_and_spent_processes_are_reported_at_once():
     outbox.post("a", {"note": "the disk is full"})
     assert len(sent) == 2
     assert outbox.post("a", {"ended": {"status": "failed"}, "spent": True})
-    assert sent[2]["over"]
-    assert sent[2]["spent"]
+    assert sent[2]["over"] is sent[2]["spent"] is True

@@ -1,4 +1,4 @@
-"""The search: exact grids, paired seeds, no repeats, and the same proposals whatever the order of results."""
+"""The search: exact grids, paired seeds, no repeats, equal proposals in any order of results; the Gaussian process."""
 
 import math
 import random
@@ -6,13 +6,16 @@ from collections import Counter
 from dataclasses import replace
 from statistics import mean, median
 
+import numpy as np
 import pytest
 from helpers import toys
 from helpers.toys import space_of
 
 from tune_dml.planning.study import Search
 from tune_dml.record.events import CellProposed
+from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch, _fitted_cells, _noise, _select_cells
 from tune_dml.running.search.optuna_search import Proposals
+from tune_dml.running.search.points import _ARM, Points
 from tune_dml.space import Arm, Baseline, Grid, Knob, LogRange, Range
 
 
@@ -31,6 +34,7 @@ SIZES = {"batch.batch_size": 9, "batch.instances_per_class": 3}
 RHO = Knob("regularizer.rho", Grid((0.1, 0.5, 1.0)))
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1))
 MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
+NAME = Knob("optim.name", Grid(("adamw", "sgd"), scale="category"))
 
 
 def value_of(trial):
@@ -64,9 +68,7 @@ def cells_of(plan, order=0, slots=4, value=value_of):
 def test_a_grid_gives_each_cell_once_per_seed(slots):
     plan = plan_of(RHO, MARGIN)
     started = run(Proposals(plan, trial_values={}), random.Random(0), slots)
-    counts = Counter((trial.cell.label, trial.seed) for trial in started)
-    assert len(counts) == 7 * 3
-    assert set(counts.values()) == {1}
+    assert len(started) == len({(trial.cell.label, trial.seed) for trial in started}) == 7 * 3
     assert len({trial.key for trial in started}) == 21
     assert slots > 1 or [trial.seed for trial in started] == [0] * 7 + [1] * 7 + [2] * 7
 
@@ -110,6 +112,12 @@ def test_an_interrupted_search_proposes_the_same_cells(method, repeats):
     """Also where a listed knob makes a search propose known cells."""
     knobs = (RHO, MARGIN) if repeats else (LR,)
     assert_an_interruption_changes_nothing(plan_of(*knobs, search=Search(method, 6 if repeats else 14, window=4)), 20)
+
+
+def test_an_interrupted_search_over_arms_proposes_the_same_cells():
+    assert_an_interruption_changes_nothing(two_arms("tpe"), 9)
+    started = run(Proposals(two_arms("tpe"), trial_values={}), random.Random(0))
+    assert [trial.cell.label for trial in started].count("plain") == 1
 
 
 @pytest.mark.slow
@@ -200,8 +208,7 @@ def test_an_exhausted_space_ends_the_search_with_a_note():
 
 def test_ranges_of_integers_and_categories_are_searched():
     dimension = Knob("model.embedding_dim", Range(4, 64, integer=True, scale="log"))
-    name = Knob("optim.name", Grid(("adamw", "sgd"), scale="category"))
-    plan = plan_of(dimension, name, search=Search("random", 6, window=4), seeds=1)
+    plan = plan_of(dimension, NAME, search=Search("random", 6, window=4), seeds=1)
     cells = cells_of(plan, slots=1)
     assert all(isinstance(cell.knobs["model.embedding_dim"], int) for cell in cells)
     assert {cell.knobs["optim.name"] for cell in cells} == {"adamw", "sgd"}
@@ -220,16 +227,9 @@ def two_arms(method, cells=14):
 
 @pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
 def test_a_search_over_arms_proposes_knobs_of_each_arm_and_is_reproducible(method):
-    runs = []
-    for order, slots in [(0, 1), (1, 4)]:
-        cells = []
-        started = run(
-            Proposals(two_arms(method), trial_values={}, record=cells_into(cells)), random.Random(order), slots
-        )
-        assert [trial.cell.label for trial in started].count("plain") == 1
-        runs.append([cell.label for cell in cells])
-    assert runs[0] == runs[1]
-    assert len(set(runs[0])) == 14
+    cells, others = (cells_of(two_arms(method), *given) for given in [(0, 1), (1, 4)])
+    assert [cell.label for cell in cells] == [cell.label for cell in others]
+    assert len({cell.label for cell in cells}) == 14
     assert {cell.arm for cell in cells} == {"triplet", "topk"}
     for cell in cells:
         assert set(cell.knobs) == {"optim.lr", "loss.margin" if cell.arm == "triplet" else "loss.k"}
@@ -265,10 +265,6 @@ def test_later_generations_have_the_rates_of_earlier_ones():
     assert mean(inherited[20:]) > 0.25
 
 
-def test_a_search_over_arms_resumes():
-    assert_an_interruption_changes_nothing(two_arms("tpe"), 9)
-
-
 @pytest.mark.slow
 def test_a_search_over_arms_prefers_the_better_one():
     """The share of the better arm among the later of 40 proposals, as a mean over three searches: 0.9."""
@@ -278,3 +274,67 @@ def test_a_search_over_arms_prefers_the_better_one():
         later = cells_of(plan, value=lambda trial: ARMS[trial.cell.arm])[20:]
         shares.append(mean(cell.arm == "triplet" for cell in later))
     assert mean(shares) > 0.6, shares
+
+
+@pytest.mark.parametrize("arms", [False, True], ids=["one arm", "several"])
+def test_points_and_coordinates_convert_both_ways(arms):
+    points = Points.of_plan(two_arms("gp") if arms else plan_of(LR, MARGIN, NAME, search=Search("gp", 4)))
+    for place in np.random.default_rng(0).random((50, points.dimensions)).tolist():
+        point = points.point_at(place)
+        again = points.point_at(points.coordinates(point))
+        assert again == pytest.approx(point)
+        here, there = points.columns(np.array([place, points.coordinates(point)]))
+        assert here == pytest.approx(there)
+
+
+def test_columns_cover_the_knobs_of_all_arms():
+    points = Points.of_plan(two_arms("gp"))
+    first, second = {_ARM: "triplet", "optim.lr": 1e-2, "triplet: loss.margin": 0.2}, {_ARM: "topk", "optim.lr": 1e-3}
+    second["topk: loss.k"] = 30
+    columns = points.columns(np.array([points.coordinates(first), points.coordinates(second)]))
+    assert columns == pytest.approx(np.array([[1, 0, 2 / 3, 0.75, 0.5], [0, 1, 1 / 3, 0.5, 59 / 60]]))
+
+
+def test_the_noise_of_a_mean_excludes_seed_effects():
+    rng = np.random.default_rng(0)
+    numbers = 100 * rng.normal(size=3) + 50 * rng.normal(size=(4000, 1)) + 2 * rng.normal(size=(4000, 3))
+    assert _noise(numbers).mean() == pytest.approx(4 / 3, rel=0.05)
+    numbers[:2000] += 6 * rng.normal(size=(2000, 3))
+    loud, quiet = _noise(numbers)[:2000].mean(), _noise(numbers)[2000:].mean()
+    assert loud == pytest.approx((40 + 22) / 2 / 3, rel=0.05)
+    assert quiet == pytest.approx((4 + 22) / 2 / 3, rel=0.05)
+    assert (_noise(numbers[:, :1]) == 0).all()
+
+
+def test_a_noisy_cell_has_less_weight():
+    """Two equally good means: the next point is near the more certain one."""
+    points, told = Points.of_plan(plan_of(LR, search=Search("gp", 4))), np.linspace(0.05, 0.95, 10)[:, None]
+    numbers = np.tile([-0.1, 0.0, 0.1], (10, 1))
+    for best, other in ((2, 7), (7, 2)):
+        values = numbers + 3.0 * np.isin(np.arange(10), (best, other))[:, None]
+        values[other] += [-9, 0, 9]
+        found = GaussianSearch(points).propose(told, values, np.empty((0, 1)), 0)
+        assert abs(found[0] - told[best, 0]) < abs(found[0] - told[other, 0])
+
+
+def test_pending_points_are_kept_away_from():
+    points, told = Points.of_plan(plan_of(LR, search=Search("gp", 4))), np.linspace(0.05, 0.95, 8)[:, None]
+    values = -10 * (told - 0.62) ** 2 + [-0.01, 0.0, 0.01]
+    alone = GaussianSearch(points).propose(told, values, np.empty((0, 1)), 1)
+    beside = GaussianSearch(points).propose(told, values, np.array([alone]), 1)
+    assert abs(alone[0] - 0.62) < 0.1
+    assert beside != alone
+
+
+def test_the_kernel_is_fitted_as_the_cells_grow_by_a_quarter():
+    sizes = sorted({_fitted_cells(told) for told in range(MIN_CELLS, 40)})
+    assert sizes == [5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33]
+    assert all(_fitted_cells(told) <= told for told in range(MIN_CELLS, 40))
+
+
+def test_of_many_cells_the_better_ones_and_an_even_sample_are_kept():
+    values = np.random.default_rng(0).permutation(1000).astype(float)
+    kept = _select_cells(values, 300)
+    assert len(set(kept.tolist())) == 300
+    assert set(values[kept]) >= set(range(850, 1000))
+    assert len(_select_cells(values[:300], 300)) == 300

@@ -57,8 +57,7 @@ def test_ended_trials_are_released():
     assert TuneScheduler(lambda *_: None).choose_trial_to_run(controller) is None
     assert controller.get_trials() == [runs]
     assert controller.get_live_trials() == {runs} == controller._trials_to_cache
-    assert not controller._stopped_trials
-    assert not controller._failed_trials
+    assert controller._stopped_trials == controller._failed_trials == set()
 
 
 def test_a_process_that_was_sent_a_trial_is_tracked_before_its_reply():
@@ -106,22 +105,29 @@ def error_of(words):
     return ActorDiedError(cause=ActorDiedErrorContext(error_message=words, actor_id=bytes(16)))
 
 
-@pytest.mark.parametrize(("losses", "counted"), [([KILLED, KILLED], 2), ([TAKEN] * 5, 0), ([TAKEN, KILLED, TAKEN], 1)])
-def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, losses, counted):
+@pytest.fixture
+def recorder(tmp_path):
     state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
-    key = state.plan.trials()[0].key
-    error = tmp_path / "error.pkl"
-    config, metadata = {"key": key, "label": "margin=0.1", "seed": 0}, SimpleNamespace(num_failures=0)
-    trial = SimpleNamespace(config=config, run_metadata=metadata, pickled_error_file=str(error))
     with Ledger(tmp_path) as ledger:
-        shown = Progress(state)
-        recorder = Recorder(driver_of(state, ledger, shown))
-        for loss in losses:
-            error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
-            trial.run_metadata.num_failures += 1  # by Tune, before its callback
-            recorder.on_trial_recover(0, [], trial)
-            assert trial.run_metadata.num_failures == recorder.losses[key]
-    assert recorder.losses[key] == counted
+        yield Recorder(driver_of(state, ledger, Progress(state), SimpleNamespace(notify=lambda: None)))
+
+
+def trial_of(recorder, **fields):
+    return SimpleNamespace(
+        config={"key": recorder.driver.state.plan.trials()[0].key, "label": "m=1", "seed": 0}, **fields
+    )
+
+
+@pytest.mark.parametrize(("losses", "counted"), [([KILLED, KILLED], 2), ([TAKEN] * 5, 0), ([TAKEN, KILLED, TAKEN], 1)])
+def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, recorder, losses, counted):
+    state, error = recorder.driver.state, tmp_path / "error.pkl"
+    trial = trial_of(recorder, run_metadata=SimpleNamespace(num_failures=0), pickled_error_file=str(error))
+    for loss in losses:
+        error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
+        trial.run_metadata.num_failures += 1  # by Tune, before its callback
+        recorder.on_trial_recover(0, [], trial)
+        assert trial.run_metadata.num_failures == recorder.losses[trial.config["key"]]
+    assert recorder.losses[trial.config["key"]] == counted
     state.update()
     assert ("its node was taken away" in " ".join(state.notes)) == (TAKEN in losses)
 
@@ -131,21 +137,16 @@ class Process:
 
 
 @pytest.mark.parametrize(("host", "said"), [("10.0.0.7", " on 10.0.0.7: gone"), ("10.0.0.1", ": gone"), ("", ": gone")])
-def test_errors_on_another_node_name_that_node(tmp_path, monkeypatch, host, said):
+def test_errors_on_another_node_name_that_node(recorder, monkeypatch, host, said):
     """One of twenty nodes with a shared folder may not have it mounted."""
-    state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
-    trial = SimpleNamespace(config={"key": state.plan.trials()[0].key, "label": "margin=0.1", "seed": 0})
-    process = Process()
+    trial, process = trial_of(recorder), Process()
     monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
-    tracker = SimpleNamespace(notify=lambda: None)
-    with Ledger(tmp_path) as ledger:
-        recorder = Recorder(driver_of(state, ledger, Progress(state), tracker))
-        recorder.processes[trial.config["key"]] = process
-        if host:
-            recorder.hosts[process] = host
-        recorder.on_trial_result(0, [], trial, {"message": json.dumps({"note": "gone"})})
-    state.update()
-    assert list(state.notes) == [f"margin=0.1 seed 0{said}"]
+    recorder.processes[trial.config["key"]] = process
+    if host:
+        recorder.hosts[process] = host
+    recorder.on_trial_result(0, [], trial, {"message": json.dumps({"note": "gone"})})
+    recorder.driver.state.update()
+    assert list(recorder.driver.state.notes) == [f"m=1 seed 0{said}"]
 
 
 @dataclass(eq=False)
@@ -182,10 +183,15 @@ def acquired(manager, wish):
     return manager.acquire_resources(wish)
 
 
+def freed(manager, wish):
+    """Return resources that were acquired and given back."""
+    manager.free_resources(left := acquired(manager, wish))
+    return left
+
+
 def test_resources_of_a_lost_process_are_reused_at_once(given_back):
     manager, wish = PlacementManager(), ResourceRequest()
-    first = acquired(manager, wish)
-    manager.free_resources(first)
+    first = freed(manager, wish)
     manager.request_resources(wish)
     assert manager.get_resource_futures() == []
     assert manager.acquire_resources(wish).placement_group is first.placement_group
@@ -194,8 +200,7 @@ def test_resources_of_a_lost_process_are_reused_at_once(given_back):
 
 def test_unclaimed_placement_groups_are_removed_before_the_next_wait(given_back):
     manager, wish = PlacementManager(), ResourceRequest()
-    kept, left = acquired(manager, wish), acquired(manager, wish)
-    manager.free_resources(left)
+    kept, left = acquired(manager, wish), freed(manager, wish)
     manager.get_resource_futures()
     assert given_back == [left.placement_group]
     assert acquired(manager, wish).placement_group not in {kept.placement_group, left.placement_group}
@@ -204,8 +209,7 @@ def test_unclaimed_placement_groups_are_removed_before_the_next_wait(given_back)
 @pytest.mark.parametrize("state", ["RESCHEDULING", "REMOVED", None])
 def test_the_placement_group_of_a_lost_node_is_replaced(given_back, state):
     manager, wish = PlacementManager(), ResourceRequest()
-    lost = acquired(manager, wish)
-    manager.free_resources(lost)
+    lost = freed(manager, wish)
     lost.placement_group.state = state
     manager.request_resources(wish)
     manager.get_resource_futures()
@@ -216,16 +220,14 @@ def test_the_placement_group_of_a_hanging_process_is_removed_at_once(given_back)
     """Ray ends such a process only with its placement group."""
     manager, wish = PlacementManager(may_reuse=lambda: False), ResourceRequest()
     for _ in range(2):
-        left = acquired(manager, wish)
-        manager.free_resources(left)
+        left = freed(manager, wish)
         assert given_back[-1] is left.placement_group
         manager.clear()
 
 
 def test_other_resources_get_a_new_placement_group(given_back):
     manager, wish, other = PlacementManager(), ResourceRequest(), ResourceRequest()
-    left = acquired(manager, wish)
-    manager.free_resources(left)
+    left = freed(manager, wish)
     manager.request_resources(other)
     manager.get_resource_futures()
     assert (len(other.made), given_back) == (1, [left.placement_group])
@@ -233,13 +235,11 @@ def test_other_resources_get_a_new_placement_group(given_back):
 
 def test_requests_can_be_cancelled_and_clear_removes_the_rest(given_back):
     manager, wish = PlacementManager(), ResourceRequest()
-    first = acquired(manager, wish)
-    manager.free_resources(first)
+    first = freed(manager, wish)
     manager.request_resources(wish)
     manager.cancel_resource_request(wish)
     assert given_back == [first.placement_group]
-    second = acquired(manager, wish)
-    manager.free_resources(second)
+    second = freed(manager, wish)
     manager.clear()
     assert given_back == [first.placement_group, second.placement_group]
     assert manager.get_resource_futures() == []

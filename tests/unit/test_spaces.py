@@ -92,29 +92,6 @@ def test_a_protocol_of_a_paper_cites_the_source_of_each_value():
             assert source.startswith(("paper", "code: ", "open: ")), (protocol.name, path, source)
 
 
-SEC = {"cub200": (8000, 2.5e-3), "cars196": (8000, 2.5e-3), "sop": (12_000, 1e-5), "inshop": (12_000, 1e-5)}
-
-
-@pytest.mark.parametrize("dataset", SEC)
-def test_secs_protocols_hold_the_printed_numbers(dataset):
-    """docs/specification.md, section 9.1."""
-    printed = {
-        "cub200": (5e-6, 2.5e-6, [5000], 0.1),
-        "cars196": (1e-5, 1e-5, [4000, 6000], 0.5),
-        "sop": (5e-4, 1e-4, [6000], 0.1),
-        "inshop": (5e-4, 1e-4, [6000], 0.1),
-    }[dataset]
-    config = resolve(Layer("data", {"data.name": dataset}), protocol_layer(protocols()[f"sec/{dataset}"])).config
-    optim = config.optim
-    found = (optim.lr, optim.lr * optim.backbone_lr_multiplier, list(optim.knobs("lr_schedule")["lr_milestones"]))
-    assert found[:2] == pytest.approx(printed[:2])
-    assert found[2] == printed[2]
-    assert optim.knobs("lr_schedule")["lr_decay"] == printed[3]
-    assert (config.training.steps, optim.weight_decay) == SEC[dataset]
-    assert (config.batch.batch_size, config.batch.instances_per_class) == (120, 3)
-    assert config.model.freeze_bn_affine
-
-
 def test_proxies_on_objects_start_as_in_their_papers():
     """Without it the embeddings of MPA with eight proxies nearly collapse (docs/log.md)."""
     ours, mpa = (protocols()[name].settings for name in ("objects/proxy", "mpa/cub200"))

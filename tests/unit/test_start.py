@@ -9,12 +9,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from ray._private.utils import validate_socket_filepath
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import cluster, start_checks
 from tune_dml.running.process import resend_dropped_interrupts, sigterm_as_interrupt
 
 UNLIMITED = resource.RLIM_INFINITY
+LONGEST = "/scratch/slurm-job.12345678/node-17/tmp"
 
 
 @pytest.fixture
@@ -86,9 +88,9 @@ def test_flags_of_python_that_prevent_ray_are_refused(monkeypatch, limits, optim
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        ("/scratch/slurm-job.12345678/node-17/tmp1", ", with its sockets, must not exceed 39 bytes; it has 40"),
+        (LONGEST + "1", ", with its sockets, must not exceed 39 bytes; it has 40"),
         ("/scratch/" + 12 * "ö", " must consist of ASCII characters"),
-        ("/scratch/slurm-job.12345678/node-17/tmp", ""),
+        (LONGEST, ""),
         ("/a b", ""),
     ],
 )
@@ -103,6 +105,12 @@ def test_a_folder_too_long_for_the_sockets_of_ray_is_refused(monkeypatch, limits
     assert told == ([f"Ray: the path of Ray's temporary folder{said}, but got '{folder}'. {remedy}"] if said else [])
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # noqa: S108
     assert start_checks.start_problems(2) == []
+
+
+def test_ray_accepts_the_longest_folder_that_we_accept():
+    validate_socket_filepath(f"{LONGEST}/{start_checks._SOCKET.format(4194304)}")
+    with pytest.raises(OSError, match="AF_UNIX"):
+        validate_socket_filepath(f"{LONGEST}1/{start_checks._SOCKET.format(4194304)}")
 
 
 def test_start_checks_apply_only_to_a_local_ray(monkeypatch):
