@@ -128,6 +128,19 @@ def test_the_answer_starts_with_undertrained_cells(results, monkeypatch):
     assert not summary(results).answer.sentences[0].startswith("Training had not converged")
 
 
+def test_a_gain_since_the_middle_of_training_leaves_convergence_undecided(results, monkeypatch):
+    """The learning rate was high in the middle, so half of the steps might reach the same result."""
+    rows = [{"step": 200.0, METRIC: 40.0}, {"step": 400.0, METRIC: 52.5}]
+    monkeypatch.setattr(Results, "history", lambda self, key: rows)
+    why = "but the last quarter of training has no evaluation before its end"
+    assert summary(results).answer.sentences[0].endswith(f"gained another 12 points between steps 200 and 400, {why}.")
+    section = next(section for section in answers(analyse(results)) if section.contents == "Training")
+    assert section.figures[0].sentence.endswith(f"changed by +12.50 points, {why}; convergence is undecided.")
+    rows[0][METRIC] = 52.4
+    section = next(section for section in answers(analyse(results)) if section.contents == "Training")
+    assert section.figures[0].sentence.endswith("longer training would hardly change the answer.")
+
+
 def report_late_gains(monkeypatch, gain_of):
     """Let the trial of each key have gained this much in the last quarter."""
 

@@ -10,21 +10,38 @@ from tune_dml.report.analysis.traces import Change
 from tune_dml.stats import SeedTable
 from tune_dml.stats.verdicts.late_gains import judge_late_gains
 
+LAST = 0.25  # share of training at its end, over which a converged metric does not improve
+
+
+def is_late(change: Change) -> bool:
+    """Whether a change covers about the last quarter of training."""
+    return change.first >= (1 - 1.2 * LAST) * change.last
+
 
 @dataclass(frozen=True)
 class Convergence:
     """Values that gained more than the margin at the end of training, with their gains, by certainty."""
 
     gaining: Mapping[str, Change]  # the gain is significant
-    open: Mapping[str, Change]  # the gain may be chance
+    open: Mapping[str, Change]  # the gain tells nothing, for the reason `why_open`
     is_small: bool  # whether the gain of every value is significantly below the margin
     is_judged: bool  # whether any value has the two seeds that a verdict needs
+
+    @property
+    def why_open(self) -> str:
+        """Why the largest gain does not show that training had not converged."""
+        if not all(map(is_late, self.open.values())):
+            return "but the last quarter of training has no evaluation before its end"
+        return "which may be chance" if self.is_judged else "under one seed"
 
 
 def judge_convergence(
     analysis: Analysis, changes: Sequence[Change], trials: Mapping[str, Sequence[str]], comparisons: int
 ) -> Convergence:
     """Judge the changes of the sweep's metric over the seeds; `trials` maps each label to the keys of its trials.
+
+    A gain since an evaluation before the last quarter tells nothing: the learning rate was high there, and half of the
+    steps with their own schedule might have reached the same result. Without a gain, such a period tells even more.
 
     `comparisons` is the number of values that share the error. Gains of cells that were chosen by their results are
     too large, so these share it with the cells that were not chosen.
@@ -37,10 +54,12 @@ def judge_convergence(
     judged = judge_late_gains(
         table.values, analysis.margin, analysis.looks.level, comparisons=comparisons, resolution=analysis.resolution
     )
-    large = [analysis.sign * change.size > analysis.margin for change in changes]
+    large = [
+        (c, rises) for c, rises in zip(changes, judged.rises, strict=True) if analysis.sign * c.size > analysis.margin
+    ]
     return Convergence(
-        {c.label: c for c, is_large, rises in zip(changes, large, judged.rises, strict=True) if is_large and rises},
-        {c.label: c for c, is_large, rises in zip(changes, large, judged.rises, strict=True) if is_large and not rises},
+        {change.label: change for change, rises in large if rises and is_late(change)},
+        {change.label: change for change, rises in large if not (rises and is_late(change))},
         is_small=bool(judged.small.all()),
         is_judged=bool(judged.known.any()),
     )

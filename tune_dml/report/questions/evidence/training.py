@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.convergence import Convergence, judge_convergence
+from tune_dml.report.analysis.convergence import LAST, Convergence, is_late, judge_convergence
 from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Change, Histories, group_histories
 from tune_dml.report.cells import metric_cells
 from tune_dml.report.questions import knob_question, question, rank_of
 from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
-from tune_dml.report.questions.validity.caveats import LAST, short_protocols, twice_the_steps
+from tune_dml.report.questions.validity.caveats import short_protocols, twice_the_steps
 from tune_dml.report.section import Block, Fold, Section, Table, Text
 from tune_dml.text import counted
 
@@ -119,8 +119,8 @@ def _without_gains(analysis: Analysis, changes: Sequence[Change], found: Converg
     margin = metric.amount(analysis.margin)
     if found.open:
         largest = max(found.open.values(), key=lambda change: sign * change.size)
-        why = "which may be chance" if found.is_judged else "under one seed"
-        return f"{largest.label} changed by {metric.signed_amount(largest.size)}, {why}; convergence is undecided"
+        change = metric.signed_amount(largest.size)
+        return f"{largest.label} changed by {change}, {found.why_open}; convergence is undecided"
     text = f"no value gained more than {margin}, the smallest difference that matters"
     if gains := short_protocols(analysis)[0]:
         return f"{text}, but {twice_the_steps(gains)}"
@@ -136,8 +136,8 @@ def _period(changes: Sequence[Change]) -> str:
     """Return the period of the changes: `the last quarter`, or its steps if it was longer; empty without changes."""
     if not changes:
         return ""
-    first, last = min((change.first, change.last) for change in changes)
-    return "the last quarter" if first >= (1 - 1.2 * LAST) * last else f"steps {first} to {last}"
+    longest = min(changes, key=lambda change: (change.first, change.last))
+    return "the last quarter" if is_late(longest) else f"steps {longest.first} to {longest.last}"
 
 
 def _loss_sentence(histories: Histories) -> str:

@@ -7,7 +7,7 @@ from tune_dml.record.origin.commands import command
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
-from tune_dml.report.analysis.convergence import Convergence, judge_convergence
+from tune_dml.report.analysis.convergence import LAST, Convergence, judge_convergence
 from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.analysis.traces import group_histories
 from tune_dml.report.naming import floor_name, floors_of, prose_label, symbol_of
@@ -17,7 +17,6 @@ from tune_dml.report.steps import train_longer
 from tune_dml.stats.intervals.paired import cell_interval
 from tune_dml.text import counted, joined, shortened, value_text
 
-LAST = 0.25  # share of training at its end, over which a converged metric does not improve
 _MAX_READ = 24
 """Maximum number of trials whose histories are read, the baseline and the best cells first; reading is slow."""
 _MAX_NAMED = 4
@@ -91,12 +90,13 @@ def unused_seed(analysis: Analysis) -> Section | None:
 def unconverged(analysis: Analysis) -> Section | None:
     """Warn if a cell still gained at the end of training, or if its protocol is known to be too short."""
     found = _convergence(analysis)
-    if not found.gaining and not found.open:
-        # twice the steps may be known to add more, which a decayed learning rate would hide
-        gains, short = short_protocols(analysis)
+    gains, short = short_protocols(analysis)
+    if gains and not found.gaining:  # a decayed learning rate can hide that twice the steps add more
         whose = f" of {joined(short)}" if len(short) < len(analysis.results.plan.arms) else ""
-        return Section(headline=f"Training{whose} had not converged: {twice_the_steps(gains)}.") if gains else None
-    largest = max((found.gaining or found.open).values(), key=lambda change: analysis.sign * change.size)
+        return Section(headline=f"Training{whose} had not converged: {twice_the_steps(gains)}.")
+    if not (changes := found.gaining or found.open):
+        return None
+    largest = max(changes.values(), key=lambda change: analysis.sign * change.size)
     gain = analysis.metric.rough(abs(largest.size))
     what = f"{prose_label(largest.label)} gained another {gain} between steps {largest.first} and {largest.last}"
     settles = "whether the answer is the same once training has converged"
@@ -104,8 +104,8 @@ def unconverged(analysis: Analysis) -> Section | None:
     if found.gaining:
         return Section(headline=f"Training had not converged: {what}.", steps=longer)
     if not found.is_judged:
-        return Section(headline=f"Training may not have converged: {what}, under one seed.", steps=longer)
-    return Section(headline=f"It is undecided whether training had converged: {what}, which may be chance.")
+        return Section(headline=f"Training may not have converged: {what}, {found.why_open}.", steps=longer)
+    return Section(headline=f"It is undecided whether training had converged: {what}, {found.why_open}.")
 
 
 def short_protocols(analysis: Analysis) -> tuple[dict[str, float], list[str]]:
