@@ -126,7 +126,7 @@ class KnobVerdicts(_Open):
     optimum: Optimum | None
     agreement: list[Agreement]
     still_gaining: list[tuple[str, float]] = Field(
-        description="Values that gained more than the smallest difference that matters in the last quarter."
+        description="Values whose gain in the last quarter is significant, and larger than the smallest difference that matters."
     )
     sentences: list[str]
 

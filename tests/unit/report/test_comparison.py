@@ -160,7 +160,7 @@ def test_one_seed_is_refused_with_its_reason(steep, tmp_path):
     study = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", seeds=(0,))])
     assert "the noise of one of them is unknown" in study.transfers[0].refusal
     assert any("is unknown with one seed" in sentence for sentence in study_sentences(study))
-    assert any("1 of 5 values has a mean so close" in sentence for sentence in study_sentences(study))
+    assert any("; 1 of 5 means is within " in sentence for sentence in study_sentences(study))
 
 
 def test_the_gain_over_the_papers_value_is_the_planted_one(steep):

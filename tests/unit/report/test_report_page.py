@@ -187,6 +187,7 @@ def test_the_page_shows_the_claim_of_selection_on_test(tmp_path):
     assert claims["chosen"] == max(validation, key=validation.get)
     assert claims["optimism"]["estimate"] == pytest.approx(means[claims["claimed"]] - means[claims["chosen"]])
     assert claims["optimism"]["estimate"] >= 0
+    assert f" better than that of {claims['chosen']} (simultaneous interval " in " ".join(claims["sentences"])
 
 
 def test_the_page_is_accessible_by_screen_reader_and_keyboard(steep):

@@ -130,6 +130,16 @@ def test_a_search_names_the_important_knob_if_a_model_predicts(tmp_path: Path) -
     assert not any(knob["sensitivity"]["effect"] for knob in unlisted.data["knobs"])  # its false claims exceed 5 %
 
 
+@pytest.mark.parametrize("method", ["tpe", "random"])
+def test_the_score_of_an_adaptive_search_may_be_optimistic(tmp_path: Path, method: Any) -> None:
+    """The search proposed the best configuration because others close to it were good under the same seeds."""
+    means = {(10.0**-power, 0.1 * power): 70.0 - power for power in range(1, 6)}
+    search = {"baseline": None, "search": Search(method, 5), "histories": False, "evidence": False}
+    found = summary(write_sweep(tmp_path / "s", space=space_of(LR, MARGIN), means=means, **search))
+    said = f"{method} chose where to search by all seeds, so this may still be optimistic."
+    assert any(said in verdict for verdict in found.verdicts) == (method == "tpe")
+
+
 def test_a_nuisance_knob_that_was_not_crossed_is_not_tuned_away(tmp_path: Path) -> None:
     """Every value of rho has one random learning rate: differences are those of the learning rates."""
     random = np.random.default_rng(1)

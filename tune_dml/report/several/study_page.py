@@ -10,7 +10,7 @@ from tune_dml.report.questions.knobs.sensitivity import knob_headline
 from tune_dml.report.section import Block, Figure, Section, Table, Text, whisker_figure
 from tune_dml.report.several.study import StudyAnalysis, Transfer, Tuning, TuningGain
 from tune_dml.report.summary import Answer
-from tune_dml.text import duration, json_value
+from tune_dml.text import counted, duration, json_value
 
 SCHEMA = "tune_dml.study/1"
 
@@ -61,10 +61,10 @@ def _tuning_sentence(study: StudyAnalysis, item: Tuning) -> str:
         amount = metric.amount(loss.estimate)
         parts.append(f"a random value of {item.knob} loses {amount} ({_ends(study, loss)})")
     parts = parts or [f"the gain of tuning {item.knob} is unknown with one seed"]
-    near = (
-        f"{item.tolerant} of {item.values} values {'has' if item.tolerant == 1 else 'have'} a mean so close to the best"
-    )
-    return f"{item.sweep}: {'; '.join(parts)}; {near} that the difference does not matter."
+    margin = metric.amount(study.sweeps[study.names.index(item.sweep)].margin)
+    verb = "is" if item.tolerant == 1 else "are"
+    near = f"{item.tolerant} of {counted(item.values, 'mean')} {verb} within {margin} of the best"
+    return f"{item.sweep}: {'; '.join(parts)}; {near}."
 
 
 def _ends(study: StudyAnalysis, gain: TuningGain) -> str:

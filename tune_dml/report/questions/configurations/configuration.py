@@ -32,6 +32,8 @@ _ANSWERS = {
     "effect": "an effect is significant over all configurations, its size is undecided",
     "not crossed": "undecided, since not all values were tried with the same settings of the other knobs (a grid would show it)",
 }
+_ADAPTIVE = frozenset({"tpe", "gp", "cmaes", "nsga2"})
+"""Searches that propose configurations close to those that were good under the same seeds."""
 _MAX_CONTRASTS = 2000
 """Maximum number of double differences of a pair of knobs; with more, no interaction is estimated."""
 
@@ -212,6 +214,9 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
         if metric.rough(best.gain.mean) == metric.rough(0.0):
             better = f"no better than {baseline}"
         text += f", {better} (gain {ends})"
+    search = analysis.results.plan.search
+    if search.num_samples and search.method in _ADAPTIVE:
+        text += f". {search.method} chose where to search by all seeds, so this may still be optimistic"
     candidates = len(best.candidates)
     if candidates == 1:
         text += ". It is significantly the best"

@@ -117,8 +117,8 @@ def _sentences(opened: _OpenedTest) -> list[str]:
         ends = metric.interval(gap.low, gap.high)
         interval = f" (simultaneous interval {ends}, within seeds)" if ends else ""
         sentences.append(
-            f"Selection on test would choose {opened.claimed} and claim {means[opened.claimed]}: "
-            f"{metric.amount(abs(gap.estimate))} too optimistic{interval}."
+            f"Selection on test would choose {opened.claimed} and claim {means[opened.claimed]}, a mean "
+            f"{metric.amount(abs(gap.estimate))} better than that of {opened.chosen}{interval}."
         )
     if opened.late:
         late = counted(opened.late, "trial")
