@@ -130,6 +130,17 @@ def test_pairs_files_are_found_with_any_line_ends(build, tmp_path, ending):
     assert "must hold pairs.txt, or lie beside it" in _text(build("lfw", folder).check())
 
 
+def test_links_to_themselves_are_named_and_passed_over_beside_the_classes(tmp_path):
+    root = fixtures.image_folder(tmp_path / "mine")
+    (root / "class0" / "self.png").symlink_to("self.png")
+    (root / "self").symlink_to("self")
+    data = build_dataset("image_folder", root=root, cache_dir=tmp_path / "cache", size=16)
+    (problem,) = data.check()
+    assert problem.place == str(root / "class0" / "self.png")
+    assert "symbolic links" in str(problem.value)
+    assert data.passed_over() == []
+
+
 def full(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

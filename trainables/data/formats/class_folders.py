@@ -161,7 +161,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _leads_up(path: Path) -> bool:
     """Return whether a path is a link to a folder that holds it, which would make a class of all pictures."""
-    return path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve())
+    return path.is_symlink() and path.is_dir() and path.parent.resolve().is_relative_to(path.resolve())
 
 
 def _visible(folder: Path) -> list[Path]:

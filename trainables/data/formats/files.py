@@ -45,11 +45,18 @@ def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
         for entry in visible:  # uses the listing, without a stat per file on a file server
             if entry.is_dir(follow_symlinks=False):
                 unlisted.append(entry.path)
-            elif entry.is_file() or entry.is_symlink():
-                is_picture = os.path.splitext(entry.name)[1].lower() in SUFFIXES and not entry.is_dir()
+            elif entry.is_symlink() or entry.is_file():
+                is_picture = os.path.splitext(entry.name)[1].lower() in SUFFIXES and not _is_folder(entry)
                 (pictures if is_picture else other_files).append(Path(entry.path))
     raise_if_any([*problems, *_name_problems([*pictures, *other_files])], DataError)
     return sorted(pictures), sorted(other_files)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def _name_problems(paths: Sequence[Path]) -> list[Problem]:
