@@ -76,13 +76,13 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
         Diverged: the loss or the embeddings are not finite, or the embeddings collapsed.
     """
     trial = training(config, context, cache_dir=cache_dir)
-    try:
-        while True:
+    while True:
+        try:
             run = next(trial)
-            run.recent.append(update(run))
-    except StopIteration as end:
-        outcome: Outcome = end.value
-        return outcome
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        run.recent.append(update(run))  # a method that raises StopIteration fails, and does not end the training
 
 
 def training(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Training:

@@ -151,6 +151,13 @@ def test_an_infinite_loss_with_finite_weights_is_named_as_cause(tmp_path, monkey
     assert "weights" not in str(error.value)
 
 
+def test_a_method_that_raises_stop_iteration_does_not_end_the_training_as_if_complete(tmp_path, monkeypatch):
+    """Such as `next` of an iterator that is at its end."""
+    monkeypatch.setattr(TripletLoss, "value", lambda self, embeddings, labels: next(iter(())))
+    with pytest.raises(StopIteration):
+        run(config_of({**SMALL, "loss.name": "triplet"}), tmp_path)
+
+
 def test_a_missing_headline_metric_is_reported_at_the_first_evaluation(tmp_path, monkeypatch):
     """Formerly a sweep judged by such a metric ended without a number and without a message."""
     named = RetrievalTask.metrics
