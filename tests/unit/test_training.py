@@ -107,6 +107,18 @@ def test_test_metrics_are_from_the_scored_evaluation(whole, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("change", [{"seed": 1}, {"regularizer__eta": 0.25}, {"training__micro_batch": 3}])
+def test_a_checkpoint_of_another_trial_is_skipped(whole, tmp_path, change):
+    """As after copying a folder; a resumed trial may have another micro-batch."""
+    _, _, folder = whole("triplet + sec-ema")
+    (tmp_path / "checkpoint.pt").write_bytes((folder / "checkpoint.pt").read_bytes())
+    said, resumed = [], []
+    context = TrialContext(tmp_path, torch.device("cpu"), say=said.append, on_resume=resumed.append)
+    training.train(config_of(VARIANTS["triplet + sec-ema"], **change), context)
+    assert bool(resumed) == ("training__micro_batch" in change)
+    assert [text.endswith("bytes, of another trial) and is skipped") for text in said] == [True] * (not resumed)
+
+
 def test_test_figures_in_an_older_checkpoint_are_sealed(tmp_path):
     config = config_of(SMALL, evaluation__epoch="best_validation")
     with pytest.raises(Killed):
