@@ -59,6 +59,8 @@ class Checkpoint(TypedDict):
     looks: NotRequired[Sequence[object]]
     """Snapshots of the watched pictures; absent in older checkpoints."""
     cosines: list[float]
+    trial: NotRequired[str]
+    """Identity of the trial; absent in older checkpoints."""
 
 
 def is_cut_off(context: TrialContext) -> bool:
@@ -171,10 +173,10 @@ class TrialContext:
             if name.startswith(f"{EVIDENCE}/") and name.removeprefix(f"{EVIDENCE}/") not in files:
                 self._retry_storage(lambda old=name: self._files.delete(old))  # type: ignore[misc]
 
-    def latest_checkpoint(self) -> Checkpoint | None:
+    def latest_checkpoint(self, trial: str = "") -> Checkpoint | None:
         """Return the last readable state, without executing anything it contains; None on a fresh start.
 
-        If a checkpoint is damaged, report it and load the earlier one.
+        If a checkpoint is damaged, or of another trial than `trial`, report it and load the earlier one.
         """
         import torch
 
@@ -186,9 +188,12 @@ class TrialContext:
             why = "damaged"
             try:
                 if _is_intact(content):
-                    step = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)["step"]
-                    found[step] = (name, content)
-                    continue
+                    loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+                    step = loaded["step"]
+                    if not trial or loaded.get("trial", trial) == trial:
+                        found[step] = (name, content)
+                        continue
+                    why = "of another trial"
             except pickle.UnpicklingError:  # torch's message would advise to load it without checks
                 why = "not a checkpoint of ours: it holds code"
             except (RuntimeError, KeyError, TypeError):  # an intact archive of other content

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from trainables import generators
 from trainables.arithmetic import fix_arithmetic
-from trainables.config import TrialConfig
+from trainables.config import TrialConfig, settings_digest
 from trainables.context import EVIDENCE_FILES, NETWORK, UNTESTED, Checkpoint, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import watched
@@ -76,13 +76,13 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
         Diverged: the loss or the embeddings are not finite, or the embeddings collapsed.
     """
     trial = training(config, context, cache_dir=cache_dir)
-    try:
-        while True:
+    while True:
+        try:
             run = next(trial)
-            run.recent.append(update(run))
-    except StopIteration as end:
-        outcome: Outcome = end.value
-        return outcome
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        run.recent.append(update(run))  # a method that raises StopIteration fails, and does not end the training
 
 
 def training(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Training:
@@ -137,7 +137,7 @@ def start_or_resume(config: TrialConfig, context: TrialContext, learner: Learner
         max(optim.freeze_backbone_steps, round(optim.freeze_backbone_epochs * per_epoch)),
         TrainingState(),
     )
-    saved = context.latest_checkpoint()
+    saved = context.latest_checkpoint(_identity_of(config))
     if saved is None:
         learner.set_mean_norm()
         if watched.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
@@ -145,6 +145,12 @@ def start_or_resume(config: TrialConfig, context: TrialContext, learner: Learner
     else:
         _restore(run, saved)
     return run
+
+
+def _identity_of(config: TrialConfig) -> str:
+    """Return the identity of a trial in its checkpoints. A session may change the micro-batch of a trial."""
+    settings = {path: value for path, value in config.settings().items() if path != "training.micro_batch"}
+    return f"{settings_digest(settings)}-{config.seed}"
 
 
 def _restore(run: Run, saved: Checkpoint) -> None:
@@ -308,6 +314,7 @@ def checkpoint_state(run: Run) -> Checkpoint:
         "directions": run.state.directions,
         "looks": _SNAPSHOTS.dump_python(run.state.snapshots),
         "cosines": run.state.cosines,
+        "trial": _identity_of(run.config),
     }
 
 

@@ -14,10 +14,14 @@ import time
 import pytest
 from helpers.sweeps import SweepProcess, sweep_file
 from helpers.toys import write_sweep
+from ray.tune import TuneError
 
 from trainables import files
+from trainables.errors import ConfigError
 from trainables.files import retry_storage
 from tune_dml.record.ledger import read_events
+from tune_dml.record.state import read_state
+from tune_dml.running.sweep import storage_errors_as_problem
 
 WAITED = "waiting up to 10 minutes"
 
@@ -79,6 +83,36 @@ class TestPatience:
         monkeypatch.setattr(files.time, "sleep", lambda seconds: None)
         with pytest.raises(OSError, match="No space left"):
             retry_storage(failing(errno.ENOSPC, forever=True), tmp_path, lambda text: None)
+
+
+class TestLastingFailures:
+    """Unit tests of a session that ends because its storage failed for longer than it waits."""
+
+    @pytest.fixture
+    def fail(self, tmp_path):
+        """Return a function that fails as Tune does: its error has the first one only as text."""
+
+        def fail(error):
+            write_sweep(tmp_path / "sweeps" / "toy", histories=False, evidence=False)
+            with storage_errors_as_problem(read_state(tmp_path / "sweeps" / "toy")):
+                try:
+                    raise error
+                except type(error):
+                    raise TuneError("Traceback ...")  # noqa: B904
+
+        return fail
+
+    def test_a_lasting_failure_is_one_problem_with_the_next_command(self, fail):
+        with pytest.raises(ConfigError) as told:
+            fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "history.jsonl"))
+        (problem,) = told.value.problems
+        assert problem.place == "history.jsonl"
+        assert "failed for 10 minutes (No space left on device)" in problem.rule
+        assert "`tune-dml resume toy`" in problem.remedy
+
+    def test_other_errors_stay(self, fail):
+        with pytest.raises(TuneError):
+            fail(ValueError("a bug"))
 
 
 @pytest.fixture
@@ -184,6 +218,34 @@ def test_a_sweep_waits_for_storage_that_disappears(tmp_path, undisturbed, found,
     after = sweep.finish(undisturbed)
     assert not [name for name in left if "/ray/" not in name]  # except Tune's state files, which nothing reads
     found("the storage disappears for 4 s and returns", after)
+
+
+@pytest.mark.slow
+def test_a_moved_folder_is_not_created_again_and_resumes_under_its_new_name(tmp_path, undisturbed, cache_dir):
+    sweep = begin(tmp_path, cache_dir)
+    sweep.wait_until(sweep.in_the_middle)
+    moved = sweep.folder.rename(tmp_path / "sweeps" / "moved")
+    wait_for_words(sweep, WAITED)
+    os.kill(sweep.pid, signal.SIGINT)
+    assert sweep.end(seconds=90) == 1
+    assert f"{sweep.folder}: the sweep's folder was moved or deleted while it ran" in sweep.read_output()
+    assert not sweep.folder.exists()
+    assert SweepProcess(["resume", "moved", "--cache-dir", cache_dir], moved).final_table() == undisturbed
+
+
+@pytest.mark.slow
+def test_a_deleted_lock_and_a_replaced_ledger_change_nothing(tmp_path, undisturbed, found, cache_dir):
+    """A lock looks stale to people; editors and backups replace a file."""
+    sweep = begin(tmp_path, cache_dir)
+    sweep.wait_until(sweep.in_the_middle)
+    (sweep.folder / "lock").unlink()
+    shutil.copy(sweep.folder / "ledger.jsonl", tmp_path / "copy")
+    (tmp_path / "copy").rename(sweep.folder / "ledger.jsonl")
+    sweep.wait_until(lambda: len(sweep.events("started")) > 2)  # the driver notices at its next event
+    second = begin(tmp_path, cache_dir, "resume")
+    assert second.end() == 1
+    assert "one process at a time may run a sweep" in second.read_output()
+    found("the lock is deleted and the ledger replaced by its copy", sweep.finish(undisturbed))
 
 
 @pytest.mark.slow

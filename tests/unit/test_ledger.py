@@ -165,6 +165,60 @@ def test_an_unwritable_sweep_is_refused_with_a_remedy(tmp_path, monkeypatch, num
     assert str(told.value) == f"{rule} {READ_ONLY}"
 
 
+def test_a_second_writer_is_refused_although_the_lock_file_was_deleted(tmp_path):
+    """People delete a lock that they take for stale."""
+    with Ledger(tmp_path / "toy"):
+        (tmp_path / "toy" / "lock").unlink()
+        assert is_running(tmp_path / "toy")
+        with pytest.raises(ConfigError, match="one process at a time"), Ledger(tmp_path / "toy"):
+            pytest.fail("opened")
+    assert not is_running(tmp_path / "toy")
+    with Ledger(tmp_path / "toy"):
+        assert (tmp_path / "toy" / "lock").read_text() == str(os.getpid())
+
+
+@pytest.mark.parametrize("kept", [None, 0, 1, 2])
+def test_lines_of_a_replaced_ledger_are_restored(tmp_path, kept):
+    """Editors and backups write a new file. `kept`: its number of lines, None if the ledger was deleted."""
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(tmp_path) as ledger:
+        for text in ("first", "second"):
+            ledger.write(event_of("note", text=text))
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.unlink()
+        if kept is not None:
+            (tmp_path / "copy").write_bytes(b"".join(lines[:kept]))
+            (tmp_path / "copy").rename(path)
+        ledger.write(event_of("note", text="third"))
+        assert is_running(tmp_path)
+        ledger.write(event_of("note", text="last"))
+    first, second, said, third, last = [event.body()["text"] for event in read_events(tmp_path)]
+    assert [first, second, third, last] == ["first", "second", "third", "last"]
+    lost = 2 - (kept or 0)
+    assert (
+        said == f"ledger.jsonl was replaced or deleted while it was written; the {lost} lines that it lost are restored"
+    )
+    assert path.stat().st_mode & 0o77 == 0 or kept
+
+
+def test_no_row_reaches_another_sweep_of_the_same_name(tmp_path, monkeypatch):
+    """The sweep's folder was renamed while it ran, and the sweep was started again."""
+    monkeypatch.setattr("trainables.files.PATIENCE", 0.0)
+    old, new = Ledger(tmp_path / "toy"), Ledger(tmp_path / "toy")
+    with old:
+        (tmp_path / "toy").rename(tmp_path / "renamed")
+        with new:
+            new.write(event_of("note", text="first"))
+            new.report("k", {"step": 1, "train/loss": 1.0})
+            with pytest.raises(OSError, match="folder is gone"):
+                old.report("k", {"step": 2, "train/loss": 2.0})
+            old.write(event_of("note", text="old"))
+            new.write(event_of("note", text="new"))
+    assert [row["step"] for row in read_history(tmp_path / "toy", "k")] == [1]
+    assert [event.body()["text"] for event in read_events(tmp_path / "toy")] == ["first", "new"]
+    assert [event.body()["text"] for event in read_events(tmp_path / "renamed")] == ["old"]
+
+
 def test_a_damaged_lock_file_is_ignored(tmp_path):
     (tmp_path / "lock").write_bytes(b"\xff\xfe\x00")
     with Ledger(tmp_path) as ledger:

@@ -107,6 +107,18 @@ def test_test_metrics_are_from_the_scored_evaluation(whole, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("change", [{"seed": 1}, {"regularizer__eta": 0.25}, {"training__micro_batch": 3}])
+def test_a_checkpoint_of_another_trial_is_skipped(whole, tmp_path, change):
+    """As after copying a folder; a resumed trial may have another micro-batch."""
+    _, _, folder = whole("triplet + sec-ema")
+    (tmp_path / "checkpoint.pt").write_bytes((folder / "checkpoint.pt").read_bytes())
+    said, resumed = [], []
+    context = TrialContext(tmp_path, torch.device("cpu"), say=said.append, on_resume=resumed.append)
+    training.train(config_of(VARIANTS["triplet + sec-ema"], **change), context)
+    assert bool(resumed) == ("training__micro_batch" in change)
+    assert [text.endswith("bytes, of another trial) and is skipped") for text in said] == [True] * (not resumed)
+
+
 def test_test_figures_in_an_older_checkpoint_are_sealed(tmp_path):
     config = config_of(SMALL, evaluation__epoch="best_validation")
     with pytest.raises(Killed):
@@ -149,6 +161,13 @@ def test_an_infinite_loss_with_finite_weights_is_named_as_cause(tmp_path, monkey
     with pytest.raises(Diverged, match="the loss is nan at step 0") as error:
         run(config_of({**SMALL, "loss.name": "triplet"}), tmp_path)
     assert "weights" not in str(error.value)
+
+
+def test_a_method_that_raises_stop_iteration_does_not_end_the_training_as_if_complete(tmp_path, monkeypatch):
+    """Such as `next` of an iterator that is at its end."""
+    monkeypatch.setattr(TripletLoss, "value", lambda self, embeddings, labels: next(iter(())))
+    with pytest.raises(StopIteration):
+        run(config_of({**SMALL, "loss.name": "triplet"}), tmp_path)
 
 
 def test_a_missing_headline_metric_is_reported_at_the_first_evaluation(tmp_path, monkeypatch):

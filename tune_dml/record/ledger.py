@@ -10,7 +10,7 @@
 
 `record.state` folds the events into the state of the sweep. Readers ignore an incomplete last line (kill -9, full
 disk); the next writer moves it to `ledger.unreadable`. Any other unreadable line stays and is skipped, with a note in
-status and report.
+status and report. The one writer locks both `lock` and the ledger, because people delete `lock` files by hand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
-from trainables.files import missing_folder_error, require_folder, retry_storage
+from trainables.files import missing_folder_error, retry_storage
 from trainables.option_names import option_problem
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}  # errors of a folder t
 READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
 """Remedy for a sweep's folder that is not writable."""
 _UNREADABLE_FILE = "ledger.unreadable"
+_LOCK = "lock"
+_START = 512  # bytes by which ledgers differ: the first event's kind, time and text
 _NUMBER_LIMIT = 2**63  # whole numbers of a row are smaller than this
 
 HistoryRow = dict[str, float]  # one evaluation of a trial: step, time and figures
@@ -159,7 +161,7 @@ class Ledger:
 
     def __init__(self, sweep: Path):
         self.sweep = sweep
-        self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel releases it when its process dies
+        self._lock = FileLock(sweep / _LOCK, timeout=0)  # the kernel releases it when its process dies
         self._file: BinaryIO | None = None
         self._size = 0
         self._steps: dict[str, set[int]] = {}
@@ -167,21 +169,19 @@ class Ledger:
 
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
-        lock = self.sweep / "lock"
+        lock = self.sweep / _LOCK
         # Read first: some versions of filelock empty the file.
         holder = lock.read_text(errors="replace").strip() if lock.exists() else ""
         try:
             with lock.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_UN)  # filelock would not fail on file systems without locks
             self._lock.acquire()
-        except Timeout:
-            rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
-            sweeps = self.sweep.absolute().parent
-            is_default = Path("sweeps").is_dir() and sweeps.samefile("sweeps")
-            storage_option = "" if is_default else f" --storage {shlex.quote(str(sweeps))}"
-            remedy = f"Follow it with `tune-dml status {self.sweep.name}{storage_option}`, or stop it first."
-            raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
+            torn_line = self._open()
+        except (Timeout, BlockingIOError):
+            self._lock.release()
+            raise _already_running(self.sweep, holder) from None
         except OSError as error:
+            self._lock.release()
             if error.errno in _NO_LOCKS:
                 raise _without_locks(self.sweep.parent, error) from error
             if error.errno in _NOT_WRITABLE:
@@ -189,19 +189,28 @@ class Ledger:
                 raise ConfigError(option_problem("sweep", rule, str(self.sweep), READ_ONLY)) from error
             raise
         lock.write_text(str(os.getpid()))
-        torn_line = _read_torn_line(self.sweep / LEDGER)
-        if torn_line:
-            with (self.sweep / _UNREADABLE_FILE).open("ab") as unreadable:
-                unreadable.write(torn_line + b"\n")
-        self._file = open_for_append(self.sweep / LEDGER)
-        self._size = os.fstat(self._file.fileno()).st_size
-        if not self._size:
-            os.fchmod(self._file.fileno(), 0o600)  # it holds the command line
         if torn_line:
             self.write(
                 _note(f"{LEDGER}: its last {len(torn_line)} bytes were incomplete; they are kept in {_UNREADABLE_FILE}")
             )
         return self
+
+    def _open(self) -> bytes:
+        """Open and lock the ledger. Keep its incomplete last line in another file, and return it."""
+        file = (self.sweep / LEDGER).open("a+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if torn_line := _torn_line(file):
+                with (self.sweep / _UNREADABLE_FILE).open("ab") as unreadable:
+                    unreadable.write(torn_line + b"\n")
+                file.truncate(os.fstat(file.fileno()).st_size - len(torn_line))
+        except OSError:
+            file.close()
+            raise
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+        if not self._size:
+            os.fchmod(file.fileno(), 0o600)  # it holds the command line
+        return torn_line
 
     def __exit__(self, *error: object) -> None:
         if self._file is not None:
@@ -234,17 +243,58 @@ class Ledger:
 
     def _append(self, rows: list[JsonRow]) -> None:
         assert self._file is not None  # noqa: S101 - `write` has checked
+        rows = [*self._restore(self._file), *rows]
         if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # truncated by another program
             text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they recorded runs again"
             rows.insert(0, _note(text).to_row(time.time()))
         append_rows(self._file, *rows)
         self._size = os.fstat(self._file.fileno()).st_size
 
+    def _restore(self, replaced_file: BinaryIO) -> list[JsonRow]:
+        """If another program replaced or deleted the ledger, open the new file and append the lines that it lacks.
+
+        Editors and backups replace a file, whose writer then writes to one without a name. Return a note.
+        """
+        path = self.sweep / LEDGER
+        with contextlib.suppress(OSError):
+            if os.path.samestat(path.stat(), os.fstat(replaced_file.fileno())):
+                return []
+        if not self._has_own_folder():
+            return []
+        replaced_file.seek(0)
+        lines = replaced_file.read().splitlines(keepends=True)
+        try:
+            self._open()
+        except BlockingIOError:  # another process writes there
+            return []
+        present = set(path.read_bytes().splitlines(keepends=True))
+        lost = [line for line in lines if line not in present]
+        _append_bytes(self._file, b"".join(lost))
+        self._size = os.fstat(self._file.fileno()).st_size
+        replaced_file.close()
+        text = f"{LEDGER} was replaced or deleted while it was written; the {len(lost)} lines that it lost are restored"
+        return [_note(text).to_row(time.time())]
+
+    def _has_own_folder(self) -> bool:
+        """Return whether the folder is there, and does not hold another sweep that was started under the same name."""
+        try:
+            with (self.sweep / LEDGER).open("rb") as file:
+                start = file.read(_START)
+        except OSError:
+            start = b""
+        return self.sweep.is_dir() and (
+            self._file is None or os.pread(self._file.fileno(), _START, 0).startswith(start)
+        )
+
+    def _require_own_folder(self) -> None:
+        if not self._has_own_folder():
+            raise missing_folder_error(self.sweep)
+
     def report(self, key: str, *rows: Mapping[str, float]) -> list[HistoryRow]:
         """Append rows to a trial's history, without steps that it already has. Return the appended rows."""
         history = history_file(self.sweep, key)
         path = history.path
-        retry_storage(lambda: require_folder(self.sweep), self.sweep)
+        retry_storage(self._require_own_folder, self.sweep)
         if (known_steps := self._steps.get(key)) and not path.exists():
             text = f"{path.relative_to(self.sweep)} was deleted, with the rows of {len(known_steps)} steps"
             self.write(_note(text))
@@ -263,7 +313,7 @@ class Ledger:
             return []
 
         def open_history() -> BinaryIO:
-            require_folder(self.sweep)
+            self._require_own_folder()
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 return open_for_append(path)
@@ -287,11 +337,25 @@ def _without_locks(storage: Path, error: OSError) -> ConfigError:
     return ConfigError(option_problem("storage", rule, str(storage), remedy))
 
 
+def _already_running(sweep: Path, holder: str) -> ConfigError:
+    rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
+    sweeps = sweep.absolute().parent
+    is_default = Path("sweeps").is_dir() and sweeps.samefile("sweeps")
+    storage_option = "" if is_default else f" --storage {shlex.quote(str(sweeps))}"
+    remedy = f"Follow it with `tune-dml status {sweep.name}{storage_option}`, or stop it first."
+    return ConfigError(Problem(sweep.name, rule, None, remedy))
+
+
 def is_running(sweep: Path) -> bool:
     """Return whether a process runs the sweep, on this machine or on one that shares the folder."""
+    ledger = sweep / LEDGER
+    return _is_locked(sweep / _LOCK) or (os.access(ledger, os.R_OK) and _is_locked(ledger))
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        with (sweep / "lock").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -301,8 +365,10 @@ def is_running(sweep: Path) -> bool:
 
 def append_rows(file: BinaryIO, *rows: Mapping[str, object]) -> None:
     """Append a JSON line for each row and sync them to disk; wait while the disk is full."""
-    unwritten = b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows)
+    _append_bytes(file, b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows))
 
+
+def _append_bytes(file: BinaryIO, unwritten: bytes) -> None:
     def append() -> None:
         nonlocal unwritten
         while unwritten:
@@ -312,19 +378,18 @@ def append_rows(file: BinaryIO, *rows: Mapping[str, object]) -> None:
     retry_storage(append, Path(file.name).parent)
 
 
-def _read_torn_line(path: Path) -> bytes:
-    try:
-        return path.read_bytes().rpartition(b"\n")[2]
-    except FileNotFoundError:
-        return b""
-
-
 def open_for_append(path: Path) -> BinaryIO:
     """Open a file for appending, after removing an incomplete last line."""
     file = path.open("a+b")
-    if size := file.seek(0, os.SEEK_END):
-        file.seek(size - 1)
-        if file.read(1) != b"\n":
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+    if torn_line := _torn_line(file):
+        file.truncate(os.fstat(file.fileno()).st_size - len(torn_line))
     return file
+
+
+def _torn_line(file: BinaryIO) -> bytes:
+    """Return the incomplete last line of a file, or nothing."""
+    file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+    if file.read(1) in {b"", b"\n"}:
+        return b""
+    file.seek(0)
+    return file.read().rpartition(b"\n")[2]

@@ -119,7 +119,7 @@ class _ErrorRecord:
 
 def classify(error: BaseException | str) -> Failure:
     """Return the kind and the reason of a failure, given as an exception or as text about one."""
-    if reason := _import_failure(_ANSI.sub("", str(error))):
+    if reason := _import_failure(_ANSI.sub("", _text_of(error))):
         return Failure("node", shortened(one_line(mask(reason)), _REASON_LIMIT))
     rank, cause = _find_cause(_record_from_text(error) if isinstance(error, str) else _record_from_exception(error))
     kind: FailureKind = "infrastructure" if rank in {"lost", "connection"} else rank  # type: ignore[assignment]
@@ -176,18 +176,27 @@ def _record_from_exception(error: BaseException, depth: int = 8) -> _ErrorRecord
     inner = tuple(_record_from_exception(each, depth - 1) for each in _carried_errors(error)) if depth else ()
     names = tuple((cls.__module__.partition(".")[0], cls.__qualname__) for cls in type(error).__mro__)
     root, name = names[0]
-    if getattr(error, "actor_init_failed", False) and "Error" in str(error):
-        inner, group = (_record_from_text(str(error)),), True  # an actor's constructor raised; this is its traceback
+    text = _text_of(error)
+    if getattr(error, "actor_init_failed", False) and "Error" in text:
+        inner, group = (_record_from_text(text),), True  # an actor's constructor raised; this is its traceback
     else:
         group = bool(inner) and name not in _LOST and (root == "ray" or isinstance(error, BaseExceptionGroup))
     if name.startswith("RayTaskError"):  # Ray sends causes (`raise ... from`) only as text
-        chained = _record_from_text(str(error)).inner
+        chained = _record_from_text(text).inner
         inner = tuple(replace(each, inner=each.inner + chained) for each in inner)
     preempted = " (preempted)" if getattr(error, "preempted", False) else ""
     frames = traceback.extract_tb(error.__traceback__)
     location = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     step = getattr(error, "step", None)
-    return _ErrorRecord(names, str(error) + preempted, location, inner, group, step if isinstance(step, int) else None)
+    return _ErrorRecord(names, text + preempted, location, inner, group, step if isinstance(step, int) else None)
+
+
+def _text_of(error: BaseException | str) -> str:
+    """Return the message of an error; a method's own error class may fail to give one."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"no message: its __str__ raised {type(failure).__name__}"
 
 
 def _carried_errors(error: BaseException) -> Iterator[BaseException]:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ray import tune
-from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
+from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, TuneError, Tuner
 from ray.tune.search import ConcurrencyLimiter
 
-from trainables.errors import raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import PATIENCE, retry_storage
 from tune_dml.planning.checks.data import data_folders, known_digests
 from tune_dml.record.origin.commands import command, interruption_message
 from tune_dml.record.origin.several_jobs import continues_in_next_job
 from tune_dml.record.results import Results
+from tune_dml.record.state import SweepState, is_sweep
 from tune_dml.running import ray_internals
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.placement import PlacementManager, trial_bundles
@@ -70,11 +72,39 @@ def execute(driver: Driver, connection: cluster.Connection) -> tuple[bool, SyncR
                 recorder.files.finish(state, PATIENCE if proposals.is_finished else _LAST_FETCHES)
             finally:
                 report = driver.tracker.stop(interrupted=not proposals.is_finished)
+    _raise_if_moved(state.folder)
     state.update()
     if proposals.is_finished or not continues_in_next_job():
         state.record_look(driver.intent.verb)
     has_trials_left = state.is_incomplete if confirmation is None else state.trials_left(confirmation) > 0
     return has_trials_left or not proposals.is_finished, report
+
+
+@contextmanager
+def storage_errors_as_problem(state: SweepState) -> Iterator[None]:
+    """Raise ConfigError for a storage error that outlasted its retries, which Tune raises as text."""
+    try:
+        yield
+    except TuneError as error:
+        if not isinstance(cause := error.__context__, OSError):
+            raise
+        _raise_if_moved(state.folder)
+        rule = f"the sweep stopped because its storage failed for {PATIENCE / 60:.0f} minutes ({cause.strerror})"
+        remedy = f"Repair it, then continue with `{command(Results.of(state), 'resume')}`."
+        raise ConfigError(Problem(str(cause.filename or state.folder), rule, None, remedy)) from error
+
+
+def _raise_if_moved(folder: Path) -> None:
+    """Raise ConfigError if a sweep's folder was moved or deleted. A report would create it again, as Tune does."""
+    if is_sweep(folder):
+        return
+    shutil.rmtree(folder / "ray", ignore_errors=True)
+    with suppress(OSError):
+        folder.rmdir()
+    rule = "the sweep's folder was moved or deleted while it ran"
+    raise ConfigError(
+        Problem(str(folder), rule, None, "Continue a moved sweep with `tune-dml resume`, under its new name.")
+    )
 
 
 @contextmanager
@@ -136,7 +166,9 @@ def _fit(recorder: Recorder, connection: cluster.Connection) -> None:
                 verbose=0,
             ),
         )
-        retry_storage(tuner, state.folder / "ray", progress.note).fit()  # it writes a file
+        started_tuner = retry_storage(tuner, state.folder / "ray", progress.note)  # it writes a file
+        with storage_errors_as_problem(state):
+            started_tuner.fit()
     connection.end()
     shutil.rmtree(state.folder / "ray", ignore_errors=True)  # only Tune's own records
 

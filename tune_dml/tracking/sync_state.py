@@ -83,9 +83,9 @@ class SyncState(BaseModel):
         return state
 
     def save(self) -> None:
-        """Write the file atomically, if anything changed."""
+        """Write the file atomically, if anything changed and the sweep's folder has not gone."""
         text = json.dumps({**self._store, **self.model_dump()}) + "\n"
-        if text != self._saved and self.runs:
+        if text != self._saved and self.runs and self._path.parent.is_dir():
             write_whole(self._path, text)
             self._saved = text
 

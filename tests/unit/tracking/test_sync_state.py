@@ -28,6 +28,15 @@ def test_replays_change_nothing(driver, tracker, mlflow_has):
     assert mlflow_has().snapshot() == before
 
 
+def test_a_sync_does_not_create_a_moved_folder_again(driver, tracker):
+    one = tracker()
+    driver.run(driver.trials[0])
+    one.sync()
+    driver.folder.rename(driver.folder.with_name("moved"))
+    one.stop(interrupted=True)
+    assert not driver.folder.exists()
+
+
 def test_killed_drivers_do_not_repeat_the_progress_of_the_sweep(driver, tracker, mlflow_has):
     for trial in driver.trials:
         driver.run(trial)
