@@ -32,7 +32,7 @@ def atlas(
     seeds: Any = 5,
     settings: Mapping[str, Value] | None,
     name: Annotated[str, typer.Option(help="Name of the atlas; its sweeps are NAME-DATASET.")] = "atlas",
-    margin: Annotated[float, typer.Option(help="Smallest difference that matters, in units of the metric.")] = 1.0,
+    margin: float = 1.0,
     stored: Annotated[Path | None, typer.Option("--table", help="Judge a stored table; run nothing.")] = None,
     resources: Resources,
     session: Session,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,6 @@ from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import print_result, table
 from tune_dml.cli.sweep import run_with_progress
 from tune_dml.planning.request import Racing, Request, Resources, Session
-from tune_dml.space import Value
 
 if TYPE_CHECKING:
     from tune_dml.planning.audit import Audit
@@ -39,11 +38,8 @@ def audit(
         str, typer.Option(metavar="PROTOCOL|NUMBER", help="The protocol, or the number that you cannot reach.")
     ],
     cell: Annotated[str | None, typer.Option(help="Cell of a sweep or space; its best or first by default.")] = None,
-    dataset: str | None,
-    data_root: Path | None,
-    settings: Mapping[str, Value] | None,
-    name: str | None,
-    margin: Annotated[float, typer.Option(help="Smallest difference that matters, in units of the metric.")] = 1.0,
+    asked: Annotated[Request, "dataset", "data_root", "settings", "name"],
+    margin: float = 1.0,
     plan: Annotated[bool, typer.Option("--plan", help="List the settings that differ; run nothing.")] = False,
     resources: Resources,
     session: Session,
@@ -52,13 +48,13 @@ def audit(
     """Find the settings that keep a run from a protocol's result; all differing settings are screened at once."""
     from tune_dml.campaigns.audit import plan_audit, run_audit
 
-    request = Request(run, dataset, absolute(data_root), settings=settings, margin=margin)
+    request = replace(asked, space=run, name=None, margin=margin)
     planned = plan_audit(request, against, session.sweeps, cell=cell, cache_dir=session.cache)
     if plan:
         _show_plan(planned, options.as_json)
         return
     sweeps, report = run_audit(
-        planned, lambda stage: run_with_progress(stage, session, Racing(), resources, options), name
+        planned, lambda stage: run_with_progress(stage, session, Racing(), resources, options), asked.name
     )
     if report is None:
         sweep = sweeps[-1].name

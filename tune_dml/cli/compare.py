@@ -12,7 +12,7 @@ import typer
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expand_home
 from tune_dml.cli._imported_results import ImportOptions
-from tune_dml.cli.options import Json, Margin, absolute, verb
+from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import Lines, print_result, table
 from tune_dml.planning.request import folder_problems, margin_problems
 
@@ -47,7 +47,7 @@ def compare(
         bool, typer.Option("--rank", help="Kendall's tau per knob: does the first sweep order values like the others?")
     ] = False,
     storage: Path,
-    margin: Margin = None,
+    margin: float | None,
     as_json: Json = False,
 ) -> None:
     """Compare sweeps: list the settings that differ, then paired differences to the first one."""

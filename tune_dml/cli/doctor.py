@@ -31,11 +31,7 @@ def doctor(
     *,
     partition: Annotated[str | None, typer.Option(help="SLURM: partition of that job.")] = None,
     cluster: Annotated[Path | None, typer.Option(help="A cluster file to check; no machine is started.")] = None,
-    address: str | None,
-    storage: Path,
-    trial_files: str | None,
-    tracking_uri: str | None,
-    cache_dir: Path | None,
+    session: Annotated[Session, "address", "storage", "trial_files", "tracking_uri", "cache_dir"],
     data_root: Annotated[
         Path | None, typer.Option(help="A folder or table of pictures that every node that runs trials must have.")
     ] = None,
@@ -43,14 +39,13 @@ def doctor(
 ) -> None:
     """Check versions, GPUs, Ray and its nodes, MLflow and data sets; print how to fix each problem."""
     if place is not None:
-        findings, ready = _slurm(place, partition, storage)
+        findings, ready = _slurm(place, partition, session)
     elif cluster is not None:
         findings = _cluster_file(cluster)
         start_command = "kubectl apply -f" if any("kubectl" in finding.found for finding in findings) else "ray up"
         start = "After the steps above: " if any(finding.remedy for finding in findings) else "Ready for "
         ready = f"{start}`{start_command} {cluster}`."
     else:
-        session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
         findings, ready = _check_all(session, absolute(data_root))
     healthy = all(finding.level != "problem" for finding in findings)
     rows = ((f.level, f.subject, f.found, f.remedy) for f in findings)
@@ -62,7 +57,7 @@ def doctor(
     raise typer.Exit(0 if healthy else 1)
 
 
-def _slurm(place: str, partition: str | None, storage: Path) -> tuple[list[Finding], str]:
+def _slurm(place: str, partition: str | None, session: Session) -> tuple[list[Finding], str]:
     """Check SLURM, and one of its nodes with a job of one minute. Return a summary too, for the case that all is well."""
     from tune_dml.cli._slurm import SLURM
     from tune_dml.running.slurm.node_check import check_site
@@ -71,7 +66,7 @@ def _slurm(place: str, partition: str | None, storage: Path) -> tuple[list[Findi
     if place != SLURM:
         raise ConfigError(Problem("doctor", "checks this machine, or slurm", place, "Leave it out."))
     profile = read_profile(profile_file()).with_flags({"partition": partition})
-    return check_site(profile, storage.absolute()), "Ready for `tune-dml submit slurm -- sweep sec_rho`."
+    return check_site(profile, session.sweeps), "Ready for `tune-dml submit slurm -- sweep sec_rho`."
 
 
 def _check_all(session: Session, data_root: Path | None) -> tuple[list[Finding], str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tune_dml.cli import _complete
-from tune_dml.cli.options import Margin, ReportOptions, SweepArgument, seeds_of, values_of, verb
+from tune_dml.cli.options import ReportOptions, SweepArgument, seeds_of, values_of, verb
 from tune_dml.cli.screen import console_for
 from tune_dml.planning.request import Session, margin_problems
 
@@ -39,7 +39,7 @@ def extend(
         int, typer.Option(help="Number of further cells to propose, for every search but grid.")
     ] = 0,
     session: Session,
-    margin: Margin = None,
+    margin: float | None,
     options: ReportOptions,
 ) -> None:
     """Add seeds, values, samples or arms to a sweep; only the new trials run."""

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli.options import Json, SweepArgument, raise_if_link, verb
+from tune_dml.cli.screen import print_result
 
 ORDER = 72
 EXAMPLES = """
@@ -46,4 +46,4 @@ def mv(
     if state.sessions and (target / "mlflow.json").exists():
         renamed = command(results_of(target), "sync")
         text += f" Its runs in MLflow get the new name with its next session, or by `{renamed}`."
-    typer.echo(strict_json({"sweep": new_name, "folder": str(target)}) if as_json else text)
+    print_result({"sweep": new_name, "folder": str(target)}, [text], as_json, wrap=False)

@@ -1,13 +1,11 @@
 """`tune-dml open`: show the test metrics of a sweep, and record who opened them."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, verb
+from tune_dml.cli.options import Json, Stores, SweepArgument, Yes, confirm_or_abort, verb
 from tune_dml.cli.screen import console_for, print_result, progress_bar
-from tune_dml.planning.request import Session
 
 ORDER = 85
 EXAMPLES = """
@@ -22,9 +20,7 @@ def open(
     *,
     selection: Annotated[str, typer.Option(metavar="TEXT", help="Purpose of the selection; recorded.")] = "",
     yes: Yes = False,
-    storage: Path,
-    tracking_uri: str | None,
-    experiment: str | None,
+    session: Stores,
     as_json: Json = False,
 ) -> None:
     """Open the test metrics of a sweep and write them to MLflow; asks first, and records user, time and selected cell."""
@@ -32,9 +28,8 @@ def open(
     from tune_dml.record.origin.commands import command
     from tune_dml.record.state import load_state
 
-    if not load_state(storage.absolute(), sweep_name).opened:
+    if not load_state(session.sweeps, sweep_name).opened:
         confirm_or_abort(f"Open the test metrics of {sweep_name}? This is recorded and cannot be undone.", yes)
-    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     with progress_bar(console_for(as_json), "testing heads") as progress:
         opened = open_test(sweep_name, session, selection=selection, progress=progress)
     opening, tracking = opened.results.opening, opened.tracking  # MLflow is called only for the first opening

@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tune_dml.space import Value
 
 _PathOrNone = TypeVar("_PathOrNone", Path, Path | None)
-_Group = TypeVar("_Group")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 SweepArgument = Annotated[
     str,
@@ -33,9 +32,10 @@ SweepArgument = Annotated[
         metavar="SWEEP", help="Name of a sweep; `tune-dml list` shows them.", autocompletion=_complete.sweeps
     ),
 ]
-Margin = Annotated[float | None, typer.Option(help="Smallest difference that matters, in units of the metric.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
+Stores = Annotated[Session, "storage", "tracking_uri", "experiment"]
+"""A session of which a verb has only these flags."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,14 @@ class ReportOptions:
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """Turn a function into a verb: a dataclass parameter becomes one flag for each of its fields.
 
-    A parameter with the name of an option of `Request`, `Resources`, `Racing` or `Session` takes its type, default and
-    help from there. Parameters with an annotation of Typer stay unchanged.
+    `Annotated[Session, "storage"]` has flags for the named fields only; the others keep their defaults. A parameter
+    with the name of an option of `Request`, `Resources`, `Racing` or `Session` takes its type, default and help from
+    there. Parameters with an annotation of Typer stay unchanged.
     """
     hints = get_type_hints(function, include_extras=True)
     parameters = [p.replace(annotation=hints[p.name]) for p in inspect.signature(function).parameters.values()]
-    groups: dict[str, Any] = {p.name: p.annotation for p in parameters if is_dataclass(p.annotation)}
-    options = [option for p in parameters for option in (_options_of(groups[p.name]) if p.name in groups else [p])]
+    groups = {p.name: _options_of(p.annotation) for p in parameters if is_dataclass(_group_of(p.annotation))}
+    options = [option for p in parameters for option in groups.get(p.name, [p])]
     flags = [_flag(option) for option in options]
     read = {option.name for option, flag in zip(options, flags, strict=True) if flag.annotation != option.annotation}
 
@@ -70,7 +71,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
             if "engine" in read:
                 values["engine"] = engine_of(values["workers"], values["engine"])
             for name, group in groups.items():
-                values[name] = _take(group, values)
+                values[name] = _group_of(hints[name])(**{field.name: values.pop(field.name) for field in group})
             function(**values)
 
     run_verb.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
@@ -78,16 +79,18 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     return run_verb
 
 
-def _take(group: type[_Group], values: dict[str, Any]) -> _Group:
-    """Return a group of options, whose values are removed from `values`."""
-    return group(**{name: values.pop(name) for name in inspect.signature(group).parameters})
+def _group_of(annotation: Any) -> Any:
+    """Return the dataclass of `Annotated[Session, "storage"]`; any other annotation unchanged."""
+    group, *_ = get_args(annotation) or [annotation]
+    return group if is_dataclass(group) else annotation
 
 
 @cache
-def _options_of(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    declared = inspect.signature(group).parameters.values()
-    return [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in declared]
+def _options_of(annotation: Any) -> list[inspect.Parameter]:
+    group = _group_of(annotation)
+    hints, declared = get_type_hints(group, include_extras=True), inspect.signature(group).parameters
+    names = getattr(annotation, "__metadata__", tuple(declared))
+    return [declared[name].replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY) for name in names]
 
 
 def read_values(given: Mapping[str, object]) -> dict[str, Any]:
@@ -148,7 +151,8 @@ def final_request(request: Request, own: OwnCommand) -> Request:
 def request_of(given: Mapping[str, Any]) -> Request:
     """Return the request of the parsed flags of `sweep`. Raise ConfigError for invalid flags."""
     values = read_values(given)
-    return final_request(_take(Request, values), _take(OwnCommand, values))
+    request, own = ({field.name: values[field.name] for field in fields(group)} for group in (Request, OwnCommand))
+    return final_request(Request(**request), OwnCommand(**own))
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Value]:

@@ -43,9 +43,7 @@ def plan(
     *,
     own: OwnCommand,
     storage: Path,
-    workers: int,
-    cpus_per_worker: int,
-    gpus_per_worker: float | None,
+    resources: Annotated[Resources, "workers", "cpus_per_worker", "gpus_per_worker"],
     cache_dir: Path | None,
     probe: Annotated[
         bool,
@@ -60,7 +58,7 @@ def plan(
     """Show the cells, finished trials, cost and power of a sweep; runs and changes nothing."""
     from tune_dml.running.trials.gpu_sharing import resolve_gpus
 
-    resources = resolve_gpus(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
+    resources = resolve_gpus(replace(resources, engine=engine_of(resources.workers)), None)
     preview = _preview(final_request(request, own), resources, Session(storage, cache_dir=cache_dir), probe=probe)
     print_result(preview.data(), preview.full_text() if whole else preview.text(), as_json)
 

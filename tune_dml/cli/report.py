@@ -16,7 +16,7 @@ from trainables.errors import Problem, raise_if_any
 from tune_dml.cli._answers import SweepAnswer
 from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli.options import Json, Margin, Output, ReportOptions, absolute, verb
+from tune_dml.cli.options import Json, Output, ReportOptions, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
@@ -58,7 +58,7 @@ def report(
     source: ImportSource,
     options: ImportOptions,
     storage: Path,
-    margin: Margin = None,
+    margin: float | None,
     paper_sd: _PaperSd = None,
     unseal_test: Annotated[bool, typer.Option(help="Open the test metrics first, as `tune-dml open` does.")] = False,
     check: _Conditions = None,

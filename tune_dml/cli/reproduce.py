@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +14,6 @@ from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sweep import run_with_progress
 from tune_dml.planning.request import Racing, Request, Resources, Session
-from tune_dml.space import Value
 
 if TYPE_CHECKING:
     from tune_dml.planning.reproduction import PrintedTable
@@ -27,16 +27,10 @@ def reproduce(
     paper: Annotated[str, typer.Argument(metavar="PAPER", help="sec-supplement, sec-rebuttal, dro or mpa.")],
     table: Annotated[str, typer.Argument(metavar="TABLE", help="Its number, as in the file of printed numbers.")],
     *,
-    dataset: str | None,
-    data_root: Path | None,
-    seeds: Any,
-    settings: Mapping[str, Value] | None,
-    arms: Any,
-    tune: Any,
-    name: str | None,
+    asked: Annotated[Request, "dataset", "data_root", "seeds", "settings", "arms", "tune", "name"],
     resources: Resources,
     session: Session,
-    options: ReportOptions,
+    report: ReportOptions,
 ) -> None:
     """Run the sweep behind a published table; write that table with our results beside it."""
     from tune_dml.planning.reproduction import printed_table
@@ -44,22 +38,14 @@ def reproduce(
     from tune_dml.report.published.reproduction import reproduce as compare
     from tune_dml.report.published.reproduction import write_reproduction
 
-    printed = printed_table(paper, table, dataset)
-    request = Request(
-        printed.space,
-        dataset=printed.trained_on,
-        data_root=data_root,
-        seeds=seeds,
-        settings=settings,
-        arms=arms or printed.arms or None,
-        tune=tune,
-        name=name or _name(printed),
-    )
+    printed = printed_table(paper, table, asked.dataset)
+    arms, name = asked.arms or printed.arms or None, asked.name or _name(printed)
+    request = replace(asked, space=printed.space, dataset=printed.trained_on, arms=arms, name=name)
     sweep = run_with_progress(
-        request, session, Racing(), resources, options, lambda: _data_problems(printed, data_root)
+        request, session, Racing(), resources, report, lambda: _data_problems(printed, request.data_root)
     )
     rows = compare(sweep.results, printed)
-    files = write_reproduction(rows, printed, absolute(options.output) or sweep.folder / "reproduction")
+    files = write_reproduction(rows, printed, absolute(report.output) or sweep.folder / "reproduction")
     data = {
         "table": printed.name,
         "sweep": sweep.name,
@@ -68,7 +54,7 @@ def reproduce(
         "files": [str(path) for path in files],
     }
     lines = [*_summary(printed, rows), *(f"Table:   {path}" for path in files)]
-    print_result(data, [*lines, f"Report:  {command(sweep.results, 'report')}"], options.as_json)
+    print_result(data, [*lines, f"Report:  {command(sweep.results, 'report')}"], report.as_json)
     raise typer.Exit(sweep.exit_code)
 
 
@@ -88,7 +74,7 @@ def _name(printed: PrintedTable) -> str:
     return "-".join(words)
 
 
-def _data_problems(printed: PrintedTable, root: Path | None) -> list[Problem]:
+def _data_problems(printed: PrintedTable, root: str | Path | None) -> list[Problem]:
     """Return how to get the table's data if they are not on disk."""
     from trainables.data import DATASETS
 

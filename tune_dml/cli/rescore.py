@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, location_flags, verb
+from tune_dml.cli.options import Json, Stores, SweepArgument, location_flags, verb
 from tune_dml.cli.screen import Lines, print_result, table
-from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
     from tune_dml.record.held_out.rescore import RescoredSweep
@@ -23,9 +21,7 @@ def rescore(
     sweep_name: SweepArgument,
     *,
     metric: Annotated[list[str], typer.Option("--metric", metavar="NAME", help="Such as recall_at_10; repeatable.")],
-    storage: Path,
-    tracking_uri: str | None,
-    experiment: str | None,
+    session: Stores,
     as_json: Json = False,
 ) -> None:
     """Compute further metrics from stored embeddings; nothing is trained, and test metrics stay sealed.
@@ -35,9 +31,8 @@ def rescore(
     from tune_dml.operations import rescore as compute
     from tune_dml.record.results import load_results
 
-    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     rescored, refusal = compute(sweep_name, session, metrics=metric)
-    results = load_results(storage, sweep_name)
+    results = load_results(session.sweeps, sweep_name)
     trials, without = [vars(trial) for trial in rescored.trials], rescored.without_embeddings
     data = {"sweep": results.name, "trials": trials, "without": without, "mlflow_error": refusal}
     print_result(data, _text(results, rescored, refusal, location_flags(session)), as_json)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import Margin, ReportOptions, SweepArgument, verb
+from tune_dml.cli.options import ReportOptions, SweepArgument, verb
 from tune_dml.cli.screen import console_for
 from tune_dml.planning.request import Session, margin_problems
 
@@ -29,7 +29,7 @@ def resume(
         Path | None,
         typer.Option(help="New folder or table of the same pictures, if they have moved; stored with the sweep."),
     ] = None,
-    margin: Margin = None,
+    margin: float | None,
     options: ReportOptions,
 ) -> None:
     """Run the missing trials of a sweep; finished trials are kept, interrupted ones continue, MLflow is updated."""

@@ -3,10 +3,8 @@
 import shutil
 from pathlib import Path
 
-import typer
-
-from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli.options import Json, SweepArgument, Yes, confirm_or_abort, raise_if_link, verb
+from tune_dml.cli.screen import print_result
 
 ORDER = 71
 EXAMPLES = """
@@ -37,4 +35,4 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
         results.folder.rename(trash)
     shutil.rmtree(trash)
     text = f"Removed {results.folder} ({finished} finished trials). Its runs in MLflow are still there."
-    typer.echo(strict_json({"removed": str(results.folder), "finished": finished}) if as_json else text)
+    print_result({"removed": str(results.folder), "finished": finished}, [text], as_json, wrap=False)

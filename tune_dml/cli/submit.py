@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 
 ORDER = 45
 _READ_VERBS = (
-    "list",
-    "status",
-    "report",
-    "compare",
-    "open",
-    "rescore",
-    "sync",
-    "plan",
-    "doctor",
-    "datasets",
-    "version",
+    *("list", "status", "report", "compare", "open", "rescore", "sync"),
+    *("plan", "doctor", "datasets", "version"),
 )
 """Verbs that only read, and print their output here."""
 _TARGET = "cluster.yaml|ADDRESS|slurm"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, location_flags, verb
+from tune_dml.cli.options import Json, Stores, SweepArgument, location_flags, verb
 from tune_dml.cli.screen import Lines, print_result
-from tune_dml.planning.request import Session
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -25,18 +23,15 @@ _MAX_LINES = 10  # differences on the screen; --json prints all
 def sync(
     sweep_name: SweepArgument,
     *,
-    storage: Path,
-    tracking_uri: str | None,
-    experiment: str | None,
+    session: Stores,
     as_json: Json = False,
 ) -> None:
     """Compare MLflow with a sweep's ledger; write missing values, compare again, and exit with 3 if they differ."""
     from tune_dml import operations
     from tune_dml.record.results import load_results
 
-    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     reconciliation = operations.sync(sweep_name, session)
-    results = load_results(storage, sweep_name)
+    results = load_results(session.sweeps, sweep_name)
     data = {"sweep": results.name, "equal": reconciliation.is_equal, **asdict(reconciliation)}
     print_result(data, _text(results, reconciliation, location_flags(session)), as_json)
     raise typer.Exit(0 if reconciliation.is_equal else 3)

@@ -10,14 +10,8 @@ from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.differences import Differences, Factor
 from tune_dml.space import Arm, Grid, Knob, Protocol, Space
-from tune_dml.stats.screening import (
-    MAX_FACTORS,
-    USUAL_SUSPECTS,
-    Design,
-    Suspects,
-    confirmation_design,
-    screening_design,
-)
+from tune_dml.stats import screening
+from tune_dml.stats.screening import Design, Suspects
 from tune_dml.text import joined, value_text
 
 _FRESH_SEED = 1000
@@ -46,8 +40,8 @@ class Audit:
         if not factors:
             rule = f"{self.run} trains as {self.protocol.name} does: no setting differs"
             raise ConfigError(Problem(flag, rule, None, "Check the data: `tune-dml datasets verify`."))
-        if len(factors) > MAX_FACTORS:
-            rule = f"at most {MAX_FACTORS} settings can be screened, and {len(factors)} differ"
+        if len(factors) > screening.MAX_FACTORS:
+            rule = f"at most {screening.MAX_FACTORS} settings can be screened, and {len(factors)} differ"
             raise ConfigError(Problem(flag, rule, None, "Name a protocol that is nearer to the run."))
 
     @property
@@ -58,17 +52,17 @@ class Audit:
     @cached_property
     def design(self) -> Design:
         """The design of the first stage."""
-        return screening_design(len(self.factors))
+        return screening.screening_design(len(self.factors))
 
     @property
     def trials(self) -> int:
         """Trials of both stages with the usual number of suspects."""
-        suspects = Suspects(tuple(range(min(USUAL_SUSPECTS, len(self.factors)))))
+        suspects = Suspects(tuple(range(min(screening.USUAL_SUSPECTS, len(self.factors)))))
         return len(self.design.levels) + len(self.confirmation(suspects).levels)
 
     def confirmation(self, suspects: Suspects) -> Design:
         """Return the design of the second stage for these suspects."""
-        return confirmation_design(len(self.factors), suspects)
+        return screening.confirmation_design(len(self.factors), suspects)
 
     def screening_space(self) -> Space:
         """Return the first stage as a space: an arm for each run, in the order of the design."""

@@ -16,16 +16,8 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
+from tune_dml.planning import rules
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.rules import (
-    arm_problems,
-    metric_problems,
-    name_rule_problems,
-    search_problems,
-    stopping_problems,
-    study_problems,
-    unused_settings,
-)
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number, python_numbers
@@ -172,7 +164,7 @@ class Plan:
         space = _with_values(self.space, values)
         added, problems = _plan_arms_to_add(replace(self, space=space), arms)
         every = (*(arm.with_knobs_of(space) for arm in self.arms), *added)
-        problems += search_problems(every, self.search)
+        problems += rules.search_problems(every, self.search)
         if self.search.stopping is not None:
             rule = "compares the cells that a sweep began with, under its seeds"
             remedy = "Start a new sweep under another name."
@@ -256,16 +248,16 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     Later settings win: defaults, the settings stated for loss, space and arm, the data set's protocol, the space's
     fixed settings, the user's, the arm's, the cell's knobs.
     """
-    problems = study_problems(study)
-    others = name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
-    others += metric_problems(study)  # cells can be planned nevertheless
+    problems = rules.study_problems(study)
+    others = rules.name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
+    others += rules.metric_problems(study)  # cells can be planned nevertheless
     arms, arm_errors = plan_arms(study.arms, study.space.name)
     problems += arm_errors
     cells, cell_errors = plan_cells([] if problems else arms, study.search.method)
     problems += cell_errors
     if not problems:
-        problems += [*arm_problems(study.space, arms), *stopping_problems(study.search.stopping, arms)]
-        problems += unused_settings(arms, study.settings)
+        problems += [*rules.arm_problems(study.space, arms), *rules.stopping_problems(study.search.stopping, arms)]
+        problems += rules.unused_settings(arms, study.settings)
     raise_if_any(dict.fromkeys([*problems, *others]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, tuple(arms), data_digest,
@@ -285,7 +277,7 @@ def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedAr
     if problems:
         return (), problems
     added, problems = plan_arms(study.arms, study.space.name)
-    return tuple(added), problems or arm_problems(plan.space, (*plan.arms, *added))
+    return tuple(added), problems or rules.arm_problems(plan.space, (*plan.arms, *added))
 
 
 def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:

@@ -37,7 +37,7 @@ class Request:
     Scalars of numpy and torch become Python's numbers, which plans and digests store.
     """
 
-    space: Annotated[str | Path | Space, "Name of a search space, or path of a sweep file."]
+    space: Annotated[str | Path | Space, "Name of a search space, or path of a sweep file."] = ""
     dataset: Annotated[str | None, "Data set; the space's default if omitted."] = None
     data_root: Annotated[
         str | Path | None, "Folder or table (.csv, .tsv, .parquet) of the pictures, for data sets that read one."
