@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.toys import Driver, bare_sweep, plan_of
+from helpers.toys import MARGINS, Driver, bare_sweep, plan_of
 
 from tune_dml.record.origin.commands import (
     cluster_of_this_job,
@@ -16,7 +16,6 @@ from tune_dml.record.origin.commands import (
     with_program,
 )
 from tune_dml.record.results import results_of
-from tune_dml.space import Grid, Knob
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def test_flags_typed_now_override_those_of_the_first_session(results, now):
 
 def test_flags_of_a_later_session_override_those_of_the_first(tmp_path):
     """A sweep that has moved to another store, or another cluster."""
-    driver = Driver(tmp_path / "toy", plan_of(Knob("loss.margin", Grid((0.1, 0.2)))))
+    driver = Driver(tmp_path / "toy", plan_of(MARGINS))
     for verb, address in (("sweep", "old:6379"), ("resume", "new:6379"), ("confirm", "")):
         words = ["tune-dml", verb, "toy", "--experiment=mine", *(["--address", address] if address else [])]
         driver.event("session", provenance={"argv": words}, resources={})
@@ -90,7 +89,7 @@ def test_commands_of_a_job_on_a_cluster_begin_with_submit(results, monkeypatch):
 
 def test_the_stop_command_names_the_cluster_of_the_sweep(tmp_path, monkeypatch):
     """A job of one cluster may show a sweep of another cluster, or one started by hand."""
-    driver = Driver(tmp_path / "toy", plan_of(Knob("loss.margin", Grid((0.1, 0.2)))))
+    driver = Driver(tmp_path / "toy", plan_of(MARGINS))
     driver.event("session", provenance={"host": "desk"}, resources={}, submitted_to="my cluster.yaml")
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "http://other:8265")
     assert stop_instruction(results_of(driver.folder)) == "`tune-dml cancel 'my cluster.yaml' toy`"

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.toys import METRIC, event_of, plan_of
+from helpers.toys import MARGINS, METRIC, event_of, plan_of
 
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources, Session
@@ -23,7 +23,6 @@ from tune_dml.running.slurm.rounds import _write_round
 from tune_dml.running.slurm.script import collect_script
 from tune_dml.running.slurm.task import Round, TrialLog, _Budget
 from tune_dml.running.trials.messages import request_of
-from tune_dml.space import Grid, Knob
 
 HOUR = 3600.0
 
@@ -52,7 +51,7 @@ def test_hours_in_a_queue_cost_nothing_and_those_of_lost_attempts_count(tmp_path
 @pytest.fixture
 def sweep(tmp_path):
     """A sweep whose array has two trials: the ledger, the state and the trials' logs."""
-    plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0))), seeds=1)
+    plan = plan_of(MARGINS, seeds=1)
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm" / "round.json").write_text("{}")
     keys = [trial.key for trial in plan.trials()][:2]
@@ -66,6 +65,19 @@ def began(at):
     return {"began": {"host": "n1", "time": at, "requeued": False}}
 
 
+def ended(status="finished", at=None, **end):
+    return {"ended": {"status": status, "metrics": {}, **end}, **({"time": at} if at else {})}
+
+
+def row(step, at, name=METRIC):
+    return {"rows": [{"step": step, "time": at, name: 0.5}]}
+
+
+def tell(log, *messages):
+    for message in messages:
+        log.write(message)
+
+
 def collect(sweep):
     ledger, state, logs = sweep
     found = {trial.key: trial for trial in collect_array(ledger, state, Resources())}
@@ -75,18 +87,15 @@ def collect(sweep):
 def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
     ledger, state, (one, two) = sweep
     start = time.time() + HOUR
-    for message in (began(start), {"rows": [{"step": 1, "time": start + 600, METRIC: 0.5}]}, {"cut": start + HOUR}):
-        one.write(message)
-    two.write(began(start))
-    two.write({"rows": [{"step": 1, "time": start + HOUR, METRIC: 0.5}]})  # and its task was killed
+    tell(one, began(start), row(1, start + 600), {"cut": start + HOUR})
+    tell(two, began(start), row(1, start + HOUR))  # and its task was killed
     cut, killed = collect(sweep)
     assert not cut.has_no_progress
     assert not killed.has_no_progress
     assert hours_spent(ledger.sweep, start) == pytest.approx(2.0)
     assert sum(trial.worker_seconds for trial in state.trial_states.values()) == pytest.approx(2 * HOUR)
     assert collect(sweep) == [None, None]  # nothing is moved twice
-    one.write(began(start + 5 * HOUR))
-    one.write({"ended": {"status": "finished", "metrics": {}, "seconds": 5400.0}, "time": start + 5.5 * HOUR})
+    tell(one, began(start + 5 * HOUR), ended(at=start + 5.5 * HOUR, seconds=5400.0))
     assert collect(sweep)[0].end.status == "finished"
     assert (state.trial(cut.key).attempts, state.trial(killed.key).attempts) == (2, 1)
     assert hours_spent(ledger.sweep, start) == pytest.approx(2.5)
@@ -104,8 +113,7 @@ def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
 def test_a_damaged_message_of_a_task_is_skipped(sweep, damaged):
     """Otherwise the collecting job would end, and no other would follow."""
     _, _, (one, _) = sweep
-    for message in (began(1.0), damaged, {"ended": {"status": "finished", "metrics": {METRIC: 0.5}}, "time": 2.0}):
-        one.write(message)
+    tell(one, began(1.0), damaged, ended(at=2.0, metrics={METRIC: 0.5}))
     found, _ = collect(sweep)
     assert found.end.metrics == {METRIC: 0.5}
 
@@ -113,14 +121,10 @@ def test_a_damaged_message_of_a_task_is_skipped(sweep, damaged):
 def test_an_attempt_cut_off_without_a_new_evaluation_is_fruitless(sweep):
     _, _, (one, two) = sweep
     for name, log in (("train/loss", one), (METRIC, two)):
-        log.write(began(10.0))
-        log.write({"rows": [{"step": 1, "time": 11.0, name: 0.5}]})
-        log.write({"cut": 12.0})
+        tell(log, began(10.0), row(1, 11.0, name), {"cut": 12.0})
     assert [trial.has_no_progress for trial in collect(sweep)] == [True, False]
     for step, log in ((2, one), (1, two)):  # a program without a checkpoint reports its first step again
-        log.write(began(20.0))
-        log.write({"rows": [{"step": step, "time": 21.0, METRIC: 0.5}]})
-        log.write({"cut": 22.0})
+        tell(log, began(20.0), row(step, 21.0), {"cut": 22.0})
     assert [trial.has_no_progress for trial in collect(sweep)] == [False, True]
 
 
@@ -136,10 +140,8 @@ def test_a_job_has_progressed_if_a_trial_was_evaluated(sweep):
 
 def test_a_failed_trial_that_is_reset_runs_again_in_the_next_array(sweep):
     ledger, state, (one, two) = sweep
-    one.write(began(10.0))
-    one.write({"ended": {"status": "failed", "reason": "out of memory", "metrics": {}}})
-    for at in (10.0, 20.0, 30.0):
-        two.write(began(at))
+    tell(one, began(10.0), ended("failed", reason="out of memory"))
+    tell(two, *map(began, (10.0, 20.0, 30.0)))
     failed, lost = collect(sweep)
     assert (failed.end.reason, lost.end.kind) == ("out of memory", "infrastructure")
     for trial in (failed, lost):
@@ -149,15 +151,13 @@ def test_a_failed_trial_that_is_reset_runs_again_in_the_next_array(sweep):
     two.write(began(40.0))
     assert collect(sweep)[1].end is None  # lost once since then
     assert state.trial(failed.key).end is None
-    one.write(began(50.0))
-    one.write({"ended": {"status": "finished", "metrics": {}}})
+    tell(one, began(50.0), ended())
     assert collect(sweep)[0].end.status == "finished"
 
 
 def test_results_after_a_cancelled_array_are_kept(sweep):
     ledger, state, (one, _) = sweep
-    one.write(began(10.0))
-    one.write({"ended": {"status": "finished", "metrics": {}}})
+    tell(one, began(10.0), ended())
     ledger.write(TrialStarted(key=one.path.parent.name))
     ledger.write(event_of("ended", one.path.parent.name, status="diverged", metrics={}))
     state.update()
@@ -173,10 +173,8 @@ def test_results_after_a_cancelled_array_are_kept(sweep):
 def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_exhausted):
     ledger, _, (one, two) = sweep
     now = time.time()
-    for message in (began(1.0), {"cut": 1e6}, {"collected": 1e6}, began(now - 100)):
-        one.write(message)
-    for message in (began(now - 500), {"ended": {"status": "finished"}, "time": now - 400}):
-        two.write(message)
+    tell(one, began(1.0), {"cut": 1e6}, {"collected": 1e6}, began(now - 100))
+    tell(two, began(now - 500), ended(at=now - 400))
     groups = tuple(({"key": log.path.parent.name},) for log in (one, two))
     round_ = Round(groups, "", 1, None, None, {}, "", until=until, seconds=seconds)
     assert _Budget(ledger.sweep, round_).is_exhausted() is is_exhausted
@@ -189,8 +187,7 @@ def test_a_signal_between_two_trials_ends_a_task_cleanly(sweep, monkeypatch, at)
     keys = [log.path.parent.name for log in (one, two)]
     round_ = Round((tuple({"key": key} for key in keys),), "", 1, None, None, {}, "")
     (ledger.sweep / "slurm" / "round.json").write_text(json.dumps(round_.to_json()))
-    stopped = {"ended": {"status": "stopped"}}
-    monkeypatch.setattr(task, "_train", lambda folder, request, round_, log, budget: log.write(stopped))
+    monkeypatch.setattr(task, "_train", lambda folder, request, round_, log, budget: log.write(ended("stopped")))
     monkeypatch.setattr(task.signal, "signal", lambda number, handler: None)
     calls = iter([False, True])
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from helpers.processes import printed_by
+from helpers.sources import ROOT
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.checks import gpus
@@ -22,8 +23,6 @@ from tune_dml.running.cluster.jobs import cluster_client
 from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
 from tune_dml.running.trials import gpu_sharing
 from tune_dml.running.trials.gpu_sharing import resolve_gpus
-
-ROOT = Path(__file__).parents[2]
 
 
 def nodes(*each):

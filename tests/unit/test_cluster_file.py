@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from helpers.sources import ROOT
 
 from tune_dml.cli.doctor import doctor
 from tune_dml.running.cluster import cluster_file
 from tune_dml.running.cluster.cluster_file import cluster_file_gaps, cluster_file_notes, cluster_file_problems
 
-ROOT = Path(__file__).parents[2]
 FILES = ("cluster.yaml", "deploy/on_premises.yaml", "deploy/gcp.yaml")
 
 

@@ -151,10 +151,11 @@ def test_rules_between_sections_are_checked_despite_a_wrong_section():
 
 
 @pytest.mark.parametrize("path", ["seed", "seeds.init", "seeds.order", "seeds.split"])
-def test_a_seed_beyond_the_generators_is_refused(path):
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_beyond_the_generators_is_refused(path, seed):
     assert resolved(flag={path: 2**63 - 1}).config.settings()[path] == 2**63 - 1
-    with pytest.raises(ConfigError, match=rf"{path} \(flag\): must be .* but got {2**63}"):
-        resolved(flag={path: 2**63})
+    with pytest.raises(ConfigError, match=rf"{path} \(flag\): must be .* but got {seed}"):
+        resolved(flag={path: seed})
 
 
 def test_settings_are_read_back_with_their_types_and_domains_checked():

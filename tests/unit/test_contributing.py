@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from helpers.processes import printed_by
+from helpers.sources import ROOT
 
-ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 LISTING = re.compile(r"```python\n# (\S+\.py)(?:, above (\w+))?\n(.*?)```", re.DOTALL)
 GROWN_ARGUMENTS = shlex.split(os.environ.get("GROWN_ARGUMENTS", ""))  # to run fewer tests, e.g. "-k losses"

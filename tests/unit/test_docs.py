@@ -12,7 +12,6 @@ from pathlib import Path
 
 import generate
 import generate_architecture
-import generate_studies
 import pytest
 from helpers.commands import whole_command
 from helpers.programs import ProgramRun
@@ -47,10 +46,6 @@ def test_the_page_of_methods_is_up_to_date():
 )
 def test_a_generated_page_is_up_to_date(page, module, write):
     assert (ROOT / "docs" / page).read_text() == getattr(importlib.import_module(module), write)(), "run `make docs`"
-
-
-def test_the_page_of_studies_lacks_none_of_the_papers():
-    assert generate_studies.count() == 31
 
 
 def specification():

@@ -47,11 +47,10 @@ def test_a_study_has_seeds_states_and_intermediate_values(results, tmp_path):
     assert (rho.low, rho.high, rho.log) == (0.01, 1.0, True)
 
 
-def test_a_sealed_figure_is_in_no_export(results, tmp_path, command_line):
+def test_a_sealed_figure_is_in_no_export(results, tmp_path, output_of):
     study_of(results, f"sqlite:///{tmp_path}/x.db")
     for form, to in (("csv", "x.csv"), ("parquet", "x.parquet")):
-        code, out, _ = command_line("export", form, "toy", tmp_path / to, "--storage", results.folder.parent, "--json")
-        assert code == 0, out
+        output_of("export", form, "toy", tmp_path / to, "--storage", results.folder.parent, "--json")
     assert not [name for name in pd.read_csv(tmp_path / "x.csv") if name.startswith("test/")]
     attributes = {name for trial in study_of(results).trials for name in trial.user_attrs}
     assert not [name for name in attributes if name.startswith("test/")]
@@ -75,7 +74,7 @@ def test_a_result_that_is_not_a_number_is_a_failed_trial(results):
     assert trial.state.name == "FAIL"
 
 
-def test_existing_files_are_not_overwritten(results, tmp_path, command_line):
+def test_existing_files_are_not_overwritten(results, tmp_path, output_of):
     url = f"sqlite:///{tmp_path}/x.db"
     study_of(results, url)
     with pytest.raises(ConfigError, match="has a study toy already"):
@@ -83,9 +82,8 @@ def test_existing_files_are_not_overwritten(results, tmp_path, command_line):
     with pytest.raises(ConfigError, match="must be a storage of Optuna"):
         study_of(results, "nonsense")
     (tmp_path / "x.csv").touch()
-    code, _, err = command_line("export", "csv", "toy", tmp_path / "x.csv", "--storage", results.folder.parent)
-    assert code == 1
-    assert "the file exists already" in err
+    refused = output_of("export", "csv", "toy", tmp_path / "x.csv", "--storage", results.folder.parent, code=1)
+    assert "the file exists already" in refused
 
 
 def test_the_study_can_be_imported_again(results, tmp_path):

@@ -1,14 +1,12 @@
 """Damaged or edited files, folders and plans give one clear line each, in every verb that shows the sweep."""
 
-import dataclasses
 import json
 import re
-import stat
 import time
+from dataclasses import replace
 
 import pytest
-from helpers.toys import Driver, event_of, plan_of
-from typer.testing import CliRunner
+from helpers.toys import MARGINS, Driver, plan_of
 
 from trainables.errors import ConfigError
 from trainables.registries import source_digest
@@ -18,15 +16,9 @@ from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.request import Session
 from tune_dml.record.contradictions import describe_edited_code, find_contradictions
 from tune_dml.record.imported import ImportRequest, read_csv
-from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
 from tune_dml.record.state import packages_of, read_state
-from tune_dml.space import Grid, Knob
 from tune_dml.tracking.sync_state import SyncState, with_last_store
-
-
-def run(*words):
-    return CliRunner().invoke(application(), list(map(str, words)))
 
 
 @pytest.mark.parametrize(
@@ -57,11 +49,11 @@ def test_an_alias_that_is_used_twice_is_read(tmp_path):
     assert read_mapping(tmp_path / "fine.yaml") == {"a": [1, 2], "b": [1, 2]}
 
 
-def test_files_of_a_killed_removal_are_removed(tmp_path, plan):
+def test_files_of_a_killed_removal_are_removed(tmp_path, plan, output_of):
     Driver(tmp_path / "toy", plan)
     for name in (".toy.removed", "toy2"):
         (tmp_path / name / "trials").mkdir(parents=True)
-    assert run("rm", "toy", "--yes", "--storage", tmp_path).exit_code == 0
+    output_of("rm", "toy", "--yes", "--storage", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["toy2"]
 
 
@@ -100,15 +92,9 @@ def test_modules_removed_during_a_sweep_are_reported(monkeypatch):
         _supervisor.flags_of("sweep", {})
 
 
-def test_only_the_owner_can_read_a_ledger(tmp_path):
-    with Ledger(tmp_path):
-        pass
-    assert stat.S_IMODE((tmp_path / "ledger.jsonl").stat().st_mode) == 0o600
-
-
 @pytest.fixture
 def plan():
-    return plan_of(Knob("loss.margin", Grid((0.1, 1.0))))
+    return plan_of(MARGINS)
 
 
 @pytest.mark.parametrize("value", [0.7, float("nan")])
@@ -141,10 +127,9 @@ def of(state, cache_dir):
 
 
 def test_results_outside_the_plan_are_reported(tmp_path, plan):
-    dataclasses.replace(plan, seeds=(0,)).save(tmp_path / "plan.json")
-    with Ledger(tmp_path) as ledger:
-        for trial in plan.trials():
-            ledger.write(event_of("ended", trial.key, status="finished", metrics={}))
+    driver = Driver(tmp_path, replace(plan, seeds=(0,)))
+    for trial in plan.trials():
+        driver.ended(trial)
     (said,) = find_contradictions(read_state(tmp_path))
     assert "ledger.jsonl has 2 trial(s) that plan.json does not have" in said
 

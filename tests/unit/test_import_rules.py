@@ -4,7 +4,7 @@ import ast
 import importlib
 from collections import Counter
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 
 import pytest
 from helpers.processes import printed_by
@@ -95,8 +95,9 @@ def test_imports_have_no_cycle():
     names = {name.removesuffix(".__init__") for name in files.values()}
 
     def at_the_top(path):
-        nodes = tree(path).body
-        nodes += [inner for node in nodes if isinstance(node, ast.If) for inner in node.body]
+        nodes = [
+            inner for node in tree(path).body for inner in (node, *(node.body if isinstance(node, ast.If) else ()))
+        ]
         body = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
         modules = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
         for node in body:
@@ -106,20 +107,7 @@ def test_imports_have_no_cycle():
         return modules & names
 
     taken = {name.removesuffix(".__init__"): at_the_top(path) for path, name in files.items()}
-    assert circle_of(taken) == []
-
-
-def circle_of(taken):
-    """Return the names along one cycle of a graph; empty if there is none."""
-    try:
-        TopologicalSorter(taken).prepare()
-    except CycleError as error:
-        return error.args[1]
-    return []
-
-
-def test_an_import_cycle_is_detected():
-    assert set(circle_of({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
+    TopologicalSorter(taken).prepare()  # its CycleError has the names along a cycle
 
 
 def test_private_names_of_ray_are_used_in_one_file():

@@ -29,10 +29,6 @@ def prepared(cache_dir, *, decode=True, **settings):
     return prepare(request, cache_dir=cache_dir, decode=decode)
 
 
-def config(**settings):
-    return resolve(Layer("test", settings)).config
-
-
 def test_the_file_of_initial_weights_is_reported_and_found_by_workers(cache_dir, weights, monkeypatch):
     monkeypatch.chdir(weights.parent)
     own = {"model.backbone": "resnet18", "model.stem": "imagenet", "model.weights": "net.pth"}
@@ -47,15 +43,9 @@ def test_a_random_start_is_reported(cache_dir):
     assert not any("random" in note for note in prepared(cache_dir).notes)  # small_conv has no other start
 
 
-def test_a_start_that_differs_from_the_protocol_is_reported(weights):
-    protocol = protocols()["sec/cub200"]
-    (note,) = start_notes([config(**{"model.backbone": "bn_inception"})], protocol)
-    assert "random weights" in note
-    assert "sec/cub200 starts from bn_inception-52deb4733.pth" in note
-    (note,) = start_notes([config()], protocol)  # another backbone altogether
-    assert "random weights" in note
-    same = {"model.backbone": "bn_inception", "model.weights": BACKBONES["bn_inception"].published}
-    (note,) = start_notes([config(**same)], protocol)
+def test_the_published_weights_of_a_protocol_are_no_other_start():
+    published = {"model.backbone": "bn_inception", "model.weights": BACKBONES["bn_inception"].published}
+    (note,) = start_notes([resolve(Layer("test", published)).config], protocols()["sec/cub200"])
     assert note.endswith("which is downloaded when training begins.")
 
 

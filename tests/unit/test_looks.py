@@ -187,8 +187,7 @@ def test_two_simultaneous_looks_are_recorded_once(driver):
     assert [Look(**json.loads(line)).seeds for line in lines] == [3]
 
 
-def test_a_race_cannot_be_extended(tmp_path):
-    driver = Driver(tmp_path / "toy", plan_of(ETA, seeds=3))
+def test_a_race_cannot_be_extended(tmp_path, driver):
     driver.event("race", margin=1.0, max_seeds=9, budget=None)
     before = (driver.folder / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match="a race plans its seeds itself"):

@@ -111,10 +111,6 @@ def test_another_optimizer_drops_the_first_ones_knobs_and_keeps_the_schedules():
     assert both.origins["optim.lr_decay_epochs"] == "protocol"
 
 
-def factors(rule, total, per_epoch):
-    return [rule.factor(step, total_steps=total, steps_per_epoch=per_epoch) for step in range(total)]
-
-
 def scheduled(make, total, stepped_after):
     """Factors by a torch scheduler, stepped after every so many steps."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
@@ -152,7 +148,7 @@ def test_every_schedule_starts_at_one_and_never_grows(name):
         "epoch_milestones": {"lr_epochs": (1, 2)},
         "every_epochs": {"lr_decay_epochs": 1},
     }.get(name, {})
-    seen = factors(RATES[name](**knobs), 12, 4)
+    seen = [RATES[name](**knobs).factor(step, total_steps=12, steps_per_epoch=4) for step in range(12)]
     assert seen[0] == 1
     assert all(math.isfinite(f) and 0 <= f <= before for before, f in itertools.pairwise(seen))
 

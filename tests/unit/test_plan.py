@@ -5,10 +5,9 @@ from dataclasses import asdict, replace
 
 import pytest
 from helpers import toys
-from helpers.together import for_each
 
 from trainables.errors import ConfigError
-from tune_dml.catalogue import protocols, recipes, spaces
+from tune_dml.catalogue import protocols
 from tune_dml.planning.plan import Plan, make_plan, name_problems
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import Search, study_of
@@ -138,40 +137,11 @@ def test_an_override_that_is_a_list_is_stored_and_read_back(tmp_path):
 
 
 OF_THE_METHOD = ("loss.", "regularizer.", "batch.sampler", "batch.instances_per_class", "memory.")
-RETRIEVAL = [name for name, space in spaces().items() if space.fixed.get("task.name") is None]
 
 
 def planned(space, dataset, **settings):
     root = {"data.root": "/pictures"} if dataset == "image_folder" else {}
     return make_plan(study_of(Request(space, dataset, seeds=1, settings={**root, **settings})))
-
-
-def method_settings(plan):
-    """What travels, by cell; proxies by their own learning rate, and pictures per class where the sampler draws so."""
-    return {
-        (cell.arm, position): {
-            **{
-                path: value
-                for path, value in cell.settings.items()
-                if path.startswith(OF_THE_METHOD) and path != "loss.k"
-            },
-            "rate of proxies": cell.settings["optim.lr"] * cell.settings["optim.loss_lr_multiplier"]
-            if cell.settings["loss.name"] in recipes() and recipes()[cell.settings["loss.name"]].loss_lr
-            else None,
-        }
-        for position, cell in enumerate(plan.cells)
-    }
-
-
-@for_each("space", RETRIEVAL)
-def test_a_study_has_the_same_methods_on_glyphs_and_on_a_folder(space):
-    assert method_settings(planned(space, "image_folder")) == method_settings(planned(space, "glyphs"))
-
-
-@for_each("space", RETRIEVAL)
-def test_all_arms_of_a_study_have_distinct_cells_on_a_folder(space):
-    plan = planned(space, "image_folder")
-    assert {cell.arm for cell in plan.cells} == {arm.name for arm in plan.arms}
 
 
 def test_the_weight_of_sec_follows_its_arm_and_names_its_source():
@@ -181,14 +151,6 @@ def test_the_weight_of_sec_follows_its_arm_and_names_its_source():
     assert origin == "arm Triplet+SEC: paper: SEC, supplement, Table 2 (Cars196)"
     assert arms["NormalizedNPair+L2-reg"].base_settings["regularizer.eta"] == 1e-2
     assert arms["NormalizedNPair"].origins["batch.instances_per_class"].startswith("loss npair: paper: SEC")
-
-
-def test_a_protocol_of_a_paper_overrides_settings_of_arms():
-    weights = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0}
-    for dataset, eta in weights.items():
-        arms = {arm.name: arm for arm in planned("sec_losses", dataset, **{"data.root": "/data"}).arms}
-        assert arms["Triplet+SEC"].base_settings["regularizer.eta"] == eta
-        assert arms["Triplet+SEC"].origins["regularizer.eta"].startswith(f"protocol sec/{dataset}+sec")
 
 
 def test_the_user_overrides_settings_of_arms():
@@ -204,12 +166,6 @@ def test_the_rate_of_proxies_does_not_depend_on_that_of_the_network():
             assert settings["optim.lr"] * settings["optim.loss_lr_multiplier"] == pytest.approx(1e-2)
     both = planned("mpa_gamma", "glyphs", **{"optim.lr": 0.01, "optim.loss_lr_multiplier": 7.0}).base_settings
     assert both["optim.loss_lr_multiplier"] == 7
-
-
-def test_a_default_batch_is_cut_to_whole_classes_with_a_note():
-    plan = planned("sec_tml", "glyphs")
-    assert plan.base_settings["batch.batch_size"] == 88
-    assert plan.origins["batch.batch_size"] == "protocol glyphs/triplet-long: 90 cut to whole classes of 4"
 
 
 def test_our_protocols_leave_the_methods_settings_to_the_method():

@@ -62,8 +62,7 @@ def test_validation_leaves_one_out_on_training_classes(shop):
 
 
 def test_selecting_on_test_validates_by_query_and_gallery(shop):
-    settings, cache = shop
-    learner = learner_of(settings, cache, **{"data.split": "paper_test_selection"})
+    learner = learner_of(*shop, **{"data.split": "paper_test_selection"})
     validated = learner.conclude(learner.validate())
     tested = {name.replace("test/", "val/"): value for name, value in learner.test(validated).figures.items()}
     assert validated.figures == tested
@@ -79,8 +78,7 @@ def test_clusters_are_measured_at_the_scored_evaluation_with_their_backend(shop)
     assert (concluded.figures["val/nmi"], concluded.figures["val/f1"]) == (expected.nmi, expected.f1)
     assert concluded.evidence.clustering == expected.backend
     assert {"test/nmi", "test/f1"} <= set(learner.test(validated).figures)
-    settings, cache = shop
-    without = learner_of(settings, cache, **{"evaluation.clustering": False})
+    without = learner_of(*shop, **{"evaluation.clustering": False})
     assert without.conclude(without.validate()).figures.keys() == validated.figures.keys()
     assert not any(name.endswith(("nmi", "f1")) for name in without.test(without.validate()).figures)
     assert not without.task.final_metrics()
@@ -88,24 +86,22 @@ def test_clusters_are_measured_at_the_scored_evaluation_with_their_backend(shop)
 
 
 def test_folds_cover_the_training_classes_once(shop):
-    settings, cache = shop
     held_out = []
     for fold in range(4):
-        learner = learner_of(settings, cache, **{"data.folds": 4, "data.fold": fold})
+        learner = learner_of(*shop, **{"data.folds": 4, "data.fold": fold})
         held_out += learner.split.validation.tolist()
     expected = np.flatnonzero(~np.isin(learner.pictures.labels, learner.pictures.test_classes))
     assert sorted(held_out) == expected.tolist()
     with pytest.raises(ConfigError, match=r"data\.fold"):
-        learner_of(settings, cache, **{"data.folds": 4, "data.fold": 4})
+        learner_of(*shop, **{"data.folds": 4, "data.fold": 4})
 
 
 def test_test_is_also_scored_among_as_many_classes_as_validation(shop):
-    settings, cache = shop
-    learner = learner_of(settings, cache, **{"evaluation.matched_classes": True})
+    learner = learner_of(*shop, **{"evaluation.matched_classes": True})
     figures = learner.test(learner.validate()).figures
     plain = {name: value for name, value in figures.items() if not name.startswith("test/matched_")}
     assert {name.replace("matched_", "") for name in figures if name not in plain} == set(plain)
-    unasked = learner_of(settings, cache)
+    unasked = learner_of(*shop)
     assert not any("matched" in name for name in unasked.test(unasked.validate()).figures)
     assert plain["test/queries"] == 8
     assert figures["test/matched_queries"] == 3  # one query an item, three validation classes
@@ -117,11 +113,10 @@ def test_test_is_also_scored_among_as_many_classes_as_validation(shop):
 
 
 def test_notes_count_classes_and_label_selection_on_test(shop):
-    settings, cache = shop
-    learner = learner_of(settings, cache)
+    learner = learner_of(*shop)
     (note,) = learner.task.notes(learner.pictures)
     assert "9 (36 pictures) for training, 3 (12 pictures) for validation, 8 (20 pictures) for test" in note
-    learner = learner_of(settings, cache, **{"data.split": "paper_test_selection"})
+    learner = learner_of(*shop, **{"data.split": "paper_test_selection"})
     assert "IS the test half" in learner.task.notes(learner.pictures)[0]
 
 
@@ -137,16 +132,6 @@ def test_pictures_of_different_sizes_train_and_need_an_augmentation(shop, tmp_pa
     assert problem.place == "augment.name"
     small = resolve(Layer("test", {**settings, "augment.crop": 12})).config
     assert "16 pixels" in task_of(small).data_problems(pictures)[0].rule
-
-
-def test_training_crops_depend_on_seed_and_step_and_evaluation_is_fixed(shop):
-    learner = learner_of(*shop)
-    part = learner.split.train[:4]
-    one, again = (learner.views.train(part, step=3) for _ in range(2))
-    assert torch.equal(one, again)
-    assert not torch.equal(one, learner.views.train(part, step=4))
-    assert one.shape == learner.views.evaluation(part).shape == (4, 3, 16, 16)
-    assert torch.equal(learner.views.train(part, step=3)[2:], learner.views.train(part[2:], step=3, first=2))
 
 
 def test_embedding_statistics_equal_loops():

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import ray.cloudpickle
 from helpers.races import driver_of
-from helpers.toys import plan_of
+from helpers.toys import MARGINS, plan_of
 from ray.air.execution.resources import placement_group as rays
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError
@@ -21,7 +21,6 @@ from tune_dml.running.recorder import Recorder
 from tune_dml.running.scheduler import TuneScheduler, silence_tune
 from tune_dml.running.screen.progress import Progress
 from tune_dml.running.trials.messages import as_text
-from tune_dml.space import Grid, Knob
 
 
 class Trial(SimpleNamespace):
@@ -107,7 +106,7 @@ def error_of(words):
 
 @pytest.fixture
 def recorder(tmp_path):
-    state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
+    state = SweepState(tmp_path, plan_of(MARGINS))
     with Ledger(tmp_path) as ledger:
         yield Recorder(driver_of(state, ledger, Progress(state), SimpleNamespace(notify=lambda: None)))
 

@@ -2,23 +2,22 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.stored_runs import StoredRuns
-from helpers.toys import METRIC, SETTINGS, Driver, event_of, plan_of, rho_space, write_sweep
+from helpers.toys import METRIC, SETTINGS, Driver, opened, plan_of, rho_space, write_sweep
 from helpers.trials import TASKS, config_of
 
 import tune_dml
-from trainables.context import SEALED, read_sealed
+from trainables.context import SEALED, TrialContext, read_sealed
 from trainables.errors import ConfigError
 from tune_dml import operations
 from tune_dml.planning.request import Session
 from tune_dml.record.held_out import sealed
 from tune_dml.record.held_out.sealed import sealed_metrics
-from tune_dml.record.ledger import Ledger, read_events, trial_folder
+from tune_dml.record.ledger import read_events, trial_folder
 from tune_dml.record.results import results_of
 from tune_dml.record.state import read_state
 from tune_dml.running.trials.trial import run_trial
@@ -63,13 +62,10 @@ def track(results):
 
 def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
     """Checks the trial's messages to the driver and the files in its folder."""
-    import torch
-
-    from trainables.context import TrialContext
-
     reported = []
     context = TrialContext(tmp_path, torch.device("cpu"), sink=lambda row: reported.append(dict(row)))
-    config = config_of(TASKS["retrieval"], training__steps=4, training__eval_every=2)
+    best = {"evaluation__epoch": "best_validation"}
+    config = config_of(TASKS["retrieval"], training__steps=4, training__eval_every=2, **best)
     ended = run_trial(config.settings(), context, cache_dir)
     assert ended.status == "finished"
     values = json.loads((tmp_path / SEALED).read_text())
@@ -77,6 +73,7 @@ def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
     assert (tmp_path / SEALED).stat().st_mode & 0o777 == 0o600
     assert "test/" not in json.dumps([ended.to_json(), reported])
     checkpoint = context.latest_checkpoint()
+    assert "val/recall_at_1" in checkpoint["best"]
     assert "test/" not in json.dumps([checkpoint["best"], checkpoint["rows"]])
 
 
@@ -160,33 +157,13 @@ def test_opening_twice_changes_nothing(sweep):
     assert (sweep.folder / "ledger.jsonl").read_bytes() == before
 
 
-def test_a_running_sweep_and_one_without_a_finished_trial_cannot_be_opened(sweep, tmp_path):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(sweep.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError, match="one process at a time may run a sweep"):
-            operations.open_test("toy", session_of(sweep))
-    finally:
-        holder.communicate("go\n")
-    assert not results_of(sweep.folder).opened
+def test_a_sweep_without_a_finished_trial_cannot_be_opened(tmp_path):
     empty = Driver(tmp_path / "sweeps/empty", plan_of(space=rho_space(fixed=SETTINGS)))
     empty.session()
     before = (empty.folder / "ledger.jsonl").read_bytes()
     with pytest.raises(ConfigError, match="none has finished a trial"):
-        operations.open_test("empty", session_of(sweep))
+        operations.open_test("empty", session_of(empty))
     assert (empty.folder / "ledger.jsonl").read_bytes() == before
-
-
-HOLD = """
-import sys
-from pathlib import Path
-from tune_dml.record.ledger import Ledger
-with Ledger(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
 
 
 def test_only_finished_trials_have_test_metrics(tmp_path):
@@ -194,9 +171,7 @@ def test_only_finished_trials_have_test_metrics(tmp_path):
     trial = next(trial for trial in results.trials if trial.status == "diverged")
     source, target = (trial_folder(results.folder, each.key) / SEALED for each in (results.trials[0], trial))
     shutil.copy(source, target)
-    with Ledger(results.folder) as ledger:
-        ledger.write(event_of("opened", user="u", host="h", cell="c", selection=""))
-    again = {item.key: item for item in results_of(results.folder).trials}
+    again = {item.key: item for item in opened(results).trials}
     assert TEST not in again[trial.key].metrics
     assert TEST in again[results.trials[0].key].metrics
 

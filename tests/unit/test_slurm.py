@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.sources import ROOT
 
 from trainables.errors import ConfigError
 from tune_dml.running.slurm import jobs
@@ -60,18 +60,14 @@ def test_all_problems_of_a_profile_are_reported_together(tmp_path):
     assert "Did you mean partition?" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["nodes = " + "9" * 5000, "nodes = " + "[" * 5000, "nodes = 1\nnodes = 2"], ids=range(3)
-)
-def test_a_profile_that_is_not_toml_is_refused_in_one_line(tmp_path, text):
-    (tmp_path / "slurm.toml").write_text(text)
-    with pytest.raises(ConfigError, match="must be TOML"):
-        read_profile(tmp_path / "slurm.toml")
-
-
-def test_a_profile_may_begin_with_a_byte_order_mark(tmp_path):
-    (tmp_path / "slurm.toml").write_text("\ufeffnodes = 2\n")
-    assert read_profile(tmp_path / "slurm.toml").nodes == 2
+def test_a_profile_is_toml_and_may_begin_with_a_byte_order_mark(tmp_path):
+    file = tmp_path / "slurm.toml"
+    file.write_text("\ufeffnodes = 2\n")
+    assert read_profile(file).nodes == 2
+    for text in ("nodes = " + "9" * 5000, "nodes = " + "[" * 5000, "nodes = 1\nnodes = 2"):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="must be TOML"):
+            read_profile(file)
 
 
 @pytest.mark.parametrize(
@@ -130,20 +126,20 @@ def test_a_second_submission_returns_the_job_that_waits(fake):
     (fake / "queue").write_text("101|COMPLETED|None\n")
     _, job, new = jobs.submit(submission(fake), SCRIPTS)
     assert (job.id, new) == ("102", True)
-    assert jobs.find_submission("eta1").scripts_folder == fake / "eta1" / "slurm"
+    found = jobs.find_submission("eta1")
+    assert (found.scripts_folder, found.words) == (fake / "eta1" / "slurm", submission(fake).words)
+    assert not (fake / "eta1" / "slurm" / "submission.json").stat().st_mode & 0o077
 
 
-def test_the_status_of_a_pending_sweep_comes_from_slurm(fake, sent, command_line):
+def test_the_status_of_a_pending_sweep_comes_from_slurm(fake, sent, output_of):
     (fake / "queue").write_text("101|PENDING|Priority\n")
-    code, out, _ = command_line("status", "eta1", "--storage", fake)
-    assert (code, out) == (0, "eta1 waits for SLURM: job 101 is pending (Priority). No trial has begun.\n")
-    _, out, _ = command_line("status", "eta1", "--storage", fake, "--json")
-    said = json.loads(out)
+    status = ("status", "eta1", "--storage", fake)
+    assert output_of(*status) == "eta1 waits for SLURM: job 101 is pending (Priority). No trial has begun.\n"
+    said = json.loads(output_of(*status, "--json"))
     assert (said["state"], said["waits_for"], said["trials"]) == ("submitted", "job 101 is pending (Priority)", [])
     (fake / "queue").write_text("101|FAILED|NonZeroExitCode\n")
-    code, out, _ = command_line("status", "eta1", "--storage", fake, "--wait")
-    assert code == 130
-    assert "no job waits or runs, and no trial has begun. See: tune-dml logs slurm eta1" in out
+    told = "no job waits or runs, and no trial has begun. See: tune-dml logs slurm eta1"
+    assert told in output_of(*status, "--wait", code=130)
 
 
 def test_cancel_signals_running_jobs_and_removes_waiting_ones(fake, sent):
@@ -264,7 +260,7 @@ print("left")
 """
     stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
     command = [sys.executable, "-c", program]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout.endswith("left\n")
     assert stranger.poll() is None
@@ -272,10 +268,3 @@ print("left")
     stranger.kill()
     stranger.wait()
     assert stranger.pid not in _descendants(os.getpid())
-
-
-def test_files_of_a_submission_hold_no_more_than_the_command(fake, sent):
-    recorded = json.loads((fake / "eta1" / "slurm" / "submission.json").read_text())
-    assert recorded["words"] == ["sweep", "sec_rho", "--name", "eta1"]
-    assert stat.S_ISREG((fake / "eta1" / "slurm" / "job.sh").stat().st_mode)
-    assert not (fake / "eta1" / "slurm" / "submission.json").stat().st_mode & 0o077

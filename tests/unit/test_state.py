@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from helpers.toys import event_of, plan_of
+from helpers.toys import MARGINS, event_of, plan_of
 
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
@@ -16,12 +16,11 @@ from tune_dml.record.session import last_row_time
 from tune_dml.record.state import SweepState, load_state, read_state, sweep_names
 from tune_dml.running.screen.progress import Progress
 from tune_dml.running.search.proposals import proposals_for
-from tune_dml.space import Grid, Knob
 
 
 @pytest.fixture
 def plan():
-    return plan_of(Knob("loss.margin", Grid((0.1, 1.0))))
+    return plan_of(MARGINS)
 
 
 def everything(state: SweepState) -> list[object]:
@@ -130,7 +129,7 @@ def test_every_event_about_a_trial_raises_its_version(state, keys):
 
 
 def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(tmp_path):
-    plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0))), seeds=2, search=Search("tpe", 3, window=4))
+    plan = plan_of(MARGINS, seeds=2, search=Search("tpe", 3, window=4))
     state = SweepState(tmp_path, replace(plan, cells=()))
 
     def left():

@@ -1,6 +1,7 @@
 """Training options of the papers: micro-batches, frozen backbones, clipping, precision, the fixed mean norm."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -215,14 +216,8 @@ def test_frozen_batch_norm_survives_training_and_its_affine_part_stays(tmp_path)
 
 
 def test_on_cuda_a_loss_that_is_not_finite_is_noticed_one_step_late(monkeypatch):
-    class Event:
-        def record(self):
-            pass
-
-        def synchronize(self):
-            pass
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
     watch = FiniteWatch(torch.device("cuda"))
     losses = [torch.tensor(1.0), torch.tensor(float("nan")), torch.tensor(2.0)]
     assert [watch.see(loss, step) is None for step, loss in enumerate(losses)] == [True, True, False]

@@ -212,7 +212,9 @@ class TestABucket:
         assert "waiting up to 10 minutes" in said[0]
         assert context.latest_checkpoint()["step"] == 2
 
-    def test_the_endpoint_of_the_environment_is_part_of_the_address(self, store, monkeypatch):
+    def test_the_endpoint_of_the_environment_is_part_of_the_address_and_a_probe_leaves_no_file(
+        self, store, monkeypatch
+    ):
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
         place = Address.read(f"s3://{store.bucket}/x/")
         host = store.endpoint.removeprefix("http://")
@@ -221,9 +223,6 @@ class TestABucket:
         assert Address.read(str(place)) == place
         assert str((place / "y").parent) == str(place)
         assert bucket_problems(str(place)) == []
-
-    def test_a_probe_of_a_bucket_leaves_no_file(self, store):
-        assert bucket_problems(store.address) == []
         assert [name for name in store.objects() if not name.endswith("/")] == []
 
     @pytest.mark.parametrize(

@@ -97,11 +97,6 @@ def test_a_plan_stored_before_sources_could_be_fixed_keeps_its_identity(cache_di
     assert Plan.load(tmp_path / "plan.json").identity() == plan.identity()
 
 
-def test_a_negative_seed_of_a_source_is_refused():
-    with pytest.raises(ConfigError, match=r"seeds\.init"):
-        config_of(SHORT, seeds__init=-1)
-
-
 def sweeps(folder, *sources, seeds=(0, 1, 2, 3), **options):
     """Sweeps of the same cells, one for each source: its results by source."""
     found = {}
@@ -113,8 +108,8 @@ def sweeps(folder, *sources, seeds=(0, 1, 2, 3), **options):
     return found
 
 
-def variance_in(results, folder):
-    return json.loads(write_report(results, folder).verdicts.read_text())["variance"]
+def verdicts_in(results, folder):
+    return json.loads(write_report(results, folder).verdicts.read_text())
 
 
 def page_in(folder):
@@ -125,7 +120,7 @@ def test_the_report_of_one_source_states_the_scope_of_its_verdicts(tmp_path):
     results = sweeps(tmp_path, "init")["init"]
     sentence = "A seed of this sweep changes only the initial weights, so its verdicts hold for the batch order and"
     assert any(sentence in verdict for verdict in summary(results).verdicts)
-    data = variance_in(results, tmp_path / "report")
+    data = verdicts_in(results, tmp_path / "report")["variance"]
     assert data["varied"] == "init"
     assert data["sum"] is None
     assert "Unknown: the effect of batch order and class split" in page_in(tmp_path / "report")
@@ -155,7 +150,7 @@ def test_fixed_seeds_are_named(tmp_path, held, sentence):
 def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
     found = sweeps(tmp_path, "init", "order", "split")
     found |= sweeps(tmp_path, "all", means={0.01: 74.6, 0.1: 72.0}, baseline=None)
-    data = variance_in(found["all"], tmp_path / "report")
+    data = verdicts_in(found["all"], tmp_path / "report")["variance"]
     components = {item["source"]: item for item in data["components"]}
     assert list(components) == ["init", "order", "split", "all"]
     assert {item["cells"] for item in components.values()} == {2}
@@ -176,20 +171,20 @@ def test_the_largest_sweep_of_a_source_is_used(tmp_path):
     two = {0.1: 72.0, 0.5: 68.5}
     for name, means, seeds in (("a", {0.1: 72.0}, 6), ("b", two, 3), ("c", two, 5)):
         write_sweep(tmp_path / name, seeds=range(seeds), means=means, baseline=None, evidence=False)
-    components = variance_in(split, tmp_path / "report")["components"]
+    components = verdicts_in(split, tmp_path / "report")["variance"]["components"]
     assert [(item["sweep"], item["cells"], item["seeds"]) for item in components] == [("split", 2, 4), ("c", 2, 5)]
 
 
 def test_a_single_seed_of_a_source_gives_no_estimate(tmp_path):
     results = sweeps(tmp_path, "init", seeds=(0,))["init"]
-    data = variance_in(results, tmp_path / "report")
+    data = verdicts_in(results, tmp_path / "report")["variance"]
     assert data["components"][0]["trial"]["sd"] is None
     assert "Unknown: the effect of initial weights and batch order and class split" in page_in(tmp_path / "report")
 
 
 def test_a_sweep_whose_seeds_change_everything_has_no_such_section(tmp_path):
     results = bare_sweep(tmp_path / "plain")
-    assert variance_in(results, tmp_path / "report") is None
+    assert verdicts_in(results, tmp_path / "report")["variance"] is None
 
 
 def leave_hits(results, half, gain=0.05):
@@ -202,17 +197,13 @@ def leave_hits(results, half, gain=0.05):
         (trial_folder(results.folder, trial.key) / hits_file(half)).write_bytes(hits.data())
 
 
-def reach_in(results, folder):
-    return json.loads(write_report(results, folder).verdicts.read_text())["reach"]
-
-
 @pytest.mark.slow
 def test_the_report_estimates_other_classes_and_keeps_test_sealed(tmp_path):
     results = write_sweep(tmp_path / "toy", space=rho_space(), histories=False)
-    assert reach_in(results, tmp_path / "before") is None
+    assert verdicts_in(results, tmp_path / "before")["reach"] is None
     leave_hits(results, "val", gain=0.2)
     leave_hits(results, "test", gain=0.2)
-    found = reach_in(results, tmp_path / "sealed")
+    found = verdicts_in(results, tmp_path / "sealed")["reach"]
     assert {row["half"] for row in found["rows"]} == {"val"}
     assert len(found["rows"]) == len(STEEP)
     for row in found["rows"]:
@@ -222,7 +213,7 @@ def test_the_report_estimates_other_classes_and_keeps_test_sealed(tmp_path):
         assert reach["per_query"] < 1e-6
         assert reach["trained_anew"] < 0.05
     record_opening(read_state(results.folder), "rho=0.01")
-    again = reach_in(results_of(results.folder), tmp_path / "opened")
+    again = verdicts_in(results_of(results.folder), tmp_path / "opened")["reach"]
     assert [row["half"] for row in again["rows"]] == ["val"] * 5 + ["test"] * 5
     assert (trial_folder(results.folder, results.trials[0].key) / SEALED).exists()
 
@@ -230,7 +221,7 @@ def test_the_report_estimates_other_classes_and_keeps_test_sealed(tmp_path):
 def test_differences_certain_only_per_query_are_labelled(tmp_path):
     results = write_sweep(tmp_path / "toy", seeds=(0, 1), histories=False)
     leave_hits(results, "val", gain=0.1)
-    reach = reach_in(results, tmp_path / "report")
+    reach = verdicts_in(results, tmp_path / "report")["reach"]
     assert all(row["reach"]["low"] < 0 for row in reach["rows"])
     assert "treats queries of one class as independent and ignores seeds" in page_in(tmp_path / "report")
 
@@ -243,6 +234,6 @@ def test_different_queries_are_not_paired(tmp_path):
         if trial.cell.baseline and trial.seed < 2:
             hits = Hits.of(np.ones(480, dtype=bool), pictures % 12, pictures)
             (trial_folder(results.folder, trial.key) / hits_file("val")).write_bytes(hits.data())
-    reach = reach_in(results, tmp_path / "report")
+    reach = verdicts_in(results, tmp_path / "report")["reach"]
     assert {row["reach"]["seeds"] for row in reach["rows"]} == {1}
     assert "One seed" in page_in(tmp_path / "report")

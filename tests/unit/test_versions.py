@@ -1,14 +1,11 @@
 """Checks of a node before trials run on it, and their messages, without Ray's processes."""
 
 import platform
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-import ray.cloudpickle
-from helpers.clusters import BARE
 from helpers.processes import printed_by
 from packaging.requirements import Requirement
 
@@ -46,17 +43,6 @@ OURS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0+cpu", "tune-dml": 
 )
 def test_only_relevant_version_differences_are_reported(change, said):
     assert _differences(OURS, {**OURS, **change}) == said
-
-
-@pytest.mark.slow
-def test_the_check_and_a_trial_run_on_a_node_without_the_project(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(BARE)
-    (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, with_node_check(print))))
-    code = "import ray.cloudpickle as p; ask, run = p.load(open('asked', 'rb')); print(ask()['tune-dml']); run({})"
-    bare = {"cwd": tmp_path, "env": {"PYTHONPATH": str(tmp_path)}}
-    answer = subprocess.run([sys.executable, "-c", code], **bare, capture_output=True, text=True, check=False)
-    assert answer.stdout == "none\n", answer.stderr
-    assert "does not have what the driver has: no tune-dml. `tune-dml submit` brings the project" in answer.stderr
 
 
 @pytest.mark.slow
@@ -103,15 +89,6 @@ def test_nodes_are_checked_for_pictures_before_trials(ray_session, tmp_path):
     (problem,) = missing_data_problems([("/nowhere/CUB", "/nowhere"), (str(tmp_path), "")], Resources())
     assert (problem.place, problem.value) == ("data_root", "/nowhere/CUB")
     assert platform.node() in problem.rule
-
-
-def test_equal_versions_let_trials_run(monkeypatch):
-    monkeypatch.setattr(versions, "versions_here", lambda: OURS)
-    told = []
-    trial = with_node_check(lambda config: config["told"].append(config["key"]))
-    for key in "ab":
-        trial({"key": key, "told": told})
-    assert told == ["a", "b"]
 
 
 def answer(**changes):
