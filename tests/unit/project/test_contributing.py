@@ -145,7 +145,7 @@ def test_the_fast_unit_tests_pass_with_every_listing_added(tmp_path):
         shutil.copy(ROOT / name, tree / name)
     add_listings(tree)
     environment = {**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'tests'}"}
-    suites = ["tests/unit", "tests/contracts", "--ignore=tests/unit/test_contributing.py", *GROWN_ARGUMENTS]
+    suites = ["tests/unit", "tests/contracts", "--ignore=tests/unit/project/test_contributing.py", *GROWN_ARGUMENTS]
     pages = [[page] for page in re.findall(r"python (docs/generate\w*\.py)$", (ROOT / "Makefile").read_text(), re.M)]
     for command in [
         ["tests/unit/cli/test_frozen.py"],

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.sources import ROOT
 
 from tune_dml.running.slurm.profile import TEMPLATE, Profile
 from tune_dml.running.slurm.script import ROUND_FOLLOWS, array_script, collect_script, sweep_script
@@ -105,12 +106,12 @@ def test_a_round_whose_number_cannot_be_written_is_removed(full_disk):
 
 
 def test_scripts_in_deploy_equal_the_submitted_ones():
-    """After a change of the script: python tests/unit/test_slurm_scripts.py."""
+    """After a change of the script: python tests/unit/slurm/test_slurm_scripts.py."""
     for name, text in shown().items():
         assert (DEPLOY / name).read_text() == text
 
 
-DEPLOY = Path(__file__).parents[2] / "deploy" / "slurm"
+DEPLOY = ROOT / "deploy" / "slurm"
 
 
 def shown():

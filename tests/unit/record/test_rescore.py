@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.costly import slow_after
+from helpers.sources import ROOT
 from helpers.stored_runs import StoredRuns
 from helpers.toys import Driver, plan_of, space_of
 from helpers.trials import TASKS, config_of, run, without_time
@@ -33,7 +34,7 @@ from tune_dml.space import Baseline, Grid, Knob
 
 SHORT = {"training.steps": 4, "training.eval_every": 2}
 KEEPING = {**TASKS["retrieval"], **SHORT, "evaluation.keep": "embeddings"}
-TOY = Path(__file__).parents[1] / "toy_package"
+TOY = ROOT / "tests" / "toy_package"
 
 
 @pytest.fixture(scope="module")
