@@ -206,17 +206,19 @@ def test_rescoring_leaves_measured_metrics_unchanged(sweep):
 
 def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, monkeypatch):
     before = (sweep / "ledger.jsonl").read_bytes()
-    with Ledger(sweep), pytest.raises(ConfigError, match="one process at a time"):
-        operations.rescore("toy", session_of(sweep), metrics=["recall_at_3"])
+    acts = (
+        lambda: operations.rescore("toy", session_of(sweep), metrics=["recall_at_3"]),
+        lambda: operations.open_test("toy", session_of(sweep)),
+    )
+    for act in acts:
+        with Ledger(sweep), pytest.raises(ConfigError, match="one process at a time may run a sweep"):
+            act()
 
     def refuse(**options):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tune_dml.planning.request.tempfile.TemporaryDirectory", refuse)
-    for act in (
-        lambda: operations.rescore("toy", session_of(sweep), metrics=["recall_at_3"]),
-        lambda: operations.open_test("toy", session_of(sweep)),
-    ):
+    for act in acts:
         with pytest.raises(ConfigError, match="must be a folder that can be written: Permission denied"):
             act()
     assert (sweep / "ledger.jsonl").read_bytes() == before

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import published_formats as fixtures
+from helpers.trials import config_of
 
 from trainables.context import TrialContext
 from trainables.data import build_dataset
 from trainables.errors import ConfigError
 from trainables.metrics import retrieval_metrics
 from trainables.metrics.clustering import clustering_metrics
-from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, floors, task_of
 from trainables.tasks.evaluation import embedding_statistics
 from trainables.tasks.floors import _PIXELS, _UNTRAINED, measure_floors
@@ -35,8 +35,7 @@ def shop(tmp_path_factory):
 
 
 def learner_of(settings, cache, **more):
-    config = resolve(Layer("test", {**settings, **more})).config
-    return build_learner(config, TrialContext(cache, torch.device("cpu")), cache_dir=cache)
+    return build_learner(config_of(settings, **more), TrialContext(cache, torch.device("cpu")), cache_dir=cache)
 
 
 def test_queries_are_searched_in_the_gallery_only(shop):
@@ -123,14 +122,13 @@ def test_notes_count_classes_and_label_selection_on_test(shop):
 def test_pictures_of_different_sizes_train_and_need_an_augmentation(shop, tmp_path):
     settings, cache = shop
     context = TrialContext(tmp_path, torch.device("cpu"))
-    config = resolve(Layer("test", settings)).config
-    outcome = train(config, context, cache_dir=cache)
+    outcome = train(config_of(settings), context, cache_dir=cache)
     assert 0 <= outcome.metrics["val/recall_at_1"] <= 100
-    plain = resolve(Layer("test", settings), Layer("--set", {"augment.name": "none"})).config
+    plain = config_of(settings, augment__name="none")
     pictures = build_dataset("inshop", root=settings["data.root"], cache_dir=cache, **plain.data.knobs()).prepare()
     (problem,) = task_of(plain).data_problems(pictures)
     assert problem.place == "augment.name"
-    small = resolve(Layer("test", {**settings, "augment.crop": 12})).config
+    small = config_of(settings, augment__crop=12)
     assert "16 pixels" in task_of(small).data_problems(pictures)[0].rule
 
 
@@ -146,16 +144,13 @@ def test_embedding_statistics_equal_loops():
     assert all(math.isnan(value) for value in embedding_statistics(vectors).values())
 
 
-SETTINGS = {"data.name": "digits", "data.validation_fraction": 0.4, "batch.batch_size": 6, "training.steps": 2}
-
-
-def config(**more):
-    return resolve(Layer("test", {**SETTINGS, "training.eval_every": 1, **more})).config
+SMALL = {"data.name": "digits", "data.validation_fraction": 0.4, "batch.batch_size": 6}
+SMALL |= {"training.steps": 2, "training.eval_every": 1}
 
 
 def test_pixels_are_compared_by_their_centred_cosine(cache_dir, tmp_path):
-    found = measure_floors(config(), [0], cache_dir=cache_dir)
-    learner = build_learner(config(), TrialContext(tmp_path, torch.device("cpu")), cache_dir=cache_dir)
+    found = measure_floors(config_of(SMALL), [0], cache_dir=cache_dir)
+    learner = build_learner(config_of(SMALL), TrialContext(tmp_path, torch.device("cpu")), cache_dir=cache_dir)
     part = learner.split.validation
     pixels = np.asarray(learner.pictures.images)[part].reshape(len(part), -1).astype(np.float32)
     centred = torch.from_numpy(pixels - pixels.mean(axis=1, keepdims=True))
@@ -165,7 +160,7 @@ def test_pixels_are_compared_by_their_centred_cosine(cache_dir, tmp_path):
 
 
 def test_the_untrained_floor_uses_the_initial_network(cache_dir, tmp_path):
-    still = config(**{"optim.lr": 1e-12, "optim.weight_decay": 0.0, "model.freeze_bn": True, "seed": 3})
+    still = config_of(SMALL, **{"optim.lr": 1e-12, "optim.weight_decay": 0.0, "model.freeze_bn": True, "seed": 3})
     rows = []
     train(still, TrialContext(tmp_path, torch.device("cpu"), sink=rows.append), cache_dir=cache_dir)
     (trained, *_) = [row["val/recall_at_1"] for row in rows if "val/recall_at_1" in row]
@@ -176,8 +171,8 @@ def test_the_untrained_floor_uses_the_initial_network(cache_dir, tmp_path):
 def test_floors_are_means_over_seeds_and_do_not_touch_the_random_state(cache_dir):
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
-    each = [measure_floors(config(), [seed], cache_dir=cache_dir) for seed in (0, 1)]
-    both = measure_floors(config(), [0, 1], cache_dir=cache_dir)
+    each = [measure_floors(config_of(SMALL), [seed], cache_dir=cache_dir) for seed in (0, 1)]
+    both = measure_floors(config_of(SMALL), [0, 1], cache_dir=cache_dir)
     for name in (_PIXELS, _UNTRAINED):
         mean = np.mean([floor[name]["val/recall_at_1"] for floor in each])
         assert both[name]["val/recall_at_1"] == pytest.approx(mean)
@@ -185,7 +180,7 @@ def test_floors_are_means_over_seeds_and_do_not_touch_the_random_state(cache_dir
 
 
 def test_too_many_pictures_and_other_tasks_have_no_floors(cache_dir, monkeypatch):
-    faces = config(**{"task.name": "face_recognition", "batch.sampler": "random", "loss.name": "arcface"})
+    faces = config_of(SMALL, **{"task.name": "face_recognition", "batch.sampler": "random", "loss.name": "arcface"})
     assert measure_floors(faces, [0], cache_dir=cache_dir) == {}
     monkeypatch.setattr(floors, "_MAX_PIXELS", 10)
-    assert measure_floors(config(), [0], cache_dir=cache_dir) == {}
+    assert measure_floors(config_of(SMALL), [0], cache_dir=cache_dir) == {}

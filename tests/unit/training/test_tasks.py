@@ -253,14 +253,10 @@ def test_the_official_test_pictures_of_cifar_are_the_test_half(tmp_path, monkeyp
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
     fixtures.cifar10(tmp_path / "cifar-10-batches-py", each=40)
     data = {"data.name": "cifar10", "data.root": str(tmp_path), "data.strict": False}
-    sizes = {"augment.crop": 32, "augment.resize": 32, "training.steps": 2, "training.eval_every": 2}
-    config = config_of({**DIGITS, **data, **sizes})
+    config = config_of({**DIGITS, **data, "augment.crop": 32, "augment.resize": 32})
     learner = learner_of(config, tmp_path / "task")
     assert learner.split.test.tolist() == learner.pictures.extras["official_test"].tolist()
     assert set(learner.pictures.labels[learner.split.test]) <= set(learner.pictures.labels[learner.split.train])
-    run(config, tmp_path / "run")
-    sealed = read_sealed(tmp_path / "run")
-    assert 0 <= sealed["test/linear_top1"] <= sealed["test/linear_top5"] <= 100
 
 
 def test_any_pair_loss_trains_without_labels(tmp_path):

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 import torch
 from helpers.costly import slow_after
-from helpers.trials import TASKS, Killed, config_of, run
+from helpers.trials import TASKS, Killed, config_of, learner_of, run
 from PIL import Image
 
 from trainables import training
-from trainables.context import TrialContext
 from trainables.evidence import watched
 from trainables.evidence.feature_maps import _CHANNELS, _heat, _most_active, draw_feature_maps
 from trainables.evidence.record import Evidence, Snapshot
-from trainables.tasks import build_learner
 
 LONGER = {"training__steps": 60, "training__eval_every": 20}
 
@@ -61,7 +59,7 @@ def test_a_trial_leaves_the_norms_of_the_same_pictures_and_a_resumed_one_the_sam
     config = config_of(TASKS[name], **LONGER)
     _, rows = run(config, tmp_path / "whole")
     found = evidence_in(tmp_path / "whole").watched
-    learner = build_learner(config, TrialContext(tmp_path / "other", torch.device("cpu")))
+    learner = learner_of(config, tmp_path / "other")
     assert set(found.pictures) <= set(learner.split.train.tolist())
     assert [snapshot.step for snapshot in found.snapshots] == [0, 25, 50]
     turned = {row["step"]: row["train/direction_variance"] for row in rows if "train/direction_variance" in row}
@@ -94,7 +92,7 @@ def test_the_most_active_channels_come_first_and_the_picture_shows_where(tmp_pat
     corner = np.asarray(_heat(maps[0, 3].double().numpy()).convert("L"), dtype=float)
     assert corner[5, 5] > 200 > 60 > corner[-5, -5]
     assert np.ptp(np.asarray(_heat(np.ones((2, 2))))) < 50  # a constant channel is dark all over
-    learner = build_learner(config_of(TASKS["retrieval"]), TrialContext(tmp_path, torch.device("cpu")))
+    learner = learner_of(config_of(TASKS["retrieval"]), tmp_path)
     numbers = learner.split.validation[:3]
     found = learner.feature_maps(numbers)
     assert found.ndim == 4
@@ -156,7 +154,7 @@ def test_the_watched_pictures_are_training_pictures_and_follow_the_seed():
 def test_a_trial_logs_the_measured_rotation_of_embeddings(tmp_path, name, monkeypatch):
     """The raw embeddings before training, after 25 and after 50 steps, taken from outside."""
     config = config_of(TASKS[name])
-    learner = build_learner(config, TrialContext(tmp_path / "other", torch.device("cpu")))
+    learner = learner_of(config, tmp_path / "other")
     pictures = watched.sample_pictures(learner.split.train, seed=config.seed)
     looks = []
 

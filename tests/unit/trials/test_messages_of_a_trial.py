@@ -1,4 +1,4 @@
-"""Messages of a trial to its driver: their content, and when they are sent."""
+"""Messages of a trial to its driver: their content, and when they are sent; its device, with a fake GPU."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from trainables.data.image_folder import ImageFolder
 from trainables.errors import DataError, Diverged
 from trainables.losses import LOSSES
 from trainables.losses.triplet import TripletLoss
+from trainables.models.small_conv import SmallConv
 from trainables.tasks import task_of
 from trainables.training import train
 from tune_dml.planning.checks.data import data_key, known_digests
@@ -25,34 +26,9 @@ from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd
 from tune_dml.running.trials import trial as trials
+from tune_dml.running.trials.device import cuda_error, device_of, missing_device
 from tune_dml.running.trials.messages import MessageQueue, Messages
 from tune_dml.space import Grid, Knob
-
-
-@pytest.mark.slow
-def test_a_batch_too_large_for_memory_trains_in_parts(monkeypatch, messages_of):
-    """Gradient caching: the losses see the whole batch."""
-    from trainables.models.small_conv import SmallConv
-
-    whole = SmallConv.forward
-
-    def forward(self, pictures):
-        if torch.is_grad_enabled() and len(pictures) > most:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        return whole(self, pictures)
-
-    def end(place, resources):
-        four = {"training__steps": 4, "training__eval_every": 4, "training__precision": "float64"}
-        return messages_of(config_of(TASKS["retrieval"], **four).settings(), resources, place)[-1]["ended"]
-
-    monkeypatch.setattr(SmallConv, "forward", forward)
-    most = 16
-    expected = end("whole", Resources())
-    most = 5
-    failed, parts = end("failed", Resources()), end("parts", Resources(micro_batch=5))
-    assert (failed["status"], failed["kind"]) == ("failed", "out_of_memory")
-    assert parts["status"] == "finished"
-    assert parts["metrics"] == pytest.approx(expected["metrics"], rel=1e-6)
 
 
 @pytest.mark.parametrize(("loss", "spent"), [("triplet", False), ("elsewhere", True)])
@@ -335,3 +311,57 @@ def test_rows_before_an_error_are_delivered():
         trial()
     assert [message.get("note") for message in driver.taken if "note" in message] == ["storage is away"]
     assert [step for message in driver.taken for step in steps(message)] == [0]
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("share", "there", "device"), [(1.0, True, CUDA), (0.25, True, CUDA), (0.0, True, CPU), (1.0, False, CPU)]
+)
+def test_a_trial_without_gpu_uses_none(monkeypatch, share, there, device):
+    """Ray leaves the node's GPUs visible to tasks that request none."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    resources = Resources(gpus_per_worker=share)
+    assert device_of(resources) == device
+    assert bool(missing_device(resources, device)) == (share > 0 and not there)
+
+
+@pytest.mark.parametrize(
+    "error", [None, RuntimeError("CUDA error: device-side assert triggered")], ids=["well", "sick"]
+)
+def test_a_device_that_fails_every_call_is_broken(monkeypatch, error):
+    def synchronize(device):
+        if error:
+            raise error
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    assert cuda_error(CUDA) is error
+    assert cuda_error(CPU) is None
+
+
+def test_a_missing_gpu_is_reported_once_and_is_no_progress(messages_of):
+    said = messages_of(SHORT, Resources(gpus_per_worker=1.0))
+    notes = [message["note"] for message in said if "note" in message]
+    assert len(notes) == 1
+    assert "trains on the CPU" in notes[0]
+    assert not any("note" in message for message in messages_of(SHORT, Resources(gpus_per_worker=0.0)))
+
+
+@pytest.mark.parametrize("sick", [True, False])
+def test_a_trial_that_breaks_its_device_reports_it_and_ends_its_process(monkeypatch, messages_of, sick):
+    def forward(self, pictures):
+        raise RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED_CUDART")
+
+    words = "CUDA error: device-side assert triggered\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+    monkeypatch.setattr(SmallConv, "forward", forward)
+    monkeypatch.setattr(trials, "cuda_error", lambda device: RuntimeError(words) if sick else None)
+    last = messages_of(SHORT)[-1]
+    assert last["ended"]["status"] == "failed"
+    assert last.get("spent", False) == sick
+    expected = (
+        "device-side assert triggered (noticed at test_messages_of_a_trial.py:"
+        if sick
+        else "CUDNN_STATUS_EXECUTION_FAILED"
+    )
+    assert expected in last["ended"]["reason"]

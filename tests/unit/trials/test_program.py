@@ -64,16 +64,11 @@ class TestItsReports:
         assert Path(script).name == "own.py"
         assert _current_digest(script) == digest
 
-    def test_a_results_file_at_the_end_is_enough(self, tmp_path):
-        script = "import json, os; json.dump({'val/accuracy': 0.5}, open(os.environ['TUNE_DML_RESULTS'], 'w'))"
-        ran = ProgramRun(tmp_path, script)
-        assert ran.end.metrics == {"val/accuracy": 0.5}
-        assert ran.rows == [{"step": 1, "val/accuracy": 0.5}]
-
-    def test_nested_objects_are_names_with_slashes(self, tmp_path):
+    def test_nested_objects_of_a_results_file_are_names_with_slashes(self, tmp_path):
         results = {"val": {"accuracy": 0.5, "by": {"class": 0.25}}, "test": {"accuracy": 0.123}, "val/accuracy": 0.75}
         ran = ProgramRun(tmp_path, f"import json, os; json.dump({results}, open(os.environ['TUNE_DML_RESULTS'], 'w'))")
         assert ran.end.metrics == {"val/accuracy": 0.75, "val/by/class": 0.25}  # a name in full has precedence
+        assert ran.rows == [{"step": 1, **ran.end.metrics}]
         assert json.loads((ran.folder / SEALED).read_text()) == {"test/accuracy": 0.123}
         assert ran.notes == []
 
