@@ -47,7 +47,7 @@ test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
 test-grown: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "slow or not slow" tests/unit/test_contributing.py
+	$(BIN)/python -m pytest -m "slow or not slow" tests/unit/project/test_contributing.py
 
 mutants: $(VENV)/.dev
 	$(BIN)/python tests/mutants.py

@@ -30,7 +30,7 @@ WITHOUT_DOCSTRING = {
     "tests/learning": "accuracy that training reaches, as means over seeds",
     "tests/slurm": "sweeps as jobs of a real SLURM on virtual nodes",
     "tests/toy_package": "a third party's loss, data set, task and space",
-    "tests/unit": "unit tests, one folder or file per package",
+    "tests/unit": "unit tests, one folder per room",
 }
 
 

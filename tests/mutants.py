@@ -35,13 +35,13 @@ KNOBS = "tests/unit/cli/test_frozen.py"
 TESTS = [
     *("tests/unit/stats", "tests/unit/race", "tests/unit/metrics", "tests/unit/losses", "tests/unit/regularizers"),
     *("tests/unit/samplers", "tests/unit/planning", "tests/unit/atlas", "tests/contracts/test_losses.py"),
-    *("tests/unit/test_confirmation.py", "tests/unit/test_hostile_input.py", "tests/unit/test_looks.py"),
-    *("tests/unit/test_plan.py", "tests/unit/test_proposals.py", "tests/unit/test_retrieval.py"),
-    *("tests/unit/test_spaces.py", "tests/unit/test_stopping.py"),
-    *("tests/unit/test_studies.py", "tests/unit/test_vary.py", "tests/unit/cli/test_init.py"),
+    *("tests/unit/record/test_confirmation.py", "tests/unit/record/test_hostile_input.py"),
+    *("tests/unit/record/test_looks.py", "tests/unit/search", "tests/unit/spaces"),
+    *("tests/unit/training/test_retrieval.py", "tests/unit/training/test_vary.py", "tests/unit/cli/test_init.py"),
     f"{KNOBS}::test_knobs_of_methods_keep_their_defaults_and_rules",
     "tests/unit/cli/test_messages.py",
-    *("tests/unit/test_docs.py", "tests/unit/report/test_comparable.py", "tests/unit/report/test_reproduction.py"),
+    "tests/unit/project/test_docs.py",
+    *("tests/unit/report/test_comparable.py", "tests/unit/report/test_reproduction.py"),
     "tests/integration/test_every_study_on_a_folder.py::test_sizes_of_a_study_shrink_to_the_folder_with_a_note",
 ]
 LIBRARIES = [

@@ -29,6 +29,7 @@ from tune_dml.space import Baseline, Citation, CurveReference, Grid, Knob, Space
 
 METRIC = "val/recall_at_1"
 RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), scale="log"), symbol="rho")
+MARGINS = Knob("loss.margin", Grid((0.1, 1.0)))
 ETA = Knob("regularizer.eta", Grid((0.0, 0.5, 1.0), scale="log"), symbol="eta")
 STEEP = {0.01: 74.6, 0.1: 72.0, 0.5: 68.5, 0.9: 68.3, 1.0: 67.9}
 FLAT = {0.01: 68.0, 0.1: 68.1, 0.5: 68.05, 0.9: 67.95, 1.0: 68.0}
