@@ -24,6 +24,7 @@ from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, excludes_zero, rate, simulate
 from verdict_advice import advice
 from verdict_contrasts import candidates, contrasts
+from verdict_convergence import convergence, grown_confirmations
 from verdict_estimated_step import estimated_step
 from verdict_failing_races import failing_trials
 from verdict_importance import importance
@@ -254,7 +255,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             stopping,
             retries,
         ),
-        *(candidates, search_effects, contrasts, speed),
+        *(candidates, search_effects, contrasts, convergence, grown_confirmations, speed),
     )
 }
 
