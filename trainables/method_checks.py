@@ -16,6 +16,9 @@ def check_value(place: str, value: object, embeddings: Tensor) -> None:
         got = (tuple(value.shape), str(value.dtype)) if isinstance(value, Tensor) else type(value).__name__
         remedy = "Reduce the values of pictures or pairs, for example by their mean."
         raise ConfigError(Problem(place, "must be a float tensor of shape ()", got, remedy))
+    if value.device != embeddings.device:
+        rule = f"must be on the device of the embeddings, {embeddings.device}"
+        raise ConfigError(Problem(place, rule, str(value.device), "Make new tensors with device=embeddings.device."))
     if torch.is_grad_enabled() and embeddings.requires_grad and not value.requires_grad:
         remedy = "Compute it from them with torch's functions, without detach(), item() or float()."
         raise ConfigError(Problem(place, "must have a gradient for the embeddings", None, remedy))
@@ -72,10 +75,17 @@ def check_untouched(place: str, before: tuple[int, ...], *tensors: Tensor) -> No
         raise ConfigError(Problem(place, rule, None, "Work on a copy: x / length, not x.div_(length)."))
 
 
-def check_figures(figures: Mapping[str, Tensor]) -> None:
-    """Raise ConfigError unless each diagnostic is one number."""
+def checked_figures(place: str, figures: object) -> Mapping[str, Tensor]:
+    """Return the diagnostics of a loss or regularizer. Raise ConfigError unless each is a tensor of one number."""
+    if not isinstance(figures, Mapping):
+        raise ConfigError(Problem(place, "diagnostics() must return a dictionary", type(figures).__name__))
     raise_if_any(
-        Problem(f"diagnostics() {name!r}", "must be a single number", tuple(figure.shape))
+        Problem(f"{place}, diagnostics() {name!r}", "must be a tensor of a single number", _shape_or_type(figure))
         for name, figure in figures.items()
-        if figure.numel() != 1
+        if not (isinstance(figure, Tensor) and figure.numel() == 1)
     )
+    return figures
+
+
+def _shape_or_type(figure: object) -> object:
+    return tuple(figure.shape) if isinstance(figure, Tensor) else type(figure).__name__

@@ -54,7 +54,7 @@ class Registry(UserDict[str, type[T]]):
                 if inspect.isclass(cls) and cls.__module__ == module.__name__ and not _missing_trait(cls, self._base):
                     _register(classes, cls)
         for place, cls in load_entries(self._group):
-            if reason := _missing_trait(cls, self._base):
+            if reason := _missing_trait(cls, self._base) or _wrong_arguments(cls, self._base):
                 raise ConfigError(Problem(place, f"must name {reason}", str(cls), "Fix the package that names it."))
             _register(classes, cls)
         return dict(sorted(classes.items()))
@@ -93,6 +93,22 @@ def _missing_trait(cls: Any, base: type) -> str:
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         return f"a class that implements {', '.join(missing)}"
     return "" if isinstance(cls.__dict__.get("name"), str) else "a class with its own attribute `name`"
+
+
+def _wrong_arguments(cls: Any, base: type) -> str:
+    """Return the abstract method of `base` whose arguments a class does not take; empty if it takes all."""
+    for name in sorted(getattr(base, "__abstractmethods__", ())):
+        if not callable(getattr(cls, name)):
+            continue  # a property
+        expected = inspect.signature(getattr(base, name)).parameters.values()
+        by_name = {parameter.name: None for parameter in expected if parameter.kind is parameter.KEYWORD_ONLY}
+        by_position = [parameter.name for parameter in expected if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        try:
+            inspect.signature(getattr(cls, name)).bind(*by_position, **by_name)
+        except TypeError:
+            arguments = [argument for argument in (*by_position, *by_name) if argument != "self"]
+            return f"a class whose {name} takes {' and '.join(arguments) or 'no arguments'}"
+    return ""
 
 
 def _register(classes: dict[str, type[T]], cls: Any) -> None:

@@ -9,10 +9,11 @@ finds its label. The module imports no torch.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from trainables.errors import ConfigError, Problem
 
@@ -77,11 +78,26 @@ class Family:
         return [self.key.format(k=k) for k in ks] if self.takes_k else [self.key]
 
     def of(self, ranking: Ranking, ks: Sequence[int]) -> dict[str, Tensor]:
-        """Return key -> a number for each query, (B,) float64; a fraction if the metric is logged in percent."""
+        """Return key -> a number for each query, (B,) float64; a fraction if the metric is logged in percent.
+
+        Raises ConfigError if the metric returns something else, or changes the ranking.
+        """
+        from trainables.method_checks import check_untouched, versions
+
+        place, before = f"metric {self.name}", versions(ranking.positions, ranking.relevant)
         values = [self.value(ranking, k) for k in ks] if self.takes_k else [self.value(ranking)]
+        check_untouched(place, before, ranking.positions, ranking.relevant)
+        for value in values:
+            shape: object = getattr(value, "shape", None)
+            if shape != (len(ranking),):
+                rule = f"must return a tensor of one number for each of the {len(ranking)} queries"
+                got = type(value).__name__ if shape is None else f"shape {tuple(value.shape)}"
+                raise ConfigError(Problem(place, rule, got, "Take no mean over queries."))
         return dict(zip(self.keys(ks), values, strict=True))
 
 
+_COUNTS = ("queries", "queries_without_match", "tie_fraction")
+"""Keys that `retrieval_metrics` adds."""
 FAMILIES: dict[str, Family] = {}
 """All declared metrics by name, in order of declaration."""
 
@@ -89,17 +105,35 @@ FAMILIES: dict[str, Family] = {}
 def family(
     key: str, label: str, *, positives: Positives, percent: bool = True
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Declare the decorated function as the metric logged as `key`. Raises ConfigError if `positives` needs a k."""
+    """Declare the decorated function as the metric logged as `key`.
+
+    Raises ConfigError for a key that another metric has, wrong arguments, and `positives` that are unknown or need a k.
+    """
+    if positives not in get_args(Positives):
+        raise ConfigError(Problem(f"metric {key}", f"positives must be {', '.join(get_args(Positives))}", positives))
     if positives == "first" and "{k}" not in key:
         remedy = 'Add {k} to the key, or declare positives="first_r" or "all".'
         raise ConfigError(Problem(f"metric {key}", 'positives="first" needs a key with {k}', key, remedy))
 
     def declare(value: Callable[..., Tensor]) -> Callable[..., Tensor]:
         metric = Family(key, label, value, positives, percent)
+        arguments = ("ranking", "k") if metric.takes_k else ("ranking",)
+        try:
+            inspect.signature(value).bind(*arguments)
+        except TypeError as error:
+            raise ConfigError(Problem(f"metric {key}", f"must take {' and '.join(arguments)}", str(error))) from error
+        existing = FAMILIES.get(metric.name)
+        if metric.key in _COUNTS or (existing and _origin(existing.value) != _origin(value)):
+            raise ConfigError(Problem(f"metric {key}", "the key is taken by another metric", None, "Rename it."))
         FAMILIES[metric.name] = metric
         return value
 
     return declare
+
+
+def _origin(function: Callable[..., object]) -> tuple[str, str]:
+    """Return module and name of a function, which stay the same when its module is imported again."""
+    return function.__module__, function.__qualname__
 
 
 def describe_key(key: str) -> tuple[str, bool] | None:

@@ -14,6 +14,7 @@ Ties: two pairs tie if rounding may explain the difference of their similarities
 on every device and in every tile. Pessimistic ranks put each tied negative before the positive, optimistic ones after.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
@@ -93,9 +94,11 @@ def retrieval_metrics(
                 callback(ranking)
             for family in families:
                 for key, values in family.of(ranking, lengths).items():
-                    sums[key] += float(values.sum())
+                    sums[key] += float(values.sum(dtype=torch.float64))
     rule = f"at least one query must share its label with a reference, but none of {len(queries)} does"
     raise_if_any([] if matched else [Problem("labels", rule)])
+    infinite = [key for key, total in sums.items() if not math.isfinite(total)]
+    raise_if_any(Problem(f"metric {key}", "must be finite for every query") for key in infinite)
     percent = {key for family in families if family.percent for key in family.keys(lengths)}
     result = {key: (100 if key in percent else 1) * total / matched for key, total in sums.items()}
     counts = {"queries": float(matched), "queries_without_match": float(len(queries) - matched)}

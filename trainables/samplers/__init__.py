@@ -1,5 +1,7 @@
 """Samplers by name: `SAMPLERS` maps each configuration name to its class; `build_sampler` builds one."""
 
+from numbers import Integral
+
 from numpy.typing import ArrayLike
 
 from trainables.errors import ConfigError, Problem
@@ -23,11 +25,10 @@ def build_sampler(
     if name not in SAMPLERS:
         raise ConfigError(unknown_problem(SAMPLERS, "sampler", name, "batch.sampler"))
     sampler = SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed)
-    if sampler.steps_per_epoch < 1:
-        rule = "steps_per_epoch must be at least 1"
-        raise ConfigError(
-            Problem(f"sampler {name}", rule, sampler.steps_per_epoch, "Count a part of a pass as one step.")
-        )
+    steps: object = sampler.steps_per_epoch
+    if not isinstance(steps, Integral) or steps < 1:
+        rule = "steps_per_epoch must be at least 1" if isinstance(steps, Integral) else "steps_per_epoch must be whole"
+        raise ConfigError(Problem(f"sampler {name}", rule, steps, "Count a part of a pass as one step."))
     return sampler
 
 
@@ -42,4 +43,9 @@ def sampler_problems(
     """Return a problem for each rule that a configuration breaks; only counts are needed."""
     if name not in SAMPLERS:
         return [unknown_problem(SAMPLERS, "sampler", name, "batch.sampler")]
-    return SAMPLERS[name].problems(batch_size, instances_per_class, num_classes=num_classes, num_images=num_images)
+    problems: object = SAMPLERS[name].problems(
+        batch_size, instances_per_class, num_classes=num_classes, num_images=num_images
+    )
+    if not isinstance(problems, list):
+        raise ConfigError(Problem(f"sampler {name}", "problems() must return a list", type(problems).__name__))
+    return problems

@@ -54,12 +54,17 @@ class Sampler(ABC):
 
 def whole_batch(sampler: Sampler, step: int) -> Batch:
     """Return the global batch of a step. Raise ConfigError if it is not `batch_size` indices of training pictures."""
-    batch, size, pictures = np.asarray(sampler.batch(step)), sampler.batch_size, len(sampler.labels)
+    drawn, size, pictures = sampler.batch(step), sampler.batch_size, len(sampler.labels)
+    try:
+        batch = np.asarray(drawn)
+    except ValueError:  # lists of different lengths
+        batch = np.asarray(None)
     is_valid = batch.shape == (size,) and np.issubdtype(batch.dtype, np.integer)
     if is_valid and batch.min() >= 0 and batch.max() < pictures:
         return batch
     rule = f"batch({step}) must be {size} numbers of the {pictures} training pictures, from 0"
-    got = f"{batch.dtype} of shape {batch.shape}" + (f", {batch.min()} to {batch.max()}" if batch.size else "")
+    got = f"{batch.dtype} of shape {batch.shape}" if batch.ndim else type(drawn).__name__
+    got += f", {batch.min()} to {batch.max()}" if batch.size and batch.dtype.kind in "iuf" else ""
     raise ConfigError(Problem(f"sampler {sampler.name}", rule, got))
 
 

@@ -353,11 +353,6 @@ def test_positives_all_gives_exact_positions(monkeypatch, sizes, entries):
         assert got["median_rank"] == pytest.approx(naive_median_rank(vectors, labels))
 
 
-def test_a_metric_of_the_first_k_needs_a_k():
-    with pytest.raises(ConfigError, match=r"needs a key with \{k\}"):
-        families.family("first", "first", positives="first")
-
-
 def test_only_the_positives_and_positions_that_some_metric_reads_are_computed():
     relevant, scope = torch.tensor([0, 1, 9]), retrieval._Scope
     for needed, positives, last in (

@@ -7,6 +7,9 @@ from helpers.together import drawn
 from trainables.errors import ConfigError
 from trainables.samplers import SAMPLERS, build_sampler, local_part, sampler_problems, whole_batch
 from trainables.samplers.m_per_class import _without_replacement
+from trainables.samplers.random import RandomBatches
+from tune_dml.planning.checks.prepare import prepare
+from tune_dml.planning.request import Request
 
 
 def _labels(counts):
@@ -107,3 +110,35 @@ def test_an_invalid_batch_is_named_and_not_trained_on(drawn):
     sampler.batch = lambda step: drawn
     with pytest.raises(ConfigError, match=r"sampler random: batch\(7\) must be 4 numbers of the 12 training pictures"):
         whole_batch(sampler, 7)
+
+
+def test_a_sampler_without_steps_is_refused(monkeypatch):
+    class Endless(RandomBatches):
+        steps_per_epoch = 0
+
+    monkeypatch.setitem(SAMPLERS.data, "endless", Endless)
+    with pytest.raises(ConfigError, match="sampler endless: steps_per_epoch must be at least 1, but got 0"):
+        build_sampler("endless", [0, 1], 2)
+    monkeypatch.setattr(Endless, "steps_per_epoch", 2.5)
+    with pytest.raises(ConfigError, match=r"sampler endless: steps_per_epoch must be whole, but got 2\.5"):
+        build_sampler("endless", [0, 1], 2)
+    monkeypatch.setattr(Endless, "problems", lambda *_, **__: None)
+    with pytest.raises(ConfigError, match=r"sampler endless: problems\(\) must return a list, but got 'NoneType'"):
+        sampler_problems("endless", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "said"),
+    [
+        ([0.0, 1.0, 2.0, 3.0], r"float64 of shape \(4,\), 0\.0 to 3\.0"),
+        ([[0], [1, 2]], "'list'"),
+        (None, "'NoneType'"),
+    ],
+)
+def test_wrong_batches_are_reported_before_the_first_trial(monkeypatch, cache_dir, drawn, said):
+    drawing = type("Drawing", (RandomBatches,), {"batch": lambda self, step: drawn, "__module__": __name__})
+    monkeypatch.setitem(SAMPLERS.data, "drawing", drawing)
+    settings = {"batch.sampler": "drawing", "batch.batch_size": 4, "training.steps": 2, "training.eval_every": 1}
+    request = Request("sec_rho", dataset="digits", seeds=1, settings=settings, name="w")
+    with pytest.raises(ConfigError, match=rf"batch\(0\) must be 4 numbers of the \d+ training pictures.*{said}"):
+        prepare(request, cache_dir=cache_dir)

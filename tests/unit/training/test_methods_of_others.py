@@ -1,6 +1,7 @@
 """Wrongly written methods of other packages: each mistake is one message with the place and the remedy."""
 
 import importlib
+import re
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Annotated
 
@@ -14,12 +15,11 @@ from trainables.data import DATASETS
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES, Loss
 from trainables.losses.triplet import TripletLoss
-from trainables.method_checks import check_figures
+from trainables.method_checks import check_value, checked_figures
 from trainables.models import BACKBONES, build_model
 from trainables.models.small_conv import SmallConv
 from trainables.regularizers import REGULARIZERS, Regularizer, build_regularizer
-from trainables.samplers import SAMPLERS, build_sampler
-from trainables.samplers.random import RandomBatches
+from trainables.samplers import SAMPLERS
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.request import Request
 
@@ -49,6 +49,13 @@ class ValuelessLoss(Loss):
     """A loss without `value`."""
 
     name, citation, section = "unfinished", "nobody", "1"
+
+
+class TooFewArguments(SquaredLength):
+    name = "without_labels"
+
+    def value(self, embeddings):
+        return embeddings.square().mean()
 
 
 class DuplicateName(SquaredLength):
@@ -99,6 +106,7 @@ def test_a_class_of_another_package_is_found(monkeypatch):
         ("function", "must name a class derived from trainables.losses.base.Loss"),
         ("NamelessLoss", "must name a class with its own attribute `name`"),
         ("ValuelessLoss", "must name a class that implements value"),
+        ("TooFewArguments", 'must name a class whose value takes embeddings and labels, but got "<class'),
         ("DuplicateName", "a method's name must be unique, trainables.losses.triplet.TripletLoss has it already"),
         ("Nowhere", 'must be importable, but got "AttributeError'),
         ("no_such_package:Loss", 'must be importable, but got "ModuleNotFoundError'),
@@ -164,6 +172,12 @@ class ProxiesOnlyLoss(Loss):
         with torch.set_grad_enabled(bool(self.like)):
             directions = torch.nn.functional.normalize(embeddings)
         return (directions @ self.proxies.T).square().mean()
+
+
+def test_a_value_on_another_device_is_named():
+    embeddings = torch.ones(4, 3, requires_grad=True)
+    with pytest.raises(ConfigError, match="must be on the device of the embeddings, cpu, but got 'meta'"):
+        check_value("value of the loss Mine", embeddings.mean().to("meta"), embeddings)
 
 
 def test_a_loss_that_trains_only_its_parameters_is_named():
@@ -261,19 +275,21 @@ def test_a_regularizer_is_checked_like_a_loss(like, rule):
         LengthPenalty(like)(embeddings)
 
 
-def test_a_diagnostic_must_be_a_single_number():
-    check_figures({"active": torch.ones(1)})
-    with pytest.raises(ConfigError, match="diagnostics\\(\\) 'each': must be a single number, but got \\(3,\\)"):
-        check_figures({"each": torch.ones(3)})
-
-
-def test_a_sampler_without_steps_is_refused(monkeypatch):
-    class Endless(RandomBatches):
-        steps_per_epoch = 0
-
-    monkeypatch.setitem(SAMPLERS.data, "endless", Endless)
-    with pytest.raises(ConfigError, match="sampler endless: steps_per_epoch must be at least 1, but got 0"):
-        build_sampler("endless", [0, 1], 2)
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        (
+            {"each": torch.ones(3)},
+            "loss Mine, diagnostics() 'each': must be a tensor of a single number, but got (3,).",
+        ),
+        ({"all": 3.0}, "loss Mine, diagnostics() 'all': must be a tensor of a single number, but got 'float'."),
+        (None, "loss Mine: diagnostics() must return a dictionary, but got 'NoneType'."),
+    ],
+)
+def test_a_diagnostic_must_be_a_single_number(figures, said):
+    assert checked_figures("loss Mine", {"active": torch.ones(1)}) == {"active": torch.ones(1)}
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        checked_figures("loss Mine", figures)
 
 
 OURS = SquaredLength.__module__.partition(".")[0]

@@ -172,7 +172,7 @@ def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
 
 
 def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
-    """Call another package's loss and regularizer on random embeddings; return errors that end every trial.
+    """Call another package's loss, regularizer and sampler on random embeddings; return errors that end every trial.
 
     Only a ConfigError for a wrong result counts: other errors may come from this machine, such as a missing GPU.
     """
@@ -181,15 +181,20 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
 
     from trainables.registries import foreign_packages
     from trainables.regularizers import build_regularizer
+    from trainables.samplers import build_sampler, whole_batch
     from trainables.tasks.learner import loss_of
 
-    config = task.config
-    if not foreign_packages({"loss.name": config.loss.name, "regularizer.name": config.regularizer.name}):
+    config, batch = task.config, task.config.batch
+    chosen = {"loss.name": config.loss.name, "regularizer.name": config.regularizer.name}
+    if not foreign_packages({**chosen, "batch.sampler": batch.sampler}):
         return []
     classes, numbers = np.unique(task.training_labels(pictures, task.split(pictures)), return_inverse=True)
     try:
         with torch.random.fork_rng(devices=[]):
-            labels = torch.from_numpy(numbers)[torch.randperm(len(numbers))[: config.batch.batch_size]]
+            per_class, order = batch.instances_per_class, config.seed_of("order")
+            sampler = build_sampler(batch.sampler, numbers, batch.batch_size, instances_per_class=per_class, seed=order)
+            whole_batch(sampler, 0)
+            labels = torch.from_numpy(numbers)[torch.randperm(len(numbers))[: batch.batch_size]]
             embeddings = torch.randn(len(labels), config.model.embedding_dim).requires_grad_()
             loss_of(config, len(classes))(embeddings * 1, labels)
             build_regularizer(config.regularizer.name, **config.regularizer.knobs())(embeddings * 1)

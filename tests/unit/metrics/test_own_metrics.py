@@ -1,0 +1,64 @@
+"""Metrics that another package declares: wrong declarations and results are one message with the metric's name."""
+
+import numpy as np
+import pytest
+import torch
+
+from trainables.errors import ConfigError
+from trainables.metrics import families, retrieval
+from trainables.metrics.retrieval import retrieval_metrics
+
+
+@pytest.fixture(autouse=True)
+def _own_families(monkeypatch):
+    """Remove metrics declared in a test at its end."""
+    monkeypatch.setattr(families, "FAMILIES", known := dict(families.FAMILIES))
+    monkeypatch.setattr(retrieval, "FAMILIES", known)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            lambda ranking: ranking.positions[:, 0].double().mean(),
+            r"one number for each of the 6 queries.*'shape \(\)'",
+        ),
+        (lambda ranking: 0.5, "one number for each of the 6 queries, but got 'float'"),
+        (lambda ranking: ranking.positions[:, 0] * torch.nan, "must be finite for every query"),
+        (lambda ranking: ranking.positions.zero_()[:, 0], "must not change its inputs in place"),
+    ],
+)
+def test_wrong_results_are_named(value, said):
+    families.family("mine", "mine", positives="best")(value)
+    with pytest.raises(ConfigError, match=said):
+        retrieval_metrics(np.eye(6), [0, 0, 1, 1, 2, 2], 1, metrics="mine")
+
+
+def test_numbers_of_any_type_are_averaged_in_double_precision():
+    families.family("mine", "mine", positives="best", percent=False)(lambda ranking: ranking.relevant.half() + 30000)
+    assert retrieval_metrics(np.eye(6), [0, 0, 1, 1, 2, 2], 1, metrics="mine")["mine"] == 30000
+
+
+@pytest.mark.parametrize(
+    ("key", "positives", "said"),
+    [
+        ("first", "first", r"needs a key with \{k\}"),
+        ("first", "worst", "positives must be best, first, first_r, all, but got 'worst'"),
+        ("map_at_r", "best", "the key is taken by another metric"),
+        ("tie_fraction", "best", "the key is taken by another metric"),
+        ("mine_at_{k}", "best", "must take ranking and k, but got 'too many positional arguments'"),
+    ],
+)
+def test_wrong_declarations_are_named(key, positives, said):
+    with pytest.raises(ConfigError, match=said):
+        families.family(key, "mine", positives=positives)(lambda ranking: ranking.positions[:, 0])
+
+
+def test_a_module_may_be_imported_again():
+    for _ in range(2):
+        families.family("mine", "mine", positives="best")(naive)
+    assert families.FAMILIES["mine"].value is naive
+
+
+def naive(ranking):
+    return ranking.positions[:, 0]
