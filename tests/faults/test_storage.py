@@ -242,8 +242,10 @@ def test_a_deleted_lock_and_a_replaced_ledger_change_nothing(tmp_path, undisturb
     shutil.copy(sweep.folder / "ledger.jsonl", tmp_path / "copy")
     (tmp_path / "copy").rename(sweep.folder / "ledger.jsonl")
     sweep.wait_until(lambda: len(sweep.events("started")) > 2)  # the driver notices at its next event
+    os.kill(sweep.driver, signal.SIGSTOP)  # it holds the sweep for as long as the second one looks
     second = begin(tmp_path, cache_dir, "resume")
     assert second.end() == 1
+    os.kill(sweep.driver, signal.SIGCONT)
     assert "one process at a time may run a sweep" in second.read_output()
     found("the lock is deleted and the ledger replaced by its copy", sweep.finish(undisturbed))
 

@@ -267,6 +267,7 @@ class Ledger:
             self._open()
         except BlockingIOError:  # another process writes there
             return []
+        assert self._file is not None  # noqa: S101 - `_open` has set it
         present = set(path.read_bytes().splitlines(keepends=True))
         lost = [line for line in lines if line not in present]
         _append_bytes(self._file, b"".join(lost))
