@@ -231,8 +231,9 @@ class SweepState:
                     trial.is_live = False
             case events.CellProposed():
                 cell = self.plan.relocate(event.cell)
-                self.proposed_cells.append(cell)
-                self._add_cells([cell])
+                if self.plan.trial(cell, self.plan.seeds[0]).key not in self.trials:  # a doubled line, or read again
+                    self.proposed_cells.append(cell)
+                    self._add_cells([cell])
             case events.SearchExhausted():
                 self.exhausted_at = event.samples
             case events.Note():
