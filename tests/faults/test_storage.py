@@ -234,6 +234,14 @@ def test_a_moved_folder_is_not_created_again_and_resumes_under_its_new_name(tmp_
 
 
 @pytest.mark.slow
+def test_a_deleted_folder_of_all_trials_is_created_again(tmp_path, undisturbed, cache_dir):
+    sweep = begin(tmp_path, cache_dir)
+    sweep.wait_until(sweep.in_the_middle)
+    shutil.rmtree(sweep.folder / "trials")
+    assert sweep.final_table() == undisturbed
+
+
+@pytest.mark.slow
 def test_a_deleted_lock_and_a_replaced_ledger_change_nothing(tmp_path, undisturbed, found, cache_dir):
     """A lock looks stale to people; editors and backups replace a file."""
     sweep = begin(tmp_path, cache_dir)

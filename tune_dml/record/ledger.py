@@ -281,11 +281,15 @@ class Ledger:
         try:
             with (self.sweep / LEDGER).open("rb") as file:
                 start = file.read(_START)
-        except OSError:
-            start = b""
-        return self.sweep.is_dir() and (
-            self._file is None or os.pread(self._file.fileno(), _START, 0).startswith(start)
-        )
+        except OSError:  # deleted; or the folder is gone, or the empty one below a mount
+            return (self.sweep / "plan.json").is_file()
+        return self._file is None or os.pread(self._file.fileno(), _START, 0).startswith(start)
+
+    def restore_trials(self) -> None:
+        """Create the folder of all trials again if someone deleted it, since trials only wait for it."""
+        if self._has_own_folder():
+            with contextlib.suppress(OSError):
+                (self.sweep / "trials").mkdir(exist_ok=True)
 
     def _require_own_folder(self) -> None:
         if not self._has_own_folder():
