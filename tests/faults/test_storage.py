@@ -86,7 +86,7 @@ class TestPatience:
 
 
 class TestLastingFailures:
-    """Unit tests of a session that ends because its storage failed for longer than it waits."""
+    """Unit tests of a session that ends because its storage failed, mostly for longer than it waits."""
 
     @pytest.fixture
     def fail(self, tmp_path):
@@ -107,12 +107,13 @@ class TestLastingFailures:
             fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "history.jsonl"))
         (problem,) = told.value.problems
         assert problem.place == "history.jsonl"
-        assert "failed for 10 minutes (No space left on device)" in problem.rule
+        assert "its storage failed (No space left on device)" in problem.rule
         assert "`tune-dml resume toy`" in problem.remedy
 
-    def test_other_errors_stay(self, fail):
+    @pytest.mark.parametrize("error", [ValueError("a bug"), ConnectionResetError(104, "reset"), TimeoutError("of Ray")])
+    def test_other_errors_stay(self, fail, error):
         with pytest.raises(TuneError):
-            fail(ValueError("a bug"))
+            fail(error)
 
 
 @pytest.fixture

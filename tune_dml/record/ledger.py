@@ -265,7 +265,7 @@ class Ledger:
         lines = replaced_file.read().splitlines(keepends=True)
         try:
             self._open()
-        except BlockingIOError:  # another process writes there
+        except OSError:  # another process writes there, or it cannot be opened yet
             return []
         assert self._file is not None  # noqa: S101 - `_open` has set it
         present = set(path.read_bytes().splitlines(keepends=True))
