@@ -86,7 +86,7 @@ class TestPatience:
 
 
 class TestLastingFailures:
-    """Unit tests of a session that ends because its storage failed for longer than it waits."""
+    """Unit tests of a session that ends because its storage failed, mostly for longer than it waits."""
 
     @pytest.fixture
     def fail(self, tmp_path):
@@ -107,12 +107,13 @@ class TestLastingFailures:
             fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "history.jsonl"))
         (problem,) = told.value.problems
         assert problem.place == "history.jsonl"
-        assert "failed for 10 minutes (No space left on device)" in problem.rule
+        assert "its storage failed (No space left on device)" in problem.rule
         assert "`tune-dml resume toy`" in problem.remedy
 
-    def test_other_errors_stay(self, fail):
+    @pytest.mark.parametrize("error", [ValueError("a bug"), ConnectionResetError(104, "reset"), TimeoutError("of Ray")])
+    def test_other_errors_stay(self, fail, error):
         with pytest.raises(TuneError):
-            fail(ValueError("a bug"))
+            fail(error)
 
 
 @pytest.fixture
@@ -234,6 +235,14 @@ def test_a_moved_folder_is_not_created_again_and_resumes_under_its_new_name(tmp_
 
 
 @pytest.mark.slow
+def test_a_deleted_folder_of_all_trials_is_created_again(tmp_path, undisturbed, cache_dir):
+    sweep = begin(tmp_path, cache_dir)
+    sweep.wait_until(sweep.in_the_middle)
+    shutil.rmtree(sweep.folder / "trials")
+    assert sweep.final_table() == undisturbed
+
+
+@pytest.mark.slow
 def test_a_deleted_lock_and_a_replaced_ledger_change_nothing(tmp_path, undisturbed, found, cache_dir):
     """A lock looks stale to people; editors and backups replace a file."""
     sweep = begin(tmp_path, cache_dir)
@@ -242,8 +251,10 @@ def test_a_deleted_lock_and_a_replaced_ledger_change_nothing(tmp_path, undisturb
     shutil.copy(sweep.folder / "ledger.jsonl", tmp_path / "copy")
     (tmp_path / "copy").rename(sweep.folder / "ledger.jsonl")
     sweep.wait_until(lambda: len(sweep.events("started")) > 2)  # the driver notices at its next event
+    os.kill(sweep.driver, signal.SIGSTOP)  # it holds the sweep for as long as the second one looks
     second = begin(tmp_path, cache_dir, "resume")
     assert second.end() == 1
+    os.kill(sweep.driver, signal.SIGCONT)
     assert "one process at a time may run a sweep" in second.read_output()
     found("the lock is deleted and the ledger replaced by its copy", sweep.finish(undisturbed))
 

@@ -265,8 +265,9 @@ class Ledger:
         lines = replaced_file.read().splitlines(keepends=True)
         try:
             self._open()
-        except BlockingIOError:  # another process writes there
+        except OSError:  # another process writes there, or it cannot be opened yet
             return []
+        assert self._file is not None  # noqa: S101 - `_open` has set it
         present = set(path.read_bytes().splitlines(keepends=True))
         lost = [line for line in lines if line not in present]
         assert self._file is not None  # noqa: S101 - `_open` has set it
@@ -281,11 +282,15 @@ class Ledger:
         try:
             with (self.sweep / LEDGER).open("rb") as file:
                 start = file.read(_START)
-        except OSError:
-            start = b""
-        return self.sweep.is_dir() and (
-            self._file is None or os.pread(self._file.fileno(), _START, 0).startswith(start)
-        )
+        except OSError:  # deleted; or the folder is gone, or the empty one below a mount
+            return (self.sweep / "plan.json").is_file()
+        return self._file is None or os.pread(self._file.fileno(), _START, 0).startswith(start)
+
+    def restore_trials(self) -> None:
+        """Create the folder of all trials again if someone deleted it, since trials only wait for it."""
+        if self._has_own_folder():
+            with contextlib.suppress(OSError):
+                (self.sweep / "trials").mkdir(exist_ok=True)
 
     def _require_own_folder(self) -> None:
         if not self._has_own_folder():

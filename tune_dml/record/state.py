@@ -205,6 +205,11 @@ class SweepState:
         """Return the state of a trial, an empty one if it is not in the ledger."""
         return self.trial_states.get(key) or TrialState(key)
 
+    def _add_proposal(self, cell: Cell) -> None:
+        if self.plan.trial(cell, self.plan.seeds[0]).key not in self.trials:  # else a doubled line, or read again
+            self.proposed_cells.append(cell)
+            self._add_cells([cell])
+
     def _add_cells(self, cells: Iterable[Cell]) -> None:
         self._add_trials(self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)
 
@@ -230,9 +235,7 @@ class SweepState:
                     trial.release_workers(max(self._last_event, event.heard.get(trial.key, 0.0)))
                     trial.is_live = False
             case events.CellProposed():
-                cell = self.plan.relocate(event.cell)
-                self.proposed_cells.append(cell)
-                self._add_cells([cell])
+                self._add_proposal(self.plan.relocate(event.cell))
             case events.SearchExhausted():
                 self.exhausted_at = event.samples
             case events.Note():

@@ -31,6 +31,7 @@ UNLIKE_DRIVER = "does not have what the driver has"
 
 _TITLES = {"out_of_memory": "out of memory", "config": "configuration", "bug": "error"}
 _REASON_LIMIT = 240
+_TEXT_LIMIT = 50_000  # characters at each end of a message, which may hold a whole tensor
 
 # (root module, class) -> kind. The root tells classes of the same name apart: torch raises OutOfMemoryError if the
 # model does not fit, Ray if it killed a worker to free memory. "" matches text without a module name.
@@ -192,11 +193,12 @@ def _record_from_exception(error: BaseException, depth: int = 8) -> _ErrorRecord
 
 
 def _text_of(error: BaseException | str) -> str:
-    """Return the message of an error; a method's own error class may fail to give one."""
+    """Return the message of an error, without the middle of a huge one. A method's own error class may have none."""
     try:
-        return str(error)
+        text = str(error)
     except Exception as failure:
         return f"no message: its __str__ raised {type(failure).__name__}"
+    return text if len(text) <= 2 * _TEXT_LIMIT else text[:_TEXT_LIMIT] + text[-_TEXT_LIMIT:]
 
 
 def _carried_errors(error: BaseException) -> Iterator[BaseException]:
@@ -259,7 +261,7 @@ def _record_from_link(text: str) -> _ErrorRecord:
 
 def _reason(kind: FailureKind, record: _ErrorRecord) -> str:
     lines = [line.strip() for line in _ANSI.sub("", record.message).splitlines() if line.strip()]
-    text = lines[0] if lines else ""
+    text = lines[0][: 10 * _REASON_LIMIT] if lines else ""  # masking takes seconds for a million characters
     if exit_detail := _EXIT_DETAIL.search(record.message):
         text = _SILENT_EXIT if "End of file" in exit_detail["detail"] else exit_detail["detail"]
     elif kind == "infrastructure" and _NODE_MEMORY_TEXT.search(record.message):

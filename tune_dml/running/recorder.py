@@ -146,6 +146,7 @@ class Recorder(Callback):  # type: ignore[misc]
             self.ledger.report(key, *rows)
             self.progress.report(key, rows[-1])
         if note := message.get("note"):
+            self.ledger.restore_trials()  # the trial may wait for it
             self.driver.note(
                 f"{request['label']} seed {request['seed']}{self.hosts.suffix(self.processes.get(call))}: {note}"
             )

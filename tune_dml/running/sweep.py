@@ -82,14 +82,15 @@ def execute(driver: Driver, connection: cluster.Connection) -> tuple[bool, SyncR
 
 @contextmanager
 def storage_errors_as_problem(state: SweepState) -> Iterator[None]:
-    """Raise ConfigError for a storage error that outlasted its retries, which Tune raises as text."""
+    """Raise ConfigError for a storage error, such as one that outlasted its retries. Tune raises its text."""
     try:
         yield
     except TuneError as error:
-        if not isinstance(cause := error.__context__, OSError):
+        cause = error.__context__
+        if not isinstance(cause, OSError) or isinstance(cause, ConnectionError) or cause.errno is None:
             raise
         _raise_if_moved(state.folder)
-        rule = f"the sweep stopped because its storage failed for {PATIENCE / 60:.0f} minutes ({cause.strerror})"
+        rule = f"the sweep stopped because its storage failed ({cause.strerror})"
         remedy = f"Repair it, then continue with `{command(Results.of(state), 'resume')}`."
         raise ConfigError(Problem(str(cause.filename or state.folder), rule, None, remedy)) from error
 

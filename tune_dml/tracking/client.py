@@ -20,6 +20,8 @@ from tune_dml.tracking.projection import MetricPoint, RunStatus, milliseconds
 from tune_dml.tracking.run_contents import RunContents
 from tune_dml.tracking.store import is_on_local_disk, local_database
 
+_AUTOFLUSH = "(raised as a result of Query-invoked autoflush"  # SQLAlchemy's first line, before the reason
+_MESSAGE_LIMIT = 10_000  # characters; a message may hold a whole SQL statement
 _REQUEST_TIMEOUT = "10"  # timeout of requests in seconds, unless MLflow's environment variable sets it
 
 
@@ -285,6 +287,7 @@ def file_store(client: Any, run_id: str) -> Any:
 
 def reason_of(error: Exception) -> str:
     """Return the first line of an error, without secrets and control characters."""
-    text = mask(str(error).strip()) or type(error).__name__
+    lines = str(error).strip()[:_MESSAGE_LIMIT].splitlines()
+    text = mask("\n".join(line for line in lines if not line.startswith(_AUTOFLUSH))) or type(error).__name__
     line = "".join(char if char.isprintable() else " " for char in text.splitlines()[0])
     return shortened(line, 300)

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import time
 import traceback
 from types import SimpleNamespace
 
@@ -210,6 +211,15 @@ def test_an_error_without_a_message_is_no_lost_process():
 
     assert classify(Mute("x")).reason.endswith(".Mute: no message: its __str__ raised KeyError")
     assert classify(chained(ConnectionResetError("peer"), Mute("x"))).kind == "infrastructure"
+
+
+def test_a_message_with_a_whole_tensor_is_read_quickly():
+    """A few million characters took a minute, in which the trial counted as stalled."""
+    began = time.monotonic()
+    assert classify(ValueError("y" * 3_000_000)).reason.startswith("error: ValueError: yyy")
+    text = RAY_TEXT.format(error="ValueError: " + "y" * 3_000_000 + "\n\nConnectionResetError: peer")
+    assert classify(text).kind == "bug"
+    assert time.monotonic() - began < 5
 
 
 def test_a_gpu_error_may_be_raised_after_its_cause():

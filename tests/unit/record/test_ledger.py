@@ -156,6 +156,7 @@ def test_a_second_writer_is_refused_although_the_lock_file_was_deleted(tmp_path)
 def test_lines_of_a_replaced_ledger_are_restored(tmp_path, kept):
     """Editors and backups write a new file. `kept`: its number of lines, None if the ledger was deleted."""
     path = tmp_path / "ledger.jsonl"
+    (tmp_path / "plan.json").touch()
     with Ledger(tmp_path) as ledger:
         for text in ("first", "second"):
             ledger.write(event_of("note", text=text))
@@ -174,6 +175,27 @@ def test_lines_of_a_replaced_ledger_are_restored(tmp_path, kept):
         said == f"ledger.jsonl was replaced or deleted while it was written; the {lost} lines that it lost are restored"
     )
     assert path.stat().st_mode & 0o77 == 0 or kept
+
+
+def test_nothing_is_written_into_an_empty_folder_below_a_mount(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainables.files.PATIENCE", 0.0)
+    with Ledger(tmp_path / "toy") as ledger:
+        ledger.write(event_of("note", text="first"))
+        (tmp_path / "toy").rename(tmp_path / "away")
+        (tmp_path / "toy").mkdir()
+        ledger.write(event_of("note", text="second"))
+        ledger.restore_trials()
+        with pytest.raises(OSError, match="folder is gone"):
+            ledger.report("k", {"step": 1, "train/loss": 1.0})
+    assert not list((tmp_path / "toy").iterdir())
+    assert [event.body()["text"] for event in read_events(tmp_path / "away")] == ["first", "second"]
+
+
+def test_a_deleted_folder_of_all_trials_is_created_again(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ledger.write(event_of("note", text="first"))
+        ledger.restore_trials()
+        assert (tmp_path / "trials").is_dir()
 
 
 def test_no_row_reaches_another_sweep_of_the_same_name(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from helpers.toys import MARGINS, event_of, plan_of
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
 from tune_dml.planning.study import Search
+from tune_dml.record.events import CellProposed
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import Results
 from tune_dml.record.session import last_row_time
@@ -151,6 +152,18 @@ def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(
         assert left() == (False, 0, 0, 4)
     state.replan(replace(state.plan, search=Search("tpe", 5, window=4)))  # extended: it tries again
     assert left() == (True, 6, 6, 10)
+
+
+def test_a_proposal_that_is_read_twice_counts_once(tmp_path):
+    """A doubled line of the ledger, or a ledger that is read again after another program truncated it."""
+    plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0))), search=Search("random", 3))
+    state = SweepState(tmp_path, plan)
+    with Ledger(tmp_path) as ledger:
+        for margin in (0.1, 1.0, 0.1):
+            ledger.write(CellProposed(cell=plan.cell(0, {"loss.margin": margin})))
+    state.update()
+    assert [cell.label for cell in state.proposed_cells] == ["loss.margin=0.1", "loss.margin=1"]
+    assert state.to_propose == len(plan.seeds)
 
 
 def test_an_extended_plan_knows_its_new_trials(state, plan):

@@ -11,7 +11,7 @@ import pytest
 from helpers.stored_runs import StoredRuns
 
 from tune_dml.tracking import SyncReport, background, runs, store
-from tune_dml.tracking.client import open_client
+from tune_dml.tracking.client import open_client, reason_of
 
 
 def test_an_outage_loses_nothing_and_is_reported_once(driver, tracker, mlflow_has, monkeypatch):
@@ -149,3 +149,11 @@ def test_no_secret_is_kept(driver, tracker):
     assert report.error
     assert "hunter2" not in report.error + one.ui_command()
     assert not any("hunter2" in path.read_text() for path in driver.folder.glob("*.json"))
+
+
+def test_the_reason_of_a_locked_database_is_printed():
+    """SQLAlchemy's first line may be a hint to programmers."""
+    hint = "(raised as a result of Query-invoked autoflush; consider using a session.no_autoflush block)"
+    said = reason_of(RuntimeError(f"{hint}\n(sqlite3.OperationalError) database is locked\n[SQL: UPDATE runs]"))
+    assert said == "(sqlite3.OperationalError) database is locked"
+    assert reason_of(RuntimeError()) == "RuntimeError"

@@ -85,7 +85,8 @@ def _end_by_error(error: BaseException, context: TrialContext) -> TrialEnd:
         raise error
     if device_error is not None:
         keep_allocated(error)
-    trace = shortened(mask("".join(traceback.format_exception(error, limit=-6))), _TRACEBACK)
+    text = "".join(traceback.format_exception(error, limit=-6))[: 10 * _TRACEBACK]  # masking is slow
+    trace = shortened(mask(text), _TRACEBACK)
     return TrialEnd("failed", failure.reason, kind=failure.kind, traceback=trace)
 
 
