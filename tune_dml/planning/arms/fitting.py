@@ -114,7 +114,6 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
     pairs = _pairs_of(space, arms) if printed else None
     if not printed or pairs is None or pairs == printed:
         return space, [*arms], []
-
     # even: half of the pairs are positive
     scales: _Scales = {COUNT: lambda value: max(2, 2 * round(int(str(value)) * pairs / printed / 2))}
     # positive_pairs=pairs keeps a stored space from being scaled again
@@ -123,11 +122,8 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
         f"K counts pairs: {_listed(_counts(space))}, for {printed} positive pairs in the paper's batches, become "
         f"{_listed(_counts(scaled))} for the {pairs} in these batches"
     )
-    return (
-        scaled,
-        [_with_changes(arm, scaled, lambda settings: _scaled(settings, scales)) for arm in arms],
-        [note],
-    )
+    scaled_arms = [_with_changes(arm, scaled, lambda settings: _scaled(settings, scales)) for arm in arms]
+    return scaled, scaled_arms, [note]
 
 
 def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
