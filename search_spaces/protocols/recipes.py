@@ -23,18 +23,8 @@ MULTI_SIMILARITY = Recipe(("multi_similarity",), _sec_batches(_SUPPLEMENT, 5, "f
 TUPLET = Recipe(("tuplet_margin",), _sec_batches(SEC.source("rebuttal, Table 4"), 4, "four"))
 PAIRS = Recipe(
     (
-        "dro_chi2",
-        "contrastive",
-        "margin_all",
-        "binomial",
-        "margin_semihard",
-        "margin_dws",
-        "lifted_structure",
-        "hap2s",
-        "dro_topk",
-        "dro_topk_pn",
-        "dro_kl",
-        "dro_kl_grouped",
+        *("dro_chi2", "contrastive", "margin_all", "binomial", "margin_semihard", "margin_dws", "lifted_structure"),
+        *("hap2s", "dro_topk", "dro_topk_pn", "dro_kl", "dro_kl_grouped"),
     ),
     SourcedSettings(
         f"{DRO.source('sections 4.2.2 and 4.2.3')} (five images a class); its code (start of the head)",

@@ -73,6 +73,7 @@ def study_of(request: Request) -> Study:
     settings = _settings(request, seeds)
     task = str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
     part = None if space.program else training_part(dataset, settings, task)
+    untuned = untuned_notes(space, dataset, {**settings, **dict.fromkeys(request.tune or ())})
     space, fitted = fitting_space(space, part, settings)
     name = [space.name]
     name += [] if dataset == space.default_dataset else [dataset]
@@ -89,7 +90,7 @@ def study_of(request: Request) -> Study:
         problems=tuple(problems),
         protocol=request.protocol,
         part=part,
-        notes=(*fitted, *untuned_notes(space, dataset, {**settings, **dict.fromkeys(request.tune or ())})),
+        notes=(*fitted, *untuned),
     )
     return with_arms(study, request.arms, request.tune)
 

@@ -16,6 +16,8 @@ COUNT = "loss.k"
 _BATCH, _PER_CLASS, _PICTURES = "batch.batch_size", "batch.instances_per_class", "data.pictures_per_class"
 _MEASURED_SETTINGS = ("optim.lr", "training.steps")
 _FACTORS = (1 / 3, 1.0, 3.0)
+_Scales = Mapping[str, Callable[[Value], Value]]
+"""Setting -> the function that scales its values."""
 
 
 def fitting_space(
@@ -32,14 +34,14 @@ def fitting_space(
         values = _grid_values(space, path)
         if not values or path in settings or (path == _PER_CLASS and _BATCH in settings):
             continue
-        fitted = _fit_instances(space, values, part) if path == _PER_CLASS else _fit_sizes(space, path, values, part)
-        if fitted is not space:
-            batch = f", in batches of {fitted.fixed[_BATCH]}" if path == _PER_CLASS else ""
+        by_class = path == _PER_CLASS
+        if scales := _instance_scales(space, values, part) if by_class else _size_scales(space, path, values, part):
+            space = _with_scaled_values(space, scales)
+            batch = f", in batches of {space.fixed[_BATCH]}" if by_class else ""
             notes.append(
-                f"{path} is {_listed(_grid_values(fitted, path))} in place of {_listed(values)}{batch}: there are "
+                f"{path} is {_listed(_grid_values(space, path))} in place of {_listed(values)}{batch}: there are "
                 f"{part.classes} training classes of at most {part.pictures} pictures"
             )
-        space = fitted
     return space, tuple(notes)
 
 
@@ -57,18 +59,18 @@ def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> 
     return (f"{' and '.join(missing)} {verb} for small networks: nothing was measured on these pictures. {probe}",)
 
 
-def _fit_sizes(space: Space, path: str, values: Sequence[int], part: TrainingPart) -> Space:
+def _size_scales(space: Space, path: str, values: Sequence[int], part: TrainingPart) -> _Scales:
     """Scale batch sizes so that the largest holds every class, or pictures per class to those of the largest class."""
     step = int(space.fixed.get(_PER_CLASS, 1)) if path == _BATCH else 1
     largest = part.classes * step if path == _BATCH else part.pictures
-    return _with_scaled_values(space, path, _scaler(largest / max(values), step, 2)) if max(values) > largest else space
+    return {path: _scaler(largest / max(values), step, 2)} if max(values) > largest else {}
 
 
-def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> Space:
+def _instance_scales(space: Space, values: Sequence[int], part: TrainingPart) -> _Scales:
     """Reduce the batch to the existing classes, and replace each value by the nearest divisor of the batch size."""
     batch = int(space.fixed.get(_BATCH, 0))
     if not batch or batch <= min(values) * part.classes:
-        return space
+        return {}
 
     def nearest_divisors(size: int) -> dict[int, int]:
         allowed = [d for d in range(2, size // 2 + 1) if size % d == 0 and size // d <= part.classes]
@@ -76,19 +78,14 @@ def _fit_instances(space: Space, values: Sequence[int], part: TrainingPart) -> S
 
     sizes = range(2, min(values) * part.classes + 1)
     chosen = max(sizes, key=lambda size: (len(set(nearest_divisors(size).values())), size))
-    divisors = nearest_divisors(chosen)
-    if not divisors:
-        return space
-    scaled = _with_scaled_values(space, _PER_CLASS, lambda value: divisors[int(str(value))])
-    scaled = _with_scaled_values(scaled, COUNT, _scaler(chosen / batch, 2, 1))
-    return replace(scaled, fixed={**scaled.fixed, _BATCH: chosen})
+    if not (divisors := nearest_divisors(chosen)):
+        return {}
+    counts = _scaler(chosen / batch, 2, 1)
+    return {_PER_CLASS: lambda value: divisors[int(str(value))], COUNT: counts, _BATCH: lambda _: chosen}
 
 
 def _scaler(factor: float, step: int, fewest: int) -> Callable[[Value], Value]:
-    def scale(value: Value) -> Value:
-        return step * max(fewest, round(float(str(value)) * factor / step))
-
-    return scale
+    return lambda value: step * max(fewest, round(float(str(value)) * factor / step))
 
 
 def _grid_values(space: Space, path: str) -> list[int]:
@@ -117,21 +114,16 @@ def with_scaled_counts(space: Space, arms: Sequence[StudyArm]) -> tuple[Space, l
     pairs = _pairs_of(space, arms) if printed else None
     if not printed or pairs is None or pairs == printed:
         return space, [*arms], []
-
-    def scale(value: Value) -> Value:
-        return max(2, 2 * round(int(str(value)) * pairs / printed / 2))  # even: half of the pairs are positive
-
+    # even: half of the pairs are positive
+    scales: _Scales = {COUNT: lambda value: max(2, 2 * round(int(str(value)) * pairs / printed / 2))}
     # positive_pairs=pairs keeps a stored space from being scaled again
-    scaled = replace(_with_scaled_values(space, COUNT, scale), positive_pairs=pairs)
+    scaled = replace(_with_scaled_values(space, scales), positive_pairs=pairs)
     note = (
         f"K counts pairs: {_listed(_counts(space))}, for {printed} positive pairs in the paper's batches, become "
         f"{_listed(_counts(scaled))} for the {pairs} in these batches"
     )
-    return (
-        scaled,
-        [_with_changes(arm, scaled, lambda settings: _scaled(settings, COUNT, scale)) for arm in arms],
-        [note],
-    )
+    scaled_arms = [_with_changes(arm, scaled, lambda settings: _scaled(settings, scales)) for arm in arms]
+    return scaled, scaled_arms, [note]
 
 
 def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
@@ -149,20 +141,21 @@ def _pairs_of(space: Space, arms: Sequence[StudyArm]) -> int | None:
     return None
 
 
-def _with_scaled_values(space: Space, path: str, scale: Callable[[Value], Value]) -> Space:
-    """Return the space with `scale` applied to every value of a setting; equal values of a grid merge."""
+def _with_scaled_values(space: Space, scales: _Scales) -> Space:
+    """Return the space with every value of some settings scaled; equal values of a grid merge."""
 
     def scale_knob(knob: Knob) -> Knob:
-        if knob.path != path or not isinstance(knob.domain, Grid):
+        if knob.path not in scales or not isinstance(knob.domain, Grid):
             return knob
-        return replace(knob, domain=replace(knob.domain, values=tuple(dict.fromkeys(map(scale, knob.domain.values)))))
+        values = dict.fromkeys(map(scales[knob.path], knob.domain.values))
+        return replace(knob, domain=replace(knob.domain, values=tuple(values)))
 
-    scaled = space.map_knobs(scale_knob).map_arms(lambda arm: replace(arm, settings=_scaled(arm.settings, path, scale)))
-    return replace(scaled, fixed=_scaled(space.fixed, path, scale))
+    space = replace(space, fixed=_scaled(space.fixed, scales))
+    return space.map_knobs(scale_knob).map_arms(lambda arm: replace(arm, settings=_scaled(arm.settings, scales)))
 
 
-def _scaled(settings: Settings, path: str, scale: Callable[[Value], Value]) -> dict[str, Value]:
-    return {name: scale(value) if name == path else value for name, value in settings.items()}
+def _scaled(settings: Settings, scales: _Scales) -> dict[str, Value]:
+    return {path: scales[path](value) if path in scales else value for path, value in settings.items()}
 
 
 def _counts(space: Space) -> list[Value]:

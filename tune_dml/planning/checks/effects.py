@@ -154,18 +154,15 @@ def _recipe_notes(plan: Plan) -> list[str]:
             untrained += [name] if own.get("model.weights") is not None and not is_frozen else []
         drawn, per_class = own.get("batch.sampler"), own.get("batch.instances_per_class") or 1
         by_class = recipe.stated.settings.get("batch.sampler") == "m_per_class"
+        needs, fix = "", dict[str, object]()
         if by_class and (drawn == "random" or per_class == 1):
-            fix = spell("settings", {"batch.sampler": "m_per_class", "batch.instances_per_class": 2})
-            pairs.append(
-                f"{name}: {own['loss.name']} compares pictures of one class, but a batch may not hold two of them; use {fix} "
-                "or more"
-            )
+            needs = "one class, but a batch may not hold two of them"
+            fix = {"batch.sampler": "m_per_class", "batch.instances_per_class": 2}
         elif by_class and drawn == "m_per_class" and own.get("batch.batch_size") == per_class:
-            fix = spell("settings", {"batch.batch_size": 2 * per_class})
-            pairs.append(
-                f"{name}: {own['loss.name']} compares pictures of different classes, but a batch holds one class; use {fix} "
-                "or more"
-            )
+            needs, fix = "different classes, but a batch holds one class", {"batch.batch_size": 2 * per_class}
+        if needs:
+            use = f"use {spell('settings', fix)} or more"
+            pairs.append(f"{name}: {own['loss.name']} compares pictures of {needs}; {use}")
     warm_up = (
         f"{joined(untrained)}: the first steps of untrained proxies may collapse a pretrained network; Proxy-Anchor's code "
         f"trains head and proxies alone for an epoch, as {spell('settings', {'optim.freeze_backbone_epochs': 1})} does"
