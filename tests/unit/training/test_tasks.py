@@ -257,9 +257,3 @@ def test_the_official_test_pictures_of_cifar_are_the_test_half(tmp_path, monkeyp
     learner = learner_of(config, tmp_path / "task")
     assert learner.split.test.tolist() == learner.pictures.extras["official_test"].tolist()
     assert set(learner.pictures.labels[learner.split.test]) <= set(learner.pictures.labels[learner.split.train])
-
-
-def test_any_pair_loss_trains_without_labels(tmp_path):
-    config = config_of(DIGITS, loss__name="triplet", training__steps=2, training__eval_every=2)
-    outcome, _ = run(config, tmp_path)
-    assert np.isfinite(outcome.metrics["val/linear_top1"])

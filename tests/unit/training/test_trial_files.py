@@ -56,14 +56,6 @@ class TestTheContract:
         files_at(place).put("checkpoint.pt", content)
         assert files_at(place).get("checkpoint.pt") == content
 
-    def test_two_checkpoints_alternate_and_the_last_counts(self, context):
-        assert context.latest_checkpoint() is None
-        for step in (1, 2, 3, 9, 10):
-            context.report({"step": step}, {"step": step, "weights": torch.full((100,), float(step))})
-        assert context.files.names() == sorted(CHECKPOINTS)
-        assert context.latest_checkpoint()["step"] == 10
-        assert context.said == []
-
     def test_a_new_process_replaces_the_checkpoints_of_an_older_one(self, context, place):
         for step in (1, 2):
             context.report({"step": step}, {"step": step})
