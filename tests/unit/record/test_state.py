@@ -156,7 +156,7 @@ def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(
 
 def test_a_proposal_that_is_read_twice_counts_once(tmp_path):
     """A doubled line of the ledger, or a ledger that is read again after another program truncated it."""
-    plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0))), search=Search("random", 3))
+    plan = plan_of(MARGINS, search=Search("random", 3))
     state = SweepState(tmp_path, plan)
     with Ledger(tmp_path) as ledger:
         for margin in (0.1, 1.0, 0.1):
