@@ -270,7 +270,6 @@ class Ledger:
         assert self._file is not None  # noqa: S101 - `_open` has set it
         present = set(path.read_bytes().splitlines(keepends=True))
         lost = [line for line in lines if line not in present]
-        assert self._file is not None  # noqa: S101 - `_open` has set it
         _append_bytes(self._file, b"".join(lost))
         self._size = os.fstat(self._file.fileno()).st_size
         replaced_file.close()

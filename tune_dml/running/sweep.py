@@ -59,7 +59,7 @@ def execute(driver: Driver, connection: cluster.Connection) -> tuple[bool, SyncR
     driver.tracker.start()
     with resend_dropped_interrupts(), _print_command_on_interrupt(driver):
         try:
-            with driver.progress:
+            with driver.progress, _storage_errors_as_problem(state):
                 recorder.files.resume(state)
                 start = time.monotonic()
                 if not proposals.is_finished:
@@ -81,7 +81,7 @@ def execute(driver: Driver, connection: cluster.Connection) -> tuple[bool, SyncR
 
 
 @contextmanager
-def storage_errors_as_problem(state: SweepState) -> Iterator[None]:
+def _storage_errors_as_problem(state: SweepState) -> Iterator[None]:
     """Raise ConfigError for a storage error, such as one that outlasted its retries. Tune raises its text."""
     try:
         yield
@@ -167,9 +167,7 @@ def _fit(recorder: Recorder, connection: cluster.Connection) -> None:
                 verbose=0,
             ),
         )
-        started_tuner = retry_storage(tuner, state.folder / "ray", progress.note)  # it writes a file
-        with storage_errors_as_problem(state):
-            started_tuner.fit()
+        retry_storage(tuner, state.folder / "ray", progress.note).fit()  # it writes a file
     connection.end()
     shutil.rmtree(state.folder / "ray", ignore_errors=True)  # only Tune's own records
 
