@@ -323,7 +323,7 @@ def _doubts(study: Study | None) -> list[str]:
     if study is None:
         return []
     said = verdicts_of(study)["answer"]["sentences"]
-    doubts = [text.rstrip(".") for text in said if "had not converged" in text or "learned nothing" in text]
+    doubts = [text.rstrip(".") for text in said if "converged" in text or "learned nothing" in text]
     return ["The whole network trained", *doubts] if study.data == "objects-network" else doubts
 
 
