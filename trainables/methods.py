@@ -101,12 +101,12 @@ def _wrong_arguments(cls: Any, base: type) -> str:
         if not callable(getattr(cls, name)):
             continue  # a property
         expected = inspect.signature(getattr(base, name)).parameters.values()
-        by_name = {parameter.name: None for parameter in expected if parameter.kind is parameter.KEYWORD_ONLY}
-        by_position = [parameter.name for parameter in expected if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        required = [argument.name for argument in expected if argument.default is argument.empty]
+        optional = {argument.name: None for argument in expected if argument.default is not argument.empty}
         try:
-            inspect.signature(getattr(cls, name)).bind(*by_position, **by_name)
+            inspect.signature(getattr(cls, name)).bind(*required, **optional)
         except TypeError:
-            arguments = [argument for argument in (*by_position, *by_name) if argument != "self"]
+            arguments = [argument for argument in (*required, *optional) if argument != "self"]
             return f"a class whose {name} takes {' and '.join(arguments) or 'no arguments'}"
     return ""
 
