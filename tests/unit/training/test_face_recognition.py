@@ -125,6 +125,12 @@ def test_benchmarks_may_lie_beside_the_training_set(faces, tmp_path):
     assert learner_of(config_of(settings), tmp_path).test_half.benchmarks[0].name == "lfw_bin"
 
 
+def test_a_benchmark_of_another_size_is_refused_with_the_setting_that_allows_it(faces, tmp_path):
+    config = config_of(faces, task__test_sets=["lfw_bin"], task__strict=True)
+    (problem,) = task_of(config).further_datasets(tmp_path / "cache")[0].check()
+    assert "--set task.strict=false" in problem.remedy
+
+
 def test_further_data_sets_of_a_trial_are_known_before_training(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin", "agedb30"], task__distractors=[5])
     further = task_of(config).further_datasets(tmp_path / "cache")
