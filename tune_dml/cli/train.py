@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +70,8 @@ def train(
         data = {name: {"value": value, "origin": origin} for name, value, origin in rows}
         print_result(data, [table("Resolved settings", ("setting", "value", "origin"), rows)], as_json)
         return
-    trained = run(single, console_for(as_json))
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):  # a method of the user's may print
+        trained = run(single, console_for(as_json))
     print_result(trained.data(), trained.text(), as_json)
     raise typer.Exit(0 if trained.end.status == "finished" else 3)
 

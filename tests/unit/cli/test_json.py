@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import shlex
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,9 +14,13 @@ from helpers.processes import printed_by
 from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
 
 from trainables.errors import Problem
+from trainables.losses import LOSSES
+from trainables.losses.triplet import TripletLoss
 from tune_dml.cli._answers import _FILE, answer_of, headline_of
 from tune_dml.cli._json import _fix_of, as_json
 from tune_dml.cli.status import _wait_for_end
+from tune_dml.planning.checks.prepare import prepare
+from tune_dml.planning.request import Request
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results
 from tune_dml.record.state import read_state
@@ -24,6 +29,26 @@ from tune_dml.record.state import read_state
 def test_numbers_that_are_not_finite_are_null():
     value = {"a": [1.5, math.nan, (math.inf, -math.inf)], 2: {"b": math.nan}, "path": Path("x")}
     assert json.loads(as_json(value)) == {"a": [1.5, None, [None, None]], "2": {"b": None}, "path": "x"}
+
+
+class PrintingLoss(TripletLoss):
+    name = "printing"
+
+    def solve(self, pairs):
+        sys.stdout.write("printed by a loss\n")
+        return super().solve(pairs)
+
+
+def test_what_a_method_prints_is_no_part_of_the_json(command_line, cache_dir, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(LOSSES.data, "printing", PrintingLoss)
+    monkeypatch.chdir(tmp_path)
+    settings = {"loss.name": "printing", "training.steps": 2, "training.eval_every": 1}
+    flags = [f"--set={name}={value}" for name, value in settings.items()]
+    code, out, err = command_line("train", "--dataset", "digits", "--cache-dir", cache_dir, *flags, "--json")
+    assert (code, json.loads(out)["status"], "printed by a loss" in err) == (0, "finished", True)
+    prepare(Request("sec_rho", dataset="digits", seeds=1, settings=settings), cache_dir=cache_dir)  # of a sweep
+    out, err = capsys.readouterr()
+    assert (out, "printed by a loss" in err) == ("", True)
 
 
 @pytest.mark.parametrize(

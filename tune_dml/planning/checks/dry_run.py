@@ -6,7 +6,9 @@ before the first trial. On a cluster, each node then fetches the weights into it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -190,7 +192,7 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
         return []
     classes, numbers = np.unique(task.training_labels(pictures, task.split(pictures)), return_inverse=True)
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):  # standard output may carry JSON
             per_class, order = batch.instances_per_class, config.seed_of("order")
             sampler = build_sampler(batch.sampler, numbers, batch.batch_size, instances_per_class=per_class, seed=order)
             whole_batch(sampler, 0)
