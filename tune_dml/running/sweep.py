@@ -63,7 +63,8 @@ def execute(driver: Driver, connection: cluster.Connection) -> tuple[bool, SyncR
                 recorder.files.resume(state)
                 start = time.monotonic()
                 if not proposals.is_finished:
-                    _fit(recorder, connection)
+                    with _storage_errors_as_problem(state):
+                        _fit(recorder, connection)
                 budget = exhausted_budget(driver.session, recorder.spending.spent, time.monotonic() - start)
                 if budget and not proposals.is_finished:
                     driver.note(f"stopped after {budget}, resumable", of_session=True)
@@ -81,7 +82,7 @@ def execute(driver: Driver, connection: cluster.Connection) -> tuple[bool, SyncR
 
 
 @contextmanager
-def storage_errors_as_problem(state: SweepState) -> Iterator[None]:
+def _storage_errors_as_problem(state: SweepState) -> Iterator[None]:
     """Raise ConfigError for a storage error, such as one that outlasted its retries. Tune raises its text."""
     try:
         yield
@@ -167,9 +168,7 @@ def _fit(recorder: Recorder, connection: cluster.Connection) -> None:
                 verbose=0,
             ),
         )
-        started_tuner = retry_storage(tuner, state.folder / "ray", progress.note)  # it writes a file
-        with storage_errors_as_problem(state):
-            started_tuner.fit()
+        retry_storage(tuner, state.folder / "ray", progress.note).fit()  # it writes a file
     connection.end()
     shutil.rmtree(state.folder / "ray", ignore_errors=True)  # only Tune's own records
 
