@@ -21,7 +21,7 @@ from trainables.errors import ConfigError
 from trainables.files import retry_storage
 from tune_dml.record.ledger import read_events
 from tune_dml.record.state import read_state
-from tune_dml.running.sweep import storage_errors_as_problem
+from tune_dml.running.sweep import _storage_errors_as_problem
 
 WAITED = "waiting up to 10 minutes"
 
@@ -94,7 +94,7 @@ class TestLastingFailures:
 
         def fail(error):
             write_sweep(tmp_path / "sweeps" / "toy", histories=False, evidence=False)
-            with storage_errors_as_problem(read_state(tmp_path / "sweeps" / "toy")):
+            with _storage_errors_as_problem(read_state(tmp_path / "sweeps" / "toy")):
                 try:
                     raise error
                 except type(error):
