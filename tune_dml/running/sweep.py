@@ -63,8 +63,7 @@ def execute(driver: Driver, connection: cluster.Connection) -> tuple[bool, SyncR
                 recorder.files.resume(state)
                 start = time.monotonic()
                 if not proposals.is_finished:
-                    with _storage_errors_as_problem(state):
-                        _fit(recorder, connection)
+                    _fit(recorder, connection)
                 budget = exhausted_budget(driver.session, recorder.spending.spent, time.monotonic() - start)
                 if budget and not proposals.is_finished:
                     driver.note(f"stopped after {budget}, resumable", of_session=True)
