@@ -303,6 +303,7 @@ def test_a_full_disk_keeps_the_old_report_and_is_reported(small_disk, command_li
 def test_a_clock_set_back_a_day_changes_no_result(tmp_path, undisturbed, found, cache_dir):
     """Events written before the jump have times in the future."""
     sweep = begin(tmp_path, cache_dir)
+    sweep.wait_until(lambda: os.path.exists("mlflow.db"))  # with all of its tables
     sweep.wait_until(sweep.in_the_middle)
     os.kill(sweep.driver, signal.SIGSTOP)
     sweep.stop()
