@@ -1,4 +1,4 @@
-"""A sweep's connection to Ray: opened during imports, closed in the same thread, told of a lost node; its growth."""
+"""The connection of a sweep to Ray: a thread opens and closes it; it learns of lost nodes and of new ones."""
 
 import gc
 import os

@@ -265,7 +265,7 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
         (content("x.npy", _header_alone(f"({10**22}, 4)")), "must be readable as features"),
         (content("x.safetensors", safetensors({"features": about("F32", [2, 4], -32, 0)})), "does not fit the file"),
         (content("x.csv", b"1,2"), "must be a folder or one of"),
-        (content("x.pt", b"hello"), "it is no file of torch.save"),
+        (content("x.pt", b"hello"), "torch.save did not write it"),
         (content("x.safetensors", safetensors({"features": {"shape": [2, 4]}})), "KeyError: 'dtype'"),
         (
             partial(npz, labels=np.array(["caf\xe9".encode("latin-1")] * 8)),

@@ -198,7 +198,7 @@ def _read_torch(source: Path) -> Columns:
     except pickle.UnpicklingError as error:
         raise DataError(Problem(str(source), "must hold only tensors: other objects are not loaded")) from error
     except LookupError as error:  # the unpickler knows no such instruction
-        raise ValueError("it is no file of torch.save") from error
+        raise ValueError("torch.save did not write it") from error
     if isinstance(content, torch.Tensor):
         content = {"features": content}
     if not isinstance(content, dict):

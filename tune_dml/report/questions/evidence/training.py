@@ -116,13 +116,14 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
 def _without_gains(analysis: Analysis, changes: Sequence[Change], found: Convergence) -> str:
     """Return what the end of training shows if no value gained significantly."""
     metric, sign = analysis.metric, analysis.sign
-    margin = metric.amount(analysis.margin)
+    margin, gains = metric.amount(analysis.margin), short_protocols(analysis)[0]
     if found.open:
         largest = max(found.open.values(), key=lambda change: sign * change.size)
         change = metric.signed_amount(largest.size)
-        return f"{largest.label} changed by {change}, {found.why_open}; convergence is undecided"
+        known = twice_the_steps(gains) if gains else "convergence is undecided"
+        return f"{largest.label} changed by {change}, {found.why_open}; {known}"
     text = f"no value gained more than {margin}, the smallest difference that matters"
-    if gains := short_protocols(analysis)[0]:
+    if gains:
         return f"{text}, but {twice_the_steps(gains)}"
     worst = min(changes, key=lambda change: sign * change.size)
     if sign * worst.size < -analysis.margin:
