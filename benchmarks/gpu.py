@@ -5,6 +5,9 @@
 
     our loop over a bare loop       bf16 ResNet-50, crops of 224, B = 120; the bare loop has its crops in pinned memory
     our loop over the model alone   forward, backward and update with pictures on the device, the upper limit
+    our loop with training.compile  as CUDA graphs of fused kernels; also how far 200 losses are from those without,
+                                    beside the distance that another memory layout makes (rounding of bf16)
+    features pass                   `tune-dml features` of 16,384 pictures over the frozen network alone
     metrics at SOP's size           60,502 x 512, over half of the similarity matrix, which any exact program needs
     N trials at once                their steps per second over those of one trial: ResNet-50, which fills the device,
                                     and small_conv on pictures of 32, which does not; also with MPS if it can be started
@@ -38,6 +41,8 @@ from trainables import training
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.metrics import retrieval_metrics
+from trainables.models.extraction import FeaturePass, write_features
+from trainables.models.views import Views
 from trainables.optimizers import build_optimizer
 from trainables.resolve import Layer, resolve
 from trainables.run import Run, update
@@ -46,6 +51,8 @@ from trainables.tasks import build_learner
 WARM_UP = 5
 TOGETHER = (1, 2, 4)
 CLASSES, PICTURES = 64, 8
+COPIES = 32
+"""Files with the same picture in the folder of the features pass."""
 FULL: dict[str, Any] = {
     "data.size": 256,
     "augment.crop": 224,
@@ -77,13 +84,22 @@ def write_pictures(root: Path, size: int) -> None:
             Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file)
 
 
-def configuration(root: Path, *, small: bool) -> TrialConfig:
+def copy_pictures(root: Path, target: Path) -> None:
+    """Link every picture `COPIES` times."""
+    for picture in root.glob("*/*.png"):
+        (target / picture.parent.name).mkdir(parents=True, exist_ok=True)
+        for number in range(COPIES):
+            (target / picture.parent.name / f"{picture.stem}-{number}.png").hardlink_to(picture)
+
+
+def configuration(root: Path, *, small: bool, **more: Any) -> TrialConfig:
     common: dict[str, Any] = {
         "data.name": "image_folder", "data.root": str(root), "augment.name": "crop_flip",
         "model.embedding_dim": 512, "loss.name": "multi_similarity", "batch.instances_per_class": 5,
         "training.precision": "bf16", "training.steps": 100_000, "training.eval_every": 100_000,
     }  # fmt: skip
-    return resolve(Layer("benchmark", {**common, **(SMALL if small else FULL)})).config
+    settings = {**common, **(SMALL if small else FULL), **{f"training.{name}": value for name, value in more.items()}}
+    return resolve(Layer("benchmark", settings)).config
 
 
 def start_run(config: TrialConfig, context: TrialContext, cache_dir: Path | None = None) -> Run:
@@ -148,15 +164,71 @@ def medians(contestants: Mapping[str, Callable[[], object]], rounds: int, device
     return dict(zip(contestants, map(median, times), strict=True))
 
 
-def show_loop(config: TrialConfig, device: torch.device, folder: Path, count: int, rounds: int) -> None:
+def show_loop(folder: Path, device: torch.device, count: int, rounds: int, *, small: bool) -> None:
     cache = folder / "cache"
+    config, compiled_config = (configuration(folder / "pictures", small=small, compile=on) for on in (False, True))
     run = start_run(config, TrialContext(folder / "loop", device), cache)
+    compiled = start_run(compiled_config, TrialContext(folder / "compiled", device), cache)
+    start = time.perf_counter()
+    seconds(lambda: take_steps(compiled, WARM_UP), device)
+    print(f"first steps with training.compile: {time.perf_counter() - start:.0f} s")
     bare, model = bare_loop(run, cache, on_device=False), bare_loop(run, cache, on_device=True)
-    contestants = {"ours": lambda: take_steps(run, count), "bare": lambda: bare(count), "model": lambda: model(count)}
-    times = medians(contestants, rounds, device)
+    times = medians(
+        {
+            "ours": lambda: take_steps(run, count),
+            "compiled": lambda: take_steps(compiled, count),
+            "bare": lambda: bare(count),
+            "model": lambda: model(count),
+        },
+        rounds,
+        device,
+    )
     rate = {name: count * config.batch.batch_size / value for name, value in times.items()}
     print(f"our loop: {rate['ours']:,.0f} images/s; over a bare loop {rate['ours'] / rate['bare']:.3f} (goal >= 0.97)")
     print(f"our loop over the model alone: {rate['ours'] / rate['model']:.3f} ({rate['model']:,.0f} images/s)")
+    text = f"{rate['compiled']:,.0f} images/s (goal >= 4,000), {rate['compiled'] / rate['ours']:.2f} x without"
+    print(f"our loop with training.compile: {text}", flush=True)
+
+
+def show_losses(folder: Path, device: torch.device, *, small: bool) -> None:
+    """Print how far the losses with training.compile are from those without it, over 200 steps."""
+
+    def losses(name: str, **more: Any) -> torch.Tensor:
+        config = configuration(folder / "pictures", small=small, **more)
+        run = start_run(config, TrialContext(folder / name, device), folder / "cache")
+        take_steps(run, 200)
+        return torch.stack(run.recent).float().cpu()
+
+    plain, again, compiled = losses("plain"), losses("again"), losses("in graphs", compile=True)
+    layout = losses("layout", channels_last=small)  # the opposite of `plain`
+    for name, other in (("a second time", again), ("with training.compile", compiled), ("in another layout", layout)):
+        distance = float((other - plain).abs().mean())
+        last = f"{float(other[-50:].mean()):.4f} for {float(plain[-50:].mean()):.4f}"
+        print(f"200 losses {name}: mean distance {distance:.4f}, mean of the last 50 {last}", flush=True)
+
+
+def show_features(folder: Path, device: torch.device, rounds: int, *, small: bool) -> None:
+    """Print pictures/s of the features pass, from its first to its last chunk, over the frozen network alone."""
+    copy_pictures(folder / "pictures", folder / "many")
+    job = FeaturePass(configuration(folder / "many", small=small), folder / "features", cache_dir=folder / "cache")
+    pictures = job.task.dataset(job.cache_dir).prepare()
+    done: list[tuple[float, int]] = []
+    write_features(job, workers=1, progress=lambda count, _: done.append((time.perf_counter(), count)))
+    chunks = done[-(len(pictures) // 256) :]  # decoding reports progress too
+    (first, few), (last, many) = chunks[0], chunks[-1]
+    training = job.config.training
+    network = job.task.build_network(pictures).eval()
+    network.prepare(device, training.precision, channels_last=training.channels_last)
+    shown = Views(pictures.images, job.task.augmentation(), seed=0, device=device).evaluation(np.arange(256))
+
+    @torch.no_grad()
+    def alone() -> None:
+        with network.precision(device):
+            for _ in range(8):
+                network.features(shown)
+
+    rate, ceiling = (many - few) / (last - first), 8 * len(shown) / medians({"alone": alone}, rounds, device)["alone"]
+    print(f"features pass: {rate:,.0f} pictures/s, {rate / ceiling:.3f} of the network alone (goal >= 0.9)", flush=True)
 
 
 def show_metrics(device: torch.device, size: int, rounds: int) -> None:
@@ -242,7 +314,9 @@ def main(
         folder = Path(name)
         config = configuration(folder / "pictures", small=small)
         write_pictures(folder / "pictures", int((SMALL if small else FULL)["data.size"]))
-        show_loop(config, device, folder, steps, rounds)
+        show_loop(folder, device, steps, rounds, small=small)
+        show_losses(folder, device, small=small)
+        show_features(folder, device, rounds, small=small)
         show_metrics(device, 2_000 if small else 60_502, rounds)
         trials = [(configuration(folder / "pictures", small=True), 10 * steps)]
         trials += [] if small else [(config, steps)]

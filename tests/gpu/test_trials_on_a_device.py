@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -9,6 +10,7 @@ from helpers.cuda import CPU, CROPS, DEVICE, EXACT, ON_DEVICE, SMALL, config_of,
 
 from trainables import distributed
 from trainables.context import TrialContext
+from trainables.models import extraction
 from trainables.training import train
 
 pytestmark = ON_DEVICE
@@ -78,6 +80,21 @@ def test_a_compiled_network_has_the_numbers_of_the_plain_one(pictures, cache, tm
         for on in (False, True)
     )
     assert compiled == pytest.approx(plain, rel=1e-6)
+
+
+def test_features_equal_those_of_the_cpu(pictures, cache, tmp_path, monkeypatch):
+    config = config_of(pictures, {"data.name": "image_folder", "data.size": 32, "model.backbone": "small_conv"})
+    monkeypatch.setattr(extraction, "_CHUNK", 32)  # so that chunks are computed while others are written
+
+    def features(name):
+        extraction._extractor.cache_clear()
+        extraction.write_features(extraction.FeaturePass(config, tmp_path / name, cache_dir=cache), workers=1)
+        return np.load(tmp_path / name / "features.npy").astype(float)
+
+    ours = features("device")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    expected = features("cpu")
+    assert np.abs(ours - expected).max() < 2e-3 * np.abs(expected).max()
 
 
 def _train(rank, world_size, folder, pictures, backend):

@@ -1,6 +1,6 @@
 """The embedding network: backbone, pooling and head."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Self
 
 import torch
@@ -12,6 +12,7 @@ from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.batch_norm import batch_norms, freeze
 
 DecayScope = Literal["weights", "all_but_norms", "all"]
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm2d)
 
 
@@ -41,9 +42,19 @@ class Embedder(nn.Module):
         self.freeze_bn, self.freeze_bn_affine = freeze_bn, freeze_bn_affine
         self.train()
 
+    def prepare(self, device: torch.device, precision: str, *, channels_last: bool) -> Self:
+        """Move the network to a device, and set the type and the memory layout that it computes in."""
+        self.autocast = _AUTOCAST.get(precision)
+        dtype = torch.float64 if precision == "float64" else torch.float32
+        layout = torch.channels_last if channels_last else torch.preserve_format
+        return self.to(device, dtype, memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+    def precision(self, device: torch.device) -> AbstractContextManager[None]:
+        """Return the context of torch.autocast in which the network computes."""
+        return nullcontext() if self.autocast is None else torch.autocast(device.type, dtype=self.autocast)
+
     def forward(self, images: Tensor) -> Tensor:
-        precision = nullcontext() if self.autocast is None else torch.autocast(images.device.type, dtype=self.autocast)
-        with precision:
+        with self.precision(images.device):
             embeddings: Tensor = self.head(self.features(images))
         return embeddings if self.autocast is None else embeddings.float()
 

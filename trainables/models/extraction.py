@@ -8,6 +8,7 @@ import hashlib
 import json
 import multiprocessing
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trainables import generators
 from trainables.config import TrialConfig, identity_settings
@@ -43,7 +45,8 @@ from trainables.resolve import read_settings
 from trainables.tasks import Task, task_of
 
 _CHUNK = 256
-"""Pictures per chunk; a killed pass may lose one chunk per worker."""
+"""Pictures per chunk. A killed pass may lose two chunks per worker, or a call of `_CALL` chunks on several GPUs."""
+_CALL = 16
 _PROGRESS = "progress.txt"
 _PIXELS = 150_000  # embedded at a time on a CPU, to fit its cache
 _ORIGIN_SETTINGS = ("data.", "augment.", "model.", "training.precision")
@@ -180,14 +183,16 @@ def _chunks(job: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:
     """Write chunks and yield the first picture of each when it is on disk."""
     settings, location = job.config.settings(), (str(job.folder), job.views, job.cache_dir)
     if workers == 1 or len(starts) == 1:
-        yield from (_write_chunk(settings, location, start) for start in starts)
+        yield from _write_chunks(settings, location, starts)
         return
+    size = _CALL if torch.cuda.is_available() else 1
+    calls = [starts[first : first + size] for first in range(0, len(starts), size)]
     with ExitStack() as stack:
         context = multiprocessing.get_context("spawn")
-        pool = stack.enter_context(ProcessPoolExecutor(min(workers, max(len(starts), 1)), mp_context=context))
+        pool = stack.enter_context(ProcessPoolExecutor(min(workers, max(len(calls), 1)), mp_context=context))
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        for future in as_completed([pool.submit(_write_chunk, settings, location, start) for start in starts]):
-            yield future.result()
+        for future in as_completed([pool.submit(_write_call, settings, location, call) for call in calls]):
+            yield from future.result()
 
 
 @dataclass(frozen=True)
@@ -210,38 +215,75 @@ def _extractor(settings: str, views: int, cache_dir: Path | None) -> _Extractor:
         number = (multiprocessing.current_process()._identity or (1,))[0] - 1
         device = torch.device("cuda", number % torch.cuda.device_count())
     pictures = job.task.dataset(cache_dir).prepare()
-    network = _network(job, pictures).to(device)
+    training = job.config.training
+    network = _network(job, pictures).prepare(device, training.precision, channels_last=training.channels_last)
     picture_views = Views(pictures.images, job.task.augmentation(), seed=job.config.seed_of("order"), device=device)
     side = job.task.picture_size(pictures) or 1
     batch = _CHUNK if device.type == "cuda" else min(max(_PIXELS // side**2, 8), _CHUNK)
     return _Extractor(network, pictures, picture_views, batch, device)
 
 
-def _write_chunk(settings: dict[str, Any], location: tuple[str, int, Path | None], start: int) -> int:
-    """Compute and store the features of the chunk that begins at picture `start`; return `start`."""
+def _write_call(settings: dict[str, Any], location: tuple[str, int, Path | None], starts: list[int]) -> list[int]:
+    return list(_write_chunks(settings, location, starts))
+
+
+def _write_chunks(settings: dict[str, Any], location: tuple[str, int, Path | None], starts: list[int]) -> Iterator[int]:
+    """Compute and store the features of chunks; yield the first picture of each when it is on disk.
+
+    A chunk is stored after the next one was sent to the device, so that a GPU computes meanwhile.
+    """
     folder, views, cache_dir = location
     extractor = _extractor(json.dumps(settings), views, cache_dir)
-    indices = np.arange(start, min(start + _CHUNK, len(extractor.pictures)))
-    rows = _features(extractor, indices, views)
-    raise_if_any(non_finite_problems(rows, f"features of pictures {start} to {int(indices[-1])}"), DataError)
-    target = np.lib.format.open_memmap(Path(folder) / FEATURES, mode="r+")
-    target[start * views : (start + len(indices)) * views] = rows
-    target.flush()
-    return start
+    sent: deque[_Chunk] = deque()
+    for start in starts:
+        indices = np.arange(start, min(start + _CHUNK, len(extractor.pictures)))
+        sent.append(_features(extractor, indices, views))
+        if len(sent) > 1:
+            yield sent.popleft().store(Path(folder), views)
+    while sent:
+        yield sent.popleft().store(Path(folder), views)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Features of consecutive pictures, possibly still being computed."""
+
+    pictures: Indices
+    parts: list[Tensor]
+    """Rows on the host, the views of each picture one after the other."""
+    copied: torch.cuda.Event | None
+    """Recorded behind the copies to the host."""
+
+    def store(self, folder: Path, views: int) -> int:
+        """Wait for the rows and write them; return the first picture."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        with np.errstate(over="ignore"):  # `non_finite_problems` reports infinite values
+            rows: Rows = torch.cat(self.parts).numpy().astype(np.float16)
+        start, last = int(self.pictures[0]), int(self.pictures[-1])
+        raise_if_any(non_finite_problems(rows, f"features of pictures {start} to {last}"), DataError)
+        target = np.lib.format.open_memmap(folder / FEATURES, mode="r+")
+        target[start * views : (last + 1) * views] = rows
+        target.flush()
+        return start
 
 
 @torch.no_grad()
-def _features(extractor: _Extractor, indices: Indices, views: int) -> Rows:
-    """Return the features of pictures, the views of each one after the other."""
+def _features(extractor: _Extractor, indices: Indices, views: int) -> _Chunk:
+    """Send the computation of pictures' features to the device."""
     parts = []
     for begin in range(0, len(indices), extractor.batch):
         batch = indices[begin : begin + extractor.batch]
         shown = [extractor.views.evaluation(batch)]
         shown += [extractor.views.train(batch, step=0, first=int(batch[0]), view=number) for number in range(1, views)]
-        pooled = torch.stack([extractor.network.features(view.to(extractor.device)) for view in shown], dim=1)
-        parts.append(pooled.flatten(0, 1).float().cpu().numpy())
-    with np.errstate(over="ignore"):  # `non_finite_problems` reports infinite values
-        return np.concatenate(parts).astype(np.float16)
+        with extractor.network.precision(extractor.device):
+            pooled = [extractor.network.features(view.to(extractor.device)) for view in shown]
+        parts.append(torch.stack(pooled, dim=1).flatten(0, 1).float().to("cpu", non_blocking=True))
+    if extractor.device.type != "cuda":
+        return _Chunk(indices, parts, None)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+    return _Chunk(indices, parts, copied)
 
 
 def _row_table(pictures: Pictures, views: int) -> RowTable:

@@ -43,7 +43,7 @@ class Views:
         """Return one training view, (B, C, S, S); `first` is the position of `indices[0]` in the global batch."""
         if isinstance(self.images, FeatureRows):
             rows = self.images.rows[self.feature_rows(indices, step=step, first=first, view=view)]
-            return self._to_device(rows[:, None, None])
+            return self._show(self._pinned(rows[:, None, None]))
         if self.augmentation is None:
             return self._as_stored(indices)
         sizes = self._sizes(indices)
@@ -68,7 +68,7 @@ class Views:
         return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), crop, margin=True)
 
     def _as_stored(self, indices: Indices) -> Tensor:
-        return self._to_device(cast("Squares", self.images)[indices])
+        return self._show(self._read(indices))
 
     def feature_rows(self, indices: Indices, *, step: int, first: int = 0, view: int = 0) -> Indices:
         """Draw the stored view that training sees of each picture, as a row number of the features.
@@ -81,10 +81,21 @@ class Views:
         drawn = uniforms(self.seed, step, view, first + np.arange(len(indices)), draws=1)[:, 0]
         return indices * stored + (drawn * stored).astype(np.int64)
 
-    def _to_device(self, stored: NDArray[Any]) -> Tensor:
-        pixels = torch.from_numpy(np.ascontiguousarray(stored))  # copies from the memory map
-        pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
-        return pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
+    def _read(self, indices: Indices) -> Tensor:
+        """Copy pictures of one size from the memory map, (B, H, W, C)."""
+        images = cast("Squares", self.images)
+        if self.device.type != "cuda" or not isinstance(images, np.ndarray):
+            return self._pinned(images[indices])
+        batch = torch.empty(len(indices), *images.shape[1:], dtype=torch.uint8, pin_memory=True)
+        np.take(images, indices, axis=0, out=batch.numpy(), mode="clip")  # "raise" would copy twice
+        return batch
+
+    def _pinned(self, stored: NDArray[Any]) -> Tensor:
+        pixels = torch.from_numpy(np.ascontiguousarray(stored))
+        return pixels.pin_memory() if self.device.type == "cuda" else pixels
+
+    def _show(self, stored: Tensor) -> Tensor:
+        return stored.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
 
     def _sizes(self, indices: Indices) -> Indices:
         if isinstance(self.images, RaggedImages):
@@ -94,21 +105,23 @@ class Views:
     def _cut(
         self, indices: Indices, windows: NDArray[np.float64], flips: NDArray[np.bool_], size: int, *, margin: bool
     ) -> Tensor:
-        """Read only the rows and columns each window needs, pad to a common size, resize on the device.
+        """Read the rows and columns that each window needs, or whole pictures of one size; resize on the device.
 
         With `margin` the filter also reads beyond the window, as in resizing before cutting.
         """
         reach = np.maximum(windows[:, 2:] / size, 1) if margin else np.zeros((len(windows), 2))
         start = np.maximum(np.floor(windows[:, :2] - reach), 0).astype(int)
-        stop = np.ceil(windows[:, :2] + windows[:, 2:] + reach).astype(int)
-        parts = [
-            self.images[index][top:bottom, left:right]
-            for index, (top, left), (bottom, right) in zip(indices.tolist(), start, stop, strict=True)
-        ]
-        local = windows - np.pad(start, ((0, 0), (0, 2)))
-        limits = np.array([[0, 0, *part.shape[:2]] for part in parts], dtype=np.float64).reshape(-1, 4)
-        padded = _pad(parts, self.images.shape[-1], pinned=self.device.type == "cuda")
-        return _cut_and_resize(padded.to(self.device, non_blocking=True), local, flips, size, limits=limits)
+        stop = np.minimum(np.ceil(windows[:, :2] + windows[:, 2:] + reach).astype(int), self._sizes(indices))
+        origin = np.zeros_like(start)
+        if isinstance(self.images, RaggedImages):
+            boxes = zip(indices.tolist(), start, stop, strict=True)
+            parts = [self.images[index][top:bottom, left:right] for index, (top, left), (bottom, right) in boxes]
+            pictures, origin = _pad(parts, self.images.shape[-1], pinned=self.device.type == "cuda"), start
+        else:  # one copy of whole pictures takes less time than many of parts
+            pictures = self._read(indices)
+        local = windows - np.pad(origin, ((0, 0), (0, 2)))
+        limits = np.concatenate([start - origin, stop - start], axis=1).astype(np.float64)
+        return _cut_and_resize(pictures.to(self.device, non_blocking=True), local, flips, size, limits=limits)
 
     def _train_on_host(self, indices: Indices, decisions: AugmentDecisions, size: int) -> Tensor:
         batch = torch.empty(len(indices), self.images.shape[-1], size, size, dtype=torch.uint8)

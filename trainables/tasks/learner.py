@@ -31,8 +31,6 @@ from trainables.samplers import build_sampler, local_part, whole_batch
 from trainables.tasks.evaluation import Evaluation
 from trainables.tasks.task import Task
 
-_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 # Pixels embedded at a time; on the CPU as many as fit its cache, 30 % faster than thousands of pictures.
 _EVALUATION_PIXELS = {"cpu": 150_000, "cuda": 5_000_000}
 _EVALUATION_BATCH = (8, 1000)  # smallest and largest number of pictures at a time
@@ -67,12 +65,12 @@ class Learner(ABC, Generic[_E]):
         self.views = Views(self.pictures.images, task.augmentation(), seed=order, device=context.device)
         self.eta = 0.0
         dtype = torch.float64 if config.training.precision == "float64" else torch.float32
-        layout = torch.channels_last if config.training.channels_last else torch.preserve_format
         # The network comes first, so that its initial weights depend only on the seed, not on the loss's draws.
         network, loss = self.task.build_network(self.pictures), loss_of(config, len(self.classes))
-        network.autocast = _HALF.get(config.training.precision)
         regularizer = build_regularizer(config.regularizer.name, **config.regularizer.knobs())
-        self.network: Embedder = network.to(context.device, dtype, memory_format=layout)  # type: ignore[call-overload]
+        self.network: Embedder = network.prepare(
+            context.device, config.training.precision, channels_last=config.training.channels_last
+        )
         self.loss: Loss = loss.to(context.device, dtype)
         self.regularizer = regularizer.to(context.device)
         self._pooled = pooled_features(self.pictures, self.network, context.device)

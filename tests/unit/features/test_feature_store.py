@@ -218,24 +218,36 @@ def test_features_equal_the_output_of_the_network_per_view(order):
     assert set(table.classes[table.splits == "test"]) == {"5", "6", "7", "8", "9"}
 
 
+@pytest.mark.parametrize(("precision", "error"), [("float64", 1e-3), ("bf16", 3e-2)])
+def test_the_precision_is_that_of_the_settings(order, precision, error):
+    write_features(order("plain"), workers=1)
+    write_features(order("other", **{"training.precision": precision}), workers=1)
+    plain, other = (np.load(order(name).folder / FEATURES).astype(np.float32) for name in ("plain", "other"))
+    difference = np.abs(plain - other).max() / np.abs(plain).max()
+    assert (error / 30 if precision == "bf16" else 0) <= difference <= error
+
+
 def test_a_killed_extraction_continues_with_missing_chunks(order, monkeypatch):
     whole = write_features(order("whole"), workers=1)
-    written, write = [], extraction._write_chunk
+    written, store = [], extraction._Chunk.store
 
-    def until_killed(settings, place, start):
+    def store_one(chunk, folder, views):
+        written.append(int(chunk.pictures[0]))
+        return store(chunk, folder, views)
+
+    def until_killed(chunk, folder, views):
         if len(written) == 3:
             raise KeyboardInterrupt
-        written.append(start)
-        return write(settings, place, start)
+        return store_one(chunk, folder, views)
 
-    monkeypatch.setattr(extraction, "_write_chunk", until_killed)
+    monkeypatch.setattr(extraction._Chunk, "store", until_killed)
     with pytest.raises(KeyboardInterrupt):
         write_features(order("killed"), workers=1)
     with pytest.raises(ConfigError, match="has no digest"):
         feature_store.StoreDigest.read(order("killed").folder)
     with pytest.raises(ConfigError, match="holds other features: settings, weights differ"):
         write_features(order("killed", **{"model.width": 8}), workers=1)
-    monkeypatch.setattr(extraction, "_write_chunk", lambda *given: written.append(given[2]) or write(*given))
+    monkeypatch.setattr(extraction._Chunk, "store", store_one)
     assert write_features(order("killed"), workers=1) == whole
     assert sorted(written) == list(range(0, 1797, extraction._CHUNK))  # each chunk once
     assert write_features(order("killed"), workers=1) == whole  # finished: nothing to do
