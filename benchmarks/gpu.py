@@ -6,7 +6,7 @@
     our loop over a bare loop       bf16 ResNet-50, crops of 224, B = 120; the bare loop has its crops in pinned memory
     our loop over the model alone   forward, backward and update with pictures on the device, the upper limit
     our loop with training.compile  as CUDA graphs of fused kernels; also how far 200 losses are from those without,
-                                    beside the distance that another memory layout makes (rounding of bf16)
+                                    beside the distance that rounding in bf16 makes
     features pass                   `tune-dml features` of 16,384 pictures over the frozen network alone
     metrics at SOP's size           60,502 x 512, over half of the similarity matrix, which any exact program needs
     N trials at once                their steps per second over those of one trial: ResNet-50, which fills the device,
@@ -51,6 +51,7 @@ from trainables.tasks import build_learner
 WARM_UP = 5
 TOGETHER = (1, 2, 4)
 CLASSES, PICTURES = 64, 8
+LOSSES = 200
 COPIES = 32
 """Files with the same picture in the folder of the features pass."""
 FULL: dict[str, Any] = {
@@ -191,20 +192,28 @@ def show_loop(folder: Path, device: torch.device, count: int, rounds: int, *, sm
 
 
 def show_losses(folder: Path, device: torch.device, *, small: bool) -> None:
-    """Print how far the losses with training.compile are from those without it, over 200 steps."""
+    """Print how far the losses with training.compile are from those without it, over 200 steps.
 
-    def losses(name: str, **more: Any) -> torch.Tensor:
-        config = configuration(folder / "pictures", small=small, **more)
+    Beside them stand runs whose initial weights are moved by up to half a unit in bf16's last place.
+    """
+
+    def losses(name: str, *, moved: int | None = None, compile: bool = False) -> torch.Tensor:
+        config = configuration(folder / "pictures", small=small, compile=compile)
         run = start_run(config, TrialContext(folder / name, device), folder / "cache")
-        take_steps(run, 200)
+        random = torch.Generator(device).manual_seed(moved or 0)
+        for parameter in run.learner.network.parameters() if moved is not None else ():
+            noise = torch.rand(parameter.shape, generator=random, device=device) * 2 - 1
+            parameter.data.mul_(1 + noise * 2**-9)
+        take_steps(run, LOSSES)
         return torch.stack(run.recent).float().cpu()
 
-    plain, again, compiled = losses("plain"), losses("again"), losses("in graphs", compile=True)
-    layout = losses("layout", channels_last=small)  # the opposite of `plain`
-    for name, other in (("a second time", again), ("with training.compile", compiled), ("in another layout", layout)):
-        distance = float((other - plain).abs().mean())
-        last = f"{float(other[-50:].mean()):.4f} for {float(plain[-50:].mean()):.4f}"
-        print(f"200 losses {name}: mean distance {distance:.4f}, mean of the last 50 {last}", flush=True)
+    plain = losses("plain")
+    others = {"a second time": losses("again"), "with training.compile": losses("in graphs", compile=True)}
+    others |= {f"from weights moved by rounding, {seed}": losses(f"moved{seed}", moved=seed) for seed in range(3)}
+    print(f"{LOSSES} losses, mean of the last quarter {float(plain[-LOSSES // 4 :].mean()):.4f}; others:")
+    for name, other in others.items():
+        distance, last = float((other - plain).abs().mean()), float(other[-LOSSES // 4 :].mean())
+        print(f"    {name}: mean distance {distance:.4f}, mean of the last quarter {last:.4f}", flush=True)
 
 
 def show_features(folder: Path, device: torch.device, rounds: int, *, small: bool) -> None:

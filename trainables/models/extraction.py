@@ -7,15 +7,16 @@ do not depend on the number of workers, because each worker computes with one th
 import hashlib
 import json
 import multiprocessing
+import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ from trainables.data.formats.feature_store import (
 from trainables.errors import DataError, Problem, raise_if_any
 from trainables.files import write_whole
 from trainables.models import BACKBONES, POOLINGS, Embedder
+from trainables.models.ahead import Ahead
 from trainables.models.views import Views
 from trainables.registries import source_digest
 from trainables.resolve import read_settings
@@ -52,6 +54,7 @@ _PIXELS = 150_000  # embedded at a time on a CPU, to fit its cache
 _ORIGIN_SETTINGS = ("data.", "augment.", "model.", "training.precision")
 _HEAD_SETTINGS = ("model.head", "model.embedding_dim")
 Progress = Callable[[int, int], None]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,21 @@ class _Extractor:
     views: Views
     batch: int
     device: torch.device
+    ahead: Ahead
+
+    def begin_views(self, pictures: Indices, views: int) -> list[list[Callable[[], Tensor]]]:
+        """Begin to make the views of a chunk: for each batch, functions that wait for one view of its pictures."""
+        batches = [pictures[first : first + self.batch] for first in range(0, len(pictures), self.batch)]
+        return [
+            [
+                self.ahead.begin(partial(self.views.evaluation, batch)),
+                *(
+                    self.ahead.begin(partial(self.views.train, batch, step=0, first=int(batch[0]), view=number))
+                    for number in range(1, views)
+                ),
+            ]
+            for batch in batches
+        ]
 
 
 @cache
@@ -220,7 +238,7 @@ def _extractor(settings: str, views: int, cache_dir: Path | None) -> _Extractor:
     picture_views = Views(pictures.images, job.task.augmentation(), seed=job.config.seed_of("order"), device=device)
     side = job.task.picture_size(pictures) or 1
     batch = _CHUNK if device.type == "cuda" else min(max(_PIXELS // side**2, 8), _CHUNK)
-    return _Extractor(network, pictures, picture_views, batch, device)
+    return _Extractor(network, pictures, picture_views, batch, device, Ahead(device))
 
 
 def _write_call(settings: dict[str, Any], location: tuple[str, int, Path | None], starts: list[int]) -> list[int]:
@@ -230,18 +248,26 @@ def _write_call(settings: dict[str, Any], location: tuple[str, int, Path | None]
 def _write_chunks(settings: dict[str, Any], location: tuple[str, int, Path | None], starts: list[int]) -> Iterator[int]:
     """Compute and store the features of chunks; yield the first picture of each when it is on disk.
 
-    A chunk is stored after the next one was sent to the device, so that a GPU computes meanwhile.
+    A GPU computes a chunk while threads make the views of the next one and write the last one.
     """
     folder, views, cache_dir = location
     extractor = _extractor(json.dumps(settings), views, cache_dir)
-    sent: deque[_Chunk] = deque()
-    for start in starts:
-        indices = np.arange(start, min(start + _CHUNK, len(extractor.pictures)))
-        sent.append(_features(extractor, indices, views))
-        if len(sent) > 1:
-            yield sent.popleft().store(Path(folder), views)
-    while sent:
-        yield sent.popleft().store(Path(folder), views)
+    pictures = [np.arange(start, min(start + _CHUNK, len(extractor.pictures))) for start in starts]
+    shown = _one_behind((indices, extractor.begin_views(indices, views)) for indices in pictures)
+    with ThreadPoolExecutor(1) as writer:
+        chunks = (_features(extractor, indices, batches) for indices, batches in shown)
+        for stored in _one_behind(writer.submit(chunk.store, Path(folder), views) for chunk in chunks):
+            yield stored.result()
+
+
+def _one_behind(items: Iterable[_T]) -> Iterator[_T]:
+    """Yield items, each after the next one exists."""
+    waiting: deque[_T] = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > 1:
+            yield waiting.popleft()
+    yield from waiting
 
 
 @dataclass(frozen=True)
@@ -262,28 +288,28 @@ class _Chunk:
             rows: Rows = torch.cat(self.parts).numpy().astype(np.float16)
         start, last = int(self.pictures[0]), int(self.pictures[-1])
         raise_if_any(non_finite_problems(rows, f"features of pictures {start} to {last}"), DataError)
-        target = np.lib.format.open_memmap(folder / FEATURES, mode="r+")
-        target[start * views : (last + 1) * views] = rows
-        target.flush()
+        header = np.lib.format.open_memmap(folder / FEATURES, mode="r").offset
+        with (folder / FEATURES).open("r+b") as file:
+            file.seek(header + start * views * rows.itemsize * rows.shape[1])
+            file.write(rows.tobytes())
+            file.flush()
+            os.fsync(file.fileno())
         return start
 
 
 @torch.no_grad()
-def _features(extractor: _Extractor, indices: Indices, views: int) -> _Chunk:
-    """Send the computation of pictures' features to the device."""
+def _features(extractor: _Extractor, pictures: Indices, batches: list[list[Callable[[], Tensor]]]) -> _Chunk:
+    """Send the computation of pictures' features to the device; `batches` are their views, as `begin_views` returns."""
     parts = []
-    for begin in range(0, len(indices), extractor.batch):
-        batch = indices[begin : begin + extractor.batch]
-        shown = [extractor.views.evaluation(batch)]
-        shown += [extractor.views.train(batch, step=0, first=int(batch[0]), view=number) for number in range(1, views)]
+    for begun in batches:
         with extractor.network.precision(extractor.device):
-            pooled = [extractor.network.features(view.to(extractor.device)) for view in shown]
+            pooled = [extractor.network.features(wait().to(extractor.device)) for wait in begun]
         parts.append(torch.stack(pooled, dim=1).flatten(0, 1).float().to("cpu", non_blocking=True))
     if extractor.device.type != "cuda":
-        return _Chunk(indices, parts, None)
+        return _Chunk(pictures, parts, None)
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record()
-    return _Chunk(indices, parts, copied)
+    return _Chunk(pictures, parts, copied)
 
 
 def _row_table(pictures: Pictures, views: int) -> RowTable:

@@ -64,6 +64,10 @@ class Views:
         resize, crop = self.augmentation.resize, self.augmentation.crop
         if self.on_host:
             return self._evaluation_on_host(indices, resize, crop)
+        if not isinstance(self.images, RaggedImages) and min(self.images.shape[1:3]) == resize:
+            _, (corner, *_) = resized_sizes(self._sizes(indices[:1]), resize, crop)
+            top, left = corner.astype(int).tolist()
+            return self._as_stored(indices)[:, :, top : top + crop, left : left + crop].contiguous()
         windows = windows_at_centre(self._sizes(indices), resize, crop)
         return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), crop, margin=True)
 
@@ -105,23 +109,21 @@ class Views:
     def _cut(
         self, indices: Indices, windows: NDArray[np.float64], flips: NDArray[np.bool_], size: int, *, margin: bool
     ) -> Tensor:
-        """Read the rows and columns that each window needs, or whole pictures of one size; resize on the device.
+        """Read only the rows and columns each window needs, pad to a common size, resize on the device.
 
         With `margin` the filter also reads beyond the window, as in resizing before cutting.
         """
         reach = np.maximum(windows[:, 2:] / size, 1) if margin else np.zeros((len(windows), 2))
         start = np.maximum(np.floor(windows[:, :2] - reach), 0).astype(int)
-        stop = np.minimum(np.ceil(windows[:, :2] + windows[:, 2:] + reach).astype(int), self._sizes(indices))
-        origin = np.zeros_like(start)
-        if isinstance(self.images, RaggedImages):
-            boxes = zip(indices.tolist(), start, stop, strict=True)
-            parts = [self.images[index][top:bottom, left:right] for index, (top, left), (bottom, right) in boxes]
-            pictures, origin = _pad(parts, self.images.shape[-1], pinned=self.device.type == "cuda"), start
-        else:  # one copy of whole pictures takes less time than many of parts
-            pictures = self._read(indices)
-        local = windows - np.pad(origin, ((0, 0), (0, 2)))
-        limits = np.concatenate([start - origin, stop - start], axis=1).astype(np.float64)
-        return _cut_and_resize(pictures.to(self.device, non_blocking=True), local, flips, size, limits=limits)
+        stop = np.ceil(windows[:, :2] + windows[:, 2:] + reach).astype(int)
+        parts = [
+            self.images[index][top:bottom, left:right]
+            for index, (top, left), (bottom, right) in zip(indices.tolist(), start, stop, strict=True)
+        ]
+        local = windows - np.pad(start, ((0, 0), (0, 2)))
+        limits = np.array([[0, 0, *part.shape[:2]] for part in parts], dtype=np.float64).reshape(-1, 4)
+        padded = _pad(parts, self.images.shape[-1], pinned=self.device.type == "cuda")
+        return _cut_and_resize(padded.to(self.device, non_blocking=True), local, flips, size, limits=limits)
 
     def _train_on_host(self, indices: Indices, decisions: AugmentDecisions, size: int) -> Tensor:
         batch = torch.empty(len(indices), self.images.shape[-1], size, size, dtype=torch.uint8)

@@ -109,6 +109,15 @@ def test_bytes_on_the_host_and_matrix_products_cut_alike(ragged, channels, crop)
         assert (one.float() - two * 255).abs().max() <= 2
 
 
+@pytest.mark.parametrize("crop", [9, 24, 40])
+def test_a_centre_crop_without_resizing_is_equal_on_all_devices(crop):
+    images = np.stack([_noise(40, 60, seed) for seed in range(4)])
+    augmentation = build_augmentation("crop_flip", crop=crop, resize=40)
+    on_host, on_device = (Views(images, augmentation, seed=0) for _ in range(2))
+    on_device.on_host = False
+    assert torch.equal(on_host.evaluation(np.array([3, 1])), on_device.evaluation(np.array([3, 1])))
+
+
 def test_without_augmentation_and_for_a_whole_square_pictures_are_shown_as_stored(ragged):
     pictures = np.stack([_noise(8, 8, seed) for seed in range(3)])
     views = Views(pictures, None, seed=0)
