@@ -252,7 +252,9 @@ class TrainingConfig(ConfigSection):
         int | None, Field(ge=1, description="pictures a worker holds at a time; the loss still sees the whole batch")
     ] = None
     channels_last: Annotated[bool, Field(description="memory layout that tensor cores prefer")] = False
-    compile: Annotated[bool, Field(description="fuse kernels by torch.compile, and replay them as CUDA graphs on one GPU")] = False
+    compile: Annotated[
+        bool, Field(description="fuse kernels by torch.compile, and replay them as CUDA graphs on one GPU")
+    ] = False
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the number of steps of the trial."""
