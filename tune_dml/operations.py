@@ -32,7 +32,7 @@ from tune_dml.record.origin.several_jobs import ARRAY_GROUP
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, intent_to_resume, with_trial_files
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
-from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus
+from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus, resources_of
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
 
@@ -58,21 +58,23 @@ def run(
     follow until every question is decided or a limit is reached. Raise ConfigError with every problem before any worker
     starts.
     """
-    resources = resolve_gpus(resources or Resources(), session.address)
+    requested = resources or Resources()
+    resolved = resolve_gpus(requested, session.address)
     preparation = prepare(
         request,
         cache_dir=session.cache,
-        other_checks=[lambda: _session_problems(session, resources), racing.problems, *other_checks],
+        other_checks=[lambda: _session_problems(session, resolved), racing.problems, *other_checks],
         progress=data_progress,
-        micro_batch=resources.micro_batch,
+        micro_batch=resolved.micro_batch,
     )
+    resources = resources_of(preparation.plan, requested, resolved)
     raise_if_any(_program_problems(preparation.plan, session, resources))
     folder = session.sweeps / preparation.plan.name
     raise_if_any(name_problems(folder, preparation.plan))
     state = SweepState(folder, preparation.plan)
     state.update()
-    requested, session = session, with_trial_files(session, state)
-    if requested.trial_files is None:  # the address of the sweep has not been checked yet
+    given_files, session = session.trial_files, with_trial_files(session, state)
+    if given_files is None:  # the address of the sweep has not been checked yet
         raise_if_any(bucket_problems(session.trial_files))
     notes = preparation.notes + (measure_gpu_sharing(state.plan, resources, session) if state.trials_left(None) else ())
     race = None

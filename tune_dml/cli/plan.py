@@ -56,9 +56,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show the cells, finished trials, cost and power of a sweep; runs and changes nothing."""
-    from tune_dml.running.trials.gpu_sharing import resolve_gpus
-
-    resources = resolve_gpus(replace(resources, engine=engine_of(resources.workers)), None)
+    resources = replace(resources, engine=engine_of(resources.workers))
     preview = _preview(final_request(request, own), resources, Session(storage, cache_dir=cache_dir), probe=probe)
     print_result(preview.data(), preview.full_text() if whole else preview.text(), as_json)
 
@@ -71,12 +69,15 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     from tune_dml.planning.checks.prepare import prepare
     from tune_dml.planning.plan import name_problems
     from tune_dml.running.cluster.cluster import address_of, capacity_at, resource_problems
+    from tune_dml.running.trials.gpu_sharing import resolve_gpus, resources_of
 
-    address = address_of(session.address)
+    address, requested = address_of(session.address), resources
+    resources = resolve_gpus(requested, None)
     checks = [lambda: resource_problems(resources, address), lambda: file_problems("--storage", session.sweeps)]
     checked = prepare(request, cache_dir=session.cache, other_checks=checks, decode=probe)
-    concurrent = capacity_at(*address).trials_that_fit(resources)
     plan = checked.plan
+    resources = resources_of(plan, requested, resources)
+    concurrent = capacity_at(*address).trials_that_fit(resources)
     if probe and plan.space.program is not None:
         raise ConfigError(Problem("--probe", "the steps of a program are not known", None, "Leave it out."))
     stored = [results for path in sorted(session.sweeps.glob("*/plan.json")) if (results := _readable(path.parent))]

@@ -100,7 +100,7 @@ class Resources:
     cpus_per_worker: Annotated[int, "CPUs (and torch threads) of each worker."] = 1
     gpus_per_worker: Annotated[
         float | None,
-        "GPUs of each worker; a fraction shares a GPU, 0 trains on the CPU. 1 by default if there is a GPU.",
+        "GPUs of each worker; a fraction shares a GPU, 0 trains on the CPU. 1 by default if there is a GPU, but 0 for heads.",
     ] = None
     engine: Annotated[
         Engine, "local: in the Tune actor; train: Ray Train workers. Default by the number of workers."

@@ -8,6 +8,7 @@ from concurrent import futures
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -22,7 +23,7 @@ from tune_dml.running.cluster.cluster import Capacity, address_of, capacity_at, 
 from tune_dml.running.cluster.jobs import cluster_client
 from tune_dml.running.cluster.probe_address import address_problems, job_server_problems
 from tune_dml.running.trials import gpu_sharing
-from tune_dml.running.trials.gpu_sharing import resolve_gpus
+from tune_dml.running.trials.gpu_sharing import resolve_gpus, resources_of
 
 
 def nodes(*each):
@@ -82,6 +83,15 @@ def test_a_worker_has_a_gpu_if_this_machine_has_one(monkeypatch, visible, share)
     monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it had some
     monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # a Ray that another test has left knows of none
     assert resolve_gpus(Resources(), "local").gpus_per_worker == share
+
+
+@pytest.mark.parametrize(
+    ("dataset", "requested", "share"), [("features", None, 0.0), ("features", 0.5, 0.5), ("glyphs", None, 1.0)]
+)
+def test_heads_train_on_cpus_unless_gpus_are_requested(dataset, requested, share):
+    plan = SimpleNamespace(dataset=dataset)
+    resolved = Resources(gpus_per_worker=1.0 if requested is None else requested)
+    assert resources_of(plan, Resources(gpus_per_worker=requested), resolved).gpus_per_worker == share
 
 
 def test_impossible_resources_are_reported_with_need_and_supply():

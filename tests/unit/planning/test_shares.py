@@ -241,7 +241,7 @@ def test_the_size_of_checkpoints_is_printed_with_the_free_space(stopping, held, 
     monkeypatch.setattr(verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     settings = {**QUICK, "training.eval_every": 4}
     request = Request("sec_rho", dataset="digits", seeds=3, settings=settings, stopping=stopping)
-    preview = _preview(request, Resources(), Session(tmp_path, cache_dir=cache_dir), probe=True)
+    preview = _preview(request, Resources(gpus_per_worker=0), Session(tmp_path, cache_dir=cache_dir), probe=True)
     assert preview.trials == 18
     most = 5_000_000 * (held + 2)
     assert preview.data()["checkpoint_bytes"] == most

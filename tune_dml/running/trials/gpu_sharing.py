@@ -64,6 +64,16 @@ def resolve_gpus(resources: Resources, address: str | None) -> Resources:
     return replace(resources, gpus_per_worker=1.0 if has_gpus else 0.0)
 
 
+def resources_of(plan: Plan, requested: Resources, resolved: Resources) -> Resources:
+    """Return the resources of a plan's trials: heads on stored features train on CPUs unless GPUs were requested.
+
+    A head's step is many small operations. A GPU waits for each, and would train one head at a time (ADR 25).
+    """
+    if requested.gpus_per_worker is None and plan.dataset == "features":
+        return replace(resolved, gpus_per_worker=0.0)
+    return resolved
+
+
 def measure_gpu_sharing(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
     """Measure trials that share a GPU, and return one line about them; nothing if each trial has its own GPU.
 
