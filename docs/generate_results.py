@@ -341,12 +341,10 @@ def _page(study: Study) -> str:
     from tune_dml.catalogue import spaces
 
     body, origin, space = verdicts_of(study), _origin(study), spaces()[study.name]
-    rows = ["| cell | seeds | mean | interval of the mean |", "|---|---|---|---|"]
-    rows += [
-        f"| {_plain(cell['label'])} | {cell['n']} of {cell['planned']} | {_number(cell['mean'])} | "
-        f"{_number(cell['low'])} to {_number(cell['high'])} |"
-        for cell in body["cells"]
-    ]
+    rows = ["| cell | seeds | mean | comparison bar |", "|---|---|---|---|"]
+    for cell in body["cells"]:
+        bar = "" if cell["low"] is None else f"{_number(cell['low'])} to {_number(cell['high'])}"
+        rows.append(f"| {_plain(cell['label'])} | {cell['n']} of {cell['planned']} | {_number(cell['mean'])} | {bar} |")
     claims = [
         f"- {claim.text} ({claim.paper}, {claim.source}): **{f.verdict}**. {f.evidence}"
         for claim in CLAIMS

@@ -159,8 +159,7 @@ def _judgement(analysis: Analysis, sections: Sequence[Section], answer: Answer) 
 
 def _figures(analysis: Analysis, cell: CellAnalysis) -> dict[str, float]:
     low, high = analysis.bar(cell)
-    is_informative = not analysis.metric.percent or high - low < 100  # a bar over all percentages is not
-    figures = {"low": low, "high": high} if is_informative else {}
+    figures = {"low": low, "high": high} if math.isfinite(low) else {}
     if against := analysis.against(cell):
         figures |= {"difference": against.difference, "difference_low": against.low, "difference_high": against.high}
     return figures

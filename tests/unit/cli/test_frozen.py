@@ -218,8 +218,8 @@ def make_toy(storage: Path, cache_dir: Path | None) -> None:
     with Ledger(folder) as book:
         for number, trial in enumerate(checked.plan.trials()):
             book.write(event_of("started", trial.key, host="here"))
-            book.report(trial.key, {"step": 40, "train/loss": 1.0, "val/recall_at_1": 60.0 + number % 5})
-            metrics = {"val/recall_at_1": 60.0 + number % 5, "train/loss": 1.0}
+            book.report(trial.key, {"step": 40, "train/loss": 1.0, "val/recall_at_1": 60.0 + number % 5 / 10})
+            metrics = {"val/recall_at_1": 60.0 + number % 5 / 10, "train/loss": 1.0}
             ended = {"status": "finished", "reason": "", "metrics": metrics, "step": 40}
             failed = {"status": "failed", "reason": "it broke", "kind": "code", "metrics": {}}
             book.write(event_of("ended", trial.key, seconds=2.0, **(failed if number == 3 else ended)))

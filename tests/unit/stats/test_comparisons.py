@@ -29,6 +29,22 @@ def test_cells_whose_bars_do_not_overlap_differ(ramp: float, lost: int) -> None:
         assert ((bounds.low > 0) | (bounds.high < 0))[apart].all()
 
 
+def test_a_pair_with_few_seeds_lengthens_its_own_bars_alone() -> None:
+    values = np.random.default_rng(2).normal(size=(8, 5))
+    whole = comparison_bars(all_pairs(values), values.mean(1))
+    values[0, :2], values[1, 3:] = np.nan, np.nan  # one shared seed does not judge them
+    bounds, means = all_pairs(values), np.nanmean(values, axis=1)
+    bars = comparison_bars(bounds, means)
+    reach = np.maximum(bounds.high - bounds.estimate, bounds.estimate - bounds.low)
+    reach += np.abs(np.subtract.outer(means, means) - bounds.estimate)
+    off = ~np.eye(8, dtype=bool)
+    assert (bars[:, None] + bars >= reach * (1 - 1e-9))[off].all()
+    assert bars[:2].min() > 2 * bars[2:].max()
+    assert np.median(bars[2:]) < 1.5 * np.median(whole)
+    many = Bounds(np.zeros((120, 120)), -np.ones((120, 120)), np.ones((120, 120)))
+    assert comparison_bars(many, np.zeros(120)) == pytest.approx(np.full(120, 0.5))
+
+
 def test_bars_of_two_cells_share_their_interval_blind_cells_have_none_and_exact_ones_no_width() -> None:
     values = np.random.default_rng(1).normal(size=(3, 6))
     two = all_pairs(values[:2])

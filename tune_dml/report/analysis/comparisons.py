@@ -167,9 +167,10 @@ class CellComparisons:
         return dict(zip(self.table.labels, comparison_bars(self.pairs, means).tolist(), strict=True))
 
     def bar(self, cell: CellAnalysis) -> tuple[float, float]:
-        """Return the ends of a cell's comparison bar; percentages are clipped to 0 to 100."""
+        """Return the ends of a cell's comparison bar; percentages are clipped to 0 to 100. NaN if it covers all."""
         half = self.bars.get(cell.label, math.nan)
-        return self.metric.level_ends(cell.mean - half, cell.mean + half)
+        low, high = self.metric.level_ends(cell.mean - half, cell.mean + half)
+        return (math.nan, math.nan) if self.metric.percent and high - low >= 100 else (low, high)
 
     @cached_property
     def against_baseline(self) -> tuple[BaselineDifference, ...] | None:
