@@ -172,8 +172,7 @@ def study_arm(
             Layer("--set", settings),
             *([Layer(f"arm {arm.name}", arm.settings)] if arm.settings else []),
         ]
-    is_baseline = arm.name == space.baseline_name
-    return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), tuple(layers), protocol, is_baseline)
+    return StudyArm(arm.name, space, tuple(layers), protocol)
 
 
 def method_layers(
