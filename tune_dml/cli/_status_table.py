@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tune_dml.cli._sweep_status_text import state_of
+from tune_dml.cli._answers import state_of
 from tune_dml.cli.screen import number
 from tune_dml.record.ledger import is_running
 from tune_dml.record.results import Results, TrialResult
