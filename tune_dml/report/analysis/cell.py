@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.grouping import grouped
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.space import Knob
 from tune_dml.stats.intervals.table import SeedTable
@@ -82,9 +83,7 @@ def seed_values(cells: Sequence[CellAnalysis], seeds: Sequence[int]) -> np.ndarr
 
 def analyse_cells(trials: Iterable[TrialResult], metric: str) -> tuple[CellAnalysis, ...]:
     """Return the cells of trials, in the order of their first trials."""
-    by_cell: dict[str, list[TrialResult]] = {}
-    for trial in trials:
-        by_cell.setdefault(trial.cell.digest, []).append(trial)
+    by_cell = grouped(trials, lambda trial: trial.cell.digest)
     return tuple(_analyse_cell(of_cell, metric) for of_cell in by_cell.values())
 
 
@@ -180,13 +179,10 @@ def _have_equal_results(*cells: CellAnalysis) -> bool:
 
 def has_no_effect(arm: ArmAnalysis, knob: Knob) -> bool:
     """Return whether a knob's values have equal results, at every setting of the other knobs."""
-    by_others: dict[tuple[str, ...], list[CellAnalysis]] = {}
-    for cell in arm.cells:
-        if knob.path in cell.cell.knobs and cell.values:
-            others = tuple(f"{path}={value!r}" for path, value in cell.cell.knobs.items() if path != knob.path)
-            by_others.setdefault(others, []).append(cell)
-    compared = [cells for cells in by_others.values() if len(cells) > 1]
-    return bool(compared) and all(_have_equal_results(cells[0], cell) for cells in compared for cell in cells[1:])
+    cells = [cell for cell in arm.cells if knob.path in cell.cell.knobs and cell.values]
+    by_others = grouped(cells, lambda cell: repr({**cell.cell.knobs, knob.path: None}))
+    compared = [same for same in by_others.values() if len(same) > 1]
+    return bool(compared) and all(_have_equal_results(same[0], cell) for same in compared for cell in same[1:])
 
 
 def _result_key(trial: TrialResult) -> tuple[object, ...]:
