@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tune_dml.report.export.verdicts import SCHEMA
+from tune_dml.report.export import SCHEMA
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "verdicts.schema.json"

@@ -15,8 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tune_dml.cli._sweep_status_text import state_of
+from tune_dml.cli._answers import state_of
 from tune_dml.cli.screen import number
+from tune_dml.planning.grouping import grouped
 from tune_dml.record.ledger import is_running
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.running.screen.progress import PLAIN_MARKS, STYLES
@@ -32,9 +33,7 @@ def status_table(results: Results) -> RenderableType:
 
     Of more than 60 cells only the unfinished ones are listed.
     """
-    rows: dict[str, list[TrialResult]] = {}
-    for trial in results.trials:
-        rows.setdefault(trial.cell.digest, []).append(trial)
+    rows = grouped(results.trials, lambda trial: trial.cell.digest)
     listed = list(rows.values())
     if results.plan.search.num_samples:  # cells that a search proposed have no declared order
         sign = -1 if results.plan.space.goal == "maximize" else 1
@@ -121,12 +120,10 @@ def _status_line(results: Results) -> str:
 
 def _reasons(results: Results) -> list[RenderableType]:
     """Return one line per reason, with its first trial and the number of further ones."""
-    trials_by_reason: dict[tuple[str, str], list[TrialResult]] = {}
-    for trial in results.trials:
-        if trial.status in {"failed", "diverged"}:
-            trials_by_reason.setdefault((trial.status, one_line(trial.reason)), []).append(trial)
+    lost = [trial for trial in results.trials if trial.status in {"failed", "diverged"}]
+    by_reason = grouped(lost, lambda trial: (trial.status, one_line(trial.reason)))
     lines: list[RenderableType] = []
-    for (status, reason), trials in list(trials_by_reason.items())[:_CELLS_SHOWN]:
+    for (status, reason), trials in list(by_reason.items())[:_CELLS_SHOWN]:
         where = f"{trials[0].cell.label}, seed {trials[0].seed}"
         more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
         lines.append(Text(f"{status}: {reason or 'no reason was recorded'} [{where}{more}]", style=STYLES[status]))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.cli._answers import headline_of
-from tune_dml.cli._sweep_status_text import last_update_time, state_of
+from tune_dml.cli._answers import headline_of, last_update_time, state_of
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, console_for, print_result
 from tune_dml.planning.request import Session, file_problems

@@ -13,8 +13,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.cli import _complete
-from tune_dml.cli._answers import answer_of, why_no_answer
-from tune_dml.cli._sweep_status_text import age_of, state_of
+from tune_dml.cli._answers import age_of, answer_of, state_of, why_no_answer
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, print_result, table
 from tune_dml.space import Knob, Protocol, Space

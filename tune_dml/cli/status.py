@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.cli._answers import answer_of, why_no_answer
+from tune_dml.cli._answers import answer_of, state_of, why_no_answer
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._sweep_status_text import state_of
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.screen import Lines, number, print_result, table
 from tune_dml.record.ledger import is_running

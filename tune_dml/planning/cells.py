@@ -11,6 +11,7 @@ from typing import TypeVar
 from trainables.config import Settings, TrialConfig, settings_digest
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.resolve import Layer, LayerStack, ResolvedConfig, read_settings, resolve
+from tune_dml.planning.grouping import grouped
 from tune_dml.programs.command import SETTING
 from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
@@ -64,16 +65,28 @@ class Cell:
 
 @dataclass(frozen=True)
 class StudyArm:
-    """An arm of a study on its data set, before its settings are resolved."""
+    """An arm of a space on a data set, before its settings are resolved."""
 
     name: str
-    knobs: tuple[Knob, ...]
-    """The arm's knobs, scientific ones first."""
-    ties: tuple[Tie, ...]
+    space: Space
     layers: tuple[Layer, ...]
     """The arm's settings by source; later layers win."""
     protocol: Protocol | None
-    baseline: bool
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The arm's knobs, scientific ones first."""
+        return self.space.knobs_of(self.space.arm(self.name))
+
+    @cached_property
+    def ties(self) -> tuple[Tie, ...]:
+        """The arm's ties."""
+        return self.space.ties_of(self.space.arm(self.name))
+
+    @property
+    def baseline(self) -> bool:
+        """Whether the other arms are compared with this one."""
+        return self.name == self.space.baseline_name
 
     @cached_property
     def resolved(self) -> ResolvedConfig:
@@ -144,9 +157,9 @@ def is_searched(arm: StudyArm | PlannedArm) -> bool:
     return bool(arm.knobs) and not arm.baseline
 
 
-def plan_arms(arms: Sequence[StudyArm], space: str) -> tuple[list[PlannedArm], list[Problem]]:
+def plan_arms(arms: Sequence[StudyArm]) -> tuple[list[PlannedArm], list[Problem]]:
     """Resolve the settings that the cells of each arm share; return the problems with their arms."""
-    return _for_each_arm(arms, lambda arm: [_plan_arm(arm, space)])
+    return _for_each_arm(arms, lambda arm: [_plan_arm(arm)])
 
 
 def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[tuple[Cell, ...], list[Problem]]:
@@ -162,10 +175,8 @@ def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[tuple[
         return []
 
     cells, problems = _for_each_arm(arms, known_cells)
-    first: dict[str, Cell] = {}
-    for cell in cells:
-        first.setdefault(cell.digest, cell)
-    return tuple(cell.with_index(number) for number, cell in enumerate(first.values())), problems
+    distinct = grouped(cells, lambda cell: cell.digest).values()
+    return tuple(same[0].with_index(number) for number, same in enumerate(distinct)), problems
 
 
 def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[list[_Item], list[Problem]]:
@@ -192,14 +203,14 @@ def _with_arms(place: str, names: Sequence[str]) -> str:
     return f"{place} of {', '.join(named)}" if named else place
 
 
-def _plan_arm(arm: StudyArm, space: str) -> PlannedArm:
+def _plan_arm(arm: StudyArm) -> PlannedArm:
     """Resolve an arm with each knob at its first value; return its settings without those of knobs and ties."""
     settings, origins = arm.settings, arm.origins
     searched = [*(knob.path for knob in arm.knobs), *(tie.path for tie in arm.ties)]
     if unnamed := [path for path in searched if path not in settings]:
         rule = "a searched setting must have its shortest unambiguous name"
         remedy = "Leave out the field that names its method."
-        raise ConfigError(Problem(f"{space}.{path}", rule, path, remedy) for path in unnamed)
+        raise ConfigError(Problem(f"{arm.space.name}.{path}", rule, path, remedy) for path in unnamed)
     shared = {path: value for path, value in settings.items() if path not in searched and path != "seed"}
     sources = {path: origins[path] for path in shared}
     return PlannedArm(arm.name, shared, sources, arm.protocol, arm.baseline, arm.knobs, arm.ties)

@@ -14,6 +14,7 @@ from tune_dml.planning.arms.settings import method_layers, trial_layers
 from tune_dml.planning.checks.effects import effective_settings
 from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.planning.files.yaml_file import read_mapping
+from tune_dml.planning.grouping import grouped
 from tune_dml.space import Protocol, Value
 
 _LENGTH = ("training.steps", "training.epochs")
@@ -142,16 +143,13 @@ def _refuse_other_data(yours: Settings, theirs: Settings) -> None:
 def _group_paths(paths: Sequence[str], run: TrialConfig, reference: TrialConfig) -> list[Factor]:
     """Return a factor for each differing method, for the length of training, and for each other differing setting."""
     yours, theirs = run.settings(), reference.settings()
-    groups: dict[str, list[str]] = {}
-    for path in paths:
-        groups.setdefault(_factor_name(path, run, reference), []).append(path)
     return [
         Factor(
             name,
             {path: yours[path] for path in members if path in yours},
             {path: theirs[path] for path in members if path in theirs},
         )
-        for name, members in groups.items()
+        for name, members in grouped(paths, lambda path: _factor_name(path, run, reference)).items()
     ]
 
 

@@ -251,7 +251,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     problems = rules.study_problems(study)
     others = rules.name_rule_problems(option_place("name"), study.name, f"Example: {spell('name', 'eta1')}.")
     others += rules.metric_problems(study)  # cells can be planned nevertheless
-    arms, arm_errors = plan_arms(study.arms, study.space.name)
+    arms, arm_errors = plan_arms(study.arms)
     problems += arm_errors
     cells, cell_errors = plan_cells([] if problems else arms, study.search.method)
     problems += cell_errors
@@ -276,7 +276,7 @@ def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedAr
     problems += study.problems
     if problems:
         return (), problems
-    added, problems = plan_arms(study.arms, study.space.name)
+    added, problems = plan_arms(study.arms)
     return tuple(added), problems or rules.arm_problems(plan.space, (*plan.arms, *added))
 
 

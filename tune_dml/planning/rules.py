@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainables.errors import ConfigError, Problem, nearest
-from trainables.option_names import option_names, option_problem, spell
+from trainables.option_names import option_names, option_place, option_problem, spell
 from trainables.registries import methods_of
 from trainables.resolve import Layer, resolve
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
@@ -45,7 +45,7 @@ def metric_problems(study: Study) -> list[Problem]:
 
     space, tasks = study.space, {}
     if space.program is not None:
-        return []
+        return _metric_problems_of_program(space)
     for arm in study.arms:
         settings = {path: value for layer in arm.layers for path, value in layer.settings.items()}
         measuring = {path: value for path, value in settings.items() if path.startswith(("task.", "evaluation."))}
@@ -65,6 +65,18 @@ def metric_problems(study: Study) -> list[Problem]:
     rule = "arms that are compared share the metric" if is_partial else "must be a validation metric of the task"
     remedy = nearest(space.metric, next(iter(lacking.values())), what="metric")
     return [Problem(place, rule, space.metric, remedy)]
+
+
+def _metric_problems_of_program(space: Space) -> list[Problem]:
+    place = space.location("metric") if space.origin else option_place("metric")
+    if not space.metric and space.origin:
+        return []  # a sweep file without one: reported when it was read
+    if not space.metric.strip():
+        return [Problem(place, "must name the metric that the program reports", space.metric, "Example: val/accuracy.")]
+    if not space.metric.startswith("test/"):
+        return []
+    rule = "cells are chosen by validation: test/... stays sealed until `tune-dml open`"
+    return [Problem(place, rule, space.metric, "Report a validation metric as val/..., and name that.")]
 
 
 def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from trainables.context import EVIDENCE
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.grouping import grouped
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record.contradictions import find_contradictions
@@ -157,12 +158,10 @@ class Results:
 
     def resolution_of(self, metric: str) -> float:
         """Return the resolution of a metric: its change when one query changes, or the smallest step of its values."""
-        metrics_by_cell: dict[str, list[Mapping[str, float]]] = {}
-        for trial in self.trials:
-            metrics_by_cell.setdefault(trial.cell.digest, []).append(trial.metrics)
-        return resolution_in(
-            metric, metrics_by_cell.values(), fractions=self.imported is not None or self.plan.space.program is not None
-        )
+        cells = grouped(self.trials, lambda trial: trial.cell.digest).values()
+        metrics = [[trial.metrics for trial in trials] for trials in cells]
+        fractions = self.imported is not None or self.plan.space.program is not None
+        return resolution_in(metric, metrics, fractions=fractions)
 
     @property
     def is_incomplete(self) -> bool:

@@ -198,7 +198,7 @@ def test_arms_without_protocols_use_those_of_their_losses_with_a_note():
     study = study_of(Request(space_of(SIZES, arms=arms, fixed={}), "cars196", settings=settings))
     own = "triplet by sec/cars196, ms by sec/cars196-ms"
     assert study.notes == (f"each arm trains by its own protocol: {own}; protocol=NAME trains all by one",)
-    assert not arm_problems(study.space, plan_arms(study.arms, study.space.name)[0])
+    assert not arm_problems(study.space, plan_arms(study.arms)[0])
 
 
 def test_arms_never_differ_in_data():

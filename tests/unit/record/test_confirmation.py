@@ -10,7 +10,7 @@ from scipy.stats import t as student
 
 from trainables.errors import ConfigError
 from tune_dml import operations
-from tune_dml.cli._sweep_status_text import state_of
+from tune_dml.cli._answers import state_of
 from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.planning.request import Session
 from tune_dml.record.judging.looks import Look

@@ -13,8 +13,8 @@ from pages import by_id, read
 from tune_dml.report import seed_table, summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.drawing.paper import render_file
+from tune_dml.report.export import SCHEMA
 from tune_dml.report.export.tables import csv_text, escape, latex_text, markdown_text
-from tune_dml.report.export.verdicts import SCHEMA
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Table, TableCell, figures_of

@@ -12,8 +12,8 @@ from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
 from tune_dml.report.drawing.canvas import text_width
 from tune_dml.report.drawing.charts import Series, Whisker, _row_names, draw_lines, draw_whiskers
-from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, draw_plane
 from tune_dml.report.questions import answers
+from tune_dml.report.questions.configurations.knobs_together import _draw_plane, _SearchedKnob, _TriedConfiguration
 from tune_dml.report.questions.knobs._curve import curve_figure
 from tune_dml.report.steps import Step
 from tune_dml.space import Grid, Knob, LogRange
@@ -92,9 +92,9 @@ def test_cells_of_a_search_are_listed_from_the_best(tmp_path):
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_long_values_of_the_upright_knob_stay_inside_the_map(narrow):
-    knobs = [SearchedKnob(name, "log", (0.0001146, 0.000123456, 0.04835)) for name in ("margin", "lr")]
-    cells = [TriedConfiguration("", (number, number), score, "") for score, number in enumerate(knobs[0].levels)]
-    texts = [mark for mark in draw_plane(knobs, cells, "R@1", narrow=narrow).marks if mark.kind == "text"]
+    knobs = [_SearchedKnob(name, "log", (0.0001146, 0.000123456, 0.04835)) for name in ("margin", "lr")]
+    cells = [_TriedConfiguration("", (number, number), score, "") for score, number in enumerate(knobs[0].levels)]
+    texts = [mark for mark in _draw_plane(knobs, cells, "R@1", narrow=narrow).marks if mark.kind == "text"]
     assert [mark.text for mark in texts if mark.anchor == "end"] == ["0.0001146", "0.04835"]
     assert all(mark.points[0][0] >= text_width(mark.text) for mark in texts if mark.anchor == "end")
 

@@ -15,8 +15,7 @@ from trainables.errors import ConfigError
 from tune_dml.running.slurm import jobs
 from tune_dml.running.slurm.collecting import _count_losses
 from tune_dml.running.slurm.jobs import Submission
-from tune_dml.running.slurm.node import _Allocation, _ports_of
-from tune_dml.running.slurm.processes import _descendants
+from tune_dml.running.slurm.node import _Allocation, _descendants, _ports_of
 from tune_dml.running.slurm.profile import TEMPLATE, Profile, _seconds_of, read_profile
 
 SCRIPTS = {"job.sh": "#!/bin/bash\n"}
@@ -252,10 +251,10 @@ def test_only_descendant_processes_are_ended(tmp_path):
     """A child in a new session whose parent died is still ours; other processes are not touched."""
     program = """
 import subprocess, sys, time
-from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
-adopt_orphans()
+from tune_dml.running.slurm.node import _adopt_orphans, _end_descendants
+_adopt_orphans()
 subprocess.run(["bash", "-c", "setsid sleep 100 & setsid bash -c 'trap : TERM; while :; do sleep 0.1; done' & echo"])
-end_descendants()
+_end_descendants()
 print("left")
 """
     stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)

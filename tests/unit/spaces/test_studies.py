@@ -18,7 +18,7 @@ from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.report.published.metrics import our_metric
+from tune_dml.report.published.comparable import our_metric
 from tune_dml.space import Decision
 
 KINDS = {"section": "sections", "table": "tables", "figure": "figures"}

@@ -215,10 +215,9 @@ def with_tuned_knobs(
 
 
 def _with_changes(arm: StudyArm, space: Space, change: Callable[[Settings], dict[str, Value]]) -> StudyArm:
-    """Return an arm with the knobs that a changed space declares for it, and with the same change of its settings."""
-    declared = space.arm(arm.name)
+    """Return an arm of a changed space, with the same change of its settings."""
     layers = (replace(layer, settings=change(layer.settings)) for layer in arm.layers)
-    return replace(arm, knobs=space.knobs_of(declared), ties=space.ties_of(declared), layers=tuple(layers))
+    return replace(arm, space=space, layers=tuple(layers))
 
 
 def _tuning_problem(

@@ -15,6 +15,7 @@ from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for, recipes
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
+from tune_dml.planning.grouping import grouped
 from tune_dml.space import Arm, Protocol, Space, Value
 from tune_dml.text import is_number
 
@@ -125,12 +126,9 @@ def _unprinted_note(protocol: Protocol, query: _ProtocolQuery) -> str:
 
 def protocol_notes(choices: Mapping[str, ProtocolChoice]) -> list[str]:
     """Return each choice's note once, with its arms unless it applies to all; then the arms' protocols if they differ."""
-    arms: dict[str, list[str]] = {}
-    for name, choice in choices.items():
-        arms.setdefault(choice.note, []).append(name)
     notes = [
         note if len(names) == len(choices) else f"{note} ({', '.join(arm or 'all but the baseline' for arm in names)})"
-        for note, names in arms.items()
+        for note, names in grouped(choices, lambda name: choices[name].note).items()
         if note
     ]
     protocol_of = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}
@@ -172,8 +170,7 @@ def study_arm(
             Layer("--set", settings),
             *([Layer(f"arm {arm.name}", arm.settings)] if arm.settings else []),
         ]
-    is_baseline = arm.name == space.baseline_name
-    return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), tuple(layers), protocol, is_baseline)
+    return StudyArm(arm.name, space, tuple(layers), protocol)
 
 
 def method_layers(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from trainables.config import Settings
 from trainables.errors import ConfigError
 from tune_dml.planning.checks.data import training_data
+from tune_dml.planning.grouping import grouped
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -99,12 +100,10 @@ def _label_shift(folders: Sequence[str], labels: NDArray[np.int64], class_names:
 
 def _copy_findings(pictures: Pictures) -> list[str]:
     """Return notes on equal pictures: within the test half, across halves and under different labels."""
-    indices_by_content: dict[bytes, list[int]] = {}
-    for index in range(len(pictures)):
-        content = np.ascontiguousarray(pictures.images[index])
-        indices_by_content.setdefault(hashlib.blake2b(content.tobytes(), digest_size=16).digest(), []).append(index)
+    contents = (np.ascontiguousarray(pictures.images[index]).tobytes() for index in range(len(pictures)))
+    digests = [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
     test = np.isin(pictures.labels, pictures.test_classes)
-    copies = [same for same in indices_by_content.values() if len(same) > 1]
+    copies = [same for same in grouped(range(len(digests)), digests.__getitem__).values() if len(same) > 1]
     within = sum(int(test[same].sum()) - 1 for same in copies if test[same].sum() > 1)
     across = sum(bool(test[same].any() and not test[same].all()) for same in copies)
     mixed = sum(len(set(pictures.labels[same].tolist())) > 1 for same in copies)

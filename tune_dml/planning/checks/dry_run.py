@@ -16,6 +16,7 @@ from trainables.config import TrialConfig, canonical
 from trainables.errors import ConfigError, Problem
 from trainables.metrics.families import family_of
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.grouping import grouped
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Protocol
 
@@ -125,10 +126,7 @@ def _configs(cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
 
 
 def _first_of_each(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
-    first: dict[str, _T] = {}
-    for item in items:
-        first.setdefault(key(item), item)
-    return list(first.values())
+    return [same[0] for same in grouped(items, key).values()]
 
 
 def _network_key(task: Task) -> str:

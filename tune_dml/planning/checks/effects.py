@@ -13,6 +13,7 @@ from trainables.option_names import option_problem, spell
 from tune_dml.catalogue import recipes
 from tune_dml.planning.arms.fitting import positive_pairs
 from tune_dml.planning.cells import Cell, PlannedArm
+from tune_dml.planning.grouping import grouped
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Grid
 from tune_dml.text import joined
@@ -233,10 +234,7 @@ def _loss_trains(name: str) -> bool:
 
 
 def _group_equal(cells: Sequence[Cell], digests: _Digests) -> dict[str, list[Cell]]:
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(_effective_key(cell, digests), []).append(cell)
-    return groups
+    return grouped(cells, lambda cell: _effective_key(cell, digests))
 
 
 def _redundant_arm(plan: Plan, rule: str, pronoun: str) -> Problem:
@@ -246,11 +244,8 @@ def _redundant_arm(plan: Plan, rule: str, pronoun: str) -> Problem:
 
 def _is_idle(cells: Sequence[Cell], path: str, effective_keys: Mapping[int, str]) -> bool:
     """Return whether cells that differ only in this knob train equal trials."""
-    alike: dict[str, list[str]] = {}
-    for cell in cells:
-        other_knobs = canonical({name: value for name, value in cell.knobs.items() if name != path})
-        alike.setdefault(other_knobs, []).append(effective_keys[cell.index])
-    return all(len(keys) > 1 and len(set(keys)) == 1 for keys in alike.values())
+    alike = grouped(cells, lambda cell: canonical({**cell.knobs, path: None}))
+    return all(len(own) > 1 and len({effective_keys[cell.index] for cell in own}) == 1 for own in alike.values())
 
 
 def _reason(settings: Settings, path: str) -> str:

@@ -95,7 +95,6 @@ def _space(
     if program is not None:
         names = [*fixed, *(knob.path for knob in knobs)]
         problems += _reserved_problems(names, str(path))
-        problems += program.problems(names, f"{path}, {'command' if file.command else 'program'}")
         fixed, default_dataset = {**fixed, SETTING: program.text}, program.label
         wrong_margin = f"{path}, margin" in {problem.place for problem in problems}
         margin = margin if wrong_margin or "margin" in file.model_fields_set else 0.0
@@ -260,9 +259,11 @@ def checked_program(space: Space, program: Program, request: Request) -> tuple[S
     """
     declared, settings = [*space.fixed, *(knob.path for knob in space.knobs)], request.settings or {}
     names = [name for name in dict.fromkeys((*declared, *settings)) if name != SETTING]
-    problems = [*_refused_options(request), *_metric_problems(space)]
-    if not space.origin:  # a sweep file names the key of its command
-        problems += program.problems(names, option_place("command"))
+    place = option_place("command")
+    if space.origin:  # a sweep file
+        has_command = program.command[:2] + program.command[3:] != _WANDB_COMMAND[:2] + _WANDB_COMMAND[3:]
+        place = f"{space.origin}, {'command' if has_command else 'program'}"
+    problems = [*_refused_options(request), *program.problems(names, place)]
     problems += _reserved_problems(set(settings) - {SEED}, option_place("settings"))  # the seed is checked with others
     if not space.margin and request.margin is None:
         metric = space.metric or "the metric"
@@ -299,15 +300,3 @@ def _reserved_problems(names: Iterable[str], place: str) -> list[Problem]:
     return [
         Problem(place, rule, name, remedy) for name in names if name in reserved for rule, remedy in [reserved[name]]
     ]
-
-
-def _metric_problems(space: Space) -> list[Problem]:
-    place = space.location("metric") if space.origin else option_place("metric")
-    if not space.metric and space.origin:
-        return []  # a sweep file without one: reported when it was read
-    if not space.metric.strip():
-        return [Problem(place, "must name the metric that the program reports", space.metric, "Example: val/accuracy.")]
-    if not space.metric.startswith("test/"):
-        return []
-    rule = "cells are chosen by validation: test/... stays sealed until `tune-dml open`"
-    return [Problem(place, rule, space.metric, "Report a validation metric as val/..., and name that.")]

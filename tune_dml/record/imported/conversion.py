@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.planning.cells import Cell, PlannedArm
+from tune_dml.planning.grouping import grouped
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import margin_problems
 from tune_dml.planning.study import Search
@@ -172,11 +173,9 @@ def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> t
     seeds = [int(value) if _is_whole_number(value) else numbers[value] for value in written]  # type: ignore[arg-type]
     examples = ", ".join(value_text(name) for name in names[:6])
     notes = [f"Seeds that are not whole numbers were numbered in order, from {first}: {examples}."] if names else []
-    rows_by_seed: dict[tuple[Point, Value], list[str]] = {}
-    for row, point, seed in zip(data.rows, points, written, strict=True):
-        if row.status == "finished":
-            rows_by_seed.setdefault((point, seed), []).append(row.name)
-    repeats = [(seed, rows) for (_, seed), rows in rows_by_seed.items() if len(rows) > 1]
+    finished = [index for index, row in enumerate(data.rows) if row.status == "finished"]
+    by_seed = grouped(finished, lambda index: (points[index], written[index]))
+    repeats = [(seed, [data.rows[i].name for i in same]) for (_, seed), same in by_seed.items() if len(same) > 1]
     rule = "a configuration may have each seed only once"
     remedy = "Remove the repeat. If other settings differ, leave --knob out or name these settings, too."
     raise_if_any(Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in repeats[:5])
@@ -194,9 +193,7 @@ def _pair_groups(points: Sequence[Point], seeds: Sequence[int]) -> tuple[list[in
 
     for point, seed in zip(points, seeds, strict=True):
         parents[root_of(point)] = root_of(seed)
-    groups: dict[Hashable, list[int]] = {}
-    for seed in sorted(set(seeds)):
-        groups.setdefault(root_of(seed), []).append(seed)
+    groups = grouped(sorted(set(seeds)), root_of)
     largest = max(groups.values(), key=len)
     if len(groups) < 2 or (len(largest) == 1 and len(groups) < len(points)):
         return list(seeds), []
@@ -228,15 +225,11 @@ def _cells(
     data: ImportedRows, knobs: Sequence[Knob], fixed: Mapping[str, Value], points: Sequence[Point]
 ) -> dict[Point, Cell]:
     cells: dict[Point, Cell] = {}
-    trainings: dict[Point, list[str]] = {}
-    for row, point in zip(data.rows, points, strict=True):
-        trainings.setdefault(point, []).append(row.name)
-    for row, point in zip(data.rows, points, strict=True):
-        if point in cells:
-            continue
-        values = {knob.path: row.settings.get(knob.path) for knob in knobs}
+    for point, indices in grouped(range(len(points)), points.__getitem__).items():
+        trainings = [data.rows[index] for index in indices]
+        values = {knob.path: trainings[0].settings.get(knob.path) for knob in knobs}
         parts = (f"{knob.symbol or knob.path.rpartition('.')[2]}={value_text(values[knob.path])}" for knob in knobs)
-        body = json.dumps([data.source, trainings[point]])  # code may differ between sources
+        body = json.dumps([data.source, [row.name for row in trainings]])  # code may differ between sources
         digest = hashlib.sha256(body.encode()).hexdigest()
         cells[point] = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
     labels = [cell.label for cell in cells.values()]

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.grouping import grouped
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.space import Knob
 from tune_dml.stats.intervals.table import SeedTable
@@ -82,9 +83,7 @@ def seed_values(cells: Sequence[CellAnalysis], seeds: Sequence[int]) -> np.ndarr
 
 def analyse_cells(trials: Iterable[TrialResult], metric: str) -> tuple[CellAnalysis, ...]:
     """Return the cells of trials, in the order of their first trials."""
-    by_cell: dict[str, list[TrialResult]] = {}
-    for trial in trials:
-        by_cell.setdefault(trial.cell.digest, []).append(trial)
+    by_cell = grouped(trials, lambda trial: trial.cell.digest)
     return tuple(_analyse_cell(of_cell, metric) for of_cell in by_cell.values())
 
 
@@ -151,3 +150,45 @@ def race_findings(results: Results, cells: Sequence[CellAnalysis]) -> RaceFindin
     resolution = results.resolution_of(plan.metric)
     state = replay(outcomes, race.rule.margin, race.judged, compared=compared, resolution=resolution)
     return RaceFindings(state, {cell.label: row for row, cell in enumerate(cells)}, race.rule.margin, sign)
+
+
+def identical_cells(cells: Sequence[CellAnalysis]) -> tuple[tuple[CellAnalysis, ...], ...]:
+    """Return groups of cells with exactly equal results under every seed that they share.
+
+    Both the validation metrics and the last losses must be equal, because rounded metrics alone may be equal by chance.
+    """
+    owners: dict[tuple[object, ...], int] = {}  # index of the first cell with each result
+    groups: dict[int, list[CellAnalysis]] = {}
+    for index, cell in enumerate(cells):
+        keys = [key for trial in cell.trials if (key := _result_key(trial))]
+        owner = next((owners[key] for key in keys if key in owners), index)
+        if owner != index and not _have_equal_results(cells[owner], cell):
+            owner = index
+        groups.setdefault(owner, []).append(cell)
+        for key in keys:
+            owners.setdefault(key, owner)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _have_equal_results(*cells: CellAnalysis) -> bool:
+    """Return whether two cells share a seed and have equal results under all shared seeds."""
+    first, second = ({trial.seed: key for trial in cell.trials if (key := _result_key(trial))} for cell in cells)
+    shared = first.keys() & second.keys()
+    return bool(shared) and all(first[seed] == second[seed] for seed in shared)
+
+
+def has_no_effect(arm: ArmAnalysis, knob: Knob) -> bool:
+    """Return whether a knob's values have equal results, at every setting of the other knobs."""
+    cells = [cell for cell in arm.cells if knob.path in cell.cell.knobs and cell.values]
+    by_others = grouped(cells, lambda cell: repr({**cell.cell.knobs, knob.path: None}))
+    compared = [same for same in by_others.values() if len(same) > 1]
+    return bool(compared) and all(_have_equal_results(same[0], cell) for same in compared for cell in same[1:])
+
+
+def _result_key(trial: TrialResult) -> tuple[object, ...]:
+    """Return a finished trial's results as a key; empty if they could be equal by chance."""
+    losses = {name: value for name, value in trial.metrics.items() if "loss" in name.lower()}
+    if trial.status != "finished" or not any(losses.values()):
+        return ()
+    figures = {name: value for name, value in trial.metrics.items() if name.startswith("val/")}
+    return (trial.seed, *sorted({**figures, **losses}.items()))

@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
-from tune_dml.report.analysis.alike import has_no_effect
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, has_no_effect, seed_values
 from tune_dml.report.analysis.comparisons import CellComparisons
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value

@@ -1,26 +1,27 @@
 """The report's files: the page, figures, tables and verdicts. The same sweep gives the same bytes.
 
 tables      CSV, Markdown and LaTeX
-verdicts    verdicts.json
 checks      conditions on the verdicts, for a pipeline
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from trainables.errors import ConfigError, Problem
 from trainables.files import write_whole
 from tune_dml.record.results import Results
-from tune_dml.report.analysis import analyse
+from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.drawing.paper import render_file
 from tune_dml.report.export.tables import csv_text, latex_text, markdown_text
-from tune_dml.report.export.verdicts import verdicts_text
 from tune_dml.report.naming import slug
 from tune_dml.report.page import page_text, writable
-from tune_dml.report.questions import answers
-from tune_dml.report.section import Figure, figures_of, tables_of
-from tune_dml.report.summary import SweepSummary, summarise
+from tune_dml.report.questions import RENAME, answers
+from tune_dml.report.section import Figure, Section, figures_of, tables_of
+from tune_dml.report.summary import SweepSummary, answer_of, summarise
+from tune_dml.text import json_value
 
 Form = Literal["pdf", "png"]
 """File format of figures, in addition to SVG."""
@@ -74,7 +75,7 @@ def write_report(
     for folder in (path, path / "csv", path / "figures"):
         folder.mkdir(parents=True, exist_ok=True)
     html = _write(path / "report.html", page_text(analysis, sections))
-    verdicts = _write(path / "verdicts.json", verdicts_text(analysis, sections))
+    verdicts = _write(path / "verdicts.json", _verdicts_text(analysis, sections))
     for_paper = [table.without((*table.csv_only, *table.linked)) for table in tables if table.for_paper]
     heading = f"Sweep {results.name}, {analysis.metric.label}"
     latex = _write(path / "tables.tex", latex_text(for_paper, heading))
@@ -100,3 +101,44 @@ def _draw(figure: Figure, folder: Path, forms: Sequence[Form]) -> Iterator[Path]
 def _write(path: Path, text: str) -> Path:
     write_whole(path, text)
     return path
+
+
+SCHEMA = "tune_dml.verdicts/3"
+
+
+def _verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
+    """Return the verdicts as JSON text; numbers that are not finite become null."""
+    plan = analysis.results.plan
+    knobs: dict[str, dict[str, object]] = {knob.key: {} for knob in analysis.knobs}
+    body: dict[str, object] = {
+        "schema": SCHEMA,
+        "sweep": analysis.results.name,
+        "space": plan.space.name,
+        "dataset": plan.dataset,
+        "data_digest": plan.data_digest,
+        "protocol_version": plan.protocol_version,
+        "plan": plan.identity(),
+        "mlflow_parent_run": analysis.results.parent_run_id or None,
+        "metric": {"key": analysis.metric.key, "label": analysis.metric.axis, "goal": analysis.goal},
+        "margin": analysis.margin,
+        "seeds": analysis.seeds,
+        "answer": _answer(analysis, sections),
+        "sentences": [sentence for section in sections for sentence in section.verdicts],
+        "findings": [finding for section in sections for finding in section.findings],
+        "knobs": list(knobs.values()),
+    }
+    for section in sections:
+        target = knobs[section.knob.key] if section.knob else body
+        for name, value in section.data.items():
+            if name in target:
+                rule = "two questions of the report write the same key of verdicts.json"
+                raise ConfigError(Problem("report", rule, name, RENAME))
+            target[name] = value
+    return json.dumps(json_value(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _answer(analysis: Analysis, sections: Sequence[Section]) -> dict[str, object]:
+    answer = answer_of(analysis, sections)
+    names = ("command", "settles", "chance", "trials")
+    step = answer.step and {**{name: getattr(answer.step, name) for name in names}, "cost": answer.cost}
+    return {"sentences": answer.sentences, "next": step, "facts": dict(answer.facts)}

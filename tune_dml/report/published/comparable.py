@@ -1,12 +1,13 @@
 """Compare the conditions of published numbers with those of the sweep."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tune_dml.papers.published import PublishedCurve, PublishedPoint, PublishedRow
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.conditions import conditions_of, our_name
-from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
 from tune_dml.space import Value
 from tune_dml.text import spelling_key
@@ -179,3 +180,44 @@ def summarize_reasons(reasons: Sequence[str]) -> str:
     named = [reason.partition(":")[0] for reason in reasons]
     more = f" and {len(named) - 5} more" if len(named) > 6 else ""
     return ", ".join(named[:5] if more else named) + more or "no value was tried in both"
+
+
+_METRICS = {
+    "NMI": "val/nmi",
+    "F1": "val/f1",
+    "MAP@R": "val/map_at_r",
+    "top1": "val/linear_top1",
+    "top5": "val/linear_top5",
+    "norm_mean": "train/norm_mean",
+    "norm_var": "train/norm_variance",
+    "final_norm_mean": "train/norm_mean",
+    "final_norm_var": "train/norm_variance",
+    "train_norm_var": "train/norm_variance",
+}
+_RANKED = {"R@": "val/recall_at_", "nDCG@": "val/ndcg_at_"}
+
+
+def our_metric(printed: str) -> str | None:
+    """Return the logged name of a published metric; None if it is not logged."""
+    for start, key in _RANKED.items():
+        if printed.startswith(start):
+            return f"{key}{printed.removeprefix(start)}"
+    return _METRICS.get(printed)
+
+
+def by_published_metrics(analysis: Analysis, knob: KnobAnalysis) -> Iterator[tuple[str, Analysis, KnobAnalysis]]:
+    """Yield (name, analysis, knob analysis) for each further published validation metric that was logged.
+
+    A race yields no metric: it stopped cells by the sweep's own metric, so intervals of other metrics would be wrong.
+    """
+    if analysis.race is not None:
+        return
+    logged = {key for trial in analysis.results.trials for key in trial.metrics} - {analysis.results.plan.metric}
+    for name in dict.fromkeys(name for curve in knob.published for name in curve.others):
+        key = our_metric(name)
+        if key in logged and key.startswith("val/"):
+            published = [replace(curve.published, metric=name) for curve in knob.published if name in curve.others]
+            plan = analysis.results.plan
+            plan = replace(plan, space=replace(plan.space, metric=key, published=tuple(published)))
+            by_metric = analyse(replace(analysis.results, plan=plan), analysis.margin, analysis.paper_sd)
+            yield name, by_metric, next(item for item in by_metric.knobs if item.key == knob.key)

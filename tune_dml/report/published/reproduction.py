@@ -13,8 +13,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.conditions import conditions_of, equals_printed, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
-from tune_dml.report.published.comparable import condition_differences, data_difference
-from tune_dml.report.published.metrics import our_metric
+from tune_dml.report.published.comparable import condition_differences, data_difference, our_metric
 from tune_dml.space import Selection, Value
 from tune_dml.stats.distributions import student_isf
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tune_dml.planning.grouping import grouped
 from tune_dml.record.atlas import METRIC, JudgedKnob
 from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.naming import MetricName, metric_name
@@ -128,11 +129,8 @@ _TRANSFER = ("loss", "knob", "from", "to", "value", "effect", "low", "high")
 
 def _transfers(knobs: Sequence[JudgedKnob]) -> list[tuple[str, str, str, str, float, float, float, float]]:
     """Return the effects of each data set's best value on the other data sets, against the default there."""
-    by_knob: dict[tuple[str, str], list[JudgedKnob]] = {}
-    for item in knobs:
-        by_knob.setdefault((item.loss, item.knob), []).append(item)
     rows = []
-    for (loss, knob), group in by_knob.items():
+    for (loss, knob), group in grouped(knobs, lambda item: (item.loss, item.knob)).items():
         for source in group:
             value = source.verdict.values[source.verdict.best]
             for target in group:

@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
-from pathlib import Path
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 from shutil import which
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expand_home
 from tune_dml.planning.files.yaml_file import read_mapping
-from tune_dml.running.cluster.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
 
 _ClusterConfig = Mapping[str, Any]  # the content of a cluster file, which Ray's schema checks
@@ -42,6 +42,7 @@ _MOUNTS = re.compile(r"\bmount|fuse|lustre|gpfs")
 _RAY_START = re.compile(r"\bray start\b")
 _DASHBOARD = re.compile(r"--dashboard-host[= ]+['\"]?([^\s'\";]+)")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_POD_GPU, _POD_CLUSTER = "nvidia.com/gpu", "spec.rayClusterSpec"
 _GPU_MACHINES = re.compile(r"[pg]\d|a\d-")  # prefixes of machine types with GPUs, on AWS and Google Cloud
 
 
@@ -58,7 +59,7 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
         if not to_start:
             rule = "Ray's launcher cannot reach a cluster on Kubernetes"
             return [Problem(str(path), rule, config.get("kind"), "Name http://HOST:8265 of a port-forward.")]
-        return [_locate(path, problem) for problem in rayjob_problems(config)]
+        return [_locate(path, problem) for problem in _rayjob_problems(config)]
     if key_problems := list(_key_problems(config)):  # the schema cannot check these
         return [_locate(path, problem) for problem in key_problems]
     from jsonschema import Draft7Validator
@@ -294,3 +295,62 @@ def _mount_problems(location: str, source: Path) -> Iterator[Problem]:
         yield Problem(f"file_mounts.{location}", rule, f"{source.stat().st_mode & 0o777:04o}", f"chmod 600 {source}")
     elif not source.exists():
         yield Problem(f"file_mounts.{location}", "the copied file must exist", str(source))
+
+
+def _rayjob_problems(config: _ClusterConfig) -> Iterator[Problem]:
+    """Yield why a sweep would fail, or be unsafe, in the RayJob that Kubernetes would start. KubeRay checks its schema."""
+    if config.get("kind") != "RayJob":
+        yield Problem("kind", "must be a RayJob, whose cluster lives as long as its sweep", config.get("kind"))
+        return
+    cluster = _at(config, "spec", "rayClusterSpec")
+    if _at(cluster, "authOptions", "mode") != "token":
+        rule = "every pod must require the token: otherwise anyone who reaches its port can run code"
+        yield Problem(f"{_POD_CLUSTER}.authOptions", rule, None, "Write authOptions: {mode: token}.")
+    head = _at(cluster, "headGroupSpec")
+    yield from _head_pod_problems(head)
+    groups = [(f"{_POD_CLUSTER}.headGroupSpec", head)]
+    workers = _mappings_at(cluster, "workerGroupSpecs")
+    groups += [(f"{_POD_CLUSTER}.workerGroupSpecs.{n}", group) for n, group in enumerate(workers)]
+    yield from _volume_problems(str(_at(config, "spec", "entrypoint") or "").split(), groups)
+
+
+def _at(part: Any, *keys: str) -> Any:
+    """Return the value below the keys; None if a part is missing or no mapping."""
+    for key in keys:
+        part = part.get(key) if isinstance(part, Mapping) else None
+    return part
+
+
+def _mappings_at(part: Any, *keys: str) -> list[_ClusterConfig]:
+    items = _at(part, *keys)
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+
+
+def _head_pod_problems(head: Any) -> Iterator[Problem]:
+    location, cpus = f"{_POD_CLUSTER}.headGroupSpec", _at(head, "rayStartParams", "num-cpus")
+    if str(cpus) != "0":
+        rule = "the head must offer no CPU: trials there would share it with the sweep's driver"
+        yield Problem(f"{location}.rayStartParams.num-cpus", rule, cpus, 'Write num-cpus: "0".')
+    if "trial_driver" not in str(_at(head, "rayStartParams", "resources")):
+        rule = "the head must offer trial_driver, which a trial with several workers holds"
+        yield Problem(f"{location}.rayStartParams.resources", rule, None, "See deploy/kuberay.yaml.")
+    containers = _mappings_at(head, "template", "spec", "containers")
+    if any(str(_at(container, "resources", "limits", _POD_GPU)) not in {"None", "0"} for container in containers):
+        rule = "the head must offer no GPU: trials there would share it with the sweep's driver"
+        yield Problem(f"{location}.template", rule, None, f"Leave {_POD_GPU} out of its limits.")
+
+
+def _volume_problems(words: Sequence[str], groups: Sequence[tuple[str, Any]]) -> Iterator[Problem]:
+    """Check that the sweeps' folder is in a volume of each pod or, with a bucket, of the head's pod."""
+    values = dict(pairwise(words))
+    storage = PurePosixPath(values.get("--storage", ""))
+    if not storage.is_absolute():
+        rule = "the sweep must be stored in a volume: a pod's own folder is deleted with the pod"
+        yield Problem("spec.entrypoint", rule, values.get("--storage"), "Example: --storage /mnt/shared/sweeps.")
+        return
+    for location, group in groups[:1] if "--trial-files" in values else groups:
+        containers = _mappings_at(group, "template", "spec", "containers")
+        mounts = [mount for container in containers for mount in _mappings_at(container, "volumeMounts")]
+        if not any(storage.is_relative_to(str(mount.get("mountPath"))) for mount in mounts):
+            rule = f"the folder of the sweeps, {storage}, must lie in a volume of each pod"
+            yield Problem(f"{location}.template", rule, None, "Mount it there, or name a bucket with --trial-files.")

@@ -10,6 +10,7 @@ Each task ends only its own descendants: `ray stop` would also end the Rays of o
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -31,7 +32,6 @@ from tune_dml.record.origin.commands import SUBMITTED_TO
 from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM, TASK_GPUS
 from tune_dml.record.state import read_state
 from tune_dml.running.slurm.jobs import Submission, read_submission
-from tune_dml.running.slurm.processes import adopt_orphans, end_descendants
 from tune_dml.running.slurm.task import allocated_gpus
 
 _INTERRUPTED, _WITHOUT_PROGRESS = 130, 1
@@ -42,6 +42,8 @@ _CHECK_INTERVAL = 0.2
 _OBJECT_STORE = 200_000_000
 """Bytes of Ray's object store. Trials exchange only numbers."""
 _DRIVERS_PER_NODE = 64
+_SUBREAPER = 36  # `PR_SET_CHILD_SUBREAPER` of Linux's prctl
+_TERM_SECONDS = 5.0  # seconds between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class _EndSignal:
 
 def run_node(folder: Path) -> int:
     """Run one task of a job to its end. The first task returns the exit code of the sweep."""
-    adopt_orphans()
+    _adopt_orphans()
     end_signal = _EndSignal()
     submission, allocation = read_submission(folder), _Allocation.read(os.environ)
     os.environ["SLURM_CPUS_ON_NODE"] = str(allocation.cpus)
@@ -139,7 +141,7 @@ def run_node(folder: Path) -> int:
                 return _run_head_node(submission, allocation, head, temp, end_signal)
             return _join_head(allocation, head, temp)
         finally:
-            end_descendants()
+            _end_descendants()
 
 
 def _new_token() -> dict[str, str]:
@@ -288,3 +290,39 @@ def _print_error(text: str, temp: Path | None = None) -> None:
     end = log.read_text(errors="replace").strip()[-2000:] if log and log.exists() else ""
     sys.stderr.write(f"{text}\n" + (f"{end}\n" if end else ""))
     sys.stderr.flush()
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of descendants whose parent exits, so that they stay descendants of this process."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _descendants(pid: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                after_name = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                parents.setdefault(int(after_name[1]), []).append(int(entry.name))
+    descendants = list(parents.get(pid, []))
+    for child in descendants:
+        descendants += parents.get(child, [])
+    return descendants
+
+
+def _end_descendants() -> None:
+    """End all descendants: SIGTERM first, then SIGKILL."""
+    until = time.monotonic() + _TERM_SECONDS
+    signalled: set[int] = set()
+    while descendants := _descendants(os.getpid()):
+        signal_number = signal.SIGTERM if time.monotonic() < until else signal.SIGKILL
+        for child in descendants:
+            if signal_number == signal.SIGKILL or child not in signalled:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal_number)
+                signalled.add(child)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.05)

@@ -6,8 +6,7 @@ from functools import partial
 
 from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.alike import identical_cells
-from tune_dml.report.analysis.cell import analyse_cells, best_cells
+from tune_dml.report.analysis.cell import analyse_cells, best_cells, identical_cells
 from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.cells import delta_cells, metric_cell, metric_cells, text_cell
 from tune_dml.report.naming import prose_label

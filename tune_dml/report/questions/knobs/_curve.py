@@ -23,8 +23,7 @@ from tune_dml.report.drawing.curve import (
     thin_dots,
 )
 from tune_dml.report.naming import MetricName, confidence, floor_name, floors_of
-from tune_dml.report.published.comparable import published_at, reasons_against
-from tune_dml.report.published.metrics import by_published_metrics
+from tune_dml.report.published.comparable import by_published_metrics, published_at, reasons_against
 from tune_dml.report.section import Figure, FigureView
 from tune_dml.space import CurveReference, Value
 from tune_dml.stats.intervals.contrasts import against_last, estimate_contrasts, fill_holes

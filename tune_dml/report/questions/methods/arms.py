@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tune_dml.planning.grouping import grouped
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.comparisons import better_or_worse
@@ -196,10 +197,7 @@ def _verdict_badge(analysis: Analysis, compared: _ArmComparison) -> str:
 def _sentences(analysis: Analysis, compared: _ArmComparison) -> list[str]:
     """Return sentences: the best arm against every other arm, how arms were tuned, and which arms were lost."""
     metric, best = analysis.metric, compared.arms[0]
-    by_verdict: dict[str, list[tuple[str, float]]] = {}
-    for difference in compared.differences(best.arm):
-        named = f"{difference.second} ({metric.signed(difference.estimate)})"
-        by_verdict.setdefault(_verdict(analysis, difference), []).append((named, difference.estimate))
+    by_verdict = grouped(compared.differences(best.arm), lambda difference: _verdict(analysis, difference))
     wordings = {
         "better": "significantly better than {}",
         "equivalent": f"equivalent to {{}} (less than {metric.rough(analysis.margin)} apart)",
@@ -225,10 +223,10 @@ def _sentences(analysis: Analysis, compared: _ArmComparison) -> list[str]:
     return sentences
 
 
-def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
+def _named(metric: MetricName, rivals: Sequence[Difference]) -> str:
+    sizes = [rival.estimate for rival in rivals]
     if len(rivals) <= _MAX_NAMED:
-        return ", ".join(name for name, _ in rivals)
-    sizes = [size for _, size in rivals]
+        return ", ".join(f"{rival.second} ({metric.signed(rival.estimate)})" for rival in rivals)
     return f"{len(rivals)} others ({metric.signed(min(sizes))} to {metric.signed(max(sizes))})"
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from tune_dml.planning.grouping import grouped
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import seed_values
 from tune_dml.report.analysis.comparisons import better_or_worse
@@ -129,10 +130,7 @@ def _card(contrasts: _Contrasts) -> Card:
 
 def _groups(rows: Sequence[ArmGain]) -> dict[tuple[str, str], list[ArmGain]]:
     """Group gains by (what is added, "") or, if unknown, by ("", the arm compared with)."""
-    groups: dict[tuple[str, str], list[ArmGain]] = {}
-    for row in rows:
-        groups.setdefault((row.added, "") if row.added else ("", row.against), []).append(row)
-    return groups
+    return grouped(rows, lambda row: (row.added, "") if row.added else ("", row.against))
 
 
 def _headline(analysis: Analysis, contrasts: _Contrasts) -> list[str]:

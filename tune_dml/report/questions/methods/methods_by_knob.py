@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tune_dml.planning.grouping import grouped
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
 from tune_dml.report.analysis.traces import Rows
@@ -30,10 +31,8 @@ _Curve = list[tuple[float, list[float]]]
 @question(order=155, reads_traces=True)
 def methods_by_knob(analysis: Analysis) -> Section | None:
     """Compare methods that share a numeric knob; None if no two methods do."""
-    by_path: dict[str, list[KnobAnalysis]] = {}
-    for knob in analysis.knobs:
-        if knob.numeric and len(knob.levels) > 1:
-            by_path.setdefault(knob.path, []).append(knob)
+    numeric = [knob for knob in analysis.knobs if knob.numeric and len(knob.levels) > 1]
+    by_path = grouped(numeric, lambda knob: knob.path)
     figures = tuple(figure for knobs in by_path.values() if len(knobs) > 1 and (figure := _figure(analysis, knobs)))
     if not figures:
         return None

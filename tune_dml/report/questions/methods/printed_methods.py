@@ -15,10 +15,10 @@ from tune_dml.report.naming import metric_name
 from tune_dml.report.published.comparable import (
     condition_differences,
     data_difference,
+    our_metric,
     selection_difference,
     summarize_reasons,
 )
-from tune_dml.report.published.metrics import our_metric
 from tune_dml.report.published.order import PaperDeviation, compare_orders, order_sentence, paper_deviation
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text

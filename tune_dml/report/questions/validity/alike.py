@@ -1,7 +1,7 @@
 """Which configurations gave exactly the same results, because the setting in which they differ is unused?"""
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.alike import identical_cells
+from tune_dml.report.analysis.cell import identical_cells
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 from tune_dml.text import joined
