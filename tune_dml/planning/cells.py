@@ -11,7 +11,6 @@ from typing import TypeVar
 from trainables.config import Settings, TrialConfig, settings_digest
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.resolve import Layer, LayerStack, ResolvedConfig, read_settings, resolve
-from tune_dml.planning.grouping import grouped
 from tune_dml.programs.command import SETTING
 from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
@@ -175,8 +174,10 @@ def plan_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[tuple[
         return []
 
     cells, problems = _for_each_arm(arms, known_cells)
-    distinct = grouped(cells, lambda cell: cell.digest).values()
-    return tuple(same[0].with_index(number) for number, same in enumerate(distinct)), problems
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.digest, cell)
+    return tuple(cell.with_index(number) for number, cell in enumerate(first.values())), problems
 
 
 def _for_each_arm(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Item]]) -> tuple[list[_Item], list[Problem]]:

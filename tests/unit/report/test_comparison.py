@@ -10,7 +10,7 @@ from helpers.toys import ETA, FLAT, STEEP, bare_sweep, rho_space, write_sweep
 
 from trainables.errors import ConfigError
 from tune_dml.report.several.comparison import _complete_cells, _level_means, _rank_agreements, compare_sweeps
-from tune_dml.report.several.comparison_page import comparison_data, comparison_sentences, write_comparison
+from tune_dml.report.several.comparison_page import comparison_sentences, write_comparison
 from tune_dml.report.several.study import analyse_study
 from tune_dml.report.several.study_page import study_sentences, write_study
 
@@ -89,7 +89,8 @@ def test_equal_configurations_are_not_compared_and_equal_means_are_called_equal(
 def test_json_of_a_cell_without_numbers_has_null(tmp_path):
     failures = {("rho=0.9", seed): ("failed", "lost") for seed in (0, 1, 2)}
     sweep = bare_sweep(tmp_path / "lost", failures=failures)
-    rows = comparison_data(compare_sweeps([sweep, sweep]))["cells"]
+    _, numbers = write_comparison(compare_sweeps([sweep, sweep]), tmp_path / "page")
+    rows = json.loads(numbers.read_text())["cells"]
     assert any(row["mean"] is None for row in rows)
     assert all(row["mean"] is None or math.isfinite(row["mean"]) for row in rows)
 

@@ -15,7 +15,6 @@ from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for, recipes
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, training_part
-from tune_dml.planning.grouping import grouped
 from tune_dml.space import Arm, Protocol, Space, Value
 from tune_dml.text import is_number
 
@@ -126,9 +125,12 @@ def _unprinted_note(protocol: Protocol, query: _ProtocolQuery) -> str:
 
 def protocol_notes(choices: Mapping[str, ProtocolChoice]) -> list[str]:
     """Return each choice's note once, with its arms unless it applies to all; then the arms' protocols if they differ."""
+    arms: dict[str, list[str]] = {}
+    for name, choice in choices.items():
+        arms.setdefault(choice.note, []).append(name)
     notes = [
         note if len(names) == len(choices) else f"{note} ({', '.join(arm or 'all but the baseline' for arm in names)})"
-        for note, names in grouped(choices, lambda name: choices[name].note).items()
+        for note, names in arms.items()
         if note
     ]
     protocol_of = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}

@@ -54,7 +54,6 @@ from trainables.config import SECTIONS
 from trainables.errors import Problem, nearest
 from trainables.methods import rule_of_any
 from trainables.registries import every_setting
-from tune_dml.planning.grouping import grouped
 from tune_dml.planning.request import Stopping, Vary
 from tune_dml.space import SearchMethod, Value
 
@@ -217,7 +216,9 @@ def without_wrong_keys(raw: Mapping[str, Any], error: ValidationError) -> dict[s
 
 def key_problems(error: ValidationError, path: Path, raw: Mapping[str, object]) -> list[Problem]:
     """Return one problem for each refused key, also for a value with several allowed forms."""
-    by_keys = grouped(error.errors(), lambda item: _key_path(item["loc"], raw, item["type"]))
+    by_keys: dict[tuple[str, ...], list[ErrorDetails]] = {}
+    for item in error.errors():
+        by_keys.setdefault(_key_path(item["loc"], raw, item["type"]), []).append(item)
     problems = []
     for keys, items in by_keys.items():
         has_inner = any(len(longer) > len(keys) and longer[: len(keys)] == keys for longer in by_keys)

@@ -194,11 +194,7 @@ class CellComparisons:
 
     def against(self, cell: CellAnalysis) -> BaselineDifference | None:
         """Return a cell's difference to the baseline; None for the baseline itself or without one."""
-        return self._against.get(cell.label)
-
-    @cached_property
-    def _against(self) -> Mapping[str, BaselineDifference]:
-        return {row.label: row for row in self.against_baseline or ()}
+        return next((row for row in self.against_baseline or () if row.label == cell.label), None)
 
 
 def better_or_worse(low: float, high: float, sign: float) -> Literal["better", "worse", "undecided"]:

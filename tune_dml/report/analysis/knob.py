@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -134,11 +133,7 @@ class KnobAnalysis:
 
     def level(self, label: str) -> Value:
         """Return the knob's value by label."""
-        return self._levels[label]
-
-    @cached_property
-    def _levels(self) -> dict[str, Value]:
-        return dict(zip(self.labels, self.levels, strict=True))
+        return self.levels[self.labels.index(label)]
 
 
 def _baseline_point(analysis: CellComparisons) -> CurvePoint | None:

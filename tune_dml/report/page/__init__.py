@@ -26,6 +26,7 @@ from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
 from tune_dml.report.section import Section, Table
 from tune_dml.report.summary import Answer, answer_of
+from tune_dml.text import json_value
 
 _MAX_ROWS = 1500  # maximum number of rows of a table on the page; the CSV file has all rows
 _MAX_CHOICES = 16  # maximum number of views and of toggles of one figure
@@ -71,11 +72,14 @@ def writable(folder: Path) -> Path:
 def write_page(
     folder: Path, name: str, head: PageHead, sections: Sequence[Section], data: Mapping[str, Any]
 ) -> tuple[Path, Path]:
-    """Write `NAME.html` and `NAME.json`, which has the numbers, into a folder, which is created if missing."""
+    """Write `NAME.html` and `NAME.json` into a folder, which is created if missing.
+
+    The JSON file has the numbers; those that are not finite become null.
+    """
     folder = writable(folder)
     html_file, json_file = folder / f"{name}.html", folder / f"{name}.json"
     write_whole(html_file, _page_of(replace(head, downloads=f"{name}.json (every number in full precision)"), sections))
-    write_whole(json_file, json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_whole(json_file, json.dumps(json_value(data), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     return html_file, json_file
 
 

@@ -15,7 +15,7 @@ from tune_dml.report.page import PageHead, write_page
 from tune_dml.report.section import Section, Table, whisker_figure
 from tune_dml.report.summary import Answer
 from tune_dml.stats.atlas import ALPHA, Estimate
-from tune_dml.text import counted, joined, json_value, value_text
+from tune_dml.text import counted, joined, value_text
 
 _MAX_WHISKERS = 40
 """Maximum number of knobs in the figure; those with the largest gains are shown."""
@@ -57,10 +57,7 @@ def atlas_data(knobs: Sequence[JudgedKnob], margin: float) -> dict[str, Any]:
     ]  # fmt: skip
     transfers = [dict(zip(_TRANSFER, row, strict=True)) for row in _transfers(knobs)]
     answer = atlas_sentences(knobs, margin)
-    data: dict[str, Any] = json_value(
-        {"metric": METRIC, "margin": margin, "answer": answer, "knobs": rows, "transfer": transfers}
-    )
-    return data
+    return {"metric": METRIC, "margin": margin, "answer": answer, "knobs": rows, "transfer": transfers}
 
 
 def write_atlas(knobs: Sequence[JudgedKnob], margin: float, folder: Path) -> tuple[Path, Path]:

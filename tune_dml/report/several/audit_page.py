@@ -16,7 +16,7 @@ from tune_dml.report.page import PageHead, write_page
 from tune_dml.report.section import Notes, Section, Table, Text, whisker_figure
 from tune_dml.report.summary import Answer
 from tune_dml.stats.screening import FactorEffect, ScreeningVerdict, Suspects
-from tune_dml.text import counted, joined, json_value
+from tune_dml.text import counted, joined
 
 _CONTEXT = "docs/audit.md has the error rates of this procedure."
 
@@ -114,7 +114,7 @@ def audit_data(report: AuditReport) -> dict[str, Any]:
         {"name": factor.name, "yours": factor.yours, "protocol": factor.protocol, **asdict(effect)}
         for factor, effect in zip(audit.factors, verdict.effects, strict=True)
     ]
-    data: dict[str, Any] = json_value({
+    return {
         "run": audit.run,
         "protocol": audit.protocol.name,
         "metric": audit.metric,
@@ -132,8 +132,7 @@ def audit_data(report: AuditReport) -> dict[str, Any]:
         "answer": audit_sentences(report),
         "notes": report.notes,
         "sweeps": [report.first.name, report.second.name],
-    })  # fmt: skip
-    return data
+    }
 
 
 def write_audit(report: AuditReport, folder: Path) -> tuple[Path, Path]:

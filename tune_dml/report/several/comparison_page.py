@@ -10,7 +10,7 @@ from tune_dml.report.page import PageHead, write_page
 from tune_dml.report.section import Block, Figure, Notes, Section, Table, Text, whisker_figure
 from tune_dml.report.several.comparison import PairedDifference, SweepComparison
 from tune_dml.report.summary import Answer
-from tune_dml.text import counted, duration, joined, json_value, value_text
+from tune_dml.text import counted, duration, joined, value_text
 
 SCHEMA = "tune_dml.comparison/1"
 _MAX_WHISKERS = 40
@@ -18,9 +18,9 @@ _MAX_WHISKERS = 40
 
 
 def comparison_data(comparison: SweepComparison) -> dict[str, object]:
-    """Return the comparison as data for JSON; numbers that are not finite become null."""
+    """Return the comparison as data for JSON."""
     names = comparison.names
-    body: dict[str, object] = json_value({
+    return {
         "schema": SCHEMA,
         "sweeps": names,
         "differences": comparison.differences,
@@ -34,8 +34,7 @@ def comparison_data(comparison: SweepComparison) -> dict[str, object]:
             for name, sweep in zip(names, comparison.sweeps, strict=True)
             for cell in sweep.cells
         ],
-    })  # fmt: skip
-    return body
+    }
 
 
 def rank_rows(comparison: SweepComparison) -> list[dict[str, object]]:

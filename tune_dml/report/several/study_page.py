@@ -10,22 +10,21 @@ from tune_dml.report.questions.knobs.sensitivity import knob_headline
 from tune_dml.report.section import Block, Figure, Section, Table, Text, whisker_figure
 from tune_dml.report.several.study import StudyAnalysis, Transfer, Tuning, TuningGain
 from tune_dml.report.summary import Answer
-from tune_dml.text import counted, duration, json_value
+from tune_dml.text import counted, duration
 
 SCHEMA = "tune_dml.study/1"
 
 
 def study_data(study: StudyAnalysis) -> dict[str, object]:
-    """Return the study as data for JSON; numbers that are not finite become null."""
+    """Return the study as data for JSON."""
     sweeps = [{"name": s.results.name, "dataset": s.results.plan.dataset, "margin": s.margin} for s in study.sweeps]
-    body: dict[str, object] = json_value({
+    return {
         "schema": SCHEMA,
         "sweeps": sweeps,
         "sentences": study_sentences(study),
         "tuning": study.tunings,
         "transfer": study.transfers,
-    })  # fmt: skip
-    return body
+    }
 
 
 def study_sentences(study: StudyAnalysis) -> tuple[str, ...]:
