@@ -95,6 +95,7 @@ def _space(
     if program is not None:
         names = [*fixed, *(knob.path for knob in knobs)]
         problems += _reserved_problems(names, str(path))
+        problems += program.problems(names, f"{path}, {'command' if file.command else 'program'}")
         fixed, default_dataset = {**fixed, SETTING: program.text}, program.label
         wrong_margin = f"{path}, margin" in {problem.place for problem in problems}
         margin = margin if wrong_margin or "margin" in file.model_fields_set else 0.0
@@ -259,11 +260,9 @@ def checked_program(space: Space, program: Program, request: Request) -> tuple[S
     """
     declared, settings = [*space.fixed, *(knob.path for knob in space.knobs)], request.settings or {}
     names = [name for name in dict.fromkeys((*declared, *settings)) if name != SETTING]
-    place = option_place("command")
-    if space.origin:  # a sweep file
-        has_command = program.command[:2] + program.command[3:] != _WANDB_COMMAND[:2] + _WANDB_COMMAND[3:]
-        place = f"{space.origin}, {'command' if has_command else 'program'}"
-    problems = [*_refused_options(request), *program.problems(names, place)]
+    problems = _refused_options(request)
+    if not space.origin:  # a sweep file names the key of its command
+        problems += program.problems(names, option_place("command"))
     problems += _reserved_problems(set(settings) - {SEED}, option_place("settings"))  # the seed is checked with others
     if not space.margin and request.margin is None:
         metric = space.metric or "the metric"
