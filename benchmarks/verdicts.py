@@ -23,6 +23,7 @@ from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, excludes_zero, rate, simulate
 from verdict_advice import advice
+from verdict_atlas import atlas
 from verdict_contrasts import candidates, contrasts
 from verdict_convergence import convergence, grown_confirmations
 from verdict_estimated_step import estimated_step
@@ -255,7 +256,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             stopping,
             retries,
         ),
-        *(candidates, search_effects, contrasts, convergence, grown_confirmations, speed),
+        *(candidates, search_effects, contrasts, convergence, grown_confirmations, atlas, speed),
     )
 }
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tune_dml.record.results import Results
-from tune_dml.stats.atlas import KnobVerdict, effects_of_values, judge_knob
+from tune_dml.stats.atlas import Estimate, KnobVerdict, effects_of_values, judge_knob
+from tune_dml.stats.intervals import Array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,30 +65,45 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 def judge_knobs(table: pd.DataFrame, margin: float) -> tuple[JudgedKnob, ...]:
     """Judge every knob of a table, by data set and loss; the error level holds for all comparisons together."""
     cells = table[table["knob"] != ""].groupby(["dataset", "loss", "knob", "value"]).ngroups
-    verdicts: list[JudgedKnob] = []
-    for (dataset, loss), loss_rows in table.groupby(["dataset", "loss"]):
-        verdicts += _judge_loss(str(dataset), str(loss), loss_rows, max(cells, 1), margin)
-    return tuple(verdicts)
+    losses = [
+        _read_loss(str(dataset), str(loss), rows)
+        for (dataset, loss), rows in table.groupby(["dataset", "loss"])
+        if (rows["knob"] == "").any()
+    ]
+    effects = effects_of_values([loss.values for loss in losses], max(cells, 1))
+    return tuple(
+        verdict
+        for loss, of_cells in zip(losses, effects, strict=True)
+        for verdict in _judge_loss(loss, of_cells, margin)
+    )
 
 
-def _judge_loss(
-    dataset: str, loss: str, loss_rows: pd.DataFrame, comparisons: int, margin: float
-) -> Iterable[JudgedKnob]:
+@dataclass(frozen=True, eq=False)
+class _LossTable:
+    """The results of one loss on one data set: the default in the first row, then each value of each knob."""
+
+    dataset: str
+    loss: str
+    points: tuple[tuple[str, float, float], ...]  # knob, value and default of each further row
+    values: Array  # (cells, seeds); nan without a trial, -inf for a diverged one
+
+
+def _read_loss(dataset: str, loss: str, loss_rows: pd.DataFrame) -> _LossTable:
     seeds = sorted(loss_rows["seed"].unique())
-    default_rows = loss_rows[loss_rows["knob"] == ""]
-    if default_rows.empty:
-        return
-    groups = [("", math.nan, default_rows)]
-    for (knob, _), rows in loss_rows[loss_rows["knob"] != ""].groupby(["knob", "value"]):
-        groups.append((str(knob), float(rows["value"].iloc[0]), rows))
-    values = np.array([_metric_by_seed(rows, seeds) for _, _, rows in groups])
-    effects = effects_of_values(values, comparisons)
-    for knob in dict.fromkeys(name for name, _, _ in groups if name):
-        indices = [index for index, (name, _, _) in enumerate(groups) if name == knob]
-        default = float(groups[indices[0]][2]["default"].iloc[0])
-        points = [default, *(groups[index][1] for index in indices)]
-        verdict = judge_knob(points, default, [effects[0], *(effects[index] for index in indices)], margin)
-        yield JudgedKnob(dataset, loss, knob, verdict)
+    varied = loss_rows[loss_rows["knob"] != ""].groupby(["knob", "value"])
+    groups = [rows for _, rows in varied]
+    points = [(str(knob), float(rows["value"].iloc[0]), float(rows["default"].iloc[0])) for (knob, _), rows in varied]
+    cells = [loss_rows[loss_rows["knob"] == ""], *groups]
+    return _LossTable(dataset, loss, tuple(points), np.array([_metric_by_seed(rows, seeds) for rows in cells]))
+
+
+def _judge_loss(loss: _LossTable, effects: Sequence[Estimate], margin: float) -> Iterable[JudgedKnob]:
+    for knob in dict.fromkeys(name for name, _, _ in loss.points):
+        rows = [row for row, point in enumerate(loss.points, start=1) if point[0] == knob]
+        default = loss.points[rows[0] - 1][2]
+        values = [default, *(loss.points[row - 1][1] for row in rows)]
+        verdict = judge_knob(values, default, [effects[0], *(effects[row] for row in rows)], margin)
+        yield JudgedKnob(loss.dataset, loss.loss, knob, verdict)
 
 
 def _metric_by_seed(rows: pd.DataFrame, seeds: Sequence[int]) -> list[float]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.stats.intervals import Array, run_around
+from tune_dml.stats.intervals.compound import compound_half_widths
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.resolution import resolution_shown
 from tune_dml.stats.intervals.simultaneous import half_widths
@@ -59,30 +60,64 @@ class KnobVerdict:
         return int(np.argmax([effect.value for effect in self.effects]))
 
 
-def effects_of_values(values: Array, comparisons: int) -> list[Estimate]:
-    """Compare the cells of a loss with its default, the first row.
+def effects_of_values(tables: Sequence[Array], comparisons: int) -> list[list[Estimate]]:
+    """Compare the cells of each loss with its default, the first row of the loss's table.
+
+    The values of a loss may be unequally noisy, and each loss adds a chance that a noisy one is not recognised. So no
+    interval is narrower than the distribution of the noise over all losses allows (`compound`).
 
     Args:
-        values: (cells, seeds); nan where a trial has no value, -inf where it diverged.
+        tables: (cells, seeds) of each loss; nan where a trial has no value, -inf where it diverged.
         comparisons: Number of comparisons that share `ALPHA`: all of the atlas.
 
     Returns:
         An estimate for each cell; -inf, with both limits, for a cell with a diverged trial.
     """
-    diverged = np.asarray(np.isneginf(values).any(axis=1))
-    finite = np.where(np.isfinite(values), values, np.nan)
-    finite[diverged] = np.nan
-    kept = np.flatnonzero(np.isfinite(finite).sum(axis=1) > 1)
+    effects = [_unknown_effects(table) for table in tables]
+    found = [item for row, table in enumerate(tables) for item in _compare_with_default(row, table, comparisons)]
+    own, shared = (np.array([getattr(item, name) for item in found]) for name in ("own", "shared"))
+    reaches, testable = np.full(len(found), np.inf), shared > 1
+    reaches[testable] = compound_half_widths(
+        own[testable], shared[testable] - 1, shared[testable], ALPHA / max(comparisons, 1)
+    )
+    for item, least in zip(found, reaches.tolist(), strict=True):
+        reach = max(item.reach, least)
+        effects[item.table][item.cell] = Estimate(item.middle, item.middle - reach, item.middle + reach)
+    return effects
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """A cell minus the default of its loss, with the half-width that its loss alone gives."""
+
+    table: int
+    cell: int
+    middle: float
+    reach: float
+    own: float  # the variance of the difference over the shared seeds; NaN below two
+    shared: float  # the number of shared seeds
+
+
+def _unknown_effects(table: Array) -> list[Estimate]:
+    """Return the effects of a loss before any comparison: 0 for the default, and -inf for diverged cells."""
+    diverged = np.asarray(np.isneginf(table).any(axis=1))
     effects = [Estimate(-np.inf, -np.inf, -np.inf) if lost else Estimate(np.nan, -np.inf, np.inf) for lost in diverged]
     effects[0] = Estimate(0.0, 0.0, 0.0)
+    return effects
+
+
+def _compare_with_default(number: int, table: Array, comparisons: int) -> list[_Comparison]:
+    """Compare the cells of one loss that share two seeds with its default."""
+    finite = np.where(np.isfinite(table), table, np.nan)
+    finite[np.isneginf(table).any(axis=1)] = np.nan
+    kept = np.flatnonzero(np.isfinite(finite).sum(axis=1) > 1)
     if len(kept) < 2 or kept[0] != 0:
-        return effects
+        return []
     noise = fit_pairs(finite[kept], resolution_shown(finite[kept].tolist()))
     reach = half_widths(noise, ALPHA, comparisons, beside=True, of=np.s_[..., :, [0]])[..., 0]
-    for row, cell in enumerate(kept[1:], start=1):
-        middle = float(noise.estimate[row, 0])
-        effects[cell] = Estimate(middle, middle - float(reach[row]), middle + float(reach[row]))
-    return effects
+    columns = (array[:, 0].tolist() for array in (noise.estimate, noise.own, noise.shared))
+    rows = zip(kept.tolist(), reach.tolist(), *columns, strict=True)
+    return [_Comparison(number, cell, middle, width, own, shared) for cell, width, middle, own, shared in rows][1:]
 
 
 def judge_knob(values: Sequence[float], default: float, effects: Sequence[Estimate], margin: float) -> KnobVerdict:

@@ -79,6 +79,46 @@ def test_noise_alone_is_refused_on_a_grid():
     assert importance_of_grid(rng.normal(size=(5, 4, 1))).problem == "one seed gives no noise estimate"
 
 
+def without_worst(table, failed=True):
+    """Return the importance if the two worst trials of each seed failed, or never ran."""
+    lost = table.reshape(20, -1).argsort(0).argsort(0).reshape(table.shape) < 2
+    return importance_of_grid(np.where(lost, np.nan, table), failed=lost if failed else None)
+
+
+def test_a_noisy_cell_that_loses_its_worst_trials_makes_no_knob_important():
+    """Without a second estimate, a quarter of these sweeps of equal cells claims a share."""
+    rng, claimed = np.random.default_rng(4), 0
+    for _ in range(50):
+        table = rng.normal(size=(5, 4, 10)) * np.where(np.arange(20).reshape(5, 4) == 10, 5, 1)[..., None]
+        claimed += not without_worst(table).problem
+    assert claimed <= 5
+
+
+def test_a_knob_that_acts_is_found_although_the_worst_trials_failed():
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        table = (3 * SECOND)[..., None] + rng.normal(size=(5, 4, 5))
+        found, unasked = without_worst(table), without_worst(table, failed=False)
+        assert not found.problem
+        assert found.low[1] > found.high[0]
+        assert found.low[1] <= unasked.low[1]
+        assert found.high[0] >= unasked.high[0]
+        assert found.share == pytest.approx(unasked.share)
+
+
+def test_shares_that_failed_trials_may_explain_are_refused_with_the_reason():
+    """The trials of the best level fail for another reason, but nobody can see that."""
+    table = SECOND[..., None] + 0.5 * np.random.default_rng(6).normal(size=(5, 4, 5))
+    failed = np.zeros(table.shape, dtype=bool)
+    failed[:, 3, :3] = True
+    values = np.where(failed, np.nan, table)
+    assert not importance_of_grid(values).problem
+    found = importance_of_grid(values, failed=failed)
+    assert found.problem.endswith("if the failed trials were the worst of their seeds")
+    failed[..., 0] = True  # a seed without any result has no worst one
+    assert importance_of_grid(np.where(failed, np.nan, table), failed=failed).problem
+
+
 def search(surface, cells, seed):
     rng = np.random.default_rng(seed)
     points = rng.random((cells, 2))

@@ -126,7 +126,7 @@ def _of_table(values, step):
         "cell": cell_interval(table, 0),
         "pair": paired_difference(table, 1, 0),
         "shown": resolution_shown(values.tolist()),
-        "atlas": judge_knob(list(range(m)), 0, effects_of_values(values, 7), 1.5),
+        "atlas": judge_knob(list(range(m)), 0, effects_of_values([values], 7)[0], 1.5),
     }
 
 

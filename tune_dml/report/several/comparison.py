@@ -14,7 +14,7 @@ from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
-from tune_dml.stats.intervals.contrasts import estimate_contrasts
+from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.verdicts.ranks import RankAgreement, agree_in_rank
 from tune_dml.stats.verdicts.ranks import Table as RankTable
 from tune_dml.text import is_number, value_text
@@ -223,23 +223,21 @@ def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
 def _judge_pairs(
     reference: Analysis, pairs: Sequence[tuple[Analysis, Cell, Cell]], alpha: float
 ) -> tuple[PairedDifference, ...]:
-    """Judge all differences as contrasts of one table, so that they share the noise estimate and the error."""
+    """Judge all differences in one table, so that they share the error; each on the seeds that its two cells share."""
     cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}
     row = {key: index for index, key in enumerate(cells)}
     common = sorted({seed for _, a, b in pairs for seed in a.values.keys() & b.values.keys()})
     table = SeedTable.of({str(index): cell.values for index, cell in enumerate(cells.values())}, common)
-    weights = np.zeros((len(pairs), len(cells)))
-    for index, (_, first, second) in enumerate(pairs):
-        weights[index, row[id(first)]], weights[index, row[id(second)]] = -1.0, 1.0
+    gains = [(row[id(second)], row[id(first)]) for _, first, second in pairs]
     resolution = max(sweep.resolution for sweep in (reference, *(sweep for sweep, _, _ in pairs)))
-    contrasts = estimate_contrasts(table.values, weights, alpha, resolution=resolution)
+    bounds = estimate_gains(table.values, gains, alpha=alpha, resolution=resolution)
+    numbers = zip(*(array.tolist() for array in (bounds.estimate, bounds.low, bounds.high)), strict=True)
     judged = []
-    for (sweep, first, second), low, high in zip(pairs, contrasts.low.tolist(), contrasts.high.tolist(), strict=True):
+    for (sweep, first, second), (difference, low, high) in zip(pairs, numbers, strict=True):
         names = (sweep.results.name, _point(first), first.label, second.label)
-        shared = sorted(first.values.keys() & second.values.keys())
-        difference = float(np.mean([second.values[seed] - first.values[seed] for seed in shared]))
+        shared = len(first.values.keys() & second.values.keys())
         ends, verdict = reference.metric.change_ends(low, high), better_or_worse(low, high, reference.sign)
-        judged.append(PairedDifference(*names, len(shared), difference, *ends, verdict))
+        judged.append(PairedDifference(*names, shared, difference, *ends, verdict))
     return tuple(judged)
 
 

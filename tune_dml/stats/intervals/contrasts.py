@@ -7,8 +7,9 @@ to seed appear. With one direction (two levels) no noise can be borrowed. No int
 own t interval.
 
 A hole is filled with its cell's mean plus its seed's effect. Its seed counts only for the share of the contrast's
-weight that was measured. That is too many for cells with fewer seeds than others, so the variance is at least the one
-that the cells' own noise gives the contrast of least-squares means. A contrast with fewer than two measured seeds has
+weight that was measured, on the side (weights above or below 0) where less was: a seed with one side only shows no
+difference. That is too many for cells with fewer seeds than others, so the variance is at least the one that the cells'
+own noise gives the contrast of least-squares means. A contrast with fewer than two measured seeds has
 no interval, nor has one in which the effects of seeds do not cancel, because it weighs cells that no chain of common
 seeds connects.
 """
@@ -68,12 +69,12 @@ def estimate_contrasts(
     comparisons = len(weights) if comparisons is None else comparisons
     filled, present = fill_holes(values)
     per_seed = weights @ filled
-    size = np.abs(weights).sum(1)[:, None]
-    measured = np.where(size > 0, (np.abs(weights) @ present) / np.where(size > 0, size, 1), 1.0)
+    measured = np.minimum(*(_measured_share(np.maximum(side, 0), present) for side in (weights, -weights)))
     n = values.shape[-1]
     seeds = measured.sum(-1)
     nu = np.maximum(seeds - 1, 0)
-    estimate = np.where(seeds > 0, per_seed.mean(-1), np.nan)
+    has_value = (np.abs(weights) @ present).any(-1) | ~weights.any(1)
+    estimate = np.where(has_value, per_seed.mean(-1), np.nan)
     squares = ((per_seed - per_seed.mean(-1, keepdims=True)) ** 2).sum(-1) * np.maximum(seeds - 1, 0) / max(n - 1, 1)
     squares = np.maximum(squares, nu * variance_floor(resolution, weights))
     typical = nu.mean(-1)
@@ -178,6 +179,12 @@ def estimate_gains(
     contrasts = estimate_contrasts(values, both, alpha, comparisons=count, resolution=resolution)
     parts = zip(vars(estimates).values(), vars(contrasts).values(), strict=True)
     return Bounds(*(np.concatenate([gain, contrast[..., len(gains) :]], -1) for gain, contrast in parts))
+
+
+def _measured_share(weights: Array, present: Array) -> Array:
+    """Return the share of each contrast's weight that each seed has, (..., k, n); `weights` has one side of it."""
+    size = weights.sum(1)[:, None]
+    return np.where(size > 0, (weights @ present) / np.where(size > 0, size, 1), 1.0)
 
 
 def _max_prior_df(filled: Array, weights: Array, nu: Array) -> Array:

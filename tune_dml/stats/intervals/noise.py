@@ -137,11 +137,16 @@ def typical_noise(noise: PairNoise) -> tuple[float, int] | None:
 
 
 def cell_variances(values: Array, resolution: float = 0.0) -> Array:
-    """Return each cell's noise variance without the seed effect (Grubbs 1948), shape (..., m)."""
+    """Return each cell's noise variance without the seed effect (Grubbs 1948), shape (..., m).
+
+    Pairs that share fewer than two seeds count as average.
+    """
     _, shared, squares = _differences(values)
     nu = np.maximum(shared - 1, 0)
     testable = (nu > 0) & ~np.eye(values.shape[-2], dtype=bool)
-    own = np.divide(squares, nu, out=np.zeros_like(squares), where=testable)
+    pooled = _ratio(np.where(testable, squares, 0.0).sum((-2, -1)), np.where(testable, nu, 0.0).sum((-2, -1)))
+    unknown = np.broadcast_to(pooled[..., None, None], squares.shape).copy()
+    own = np.divide(squares, nu, out=unknown, where=testable)
     return np.maximum(split_between_cells(own), variance_floor(resolution))
 
 

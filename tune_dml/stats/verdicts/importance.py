@@ -10,7 +10,8 @@ so joint effects are divided equally among their knobs. V_ij is the effect of th
 A full grid has f at every cell, with noise. Products of different seeds only (a U statistic) contain no squares of
 noise. The interval of a share is that of its gradient, a contrast of cells, within seeds (`contrasts`). That is a
 first-order interval. So shares are reported only if a main effect is significant at the same level and most of the
-variance of the means is signal.
+variance of the means is signal. Shares and these two conditions must also hold if the trials that failed were the worst
+of their seeds: a noisy cell that loses its low values would seem good.
 
 A search has f at some cells. A Gaussian process (scikit-learn's) is fitted to resamples of the cells' means. Shares are
 computed for draws from all processes, so the interval reflects regions without cells and uncertain length scales.
@@ -20,13 +21,13 @@ Shares are reported only if the process predicts held-out cells.
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
 
 import numpy as np
 
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, main_effect
 
 _MIN_PREDICTED = 0.3
@@ -62,8 +63,31 @@ def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
     return _divide_among_knobs(variances, knobs)
 
 
-def importance_of_grid(values: Array, alpha: float = 0.05, *, resolution: float = 0.0) -> Importance:
-    """Estimate importance from a full grid (q_1, .., q_d, seeds), NaN for lost seeds; intervals are simultaneous."""
+def importance_of_grid(
+    values: Array, alpha: float = 0.05, *, failed: Mask | None = None, resolution: float = 0.0
+) -> Importance:
+    """Estimate importance from a full grid; intervals are simultaneous.
+
+    Trials that failed may have been the worst of their seeds. So the shares are estimated a second time with the lowest
+    result of the seed in their place, and each interval covers both.
+
+    Args:
+        values: (q_1, .., q_d, seeds), NaN without a value; larger is better.
+        alpha: the error of all intervals together.
+        failed: same shape, the trials that failed; other holes have not run.
+        resolution: step of the values.
+    """
+    found = _estimate_from_grid(values, alpha, resolution)
+    if found.problem or failed is None or not failed.any():
+        return found
+    lowest = np.where(np.isfinite(values), values, np.inf).min(tuple(range(values.ndim - 1)))
+    at_worst = _estimate_from_grid(np.where(failed & np.isfinite(lowest), lowest, values), alpha, resolution)
+    if at_worst.problem:
+        return replace(at_worst, problem=f"{at_worst.problem}, if the failed trials were the worst of their seeds")
+    return replace(found, low=np.minimum(found.low, at_worst.low), high=np.maximum(found.high, at_worst.high))
+
+
+def _estimate_from_grid(values: Array, alpha: float, resolution: float) -> Importance:
     *shape, seeds = values.shape
     knobs = len(shape)
     if seeds < 2:

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
 from tune_dml.report.analysis.knob import full_grid, grid_positions, positions_of
 from tune_dml.report.cells import TableCell
 from tune_dml.report.drawing.charts import Whisker, draw_whiskers
@@ -107,7 +107,12 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
             return None
         ranks, sizes = grid
         order = sorted(range(len(ranks)), key=lambda row: ranks[row])  # the last knob varies fastest
-        judged = importance_of_grid(values[order].reshape(*sizes, -1), level, resolution=analysis.resolution)
+        failed = np.array([[seed in lost for seed in analysis.seeds] for lost in map(_failed_seeds, trained)])
+        shape = (*sizes, values.shape[1])
+        judged = importance_of_grid(
+            analysis.sign * values[order].reshape(shape), level,
+            failed=failed[order].reshape(shape), resolution=analysis.resolution,
+        )  # fmt: skip
     names = [symbol_of(knob) for knob in arm.knobs]
     shares = sorted(
         map(KnobShare, names, judged.share.tolist(), judged.low.tolist(), judged.high.tolist()),
@@ -120,6 +125,10 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
     return ImportanceOfArm(
         arm.name, searched, len(trained), tuple(shares), tuple(pairs), judged.predicted, judged.problem, sentence
     )
+
+
+def _failed_seeds(cell: CellAnalysis) -> frozenset[int]:
+    return frozenset(trial.seed for trial, _ in cell.failures)
 
 
 def _sentence(
