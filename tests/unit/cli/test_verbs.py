@@ -186,6 +186,20 @@ def test_an_os_error_without_a_file_name_is_one_line(command_line, monkeypatch, 
     assert command_line("spaces")[::2] == (1, f"{place}: {os.strerror(number)}\n")
 
 
+@pytest.mark.parametrize("line", ["spaces --json", "show nonsense --json"])
+def test_json_on_a_full_disk_is_one_line(capsys, monkeypatch, line):
+    """The error could not be printed as JSON either: a traceback followed."""
+
+    def fail(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli.typer, "echo", fail)
+    monkeypatch.setattr(sys, "argv", ["tune-dml", *line.split()])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert capsys.readouterr() == ("", "standard output: No space left on device\n")
+
+
 def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(output_of):
     schema = json.loads(output_of("schema"))
     assert schema == json.loads(json.dumps(sweep_file_schema()))
