@@ -18,7 +18,7 @@ from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning import rules
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.study import Search, Study, with_arms
+from tune_dml.planning.study import Search, Study, part_of, with_arms
 from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number, python_numbers
 
@@ -271,8 +271,9 @@ def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedAr
         return (), []
     present = [name for name in names if name in {arm.name for arm in plan.arms}]
     problems = [option_problem("arms", "the sweep has this arm already", name, "Leave it out.") for name in present]
+    part = part_of(plan.space, plan.dataset, plan.settings)
     study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search, protocol=plan.protocol)
-    study = with_arms(study, [name for name in names if name not in present] or names)
+    study = with_arms(replace(study, part=part), [name for name in names if name not in present] or names)
     problems += study.problems
     if problems:
         return (), problems
