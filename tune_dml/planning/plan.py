@@ -200,11 +200,18 @@ class Plan:
         try:
             plan = _adapter().validate_python(_upgrade(json.loads(path.read_bytes())))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
+            why = getattr(error, "strerror", None) or _reason_of(error)
             rule = f"a sweep's plan must be readable as it was stored ({why})"
             copy = "Put a copy in its place, such as the plan.json of the sweep's run in MLflow"
             raise ConfigError(Problem(str(path), rule, None, f"{copy}, or move the sweep's folder away.")) from error
         return replace(plan, arms=tuple(arm.with_knobs_of(plan.space) for arm in plan.arms))
+
+
+def _reason_of(error: Exception) -> str:
+    """Return the first field that cannot be read, and why; otherwise the error's first line."""
+    fields = error.errors() if hasattr(error, "errors") else []  # of pydantic, which loads slowly
+    found = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in fields]
+    return (found or str(error).splitlines() or [type(error).__name__])[0]
 
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}

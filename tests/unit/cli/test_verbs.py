@@ -331,6 +331,16 @@ def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_
     assert (code, [row["state"] for row in json.loads(out)]) == (1, ["complete", "unreadable"])
 
 
+def test_a_plan_of_another_version_names_the_field_that_cannot_be_read(command_line, tmp_path, stored):
+    shutil.copytree(stored / "toy", tmp_path / "newer")
+    plan = json.loads((tmp_path / "newer" / "plan.json").read_text())
+    plan["search"]["method"] = "quantum"
+    (tmp_path / "newer" / "plan.json").write_text(json.dumps(plan))
+    code, _, said = command_line("status", "newer", "--storage", tmp_path)
+    assert code == 1
+    assert "as it was stored (search.method: Input should be 'grid'," in said
+
+
 def test_a_folder_in_place_of_a_ledger_is_named(command_line, tmp_path, stored):
     shutil.copytree(stored / "toy", tmp_path / "good")
     plan_of(MARGIN, name="bad").save(tmp_path / "bad" / "plan.json")
