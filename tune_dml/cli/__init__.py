@@ -43,15 +43,13 @@ def main() -> None:
     _open_output()
     words = sys.argv[1:]
     try:
-        application(words[0] if words else None)(prog_name="tune-dml")
-    except ConfigError as error:
-        print_problems(error, words)
-        sys.exit(1)
+        _run(words)
     except OSError as error:
         subject = error.filename or _UNNAMED_SUBJECTS.get(error.errno or 0)
         if subject is None:
             raise
-        if "--json" in words:
+        is_printable = error.filename is not None or error.errno != errno.ENOSPC
+        if "--json" in words and is_printable:
             print_problems(ConfigError(Problem(str(subject), str(error.strerror).lower())), words)
         else:
             sys.stderr.write(f"{subject}: {error.strerror}\n")
@@ -59,6 +57,14 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+def _run(words: Sequence[str]) -> None:
+    try:
+        application(words[0] if words else None)(prog_name="tune-dml")
+    except ConfigError as error:
+        print_problems(error, words)
+        sys.exit(1)
 
 
 def print_problems(error: ConfigError, words: Sequence[str]) -> None:

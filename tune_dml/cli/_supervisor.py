@@ -38,16 +38,18 @@ _NODE_CHECK = 2.0
 _EXIT_SECONDS = 30.0
 """Seconds that a driver may take to exit after it has reported its exit code."""
 _INTERRUPTED = 130
+_BUG = 70
+"""Code that a driver reports for an exception that it printed: an error of the program, after which it is restarted."""
 _SIGNALS = {number + 128: number.name for number in signal.Signals}
 """Exit code -> the signal that ended a program."""
 
 
-def attach_to_supervisor() -> Callable[[int], None]:
-    """End this driver when the supervisor or our Ray node ends. Return a function that reports our exit code."""
-    pipes = os.environ.pop(SUPERVISED, None)
-    if pipes is None:
-        return lambda code: None
-    alive_pipe, code_pipe = map(int, pipes.split(","))
+def attach_to_supervisor() -> Callable[[int | None], None]:
+    """End this driver when the supervisor or our Ray node ends. Return a function that reports our exit code.
+
+    The code is None if the driver ends by an exception.
+    """
+    alive_pipe, code_pipe = map(int, os.environ.pop(SUPERVISED).split(","))
     # We write from the background, and some terminals stop a program that does.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     for pipe in (alive_pipe, code_pipe):
@@ -63,10 +65,11 @@ def attach_to_supervisor() -> Callable[[int], None]:
         os.kill(os.getpid(), signal.SIGKILL)  # the supervisor has died, for whatever reason
 
     threading.Thread(target=watch, daemon=True, name="supervisor").start()
-    return lambda code: _report_exit_code(code_pipe, code)
+    return lambda code: _report_exit_code(code_pipe, _BUG if code is None else code)
 
 
 def _report_exit_code(pipe: int, code: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would print the traceback of an exit handler
     with contextlib.suppress(OSError):  # a closed pipe or a full disk must not prevent the report below
         sys.stdout.flush()
     with contextlib.suppress(BrokenPipeError):
@@ -98,7 +101,7 @@ def supervise(argv: Sequence[str]) -> int:
                 _print_error("Interrupted before the sweep started.")
             elif code in _SIGNALS:
                 _print_error(f"The driver ended unexpectedly ({_cause(code)}) before the sweep started.")
-            return code or 1
+            return 1 if code in {0, _BUG} else code
         if driver.was_signalled:
             break  # the signal killed it before it could report
         budgets = _remaining_budgets(_parse_flags(typed), folder, began, time.time())
@@ -113,9 +116,9 @@ def supervise(argv: Sequence[str]) -> int:
         return _INTERRUPTED
     if code in _SIGNALS or driver.was_signalled or _has_started_trials(folder):
         return _close_session(argv, folder)
-    if not driver.has_reported:
+    if not driver.has_reported and code != _BUG:
         _raise_lost_node(argv)
-    return code
+    return 1 if code == _BUG else code
 
 
 def _has_started_trials(folder: Path) -> bool:
@@ -132,14 +135,22 @@ def _raise_lost_node(argv: Sequence[str]) -> NoReturn:
 
 
 def _close_session(argv: Sequence[str], folder: Path) -> int:
-    """Print the table and the command that continues; write the report."""
+    """Write the report, print the table and the command that continues, and return the exit code.
+
+    If the driver ended after its last trial, the report completes the session.
+    """
     from tune_dml.record.origin.commands import CONTINUE_WITH, command
     from tune_dml.record.results import results_of
+    from tune_dml.sweep import Sweep
 
     # A report's --metric and --goal belong to results of other programs; the sweep has its own.
     flags = {name: value for name, value in _parse_flags(argv).items() if name not in {"metric", "goal"}}
-    _Driver(["report", folder.name, *flags_of("report", flags)]).wait()
-    _print_error(f"Not complete. {CONTINUE_WITH}{command(results_of(folder), 'resume')}")
+    code = _Driver(["report", folder.name, *flags_of("report", flags)]).wait()
+    results = results_of(folder)
+    is_complete = argv[0] != "audit" and not (results.is_incomplete or results.confirmation_left)
+    if is_complete and code == 0:
+        return Sweep(results, confirmation=argv[0] == "confirm").exit_code
+    _print_error(f"Not complete. {CONTINUE_WITH}{command(results, 'report' if is_complete else 'resume')}")
     return _INTERRUPTED
 
 
@@ -180,7 +191,7 @@ class _Driver:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        self.has_reported = bool(report)
+        self.has_reported = bool(report) and code != _BUG
         os.close(self._code_end)
         os.close(self._alive_end)
         return code if code >= 0 else 128 - code
@@ -293,7 +304,7 @@ def _cause(code: int) -> str:
         from tune_dml.running.cluster.start_checks import low_limits
 
         return ", ".join([f"signal {_SIGNALS[code]}", *low_limits()])
-    return f"exit code {code}: its Ray node is gone"
+    return "an error of the program, printed above" if code == _BUG else f"exit code {code}: its Ray node is gone"
 
 
 def _print_error(text: str) -> None:

@@ -18,7 +18,7 @@ from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning import rules
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.study import Search, Study, with_arms
+from tune_dml.planning.study import Search, Study, part_of, with_arms
 from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number, python_numbers
 
@@ -200,11 +200,18 @@ class Plan:
         try:
             plan = _adapter().validate_python(_upgrade(json.loads(path.read_bytes())))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
+            why = getattr(error, "strerror", None) or _reason_of(error)
             rule = f"a sweep's plan must be readable as it was stored ({why})"
             copy = "Put a copy in its place, such as the plan.json of the sweep's run in MLflow"
             raise ConfigError(Problem(str(path), rule, None, f"{copy}, or move the sweep's folder away.")) from error
         return replace(plan, arms=tuple(arm.with_knobs_of(plan.space) for arm in plan.arms))
+
+
+def _reason_of(error: Exception) -> str:
+    """Return the first field that cannot be read, and why; otherwise the error's first line."""
+    fields = error.errors() if hasattr(error, "errors") else []  # of pydantic, which loads slowly
+    found = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in fields]
+    return (found or str(error).splitlines() or [type(error).__name__])[0]
 
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
@@ -271,8 +278,9 @@ def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedAr
         return (), []
     present = [name for name in names if name in {arm.name for arm in plan.arms}]
     problems = [option_problem("arms", "the sweep has this arm already", name, "Leave it out.") for name in present]
+    part = part_of(plan.space, plan.dataset, plan.settings)
     study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search, protocol=plan.protocol)
-    study = with_arms(study, [name for name in names if name not in present] or names)
+    study = with_arms(replace(study, part=part), [name for name in names if name not in present] or names)
     problems += study.problems
     if problems:
         return (), problems

@@ -71,8 +71,7 @@ def study_of(request: Request) -> Study:
     dataset, samples = request.dataset or space.default_dataset, request.num_samples or 0
     seeds = listed_seeds(3 if request.seeds is None else request.seeds)
     settings = _settings(request, seeds)
-    task = str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
-    part = None if space.program else training_part(dataset, settings, task)
+    part = part_of(space, dataset, settings)
     untuned = untuned_notes(space, dataset, {**settings, **dict.fromkeys(request.tune or ())})
     space, fitted = fitting_space(space, part, settings)
     name = [space.name]
@@ -93,6 +92,12 @@ def study_of(request: Request) -> Study:
         notes=(*fitted, *untuned),
     )
     return with_arms(study, request.arms, request.tune)
+
+
+def part_of(space: Space, dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
+    """Return the sizes of a picture folder's part that trials of a space train on; None if unknown."""
+    task = str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
+    return None if space.program else training_part(dataset, settings, task)
 
 
 def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:

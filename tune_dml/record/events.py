@@ -257,7 +257,10 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
 
 def read_event(row: JsonRow) -> Event:
     """Return the event of a line. Raise ValueError if it is no event, or lacks a field of its kind."""
-    event_class, body = _EVENT_CLASSES.get(str(row.get("kind"))), row.get("body", {})
+    kind, body = row.get("kind"), row.get("body", {})
+    event_class = _EVENT_CLASSES.get(str(kind))
+    if event_class is None and isinstance(kind, str) and kind:
+        raise ValueError(f"this version of tune-dml knows no event {kind[:40]!r}")
     if event_class is None or not isinstance(body, dict):
         raise ValueError("it is no event")
     envelope = {"time": row.get("time"), "key": row.get("key", "")}

@@ -67,7 +67,8 @@ _NODE_MEMORY_TEXT = re.compile(r"node running low on memory|killed due to .*memo
 _CONNECTION_TEXT = re.compile(
     r"connection (was )?(reset|refused|closed|aborted)|socket closed|broken pipe|unhandled system error"
     r"|remote process exited|watchdog .*timeout|collective operation timeout|uncorrectable ECC|fallen off the bus"
-    r"|no space left on device|stale file handle|input/output error|killed by signal",
+    r"|no space left on device|disk quota exceeded|read-only file system|stale file handle|no longer mounted"
+    r"|input/output error|host is down|killed by signal",
     re.IGNORECASE,
 )
 _LAUNCH_BLOCKING = "CUDA_LAUNCH_BLOCKING"
@@ -94,6 +95,7 @@ class Failure:
 
     kind: FailureKind
     reason: str  # one line of text, without control characters and secrets
+    is_process_lost: bool = False  # whether the trial's process ended, and raised no error
 
     @property
     def is_retryable(self) -> bool:
@@ -124,7 +126,7 @@ def classify(error: BaseException | str) -> Failure:
         return Failure("node", shortened(one_line(mask(reason)), _REASON_LIMIT))
     rank, cause = _find_cause(_record_from_text(error) if isinstance(error, str) else _record_from_exception(error))
     kind: FailureKind = "infrastructure" if rank in {"lost", "connection"} else rank  # type: ignore[assignment]
-    return Failure(kind, _reason(kind, cause))
+    return Failure(kind, _reason(kind, cause), rank == "lost")
 
 
 def _import_failure(text: str) -> str:

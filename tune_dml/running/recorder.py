@@ -25,6 +25,8 @@ from tune_dml.running.search.proposals import diverged_value, proposals_for, val
 from tune_dml.running.trials.limits import BudgetStopper, StallDetector
 from tune_dml.running.trials.messages import Message, TrialRequest, parse_message, requests_of, split_messages
 
+_LOST = "its process was lost"
+
 
 class _Hosts(WeakKeyDictionary[Any, str]):
     """Maps each actor to its host, which Tune learns only with the first report."""
@@ -167,8 +169,8 @@ class Recorder(Callback):  # type: ignore[misc]
         key = trial.config["key"]
         self.losses[key] += failure.kind != "preempted"
         trial.run_metadata.num_failures = self.losses[key]  # Tune compares it with the retries
-        descriptions = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
-        why = descriptions.get(failure.kind, "its process was lost").rstrip(".")
+        why = "its node was taken away" if failure.kind == "preempted" else failure.reason
+        why = _LOST if failure.is_process_lost else why.removeprefix("infrastructure: ").rstrip(".")
         self.ledger.write(events.TrialRetried(key=key))
         self.driver.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
@@ -193,7 +195,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Record a trial that failed after its last retry."""
         call = trial.config["key"]
         failure = self.stall_failures.get(call) or _last_failure(trial)
-        is_loss = failure.is_retryable and failure.kind != "node"
+        is_loss = failure.is_process_lost or failure.kind in {"stalled", "preempted"}
         reason = f"{'lost' if is_loss else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         self.groups.give_back(self.calls.drop_later_trials(trial.config), alone=True)
         self._end_call(call)
@@ -247,4 +249,4 @@ def _last_failure(trial: TuneTrial) -> Failure:
     try:
         return classify(Path(trial.error_file).read_text().rpartition("Failure # ")[2])
     except (OSError, TypeError):
-        return Failure("infrastructure", "its process was lost")
+        return Failure("infrastructure", _LOST, is_process_lost=True)

@@ -21,6 +21,8 @@ from tune_dml.tracking.run_contents import RunContents
 from tune_dml.tracking.store import is_on_local_disk, local_database
 
 _AUTOFLUSH = "(raised as a result of Query-invoked autoflush"  # SQLAlchemy's first line, before the reason
+_REFUSED_STATUS = re.compile(r"too many (?P<status>\d{3}) error responses")  # of urllib3, inside MLflow's message
+_NOT_JSON = "the response body was not in a valid JSON format"  # of MLflow, before the page
 _MESSAGE_LIMIT = 10_000  # characters; a message may hold a whole SQL statement
 _REQUEST_TIMEOUT = "10"  # timeout of requests in seconds, unless MLflow's environment variable sets it
 
@@ -129,6 +131,8 @@ def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> s
             experiment = client.get_experiment_by_name(name)
             if experiment is None:
                 raise error
+    if not experiment.experiment_id:
+        raise RuntimeError("the server answered without an experiment, and not as an MLflow server")
     if experiment.lifecycle_stage != "active":
         remedy = f"run `mlflow experiments restore --experiment-id {experiment.experiment_id}`, or name another"
         raise RuntimeError(f"the experiment {name!r} was deleted: {remedy}")
@@ -287,7 +291,12 @@ def file_store(client: Any, run_id: str) -> Any:
 
 def reason_of(error: Exception) -> str:
     """Return the first line of an error, without secrets and control characters."""
-    lines = str(error).strip()[:_MESSAGE_LIMIT].splitlines()
+    message = str(error).strip()[:_MESSAGE_LIMIT]
+    if status := _REFUSED_STATUS.search(message):
+        return f"the server answered with HTTP status {status['status']}"
+    if _NOT_JSON in message:
+        return "the server answered with a page, such as a login, and not as an MLflow server"
+    lines = message.splitlines()
     text = mask("\n".join(line for line in lines if not line.startswith(_AUTOFLUSH))) or type(error).__name__
     line = "".join(char if char.isprintable() else " " for char in text.splitlines()[0])
     return shortened(line, 300)

@@ -29,6 +29,7 @@ from tune_dml.record.origin.provenance import mask, without_login
 from tune_dml.record.origin.proxies import proxy_hint
 
 _TIMEOUT = 4.0  # seconds to wait for the answer of a server
+_TOO_MANY_REQUESTS, _SERVER_ERROR = 429, 500  # HTTP statuses; all from 500 are errors of the server
 
 _CELL_METRICS = ("mean", "low", "high", "seeds")  # columns of the page to which `sweep_link` leads
 
@@ -199,8 +200,8 @@ def _check_server(uri: str) -> list[Problem]:
             data=json.dumps({"run_id": "0" * 32}).encode(),
             headers={"Content-Type": "application/json", **_credentials(unquote(user_part))},
         )
-        with urllib.request.urlopen(request, timeout=_TIMEOUT, context=_tls(parts.scheme)):  # noqa: S310
-            return []
+        with urllib.request.urlopen(request, timeout=_TIMEOUT, context=_tls(parts.scheme)) as answer:  # noqa: S310
+            return _page_problems(uri, answer.read1(100_000))
     except urllib.error.HTTPError as error:
         return _answer_problems(uri, error)
     except (OSError, ValueError, http.client.HTTPException) as error:  # no answer, or a malformed address
@@ -218,8 +219,23 @@ def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
         accounts = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         remedy = f"{accounts}; if it has no accounts, start it with --allowed-hosts naming its address."
         return [_problem(rule, uri, remedy + proxy_hint(uri))]
+    if error.code == _TOO_MANY_REQUESTS or error.code >= _SERVER_ERROR:
+        rule = f"the server must accept requests (got {error.code} {error.reason})"
+        remedy = (
+            "Look into its log and try again, or leave it out to log to SQLite: `tune-dml sync` writes to it later."
+        )
+        return [_problem(rule, uri, remedy + proxy_hint(uri))]
     rule = f"an MLflow server must answer there (got {error.code} {error.reason})"
     return [_problem(rule, uri, "Give the server's address, without the path of a page." + proxy_hint(uri))]
+
+
+def _page_problems(uri: str, body: bytes) -> list[Problem]:
+    """Refuse a web page: it is the login of a proxy, or belongs to another program."""
+    if body.lstrip()[:1] == b"{":
+        return []
+    rule = "an MLflow server must answer there (got a web page, such as a login)"
+    remedy = "Give the server's address, without the path of a page; behind a login, set MLFLOW_TRACKING_TOKEN."
+    return [_problem(rule, uri, remedy + proxy_hint(uri))]
 
 
 def _credentials(user_part: str) -> dict[str, str]:

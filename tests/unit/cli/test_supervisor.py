@@ -10,11 +10,14 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.toys import event_of, plan_of
+from ray.exceptions import ActorDiedError
 
 from trainables.errors import ConfigError
+from tune_dml.cli import __main__ as cli_program
 from tune_dml.cli import _supervisor
 from tune_dml.record.ledger import Ledger
 from tune_dml.running.cluster import start_checks
@@ -73,7 +76,15 @@ def test_a_lost_driver_is_restarted(drivers, capfd):
     assert capfd.readouterr().err.count("continuing where it stopped") == 2
 
 
-@pytest.mark.parametrize(("code", "cause"), [(137, "signal SIGKILL"), (255, "exit code 255"), (1, "exit code 1")])
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (137, "signal SIGKILL"),
+        (255, "exit code 255"),
+        (1, "exit code 1: its Ray node"),
+        (70, "an error of the program, printed above)"),
+    ],
+)
 def test_the_cause_of_a_lost_driver_is_printed(drivers, capfd, code, cause):
     assert drivers((code, False, True), SPOKEN)[0] == 0
     assert f"ended unexpectedly ({cause}" in capfd.readouterr().err
@@ -88,6 +99,20 @@ def test_after_three_drivers_the_session_is_closed(drivers, tmp_path, capfd):
     assert seen[-1][:2] == ["report", "toy"]
     said = capfd.readouterr().err
     assert "Continue with: tune-dml resume toy --tracking-uri http://here:5000 --max-concurrent 1\n" in said
+
+
+@pytest.mark.parametrize(("status", "code"), [("finished", 0), ("failed", 3)])
+def test_a_driver_lost_after_the_last_trial_leaves_a_complete_sweep(drivers, tmp_path, capfd, status, code):
+    """The report completes the session; it said that the sweep was not complete, and had exit code 130."""
+    plan = plan_of(Knob("loss.margin", Grid((0.1, 0.2))))
+    with Ledger(tmp_path / "sweeps" / "toy") as ledger:
+        for trial in plan.trials():
+            ledger.write(event_of("started", trial.key, host="here"))
+            ledger.write(event_of("ended", trial.key, status=status, metrics={plan.metric: 70.0}))
+    assert drivers((143, False, True, "SIGTERM"))[0] == code
+    assert capfd.readouterr().err == ""
+    assert drivers((143, False, True, "SIGTERM"), (130, True, False))[0] == 130
+    assert "Not complete. Continue with: tune-dml report toy" in capfd.readouterr().err
 
 
 def test_all_drivers_share_a_budget(drivers, tmp_path, monkeypatch, capfd):
@@ -123,6 +148,11 @@ def test_a_signalled_driver_or_one_whose_cluster_is_gone_is_not_restarted(driver
         ledger.write(event_of("started", "a", host="here"))
     code, seen = drivers(*ends)
     assert (code, seen[-1][:2], len(seen)) == (130, ["report", "toy"], len(ends) + 1)
+
+
+def test_an_error_of_the_program_before_any_trial_has_exit_code_1(drivers):
+    assert drivers(*[(70, False, True)] * 3)[0] == 1
+    assert drivers((70, False, False))[0] == 1
 
 
 def test_a_cluster_gone_before_any_trial_is_reported_by_the_driver(drivers):
@@ -239,6 +269,42 @@ def test_a_closed_terminal_ends_the_driver_cleanly_except_under_nohup(program, i
         if is_ignored:
             supervisor.send_signal(signal.SIGINT)
         assert supervisor.stdout.readline() == f"{'SIGINT' if is_ignored else 'SIGTERM'}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [(SystemExit(3), [3]), (ValueError("a bug"), [None]), (ActorDiedError(), [])],
+)
+def test_an_error_of_the_program_is_reported_as_such(monkeypatch, error, reported):
+    """The supervisor said that the driver's Ray node was gone."""
+
+    def fail():
+        raise error
+
+    codes = []
+    monkeypatch.setattr(cli_program, "gc", SimpleNamespace(set_threshold=lambda *numbers: None, freeze=lambda: None))
+    monkeypatch.setattr(cli_program, "main", fail)
+    monkeypatch.setattr(cli_program, "attach_to_supervisor", lambda: codes.append)
+    monkeypatch.setattr(sys, "argv", ["tune-dml", "report"])
+    monkeypatch.setenv(_supervisor.SUPERVISED, "3,4")
+    with pytest.raises(type(error)):
+        cli_program.program()
+    assert codes == reported
+
+
+def test_a_thread_that_never_ends_does_not_keep_a_verb_from_ending():
+    """Such as one that a user's loss starts in `train`."""
+    ask = """
+import sys, threading
+from tune_dml.cli import __main__ as program
+program._EXIT_SECONDS = 0.1
+threading.Thread(target=threading.Event().wait, name="of a loss").start()
+sys.argv = ["tune-dml", "--version"]
+program.program()
+"""
+    ended = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0
+    assert ended.stderr == "Ended without waiting for threads that still run: of a loss\n"
 
 
 @pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])

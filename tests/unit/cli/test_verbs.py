@@ -186,6 +186,20 @@ def test_an_os_error_without_a_file_name_is_one_line(command_line, monkeypatch, 
     assert command_line("spaces")[::2] == (1, f"{place}: {os.strerror(number)}\n")
 
 
+@pytest.mark.parametrize("line", ["spaces --json", "show nonsense --json"])
+def test_json_on_a_full_disk_is_one_line(capsys, monkeypatch, line):
+    """The error could not be printed as JSON either: a traceback followed."""
+
+    def fail(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli.typer, "echo", fail)
+    monkeypatch.setattr(sys, "argv", ["tune-dml", *line.split()])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert capsys.readouterr() == ("", "standard output: No space left on device\n")
+
+
 def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(output_of):
     schema = json.loads(output_of("schema"))
     assert schema == json.loads(json.dumps(sweep_file_schema()))
@@ -315,6 +329,16 @@ def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_
         assert "MLflow" in words
     code, out, _ = command_line("list", "--storage", tmp_path, "--json")
     assert (code, [row["state"] for row in json.loads(out)]) == (1, ["complete", "unreadable"])
+
+
+def test_a_plan_of_another_version_names_the_field_that_cannot_be_read(command_line, tmp_path, stored):
+    shutil.copytree(stored / "toy", tmp_path / "newer")
+    plan = json.loads((tmp_path / "newer" / "plan.json").read_text())
+    plan["search"]["method"] = "quantum"
+    (tmp_path / "newer" / "plan.json").write_text(json.dumps(plan))
+    code, _, said = command_line("status", "newer", "--storage", tmp_path)
+    assert code == 1
+    assert "as it was stored (search.method: Input should be 'grid'," in said
 
 
 def test_a_folder_in_place_of_a_ledger_is_named(command_line, tmp_path, stored):

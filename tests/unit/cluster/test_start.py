@@ -51,6 +51,24 @@ def test_threads_of_a_user_and_of_each_control_group_above_are_counted(tmp_path,
     assert threads_left(proc, groups) == [("ulimit -u", 60), (f"{outer}/pids.max", 60)]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [
+        ("ascii", "need paths in UTF-8, and this locale has ASCII, but got 'sweeps/Äpfel'. Set a locale with UTF-8"),
+        ("utf-8", "need paths in UTF-8, but got 'sweeps/Äpfel'. Rename the folder."),
+    ],
+)
+def test_a_path_that_the_locale_cannot_read_is_refused(limits, monkeypatch, encoding, said):
+    """Ray did not start, and its disk space was named as the cause."""
+    monkeypatch.setattr(
+        start_checks.sys, "argv", ["tune-dml", "sweeps/Äpfel".encode().decode("ascii", "surrogateescape")]
+    )
+    monkeypatch.setattr(start_checks.sys, "getfilesystemencoding", lambda: encoding)
+    (problem,) = start_checks.start_problems(0)
+    assert problem.place == "command line"
+    assert said in str(problem)
+
+
 def test_root_and_unlimited_users_are_not_checked(tmp_path, limits, monkeypatch):
     assert threads_left(tmp_path, tmp_path) == []
     limits[resource.RLIMIT_NPROC] = 64
@@ -78,7 +96,7 @@ def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places,
 )
 def test_flags_of_python_that_prevent_ray_are_refused(monkeypatch, limits, optimize, warnings, refused):
     monkeypatch.setattr(start_checks, "_free_threads", list)
-    python = SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize)
+    python = SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize, argv=[])
     monkeypatch.setattr(start_checks, "sys", python)
     if warnings is not None:
         monkeypatch.setenv("PYTHONWARNINGS", warnings)

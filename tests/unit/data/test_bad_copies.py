@@ -44,6 +44,13 @@ def test_a_wrong_root_is_reported_with_its_contents_and_archives(build, tmp_path
     assert "cars_annos.mat" in problem.remedy
 
 
+def test_a_root_inside_the_data_set_names_the_folder_above(build, tmp_path):
+    root = fixtures.cub(tmp_path / "CUB_200_2011", classes=4, each=3)
+    for inside in (root / "images", root / "images" / "002.Bird_2"):
+        (problem,) = build("cub200", inside).check()
+        assert problem.remedy == f"Pass the folder above, {root}."
+
+
 def test_verify_decodes_records_folders_distractors_and_verification_files(tmp_path):
     def problems(name, root, **knobs):
         return build_dataset(name, root=root, cache_dir=tmp_path / "cache", **knobs).verify()

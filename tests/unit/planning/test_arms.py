@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.cuda import write_pictures
 from helpers.toys import plan_of, space_of
 
 from trainables.errors import ConfigError
+from tune_dml.catalogue import protocols
 from tune_dml.planning.cells import plan_arms
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan
@@ -114,6 +116,17 @@ def test_a_request_chooses_arms_and_an_extension_adds_others(cache_dir):
     assert {cell.digest for cell in grown.cells} == {cell.digest for cell in whole.cells}
     assert "already" in said(plan.extend, arms=["plain"])[0]
     assert "Did you mean 'triplet'?" in said(plan.extend, arms=["tripet"])[0]
+
+
+def test_an_added_arm_gets_the_batches_that_a_small_folder_allows(cache_dir, tmp_path):
+    """Its batches had more classes than the folder, and the extension was refused."""
+    write_pictures(tmp_path)
+    arms = (TRIPLET, Arm("margin", {"loss.name": "margin_all"}))
+    asked = Request(space_of(arms=arms), "image_folder", arms=["triplet"], settings={"data.root": str(tmp_path)})
+    plan = prepare(asked, cache_dir=cache_dir).plan
+    whole = prepare(replace(asked, arms=None), cache_dir=cache_dir).plan
+    assert {cell.digest for cell in plan.extend(arms=["margin"]).cells} == {cell.digest for cell in whole.cells}
+    assert whole.cells[0].settings["batch.batch_size"] < protocols()["image_folder/small"].settings["batch.batch_size"]
 
 
 def test_a_setting_in_which_arms_differ_is_refused_naming_a_chosen_arm():

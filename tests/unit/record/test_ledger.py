@@ -249,7 +249,7 @@ def test_results_show_every_state(driver):
     ("line", "why"),
     [
         (b'{"kind": "note", "time": 1.0, "key": "", "body": 5}', "it is no event"),
-        (b'{"kind": "unheard of", "time": 1.0, "key": "", "body": {}}', "it is no event"),
+        (b'{"kind": "unheard of", "time": 1.0, "key": "", "body": {}}', "knows no event 'unheard of'"),
         *((line, "") for line in (b"[" * 100_000, b"\x00\xff\x00 torn by a full disk", b"[1, 2]")),
         (b'{"kind": "opened", "time": 1.0, "key": "", "body": {}}', "user: Field required"),
         (b'{"kind": "ended", "time": 1.0, "key": "", "body": {"status": "finished"}}', "it names no trial"),

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from helpers.stored_runs import StoredRuns
@@ -157,3 +158,45 @@ def test_the_reason_of_a_locked_database_is_printed():
     said = reason_of(RuntimeError(f"{hint}\n(sqlite3.OperationalError) database is locked\n[SQL: UPDATE runs]"))
     assert said == "(sqlite3.OperationalError) database is locked"
     assert reason_of(RuntimeError()) == "RuntimeError"
+
+
+@pytest.fixture
+def answering():
+    """Yield a server that accepts the first request, and gives the later ones the answer of its `answer`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            is_check = self.path.endswith("runs/log-batch")
+            status, body = (404, '{"error_code": "RESOURCE_DOES_NOT_EXIST"}') if is_check else server.answer
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_GET = do_POST  # noqa: N815 - its name in http.server
+
+        def log_message(self, *arguments): ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (500, "broken", "the server answered with HTTP status 500"),
+        (429, "slow down", "the server answered with HTTP status 429"),
+        (200, "<html><form>Sign in</form></html>", "the server answered with a page, such as a login"),
+        (200, "{}", "the server answered without an experiment"),
+    ],
+)
+def test_a_server_that_fails_after_its_check_is_reported_in_plain_words(answering, driver, tracker, status, body, said):
+    answering.answer = status, body
+    driver.run(driver.trials[0])
+    report = tracker(uri=f"http://127.0.0.1:{answering.server_port}").sync()
+    assert str(report.error).startswith(said)
+    assert report.waiting == 1

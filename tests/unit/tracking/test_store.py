@@ -146,7 +146,10 @@ def test_a_writable_server_is_accepted(serve, monkeypatch):
         (403, "Invalid Host header", "--allowed-hosts"),
         (404, "<html>nothing here</html>", "an MLflow server must answer"),
         (404, "[1]", "an MLflow server must answer"),
-        (502, "bad gateway", "502"),
+        (502, "bad gateway", "must accept requests (got 502 Bad Gateway)"),
+        (429, "slow down", "must accept requests (got 429 Too Many Requests)"),
+        (200, "<html><form>Sign in</form></html>", "got a web page, such as a login"),
+        (200, "", "got a web page, such as a login"),
     ],
 )
 def test_unexpected_answers_of_a_server_are_named(serve, status, body, said):

@@ -1,5 +1,6 @@
 """The next trial of Tune and its node, monitored processes, and losses that count as retries."""
 
+import errno
 import json
 import logging
 from dataclasses import dataclass, field
@@ -129,6 +130,31 @@ def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, recorder, losses
     assert recorder.losses[trial.config["key"]] == counted
     state.update()
     assert ("its node was taken away" in " ".join(state.notes)) == (TAKEN in losses)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (error_of(KILLED), "m=1 seed 0: its process was lost; retrying"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/data/x"),
+            "m=1 seed 0: [Errno 30] Read-only file system: '/da",
+        ),
+        (
+            OSError(errno.ESTALE, "the folder is gone, as of a file system that is no longer mounted"),
+            "the folder is gone",
+        ),
+    ],
+)
+def test_a_retry_names_the_error_that_a_living_process_raised(tmp_path, recorder, error, said):
+    """A storage that failed for ten minutes was reported as a lost process, or as an error of the code."""
+    (tmp_path / "error.pkl").write_bytes(ray.cloudpickle.dumps(error))
+    count = SimpleNamespace(num_failures=0)
+    recorder.on_trial_recover(
+        0, [], trial_of(recorder, run_metadata=count, pickled_error_file=str(tmp_path / "error.pkl"))
+    )
+    recorder.driver.state.update()
+    assert said in " ".join(recorder.driver.state.notes)
 
 
 class Process:

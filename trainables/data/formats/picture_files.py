@@ -248,7 +248,8 @@ def find_folder(
             return (root / folder).resolve()
     below = [folder for folder in folders if folder != "."]
     rule = f"must hold {marker}" + (f", directly or in {' or '.join(below)}/" if below else "")
-    raise wrong_root(root, rule, given=given, source=source, archives=archives)
+    above = next((folder for folder in given.absolute().parents[:2] if (folder / marker).exists()), None)
+    raise wrong_root(root, rule, given=given, source=source, archives=archives, above=above)
 
 
 def require_root(given: Path, source: str) -> None:
@@ -257,11 +258,14 @@ def require_root(given: Path, source: str) -> None:
         raise DataError(Problem(str(given), "the data folder must exist", None, f"Get it from: {source}."))
 
 
-def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = ()) -> DataError:
-    """Return the error for a wrong `root`, with its content and, if present, the archive."""
+def wrong_root(
+    root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = (), above: Path | None = None
+) -> DataError:
+    """Return the error for a wrong `root`, with its content and, if present, the archive or the right folder `above`."""
     holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
     archive = next((name for name in archives if name in holds), None)
     remedy = f"Pass the archive itself, {given / archive}." if archive else f"Get it from: {source}."
+    remedy = f"Pass the folder above, {above}." if above else remedy
     content = f"a folder with {list_names(holds)}" if holds else "an empty folder"
     return DataError(Problem(str(given), rule, content, remedy))
 
