@@ -9,8 +9,10 @@ A continuation repeats the seeds so far and adds simulated ones, drawn from a po
             luck
     holes   each cell goes on losing seeds at its present rate
 
-The chance of a verdict is the share of continuations that reach it at the level of the next look. Measured frequencies
-of verdicts agree with these chances on average (benchmarks/verdicts.py --only advice).
+The chance of a verdict is the share of continuations that reach it at the level of the next look. Few seeds cannot show
+whether the noise is independent or moves all cells together, as under a slope that differs from seed to seed. So the
+chance is computed a second time with the residuals' own directions only, whose scale is as uncertain as one direction.
+The smaller chance is promised (benchmarks/verdicts.py --only advice).
 """
 
 from collections.abc import Callable, Sequence
@@ -68,12 +70,13 @@ def forecast_seeds(
     """
     looks, n = _looks_ahead(now), values.shape[-1]
     further = [max(1, round((seeds - now) * n / now)) for seeds in looks]
-    tables = _continuations(values, max(further), scale=scale, resolution=resolution)
-    if tables is None:
+    futures = _possible_continuations(values, max(further), scale, resolution)
+    if futures is None:
         return None
     forecasts: list[Forecast] = []
     for seeds, added in zip(reversed(looks), reversed(further), strict=True):
-        forecasts.append(Forecast(seeds, float(decided(tables[..., : n + added], level(seeds)).mean())))
+        chance = min(float(decided(tables[..., : n + added], level(seeds)).mean()) for tables in futures)
+        forecasts.append(Forecast(seeds, chance))
         if not forecasts[-1].worth_it:  # fewer seeds have less chance
             break
     return _choose(forecasts)
@@ -92,16 +95,15 @@ def forecast_fresh_seeds(
 
     Larger is better. The other cells show how much of the first cell's lead is due to selection.
     """
-    tables = _continuations(values, max(counts), scale=scale, resolution=resolution)
-    if tables is None:
+    futures = _possible_continuations(values, max(counts), scale, resolution)
+    if futures is None:
         return None
-    fresh = tables[..., list(pair), values.shape[-1] :]
-    forecasts = []
-    for count in counts:
-        table = fresh[..., :count]
-        beats = all_pairs(table, alpha, fit_pairs(table, resolution)).low[..., 0, 1] > 0
-        forecasts.append(Forecast(count, float(beats.mean())))
-    return _choose(forecasts)
+
+    def chance(tables: Array, count: int) -> float:
+        fresh = tables[..., list(pair), values.shape[-1] :][..., :count]
+        return float((all_pairs(fresh, alpha, fit_pairs(fresh, resolution)).low[..., 0, 1] > 0).mean())
+
+    return _choose([Forecast(count, min(chance(tables, count) for tables in futures)) for count in counts])
 
 
 def _looks_ahead(now: int) -> list[int]:
@@ -174,12 +176,20 @@ def pairs_are_decided(
     return decided
 
 
+def _possible_continuations(values: Array, further: int, scale: float, resolution: float) -> tuple[Array, Array] | None:
+    """Return continuations under mixed noise, and under noise in the residuals' directions; None without an estimate."""
+    mixed = _continuations(values, further, scale=scale, resolution=resolution)
+    directed = _continuations(values, further, scale=scale, resolution=resolution, directed=True)
+    return None if mixed is None or directed is None else (mixed, directed)
+
+
 def _continuations(
-    values: Array, further: int, *, scale: float, resolution: float = 0.0, runs: int = 0
+    values: Array, further: int, *, scale: float, resolution: float = 0.0, runs: int = 0, directed: bool = False
 ) -> Array | None:
     """Draw tables (runs, cells, seeds + further) that begin with `values`; None without a noise estimate.
 
-    The prior of the differences is half-Cauchy; its unit combines `scale` with the noise of one trial.
+    The prior of the differences is half-Cauchy; its unit combines `scale` with the noise of one trial. `directed` noise
+    has no part that is independent between cells.
     """
     cells, seeds = values.shape
     noise = fit_pairs(values, resolution)
@@ -188,7 +198,7 @@ def _continuations(
     runs = runs or int(np.clip(_MAX_PAIRS / cells**2, _MIN_RUNS, _RUNS))
     rng = np.random.default_rng(0)
     filled, _ = fill_holes(values)
-    root = _noise_roots(values, filled, noise, resolution, (rng, runs))
+    root = _noise_roots(values, filled, noise, resolution, (rng, runs), directed=directed)
     centre = filled.mean(-1)
     means = centre.mean() + _means(centre - centre.mean(), root, seeds, scale, rng)
     future = means[..., None] + root @ rng.standard_normal((runs, root.shape[-1], further))
@@ -202,12 +212,18 @@ def _continuations(
 
 
 def _noise_roots(
-    values: Array, filled: Array, noise: PairNoise, resolution: float, draws: tuple[np.random.Generator, int]
+    values: Array,
+    filled: Array,
+    noise: PairNoise,
+    resolution: float,
+    draws: tuple[np.random.Generator, int],
+    *,
+    directed: bool,
 ) -> Array:
     """Draw matrices (runs, cells, k) whose products with standard normal vectors are the noise of a seed."""
     (cells, seeds), (rng, runs) = filled.shape, draws
     nu = max(float(np.isfinite(values).sum(-1).mean()) - 1, 1.0)
-    independent = max(float(noise.prior_df), _INDEPENDENT)
+    independent = 0.0 if directed else max(float(noise.prior_df), _INDEPENDENT)
     shared = nu / (nu + independent)
     variances = cell_variances(values, resolution)
     shrunk = (1 - shared) * variances.mean() + shared * variances
@@ -215,7 +231,7 @@ def _noise_roots(
     residuals = (residuals - residuals.mean(0)) / np.sqrt(max(seeds - 1, 1))
     df = nu + _INDEPENDENT
     cell_scales = (1 - 2 / df) * _inverse_chi_square(df, rng, (runs, cells))  # 1 on average
-    directions = max(float(np.nan_to_num(noise.epsilon, nan=0.5)) * (cells - 1), 1.0)
+    directions = 1.0 if directed else max(float(np.nan_to_num(noise.epsilon, nan=0.5)) * (cells - 1), 1.0)
     common_scale = _inverse_chi_square(directions * nu, rng, (runs, 1, 1))
     separate = np.sqrt((1 - shared) * shrunk * cell_scales)[..., None] * np.eye(cells)
     correlated = np.broadcast_to(np.sqrt(shared) * residuals, (runs, cells, seeds))

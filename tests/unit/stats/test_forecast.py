@@ -15,6 +15,7 @@ from tune_dml.stats.forecast import (
     _continuations,
     _looks_ahead,
     _means,
+    _possible_continuations,
     best_is_known,
     forecast_fresh_seeds,
     forecast_seeds,
@@ -168,9 +169,28 @@ def test_each_look_is_judged_at_its_level_on_the_seeds_that_it_will_have_the_las
 
     found = forecast_seeds(noisy([0, 1, 2], 4), 8, lambda seeds: 1 / seeds, decided, scale=1.0)
     ahead = {10: 1, 12: 2, 15: 4, 19: 6, 24: 8}
-    assert seen == [((240, 3, 4 + more), 1 / seeds) for seeds, more in reversed(ahead.items())]
+    by_look = [((240, 3, 4 + more), 1 / seeds) for seeds, more in reversed(ahead.items())]
+    assert seen == [look for look in by_look for _ in range(2)]  # under two kinds of noise
     assert found == Forecast(10, 0.95)
     assert [len(_continuations(noisy([0] * cells, 3), 1, scale=1.0)) for cells in (50, 100)] == [100, 60]
+
+
+def test_the_smaller_chance_under_two_kinds_of_noise_is_promised():
+    judged = []
+
+    def decided(tables, _):
+        judged.append(tables)
+        return np.arange(len(tables)) >= (12 if len(judged) % 2 else 60)
+
+    assert ahead(noisy([0, 1, 2], 4), decided).chance == 0.75
+
+
+def test_noise_in_the_residuals_directions_keeps_to_a_slope_that_differs_from_seed_to_seed():
+    slopes = np.linspace(0, 1, 6)[:, None] * np.random.default_rng(0).standard_normal(4)
+    bends = [
+        np.ptp(np.diff(tables[..., 4:], 2, 1), -1).max() for tables in _possible_continuations(slopes, 3, 1.0, 0.0)
+    ]
+    assert bends[1] < 1e-9 < 0.1 < bends[0]
 
 
 def test_without_noise_no_forecast_is_made():
