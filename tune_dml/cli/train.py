@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -184,19 +185,24 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
     for note in (*pictures.notes, *task.notes(pictures), *start_notes([config], None)):
         console.print(note)
 
-    def show_row(row: Row) -> None:
-        judged = f"  {task.headline} {row[task.headline]:.2f}" if task.headline in row else ""
-        console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}{judged}")
-
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
-        context = TrialContext(Path(folder), device, threads=single.threads, sink=show_row)
+        context = TrialContext(
+            Path(folder), device, threads=single.threads, sink=partial(show_row, console, task.headline)
+        )
         end = run_trial(config.settings(), context, single.cache_dir)
         try:
             return TrainedTrial(end, single.recorded, _copy_pictures(Path(folder) / EVIDENCE, single.pictures))
         except OSError as error:  # report the metrics even without the pictures
             reason = f"{error.filename or single.pictures}: {error.strerror or error}"
             return TrainedTrial(end, single.recorded, not_kept=reason)
+
+
+def show_row(console: Console, headline: str, row: Row) -> None:
+    """Print a row. A closed pipe or a full disk of the output does not end the trial."""
+    judged = f"  {headline} {row[headline]:.2f}" if headline in row else ""
+    with suppress(OSError, SystemExit):  # Rich exits if a pipe is closed
+        console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}{judged}")
 
 
 def _copy_pictures(source: Path, folder: Path) -> tuple[Path, ...]:

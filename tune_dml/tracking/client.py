@@ -21,7 +21,8 @@ from tune_dml.tracking.run_contents import RunContents
 from tune_dml.tracking.store import is_on_local_disk, local_database
 
 _AUTOFLUSH = "(raised as a result of Query-invoked autoflush"  # SQLAlchemy's first line, before the reason
-_REFUSED_STATUS = re.compile(r"too many (?P<status>\d{3}) error responses")  # of urllib3, inside MLflow's message
+_REFUSED_STATUS = re.compile(r"too many (\d{3}) error responses|failed with error code (\d{3}) != 200")
+_NO_ANSWER = re.compile(r"Read timed out|Connection refused|Connection reset|closed connection|No route to host")
 _NOT_JSON = "the response body was not in a valid JSON format"  # of MLflow, before the page
 _MESSAGE_LIMIT = 10_000  # characters; a message may hold a whole SQL statement
 _REQUEST_TIMEOUT = "10"  # timeout of requests in seconds, unless MLflow's environment variable sets it
@@ -293,7 +294,9 @@ def reason_of(error: Exception) -> str:
     """Return the first line of an error, without secrets and control characters."""
     message = str(error).strip()[:_MESSAGE_LIMIT]
     if status := _REFUSED_STATUS.search(message):
-        return f"the server answered with HTTP status {status['status']}"
+        return f"the server answered with HTTP status {status[1] or status[2]}"
+    if message.startswith("API request to http") and (found := _NO_ANSWER.search(message)):
+        return f"the server did not answer: {found[0].lower()}"
     if _NOT_JSON in message:
         return "the server answered with a page, such as a login, and not as an MLflow server"
     lines = message.splitlines()

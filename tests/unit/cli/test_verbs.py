@@ -9,6 +9,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
@@ -21,7 +22,7 @@ from tune_dml.cli import main
 from tune_dml.cli.options import ReportOptions
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sync import _text
-from tune_dml.cli.train import TrainedTrial
+from tune_dml.cli.train import TrainedTrial, show_row
 from tune_dml.planning.files.keys import sweep_file_schema
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
@@ -329,6 +330,16 @@ def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_
         assert "MLflow" in words
     code, out, _ = command_line("list", "--storage", tmp_path, "--json")
     assert (code, [row["state"] for row in json.loads(out)]) == (1, ["complete", "unreadable"])
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), OSError(errno.ENOSPC, "No space left on device")])
+def test_an_output_that_cannot_be_written_does_not_end_a_trial(error):
+    """`tune-dml train | head`: Rich exits if the pipe is closed, and the trial was reported as failed."""
+
+    def fail(text):
+        raise error
+
+    show_row(SimpleNamespace(print=fail), "val/x", {"step": 1, "train/loss": 0.5})
 
 
 def test_a_plan_of_another_version_names_the_field_that_cannot_be_read(command_line, tmp_path, stored):

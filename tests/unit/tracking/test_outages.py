@@ -158,6 +158,12 @@ def test_the_reason_of_a_locked_database_is_printed():
     said = reason_of(RuntimeError(f"{hint}\n(sqlite3.OperationalError) database is locked\n[SQL: UPDATE runs]"))
     assert said == "(sqlite3.OperationalError) database is locked"
     assert reason_of(RuntimeError()) == "RuntimeError"
+    away = (
+        "API request to http://h/api failed with exception HTTPConnectionPool(host='h', port=80): Max retries exceeded"
+    )
+    assert (
+        reason_of(RuntimeError(f"{away} (Caused by ... Read timed out.")) == "the server did not answer: read timed out"
+    )
 
 
 @pytest.fixture
@@ -190,6 +196,7 @@ def answering():
     [
         (500, "broken", "the server answered with HTTP status 500"),
         (429, "slow down", "the server answered with HTTP status 429"),
+        (403, "Forbidden", "the server answered with HTTP status 403"),
         (200, "<html><form>Sign in</form></html>", "the server answered with a page, such as a login"),
         (200, "{}", "the server answered without an experiment"),
     ],
