@@ -10,7 +10,7 @@ from tune_dml.stats.sequential.looks import level_left
 from tune_dml.stats.sequential.racing import next_look
 from tune_dml.stats.verdicts.late_gains import judge_late_gains
 
-NOISE = ("iid", "t3", "ramp", "one cell 5x", "one collapses", "15 % holes")
+NOISE = ("iid", "t3", "ramp", "one cell 5x", "one collapses", "collapses", "15 % holes")
 _CELLS, _FRESH, _EXTENSIONS = 10, 5, 5
 
 
@@ -20,12 +20,12 @@ def convergence(sweeps: int) -> Iterable[str]:
     for kind in NOISE:
         for values in (1, 2, 4, 8):
             row = []
-            for seeds in (2, 3, 5):
+            for seeds in (2, 3, 5, 10):
                 gains = simulate(kind, values, seeds, sweeps, np.random.default_rng([values, seeds]))
                 one = gains + 5.0 * (np.arange(values) == 0)[:, None]
                 found = [rate(_claims(gains)), f"{np.mean(_naive(gains)):.2f}"]
                 row.append(" ".join([*found, *(f"{np.mean(_claims(moved)):.2f}" for moved in (one, gains + 5.0))]))
-            yield f"{kind:>14} {values} values, 2 / 3 / 5 seeds:  " + "   ".join(row)
+            yield f"{kind:>14} {values} values, 2 / 3 / 5 / 10 seeds:  " + "   ".join(row)
 
 
 def grown_confirmations(sweeps: int) -> Iterable[str]:
@@ -39,13 +39,17 @@ def grown_confirmations(sweeps: int) -> Iterable[str]:
 
 def _claims(tables: Array) -> Array:
     rows = tables.shape[1]
-    return np.array([judge_late_gains(table, 1.0, 0.05, comparisons=rows).rises.any() for table in tables])
+    rises = np.array([judge_late_gains(table, 1.0, 0.05, comparisons=rows).rises for table in tables])
+    return np.asarray((rises & _is_large(tables)).any(-1))
 
 
 def _naive(tables: Array) -> Array:
+    return np.asarray(_is_large(tables).any(-1))
+
+
+def _is_large(tables: Array) -> Array:
     finite = np.isfinite(tables)
-    means = np.where(finite, tables, 0.0).sum(-1) / np.maximum(finite.sum(-1), 1)
-    return np.asarray((means > 1.0).any(-1))
+    return np.asarray(np.where(finite, tables, 0.0).sum(-1) / np.maximum(finite.sum(-1), 1) > 1.0)
 
 
 def _confirmed(kind: str, cells: int, sweeps: int, share: float) -> Array:

@@ -104,8 +104,8 @@ def comparisons(sweeps: int) -> Iterable[str]:
             values, step = _simulate(kind, 10, 10, sweeps, rng)
             values[~_half_connected(share, sweeps, rng)] = np.nan
             moved = values + 3.0 * (np.arange(10) >= 5)[:, None]
-            false, found = (excludes_zero(estimate_gains(table, gains, resolution=step)) for table in (values, moved))
-            row.append(f"{kind} {rate(false.any(-1))} / {found.mean():.2f}")
+            false, true = (excludes_zero(estimate_gains(table, gains, resolution=step)) for table in (values, moved))
+            row.append(f"{kind} {rate(false.any(-1))} / {true.mean():.2f}")
         yield f"{share:.0%} of the trials:  " + "  ".join(row)
 
 

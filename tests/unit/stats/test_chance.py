@@ -124,8 +124,19 @@ def test_intervals_cover_the_truth(cells, seeds, shared, sweeps):
         total = sum_of_spreads([first, second])
         summed.append(total.low <= math.sqrt(shared**2 + 1.5) <= total.high)
     error = 2.8 * math.sqrt(0.95 * 0.05 / sweeps)
-    assert 0.95 - error <= np.mean(alone) <= 0.96 + error
-    assert 0.95 - error <= np.mean(summed) <= 0.96 + error
+    assert 0.95 - error <= np.mean(alone) <= 0.97 + error
+    assert 0.95 - error <= np.mean(summed) <= 0.97 + error
+
+
+def test_intervals_of_differences_allow_for_heavy_tails():
+    """Student's t with 3 degrees of freedom: with normal noise assumed, 66 % of these intervals cover."""
+    rng, covered = np.random.default_rng(4), []
+    for _ in range(300):
+        found = difference_spread(rng.standard_t(3, (6, 10)) / math.sqrt(3))
+        covered.append(found.low <= math.sqrt(2) <= found.high)
+    assert np.mean(covered) >= 0.83
+    flat = difference_spread(np.zeros((3, 4)))
+    assert (flat.sd, flat.low, flat.high) == (0, 0, 0)
 
 
 def tables(generator, levels, seeds, noise, *, turned=False):

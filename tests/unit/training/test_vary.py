@@ -156,7 +156,7 @@ def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
     assert {item["cells"] for item in components.values()} == {2}
     spreads = {source: item["trial"]["sd"] for source, item in components.items()}
     assert spreads["init"] < spreads["order"] < spreads["split"]
-    assert "they assume normal noise" in (tmp_path / "report" / "report.html").read_text()
+    assert "wide enough for moderately heavy tails" in (tmp_path / "report" / "report.html").read_text()
     for item in components.values():
         assert item["trial"]["low"] < item["trial"]["sd"] < item["trial"]["high"]
     total = np.sqrt(sum(spreads[source] ** 2 for source in ("init", "order", "split")))

@@ -10,6 +10,12 @@ Intervals of such sums, and of the sum of several sources, are Graybill and Wang
 Association 1980): the distances of each part's chi-squared limits from the estimate are added in squares. They are
 exact for one part. Satterthwaite's intervals, and chi-squared with Box's epsilon for the sum, covered 81 to 93 %
 instead of 95 % (docs/log.md).
+
+The more heavily tailed the noise, the less its variance is known: with excess kurtosis k and N values,
+
+    Var MS_rest / (true variance)^2 = 2 / df + k / N,    so df falls to 2 / (2 / df + k / N)
+
+Few seeds hardly show k, so the kurtosis of Student's t with 7 degrees of freedom, 2, is added to the one they show.
 """
 
 import math
@@ -20,7 +26,10 @@ import numpy as np
 
 from tune_dml.stats.distributions import chi2_isf
 from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.noise import fit_pairs, typical_noise
+
+_KURTOSIS = 2.0  # excess kurtosis that is assumed in addition to the one shown
 
 
 @dataclass(frozen=True)
@@ -59,14 +68,26 @@ def trial_spread(values: Array) -> Spread:
         return Spread()
     parts = [(float(complete.mean(0).var(ddof=1)), n - 1.0)]
     if noise := typical_noise(fit_pairs(complete)) if m > 1 else None:
-        parts.append(((m - 1) / m * noise[0] ** 2, float(noise[1])))
+        parts.append(((m - 1) / m * noise[0] ** 2, _df_with_tails(complete, noise[1])))
     return _spread_of(parts)
 
 
 def difference_spread(values: Array) -> Spread:
     """Return the typical spread of a difference of two cells under one seed; values (m, n), NaN for holes."""
     noise = typical_noise(fit_pairs(values)) if len(values) > 1 else None
-    return Spread() if noise is None else _spread_of([(2 * noise[0] ** 2, float(noise[1]))])
+    return Spread() if noise is None else _spread_of([(2 * noise[0] ** 2, _df_with_tails(values, noise[1]))])
+
+
+def _df_with_tails(values: Array, df: int) -> float:
+    """Return the degrees of freedom of the noise's variance, reduced for heavy tails; at least 1."""
+    filled, present = fill_holes(values)
+    residuals = filled - filled.mean(0) - filled.mean(1, keepdims=True) + filled.mean()
+    squares = residuals[present > 0] ** 2
+    if not squares.any():
+        return float(df)
+    free = (len(values) - 1) * (values.shape[1] - 1) / values.size  # residuals look more normal than the noise
+    excess = max(float((squares**2).mean() / squares.mean() ** 2) - 3, 0.0) / free
+    return max(float(2 / (2 / df + (excess + _KURTOSIS) / len(squares))), 1.0)
 
 
 def sum_of_spreads(sources: Sequence[Spread]) -> Spread:

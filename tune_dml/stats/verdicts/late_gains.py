@@ -12,6 +12,12 @@ from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import half_widths
 
+_SHARE, _SEEDS = 0.5, 4
+"""Share of the level for gains above 0, from this number of seeds on.
+
+A row that collapses under few seeds has a mean that is too high, and little spread, under most sets of seeds. With fewer
+seeds their own uncertainty covers that (benchmarks/verdict_convergence.py)."""
+
 
 @dataclass(frozen=True, eq=False)
 class LateGains:
@@ -32,8 +38,10 @@ def judge_late_gains(
     """
     noise = fit_pairs(np.vstack([np.zeros(gains.shape[1]), gains]), resolution)
     first_column = np.s_[..., :, [0]]
+    share = _SHARE if np.isfinite(gains).sum(1).max(initial=0) >= _SEEDS else 1.0
     shared, single = (
-        half_widths(noise, alpha, count, sides=1, beside=True, of=first_column)[1:, 0] for count in (comparisons, 1)
+        half_widths(noise, level, count, sides=1, beside=True, of=first_column)[1:, 0]
+        for level, count in ((share * alpha, comparisons), (alpha, 1))
     )
     mean = noise.estimate[1:, 0]
     return LateGains(mean > shared, mean + single < margin, np.isfinite(single))
