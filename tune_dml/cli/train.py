@@ -188,7 +188,7 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = TrialContext(
-            Path(folder), device, threads=single.threads, sink=partial(show_row, console, task.headline)
+            Path(folder), device, threads=single.threads, sink=partial(_show_row, console, task.headline)
         )
         end = run_trial(config.settings(), context, single.cache_dir)
         try:
@@ -198,7 +198,7 @@ def run(single: SingleTrial, console: Console) -> TrainedTrial:
             return TrainedTrial(end, single.recorded, not_kept=reason)
 
 
-def show_row(console: Console, headline: str, row: Row) -> None:
+def _show_row(console: Console, headline: str, row: Row) -> None:
     """Print a row. A closed pipe or a full disk of the output does not end the trial."""
     judged = f"  {headline} {row[headline]:.2f}" if headline in row else ""
     with suppress(OSError, SystemExit):  # Rich exits if a pipe is closed

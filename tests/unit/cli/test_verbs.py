@@ -22,7 +22,7 @@ from tune_dml.cli import main
 from tune_dml.cli.options import ReportOptions
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sync import _text
-from tune_dml.cli.train import TrainedTrial, show_row
+from tune_dml.cli.train import TrainedTrial, _show_row
 from tune_dml.planning.files.keys import sweep_file_schema
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Session
@@ -339,7 +339,7 @@ def test_an_output_that_cannot_be_written_does_not_end_a_trial(error):
     def fail(text):
         raise error
 
-    show_row(SimpleNamespace(print=fail), "val/x", {"step": 1, "train/loss": 0.5})
+    _show_row(SimpleNamespace(print=fail), "val/x", {"step": 1, "train/loss": 0.5})
 
 
 def test_a_plan_of_another_version_names_the_field_that_cannot_be_read(command_line, tmp_path, stored):
