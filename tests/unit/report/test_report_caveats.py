@@ -49,6 +49,8 @@ def test_cells_below_raw_pixels_begin_the_answer_and_are_advised_to_train_longer
     steps = steps_of(with_floors(results, 99.0))
     assert "whether longer training beats raw pixels" in [step.settles for step in steps]
     assert "confirm" not in " ".join(step.command for step in steps)
+    steps = steps_of(with_floors(results, 100.0))  # nothing can beat that
+    assert "whether longer training beats raw pixels" not in [step.settles for step in steps]
     best = max(analyse(results).cells, key=lambda cell: cell.mean)
     found = with_floors(results, best.mean + 5)
     number = f"{best.mean + 5:.2f}"

@@ -50,7 +50,8 @@ def below_floors(analysis: Analysis) -> Section | None:
         f"{claim} {name}{untrained} ({number(highest)}): "
         f"the best, {prose_label(best.label)}, reaches {number(best.mean)}."
     )
-    if _mostly_collapsed(analysis):  # longer training would collapse again
+    is_perfect = analysis.metric.percent and highest >= 100
+    if is_perfect or _mostly_collapsed(analysis):  # longer training cannot beat that, or would collapse again
         return Section(headline=sentence)
     settles = f"whether longer training beats {name}"
     return Section(headline=sentence, steps=train_longer(analysis.results, settles, _TRAIN_LONGER))
