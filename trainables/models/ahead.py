@@ -1,4 +1,4 @@
-"""Make tensors of the next step in a thread, on a stream of its own, while a CUDA device computes this step."""
+"""Prepare the next batch in a thread while a CUDA device computes the current one. The thread has its own stream."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,18 +8,18 @@ from torch import Tensor
 
 
 class Ahead:
-    """Makes tensors in order before they are needed; on the CPU when they are needed."""
+    """Makes tensors in the order of the calls: in a thread for a CUDA device, otherwise when they are requested."""
 
     def __init__(self, device: torch.device) -> None:
-        self.in_thread = device.type == "cuda"
+        self._in_thread = device.type == "cuda"
         self._device = device
-        if self.in_thread:
+        if self._in_thread:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="pictures")
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def begin(self, make: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Begin to make a tensor. Return a function that waits for it and raises what `make` raised."""
-        if not self.in_thread:
+        if not self._in_thread:
             return make
         begun = self._thread.submit(self._on_stream, make)
 

@@ -19,7 +19,7 @@ _POINTS = 50
 _BELOW, _ABOVE = 0.25, 8.0  # ends of the grid, as multiples of the smallest and the largest variance
 _ITERATIONS = 100  # of expectation and maximisation; the half-widths then change by less than 1 %
 _HALVINGS = 50
-_SMALLEST = 1e-9  # smallest variance that is told from 0, as a share of the largest
+_SMALLEST = 1e-9  # share of the largest variance to which smaller ones are raised
 
 
 def compound_half_widths(variances: Array, df: Array, shared: Array, alpha: float) -> Array:
