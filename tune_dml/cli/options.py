@@ -141,7 +141,7 @@ def location_flags(session: Session) -> dict[str, str | None]:
 
 def final_request(request: Request, own: OwnCommand) -> Request:
     """Return the request of a space or of `--command`. Raise a usage error without either."""
-    from tune_dml.planning.files.sweep_file import command_request
+    from tune_dml.planning.files.program import command_request
 
     if not request.space and own.command is None:
         raise USAGE_ERROR("Missing argument 'SPACE|FILE.yaml'. Or give your own command with --command.")

@@ -12,12 +12,13 @@ from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expand_home
 from trainables.option_names import option_problem, spell
-from tune_dml.catalogue import RETRIEVAL, find_space
+from tune_dml.catalogue import find_space
 from tune_dml.planning.arms.fitting import COUNT, fitting_space, untuned_notes, with_scaled_counts, with_tuned_knobs
 from tune_dml.planning.arms.settings import choose_protocol, protocol_notes, study_arm
 from tune_dml.planning.cells import StudyArm
-from tune_dml.planning.files.folder import TrainingPart, training_part
-from tune_dml.planning.files.sweep_file import checked_program, read_with_problems
+from tune_dml.planning.files.folder import TrainingPart, part_of
+from tune_dml.planning.files.program import checked_program
+from tune_dml.planning.files.sweep_file import read_with_problems
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping
 from tune_dml.space import Number, SearchMethod, Space, Value
 
@@ -92,12 +93,6 @@ def study_of(request: Request) -> Study:
         notes=(*fitted, *untuned),
     )
     return with_arms(study, request.arms, request.tune)
-
-
-def part_of(space: Space, dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
-    """Return the sizes of a picture folder's part that trials of a space train on; None if unknown."""
-    task = str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
-    return None if space.program else training_part(dataset, settings, task)
 
 
 def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import yaml
 
 from trainables.errors import ConfigError
 from tune_dml.planning.checks.prepare import prepare
-from tune_dml.planning.files.sweep_file import command_request
+from tune_dml.planning.files.program import command_request
 from tune_dml.planning.request import OwnCommand, Request
 
 WANDB = {

@@ -5,7 +5,7 @@ import shlex
 import pytest
 from helpers.programs import ProgramRun
 
-from tune_dml.planning.files.sweep_file import command_request
+from tune_dml.planning.files.program import command_request
 from tune_dml.planning.request import OwnCommand, Request
 from tune_dml.planning.study import study_of
 from tune_dml.programs.command import Program, read_command

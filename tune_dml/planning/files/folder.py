@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainables.errors import ConfigError
 from trainables.files import expand_home
 from tune_dml.catalogue import RETRIEVAL
-from tune_dml.space import Value
+from tune_dml.space import Space, Value
 
 if TYPE_CHECKING:
     from trainables.data.base import Labels
@@ -32,6 +32,12 @@ class TrainingPart:
     """Number of pictures of the smallest training part of any seed."""
     task: str = RETRIEVAL
     """The task whose split this is."""
+
+
+def part_of(space: Space, dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:
+    """Return the sizes of a picture folder's part that trials of a space train on; None if unknown."""
+    task = str({**space.fixed, **settings}.get("task.name", RETRIEVAL))
+    return None if space.program else training_part(dataset, settings, task)
 
 
 def training_part(dataset: str, settings: Mapping[str, Value], task: str = RETRIEVAL) -> TrainingPart | None:

@@ -55,7 +55,8 @@ from trainables.errors import Problem, nearest
 from trainables.methods import rule_of_any
 from trainables.registries import every_setting
 from tune_dml.planning.request import Stopping, Vary
-from tune_dml.space import SearchMethod, Value
+from tune_dml.space import Grid, SearchMethod, Value
+from tune_dml.text import is_number
 
 _Setting = Value | list[float | int | str]
 _Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
@@ -185,6 +186,11 @@ class SweepFile(_Part):
             raise ValueError("a sweep file needs `parameters` or `arms`")
         return self
 
+    @property
+    def trains_program(self) -> bool:
+        """Whether each trial runs a script of the user's own."""
+        return bool(self.program or self.command)
+
 
 _PARTS: dict[str, type[_Part]] = {
     "": SweepFile, "metric": _Metric, "parameters": ParameterKeys, "arms": ArmKeys, "ties": _Tie, "baseline": BaselineKeys
@@ -297,3 +303,11 @@ def _key_path(location: Iterable[Any], raw: Any, kind: str) -> tuple[str, ...]:
             continue
         keys.append(str(part))
     return tuple(keys)
+
+
+def grid_of(values: Sequence[Value]) -> Grid:
+    """Return a grid of listed values; its axis is a category unless all are numbers, log if they spread over 10x."""
+    numbers = [value for value in values if is_number(value)]
+    if len(numbers) < len(values):
+        return Grid(tuple(values), "category")
+    return Grid(tuple(values), "log" if min(numbers) > 0 and max(numbers) >= 10 * min(numbers) else "linear")
