@@ -10,8 +10,9 @@ from tune_dml.cli._status_table import status_table
 from tune_dml.planning.plan import Search
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
+from tune_dml.report.analysis.traces import Line
 from tune_dml.report.drawing.canvas import text_width
-from tune_dml.report.drawing.charts import Series, Whisker, _row_names, draw_lines, draw_whiskers
+from tune_dml.report.drawing.charts import Whisker, _row_names, draw_lines, draw_whiskers
 from tune_dml.report.questions import answers
 from tune_dml.report.questions.configurations.knobs_together import _draw_plane, _SearchedKnob, _TriedConfiguration
 from tune_dml.report.questions.knobs._curve import curve_figure
@@ -53,11 +54,11 @@ def test_a_knob_whose_symbol_is_its_path_is_named_once():
 
 
 def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_axis():
-    series = [
-        Series("a", "base", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),
-        Series("b", "base", (1, 2), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
+    lines = [
+        Line("a", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),
+        Line("b", (1, 2), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
     ]
-    assert 'd=""' not in draw_lines(series, "loss", "step", narrow=False, log=True).document()
+    assert 'd=""' not in draw_lines(lines, "loss", "step", narrow=False, log=True).document()
 
 
 @pytest.mark.parametrize("sd", [0.05, 3.0], ids=["both matter", "both are undecided"])

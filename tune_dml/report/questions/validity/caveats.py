@@ -7,7 +7,7 @@ from tune_dml.record.origin.commands import command
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
-from tune_dml.report.analysis.convergence import LAST, Convergence, judge_convergence
+from tune_dml.report.analysis.convergence import Convergence, judge_convergence
 from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.analysis.traces import group_histories
 from tune_dml.report.naming import floor_name, floors_of, prose_label, symbol_of
@@ -228,8 +228,7 @@ def _convergence(analysis: Analysis) -> Convergence:
             break
         keys[cell.label] = trials
     rows = analysis.logged([key for trials in keys.values() for key in trials])
-    changes = group_histories(rows, keys, None).changes(analysis.metric.key, LAST)
-    return judge_convergence(analysis, changes, keys, len(analysis.ranked))
+    return judge_convergence(analysis, group_histories(rows, keys, None), len(analysis.ranked))
 
 
 def _collapsed_trials(cell: CellAnalysis) -> list[TrialResult]:
