@@ -1,6 +1,7 @@
 """The first parts of a report: divergence, the most important knob, a worthwhile next step, Figure 1."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, space_of, write_sweep
@@ -13,8 +14,9 @@ from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.traces import Line
 from tune_dml.report.drawing.canvas import text_width
 from tune_dml.report.drawing.charts import Whisker, _row_names, draw_lines, draw_whiskers
+from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
-from tune_dml.report.questions.configurations.knobs_together import _draw_plane, _SearchedKnob, _TriedConfiguration
+from tune_dml.report.questions.configurations.knobs_together import _draw_plane, _SearchedKnob
 from tune_dml.report.questions.knobs._curve import curve_figure
 from tune_dml.report.steps import Step
 from tune_dml.space import Grid, Knob, LogRange
@@ -93,9 +95,13 @@ def test_cells_of_a_search_are_listed_from_the_best(tmp_path):
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_long_values_of_the_upright_knob_stay_inside_the_map(narrow):
-    knobs = [_SearchedKnob(name, "log", (0.0001146, 0.000123456, 0.04835)) for name in ("margin", "lr")]
-    cells = [_TriedConfiguration("", (number, number), score, "") for score, number in enumerate(knobs[0].levels)]
-    texts = [mark for mark in _draw_plane(knobs, cells, "R@1", narrow=narrow).marks if mark.kind == "text"]
+    knobs = [_SearchedKnob(name, name, "log", (0.0001146, 0.000123456, 0.04835)) for name in ("margin", "lr")]
+    cells = [
+        SimpleNamespace(label="", cell=SimpleNamespace(knobs={"margin": number, "lr": number}), mean=float(score))
+        for score, number in enumerate(knobs[0].levels)
+    ]
+    analysis = SimpleNamespace(metric=metric_name("val/recall_at_1"))
+    texts = [mark for mark in _draw_plane(analysis, knobs, cells, narrow=narrow).marks if mark.kind == "text"]
     assert [mark.text for mark in texts if mark.anchor == "end"] == ["0.0001146", "0.04835"]
     assert all(mark.points[0][0] >= text_width(mark.text) for mark in texts if mark.anchor == "end")
 
