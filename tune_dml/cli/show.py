@@ -32,8 +32,7 @@ tune-dml show glyphs/triplet                          # a protocol: its settings
 tune-dml show cub200                                  # a data set: where to get it
 tune-dml show rho1                                    # a sweep: its answer, and what to do next
 """
-_Described = tuple[Any, Lines]
-"""Data and text of an item."""
+_Described = tuple[Any, Lines]  # data and text of an item
 _KINDS = ("task", "loss", "regularizer", "backbone", "pooling", "head", "sampler", "optimizer", "lr_schedule")
 _CHOSEN_BY = {
     **{kind: f"model.{kind}" for kind in ("backbone", "pooling", "head")},

@@ -85,10 +85,8 @@ class SingleTrial:
     origins: Mapping[str, str]
     threads: int
     cache_dir: Path | None
-    recorded: Mapping[str, float]
-    """Metrics that the sweep recorded, if this repeats a stored trial."""
-    pictures: Path
-    """Folder for the trial's pictures; each configuration and seed has its own."""
+    recorded: Mapping[str, float]  # metrics that the sweep recorded, if this repeats a stored trial
+    pictures: Path  # folder for the trial's pictures; each configuration and seed has its own
 
 
 @dataclass(frozen=True)
@@ -97,10 +95,8 @@ class TrainedTrial:
 
     end: TrialEnd
     recorded: Mapping[str, float]
-    pictures: tuple[Path, ...] = ()
-    """Stored pictures."""
-    not_kept: str = ""
-    """Why no pictures are stored."""
+    pictures: tuple[Path, ...] = ()  # stored pictures
+    not_kept: str = ""  # why no pictures are stored
 
     @property
     def differences(self) -> dict[str, tuple[float, float]]:

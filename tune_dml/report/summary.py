@@ -15,8 +15,7 @@ from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
 from tune_dml.text import counted, duration, one_line
 
-_ADDS_SEEDS = 30
-"""Minimum urgency of a step that adds seeds; below it, the answer states why no seeds are advised."""
+_ADDS_SEEDS = 30  # minimum urgency of a step that adds seeds; below it, the answer states why no seeds are advised
 WITHOUT_TRAINING = "Without training"  # name of the fact that lists the floors
 
 

@@ -14,8 +14,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.text import is_number
 
-Rows = Sequence[Mapping[str, float]]
-"""Logged rows of one trial in order of step, without numbers that are not finite."""
+Rows = Sequence[Mapping[str, float]]  # logged rows of one trial in order of step, without numbers that are not finite
 
 LAST = 0.25  # share of training at its end, over which a converged metric does not improve
 _MAX_LINES = 6

@@ -56,8 +56,7 @@ class PairedDifference:
     """Difference of a sweep to the first sweep at one point, paired by seed, with a simultaneous interval."""
 
     sweep: str
-    point: str
-    """Values of the knobs of both cells."""
+    point: str  # values of the knobs of both cells
     first: str
     second: str
     seeds: int

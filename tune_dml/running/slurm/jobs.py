@@ -22,10 +22,8 @@ from trainables.files import write_whole
 from tune_dml.record.origin.several_jobs import BUDGET_FROM
 from tune_dml.text import counted
 
-JOB_NAME = "tune-dml-"
-"""Prefix of a job's name, before the name of its sweep."""
-MAX_TASKS = 1000
-"""Tasks of one array: SLURM's default `MaxArraySize` is 1001."""
+JOB_NAME = "tune-dml-"  # prefix of a job's name, before the name of its sweep
+MAX_TASKS = 1000  # tasks of one array: SLURM's default `MaxArraySize` is 1001
 _TIMEOUT = 60.0  # seconds to wait for a SLURM command
 _FINAL_STATES = {
     *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY"),

@@ -34,8 +34,7 @@ _ANSWERS = {
 }
 _ADAPTIVE = frozenset({"tpe", "gp", "cmaes", "nsga2"})
 """Searches that propose configurations close to those that were good under the same seeds."""
-_MAX_CONTRASTS = 2000
-"""Maximum number of double differences of a pair of knobs; with more, no interaction is estimated."""
+_MAX_CONTRASTS = 2000  # maximum number of double differences of a pair of knobs; with more, no interaction is estimated
 
 
 @dataclass(frozen=True)

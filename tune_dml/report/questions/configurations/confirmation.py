@@ -31,8 +31,7 @@ class ConfirmedCell:
     baseline: bool
     selection: Interval  # mean on the sweep's own seeds
     fresh: Interval
-    optimism: float
-    """Selection score minus fresh score; a positive number means that the selection score was too good."""
+    optimism: float  # selection score minus fresh score; a positive number means that the selection score was too good
     gain: Interval | None
     """Gain over the baseline, within fresh seeds; None for the baseline itself, or without a baseline."""
     gain_optimism: float  # gain on the seeds that selected the cell minus the gain on fresh seeds

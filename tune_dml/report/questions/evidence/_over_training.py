@@ -12,8 +12,7 @@ from tune_dml.report.drawing.colours import series_colours
 from tune_dml.report.naming import metric_name
 from tune_dml.report.section import Figure, FigureView
 
-_WIDE = 20.0
-"""Ratio of the largest to the smallest mean above which the axis is logarithmic; never for percentages."""
+_WIDE = 20.0  # ratio of the largest to the smallest mean above which the axis is logarithmic; never for percentages
 
 
 def means_and_ranges(analysis: Analysis, knob: KnobAnalysis) -> str:
