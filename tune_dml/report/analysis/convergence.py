@@ -32,8 +32,9 @@ class Convergence:
 def judge_convergence(analysis: Analysis, histories: Histories, comparisons: int) -> Convergence:
     """Judge the changes of the sweep's metric at the end of training, over the seeds.
 
-    A gain since an evaluation before the last quarter tells nothing: the learning rate was high there, and half of the
-    steps with their own schedule might have reached the same result. Without a gain, such a period tells even more.
+    A gain since an evaluation before the last quarter is no evidence: the learning rate was still high then, and half
+    of the steps with their own schedule might have reached the same result. If there is no gain even over such a long
+    period, training had converged all the more.
 
     `comparisons` is the number of values that share the error. Gains of cells that were chosen by their results are
     too large, so these share it with the cells that were not chosen.

@@ -64,6 +64,16 @@ class Histories:
     shown: tuple[str, ...]  # labels of the values that are drawn, the baseline last
     omitted: tuple[str, ...]  # labels of the values that are not drawn, so that panels stay readable
 
+    @classmethod
+    def of(cls, by_label: Mapping[str, Mapping[str, Rows]], baseline: str | None) -> Histories:
+        """Return histories of which only some values are drawn if there are many: the first, the last, even ones."""
+        labels = [label for label in by_label if label != baseline]
+        shown = labels
+        if len(labels) > _MAX_LINES:
+            shown = [labels[i] for i in np.linspace(0, len(labels) - 1, _MAX_LINES).round().astype(int)]
+        omitted = tuple(label for label in labels if label not in shown)
+        return cls(by_label, (*shown, *([baseline] if baseline is not None else [])), omitted)
+
     @cached_property
     def keys(self) -> frozenset[str]:
         """Names of all logged metrics."""
@@ -114,19 +124,6 @@ def finite_numbers(row: Mapping[str, object]) -> dict[str, float]:
     """Return the finite numbers of a logged row."""
     numbers = ((key, value) for key, value in row.items() if type(value) is float or is_number(value))
     return {key: float(value) for key, value in numbers if math.isfinite(value)}
-
-
-def group_histories(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], baseline: str | None) -> Histories:
-    """Group rows by value of the knob; `levels` maps each label to its trials."""
-    labels = [label for label in levels if label != baseline]
-    shown = labels
-    if len(labels) > _MAX_LINES:  # the first, the last and evenly spaced ones
-        shown = [labels[i] for i in np.linspace(0, len(labels) - 1, _MAX_LINES).round().astype(int)]
-    return Histories(
-        {label: {key: rows[key] for key in trials} for label, trials in levels.items()},
-        (*shown, *([baseline] if baseline is not None else [])),
-        tuple(label for label in labels if label not in shown),
-    )
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,10 @@ def draw_lines(lines: Sequence[Line], y_title: str, x_title: str, *, narrow: boo
     frame.name_y(y_title)
     are_whole = all(float(x).is_integer() for x in xs)
     frame.draw_x(x_title, across.whole_ticks(5) if are_whole else across.named_ticks(5))
-    ends: list[tuple[float, int]] = []
+    ends = []
     for index, item in enumerate(lines):
         _draw_line(frame, item, index, log)
-        ends.append((frame.y_at(max(item.mean[-1], span.low) if log else item.mean[-1]), index))
+        ends.append(frame.y_at(max(item.mean[-1], span.low) if log else item.mean[-1]))
     if narrow:
         _legend(canvas, lines, rows, frame.bottom + 56)
     else:
@@ -88,12 +88,10 @@ def _legend(canvas: Canvas, lines: Sequence[Line], rows: Sequence[Sequence[int]]
             x += text_width(lines[index].label) + 36
 
 
-def separate_heights(
-    wanted: Sequence[tuple[float, int]], top: float, bottom: float, gap: float
-) -> list[tuple[float, int]]:
-    """Separate heights by at least `gap`, within the frame if there is room."""
+def separate_heights(heights: Sequence[float], top: float, bottom: float, gap: float) -> list[tuple[float, int]]:
+    """Separate heights by at least `gap`, within the frame if there is room; return (height, index), ascending."""
     placed: list[tuple[float, int]] = []
-    for height, index in sorted(wanted):
+    for index, height in sorted(enumerate(heights), key=lambda item: item[1]):
         highest = placed[-1][0] + gap if placed else top
         placed.append((max(height, highest), index))
     limit = bottom

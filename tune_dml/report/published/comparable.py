@@ -117,7 +117,7 @@ def _embedding_dim(knob: KnobAnalysis, published: PublishedCurve, printed: Mappi
 def _curve_differences(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> list[str]:
-    """Return in words the published conditions that any cell of the curve does not meet; the knob is excepted."""
+    """Return in words the published conditions, except the knob, that some cell of the curve does not meet."""
     by_values: dict[tuple[str, str, str], list[str]] = {}
     matched = _matched(knob, published, printed)
     for label, point in matched.items():

@@ -222,7 +222,7 @@ def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
 def _judge_pairs(
     reference: Analysis, pairs: Sequence[tuple[Analysis, Cell, Cell]], alpha: float
 ) -> tuple[PairedDifference, ...]:
-    """Judge all differences in one table, so that they share the error; each on the seeds that its two cells share."""
+    """Judge all differences together, so that they share the error. Each uses the seeds that both cells have."""
     cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}
     row = {key: index for index, key in enumerate(cells)}
     common = sorted({seed for _, a, b in pairs for seed in a.values.keys() & b.values.keys()})
@@ -264,7 +264,7 @@ def _rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreeme
 
 
 def _complete_cells(sweep: Analysis, path: str) -> _CellsOfLevels:
-    """Return, for each value, the cells with a result on every seed by their other settings; baselines are left out."""
+    """Return the cells by value of the knob, then by other settings; without baselines and cells that lack a seed."""
     levels: dict[Value, dict[tuple[object, ...], Cell]] = {}
     seeds = set(sweep.results.plan.seeds)
     others = {knob.path for knob in sweep.results.plan.knobs} - {path}

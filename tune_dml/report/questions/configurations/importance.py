@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
+from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.knob import full_grid, grid_positions, positions_of
 from tune_dml.report.cells import TableCell
 from tune_dml.report.drawing.charts import Whisker, draw_whiskers
@@ -107,7 +107,8 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
             return None
         ranks, sizes = grid
         order = sorted(range(len(ranks)), key=lambda row: ranks[row])  # the last knob varies fastest
-        failed = np.array([[seed in lost for seed in analysis.seeds] for lost in map(_failed_seeds, trained)])
+        lost = [{trial.seed for trial, _ in cell.failures} for cell in trained]
+        failed = np.array([[seed in seeds for seed in analysis.seeds] for seeds in lost])
         shape = (*sizes, values.shape[1])
         judged = importance_of_grid(
             analysis.sign * values[order].reshape(shape), level,
@@ -125,10 +126,6 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
     return ImportanceOfArm(
         arm.name, searched, len(trained), tuple(shares), tuple(pairs), judged.predicted, judged.problem, sentence
     )
-
-
-def _failed_seeds(cell: CellAnalysis) -> frozenset[int]:
-    return frozenset(trial.seed for trial, _ in cell.failures)
 
 
 def _sentence(

@@ -8,7 +8,7 @@ import numpy as np
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.convergence import Convergence, judge_convergence
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.analysis.traces import Change, Histories, group_histories
+from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.cells import metric_cells
 from tune_dml.report.questions import knob_question, question, rank_of
 from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
@@ -69,9 +69,7 @@ def training_of_methods(analysis: Analysis) -> Section | None:
     best = [max(arm.trained, key=lambda cell: analysis.sign * cell.mean) for arm in analysis.arms if arm.trained]
     if analysis.knobs or len(best) < 2:
         return None
-    rows = analysis.logged([trial.key for cell in best for trial in cell.trials])
-    trials = {cell.label: [trial.key for trial in cell.trials] for cell in best}
-    histories = group_histories(rows, trials, None)
+    histories = analysis.histories_of({cell.label: [trial.key for trial in cell.trials] for cell in best})
     sentence = _sentence(analysis, histories, judge_convergence(analysis, histories, _count_values(analysis)))
     sentences, labels = {analysis.metric.key: sentence, _LOSS: ""}, [cell.label for cell in best]
     caption = "Mean (lines) and range (bands) over seeds, of each method's best configuration."
@@ -141,7 +139,7 @@ def _loss_sentence(histories: Histories) -> str:
 
 
 def _rules(analysis: Analysis, knob: KnobAnalysis, histories: Histories) -> tuple[_Rule, ...]:
-    """Score each value by its last evaluation, each seed's best, and the best of the mean; empty for one evaluation."""
+    """Score each value by three rules: last evaluation, each seed's best, best of the mean. Empty for one evaluation."""
     key, sign = analysis.metric.key, analysis.sign
     by_rule: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
     for point in knob.points:

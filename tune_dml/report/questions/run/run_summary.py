@@ -97,19 +97,14 @@ def _selection(settings: Mapping[str, Value]) -> str:
 
 
 def _settings(analysis: Analysis) -> list[Block]:
-    plan = analysis.results.plan
-    sweep, protocol, default = (
-        "Settings of this sweep beyond the protocol",
-        "Settings of the protocol",
-        "Default settings",
-    )
-    groups: dict[str, list[tuple[str, ...]]] = {sweep: [], protocol: [], default: []}
+    plan, columns = analysis.results.plan, ("setting", "value", "from")
+    titles = ("Settings of this sweep beyond the protocol", "Settings of the protocol", "Default settings")
+    groups: dict[str, list[tuple[str, ...]]] = {title: [] for title in titles}
     for key, value in plan.base_settings.items():
         origin = plan.origins.get(key, "")
-        group = protocol if origin.startswith("protocol ") else default if origin == "default" else sweep
-        groups[group].append((key, _text(value), origin))
-    named = [(f"{title} ({len(rows)})", tuple(rows)) for title, rows in groups.items() if rows]
-    return [WordTable(title, "Settings", ("setting", "value", "from"), rows) for title, rows in named]
+        title = titles[1 if origin.startswith("protocol ") else 2 if origin == "default" else 0]
+        groups[title].append((key, _text(value), origin))
+    return [WordTable(f"{t} ({len(rows)})", "Settings", columns, tuple(rows)) for t, rows in groups.items() if rows]
 
 
 def _waiting(analysis: Analysis) -> int:

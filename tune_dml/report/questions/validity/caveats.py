@@ -9,7 +9,6 @@ from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.analysis.convergence import Convergence, judge_convergence
 from tune_dml.report.analysis.knob import level_key
-from tune_dml.report.analysis.traces import group_histories
 from tune_dml.report.naming import floor_name, floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
@@ -227,8 +226,7 @@ def _convergence(analysis: Analysis) -> Convergence:
         if keys and sum(map(len, keys.values())) + len(trials) > _MAX_READ:
             break
         keys[cell.label] = trials
-    rows = analysis.logged([key for trials in keys.values() for key in trials])
-    return judge_convergence(analysis, group_histories(rows, keys, None), len(analysis.ranked))
+    return judge_convergence(analysis, analysis.histories_of(keys), len(analysis.ranked))
 
 
 def _collapsed_trials(cell: CellAnalysis) -> list[TrialResult]:
