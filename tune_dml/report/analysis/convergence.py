@@ -41,23 +41,18 @@ def judge_convergence(analysis: Analysis, histories: Histories, comparisons: int
     """
     changes = histories.changes(analysis.metric.key)
     if not changes:
-        return Convergence((), {}, {}, is_small=False, is_judged=False)
+        return Convergence((), {}, {}, False, False)
     seeds = {trial.key: trial.seed for trial in analysis.results.trials}
     by_label = {change.label: _by_seed(change, seeds) for change in changes}
     table = SeedTable.of(by_label, analysis.seeds).times(analysis.sign)
     judged = judge_late_gains(
         table.values, analysis.margin, analysis.looks.level, comparisons=comparisons, resolution=analysis.resolution
     )
-    large = [
-        (c, rises) for c, rises in zip(changes, judged.rises, strict=True) if analysis.sign * c.size > analysis.margin
-    ]
-    return Convergence(
-        changes,
-        {change.label: change for change, rises in large if rises and change.is_late},
-        {change.label: change for change, rises in large if not (rises and change.is_late)},
-        is_small=bool(judged.small.all()),
-        is_judged=bool(judged.known.any()),
-    )
+    gaining, open_changes = dict[str, Change](), dict[str, Change]()
+    for change, rises in zip(changes, judged.rises, strict=True):
+        if analysis.sign * change.size > analysis.margin:
+            (gaining if rises and change.is_late else open_changes)[change.label] = change
+    return Convergence(changes, gaining, open_changes, bool(judged.small.all()), bool(judged.known.any()))
 
 
 def _by_seed(change: Change, seeds: Mapping[str, int]) -> dict[int, float]:

@@ -132,9 +132,8 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
     """
     results, counts = analysis.results, analysis.counts
     if waiting := _waiting(analysis):
-        return continue_sweep(
-            results, "resume", settles="the results of the missing trials", trials=waiting, urgency=90
-        )
+        settles = "the results of the missing trials"
+        return continue_sweep(results, "resume", settles=settles, trials=waiting, urgency=90)
     if analysis.stopped and counts.get("finished") and not results.confirmed:
         settles = "whether the winner holds up on fresh seeds"
         best = min(3, sum(bool(cell.values) and not cell.cell.baseline for cell in analysis.cells))

@@ -145,9 +145,8 @@ def collapsed(analysis: Analysis) -> Section | None:
     verb = "has" if count == 1 else "have"
     trials = counted(len(analysis.results.trials), "trial")
     advice = " A smaller optim.lr may help." if _mostly_collapsed(analysis) else ""
-    return Section(
-        headline=f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).{advice}"
-    )
+    collapsed = f"{count} of {trials} collapsed to a single embedding"
+    return Section(headline=f"{collapsed} and {verb} no result ({where}).{advice}")
 
 
 def _mostly_collapsed(analysis: Analysis) -> bool:
