@@ -223,9 +223,8 @@ def _load_trial(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[
         matches += [(results, item) for item in (*results.trials, *results.confirmed) if item.key.startswith(trial)]
     if len({item.key for _, item in matches}) != 1:
         rule = "unknown trial" if not matches else "several stored trials have an id with this prefix"
-        raise ConfigError(
-            Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP --trials` lists them (under {storage}).")
-        )
+        remedy = f"`tune-dml status SWEEP --trials` lists them (under {storage})."
+        raise ConfigError(Problem("TRIAL", rule, trial, remedy))
     results, item = next(((r, i) for r, i in matches if i.status == "finished"), matches[0])
     settings: dict[str, Value] = {**item.cell.settings, "seed": item.seed}
     if item.micro_batch is not None:
