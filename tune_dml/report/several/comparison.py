@@ -11,13 +11,14 @@ from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
 from tune_dml.report.analysis.comparisons import better_or_worse
+from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.verdicts.ranks import RankAgreement, agree_in_rank
 from tune_dml.stats.verdicts.ranks import Table as RankTable
-from tune_dml.text import is_number, value_text
+from tune_dml.text import value_text
 
 _SEARCHED = "(searched)"
 _CellsOfLevels = Mapping[Value, Mapping[tuple[object, ...], Cell]]
@@ -216,7 +217,7 @@ def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
         return ("baseline",)
     settings: Mapping[str, Value] = {**cell.cell.settings, **cell.cell.knobs}
     values = (settings.get(path) for path in sorted(paths))
-    return (cell.cell.arm, *(float(value) if is_number(value) else repr(value) for value in values))
+    return (cell.cell.arm, *map(level_key, values))
 
 
 def _judge_pairs(
