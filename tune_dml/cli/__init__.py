@@ -110,13 +110,10 @@ def application(verb: str | None = None) -> typer.Typer:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            examples, bare_help = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
-            summary = textwrap.shorten(
-                re.split(r"[:;.](?=\s|$)", inspect.getdoc(command) or "")[0], _SUMMARY_LENGTH, placeholder=" ..."
-            )
-            app.command(name, cls=Command, short_help=summary, epilog=epilog(examples), no_args_is_help=bare_help)(
-                command
-            )
+            examples, bare_help = epilog(getattr(module, "EXAMPLES", "")), getattr(module, "BARE_SHOWS_HELP", False)
+            first = re.split(r"[:;.](?=\s|$)", inspect.getdoc(command) or "")[0]
+            summary = textwrap.shorten(first, _SUMMARY_LENGTH, placeholder=" ...")
+            app.command(name, cls=Command, short_help=summary, epilog=examples, no_args_is_help=bare_help)(command)
     app.callback(invoke_without_command=True)(_main_options)
     return app
 

@@ -15,8 +15,7 @@ from tune_dml.cli._without_torch import without_torch
 from tune_dml.running.process import RELAXED_THRESHOLD
 
 _LAST_STREAM = 2
-_EXIT_SECONDS = 10.0
-"""Seconds that threads of a user's method may still run when a verb has ended."""
+_EXIT_SECONDS = 10.0  # seconds that threads of a user's method may still run when a verb has ended
 _RAY = {"ray", "grpc"}
 """Packages whose exceptions tell that the driver's Ray node is lost, and not of an error of the program."""
 

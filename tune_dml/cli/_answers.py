@@ -36,14 +36,10 @@ class SweepAnswer:
     """The answer at the head of a sweep's report, in words."""
 
     sentences: list[str]
-    floors: list[str]
-    """A line with the results without training; empty if they were not measured."""
-    facts: dict[str, str]
-    """Best configuration, baseline, seeds, failures, cost."""
-    step: list[str]
-    """The next command, then its cost and reason; empty if no step is worth its cost."""
-    commands: list[str]
-    """Candidates for the next command, the most urgent first."""
+    floors: list[str]  # a line with the results without training; empty if they were not measured
+    facts: dict[str, str]  # best configuration, baseline, seeds, failures, cost
+    step: list[str]  # the next command, then its cost and reason; empty if no step is worth its cost
+    commands: list[str]  # candidates for the next command, the most urgent first
 
     @classmethod
     def of(cls, summary: SweepSummary) -> SweepAnswer:

@@ -14,8 +14,7 @@ _SCHEMAS = Path(__file__).with_name("json_schemas.json")
 _COMMAND = re.compile(r"`(tune-dml [^`]+)`")
 _SUGGESTION = re.compile(r"Did you mean '([^']+)'\?")
 _FLAG = re.compile(r"(?:Use|Add|Pass) (--[a-z-]+)(?: ([^\s,.]+(?:\.\d+)?))?")
-_PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b|\.\.\.")
-"""Placeholders that a reader must fill in."""
+_PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b|\.\.\.")  # placeholders that a reader must fill in
 
 
 def as_json(value: Any) -> str:

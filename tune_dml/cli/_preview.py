@@ -13,20 +13,17 @@ if TYPE_CHECKING:
     from tune_dml.planning.plan import Plan
     from tune_dml.stats.power import VerdictChances
 
-_TRIAL_BYTES = 100_000
-"""Maximum size of a trial's files without embeddings (docs/log.md, evidence of a trial)."""
+_TRIAL_BYTES = 100_000  # maximum size of a trial's files without embeddings (docs/log.md, evidence of a trial)
 
 
 @dataclass(frozen=True)
 class Cost:
     """Cost of a trial, from a probe or from stored trials of the same data set and length."""
 
-    seconds: float | None
-    """Duration of a trial; None if unknown."""
+    seconds: float | None  # duration of a trial; None if unknown
     source: str
     concurrent: int
-    probe: Probe | None = None
-    """What a few steps measured; None if the cost comes from stored trials."""
+    probe: Probe | None = None  # what a few steps measured; None if the cost comes from stored trials
 
 
 @dataclass(frozen=True)
@@ -37,16 +34,12 @@ class Power:
     detectable: float
     half_width: float
     source: str
-    declared: int = 0
-    """Number of declared contrasts, which share the error; 0 if all pairs of cells share it."""
-    beyond_percent: bool = False
-    """Whether `detectable` exceeds the largest possible difference of two percentages."""
+    declared: int = 0  # number of declared contrasts, which share the error; 0 if all pairs of cells share it
+    beyond_percent: bool = False  # whether `detectable` exceeds the largest possible difference of two percentages
     chances: tuple[VerdictChances, ...] = ()
     """Chance of each verdict, by true difference of one level; empty while the noise is unknown."""
-    settings: int = 1
-    """Number of settings over which each level is tuned."""
-    seeds_for_margin: int | None = None
-    """Seeds that detect a difference of the margin, if `beyond_percent`."""
+    settings: int = 1  # number of settings over which each level is tuned
+    seeds_for_margin: int | None = None  # seeds that detect a difference of the margin, if `beyond_percent`
     seeds: tuple[int | None, int | None] | None = None
     """Range of seeds that would decide; None while the noise is unknown. A bound above 1000 is None."""
 
@@ -62,10 +55,8 @@ class Preview:
     power: Power
     kept_bytes: int | None = 0
     """Size of the embeddings or weights that each trial keeps; None before the pictures are decoded."""
-    gpus: float = 0.0
-    """GPUs of a trial."""
-    free_bytes: int | None = None
-    """Free space of the storage; None if unknown."""
+    gpus: float = 0.0  # GPUs of a trial
+    free_bytes: int | None = None  # free space of the storage; None if unknown
     in_use: str = ""
     """Problem of a name that belongs to another plan, which `sweep` would refuse; empty if there is none."""
 

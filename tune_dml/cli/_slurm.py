@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from tune_dml.running.slurm.profile import Profile
 
 SLURM = "slurm"
-JOB_VERBS = ("sweep", "resume", "extend", "confirm")
-"""Verbs that train, and so run as jobs; other verbs run at once."""
-_CANCEL_SECONDS = 120.0
-"""Seconds that a cancelled sweep may take to write its table and report."""
+JOB_VERBS = ("sweep", "resume", "extend", "confirm")  # verbs that train, and so run as jobs; other verbs run at once
+_CANCEL_SECONDS = 120.0  # seconds that a cancelled sweep may take to write its table and report
 _OptionalText = str | None
 
 

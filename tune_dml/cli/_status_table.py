@@ -24,8 +24,7 @@ from tune_dml.running.screen.progress import PLAIN_MARKS, STYLES
 from tune_dml.text import one_line, value_text
 
 _CELLS_SHOWN = 60
-_COLUMN_GAP = 3
-"""Width of the gap between columns."""
+_COLUMN_GAP = 3  # width of the gap between columns
 
 
 def status_table(results: Results) -> RenderableType:

@@ -26,22 +26,16 @@ from trainables.option_names import Flags, naming
 from tune_dml.planning.request import Session
 from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
 
-ParsedFlags = Mapping[str, Any]
-"""Parameter of a verb -> its parsed value."""
+ParsedFlags = Mapping[str, Any]  # parameter of a verb -> its parsed value
 TRAINING = ("sweep", "resume", "extend", "confirm", "audit")
-_ATTEMPTS = 3
-"""Maximum number of drivers; retries of trials are counted separately."""
-SUPERVISED = "TUNE_DML_SUPERVISED"
-"""Environment variable of a driver: the numbers of its two pipes to the supervisor."""
-_NODE_CHECK = 2.0
-"""Seconds between checks of the node that the driver is attached to."""
-_EXIT_SECONDS = 30.0
-"""Seconds that a driver may take to exit after it has reported its exit code."""
+_ATTEMPTS = 3  # maximum number of drivers; retries of trials are counted separately
+SUPERVISED = "TUNE_DML_SUPERVISED"  # environment variable of a driver: the numbers of its two pipes to the supervisor
+_NODE_CHECK = 2.0  # seconds between checks of the node that the driver is attached to
+_EXIT_SECONDS = 30.0  # seconds that a driver may take to exit after it has reported its exit code
 _INTERRUPTED = 130
 _BUG = 70
 """Code that a driver reports for an exception that it printed: an error of the program, after which it is restarted."""
-_SIGNALS = {number + 128: number.name for number in signal.Signals}
-"""Exit code -> the signal that ended a program."""
+_SIGNALS = {number + 128: number.name for number in signal.Signals}  # exit code -> the signal that ended a program
 
 
 def attach_to_supervisor() -> Callable[[int | None], None]:
@@ -169,10 +163,8 @@ class _Driver:
         os.close(alive_pipe)
         os.close(code_pipe)
         self.pid = self._process.pid
-        self.has_reported = False
-        """Whether it has reported its exit code."""
-        self.was_signalled = False
-        """Whether we have forwarded a signal to it."""
+        self.has_reported = False  # whether it has reported its exit code
+        self.was_signalled = False  # whether we have forwarded a signal to it
 
     def wait(self) -> int:
         """Wait until the process ends, and return its exit code."""

@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import Any
 
 _VERBS = ("plan", "submit", "show", "methods", "spaces")
-_WITH_TORCH = "TUNE_DML_WITH_TORCH"
-"""Environment variable of a command that starts again with torch."""
+_WITH_TORCH = "TUNE_DML_WITH_TORCH"  # environment variable of a command that starts again with torch
 
 
 class _TorchNeeded(BaseException):

@@ -135,14 +135,8 @@ def paragraph(row: Mapping[str, Any]) -> str:
 
 def row_of(name: str, cls: type[DataSet]) -> dict[str, object]:
     """Describe a data set without its files."""
-    return {
-        "data set": name,
-        "expected": dict(cls.expected),
-        "licence": cls.licence,
-        "source": cls.source,
-        "dead": cls.dead,
-        "citation": cls.citation,
-    }
+    texts = {key: getattr(cls, key) for key in ("licence", "source", "dead", "citation")}
+    return {"data set": name, "expected": dict(cls.expected), **texts}
 
 
 def _findings(dataset: DataSet, root: Path | None, problems: Sequence[Problem]) -> dict[str, Any]:

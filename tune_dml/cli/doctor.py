@@ -58,7 +58,7 @@ def doctor(
 
 
 def _slurm(place: str, partition: str | None, session: Session) -> tuple[list[Finding], str]:
-    """Check SLURM, and one of its nodes with a job of one minute. Return a summary too, for the case that all is well."""
+    """Check SLURM, and one of its nodes by a job of one minute. Return findings, and the line to print if all are fine."""
     from tune_dml.cli._slurm import SLURM
     from tune_dml.running.slurm.node_check import check_site
     from tune_dml.running.slurm.profile import profile_file, read_profile
@@ -72,7 +72,7 @@ def _slurm(place: str, partition: str | None, session: Session) -> tuple[list[Fi
 def _check_all(session: Session, data_root: Path | None) -> tuple[list[Finding], str]:
     """Check everything that a sweep needs, without starting a cluster. Write only a probe of the MLflow store.
 
-    Each node of a remote cluster is checked. Return a summary too, for the case that all is well.
+    Each node of a remote cluster is checked. Return findings, and the line to print if all are fine.
     """
     findings = [
         Finding("python", "ok", sys.version.split()[0]),

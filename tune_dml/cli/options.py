@@ -34,8 +34,7 @@ SweepArgument = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
-Stores = Annotated[Session, "storage", "tracking_uri", "experiment"]
-"""A session of which a verb has only these flags."""
+Stores = Annotated[Session, "storage", "tracking_uri", "experiment"]  # a session of which a verb has only these flags
 
 
 @dataclass(frozen=True)

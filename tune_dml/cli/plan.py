@@ -31,10 +31,8 @@ tune-dml plan sec_rho                                 # cells, cost, power of a 
 tune-dml plan mine.yaml --all                         # every setting, and where it comes from
 tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
 """
-_DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
-"""True differences for which verdicts are simulated, in units of the margin."""
-_MAX_POINTS = 100.0
-"""Largest possible difference of two percentages."""
+_DIFFERENCES = (0.0, 1.0, 2.0, 4.0)  # true differences for which verdicts are simulated, in units of the margin
+_MAX_POINTS = 100.0  # largest possible difference of two percentages
 
 
 @verb

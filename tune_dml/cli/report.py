@@ -173,12 +173,9 @@ def _publish(
 class _ReportView:
     sweep: Sweep
     files: ReportFiles
-    attachment: Attachment | None = None
-    """Location of the report in MLflow; None for results of another program."""
-    again: str = ""
-    """The command that continues an interrupted session."""
-    unmet: Sequence[str] = ()
-    """Conditions of --check that do not hold."""
+    attachment: Attachment | None = None  # location of the report in MLflow; None for results of another program
+    again: str = ""  # the command that continues an interrupted session
+    unmet: Sequence[str] = ()  # conditions of --check that do not hold
 
     def data(self) -> dict[str, object]:
         summary, attachment, tracking = self.files.summary, self.attachment, self.sweep.tracking

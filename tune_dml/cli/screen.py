@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-Lines: TypeAlias = Iterable[object]
-"""Content for a terminal."""
-WIDTH = 80
-"""Width that fits every terminal."""
+Lines: TypeAlias = Iterable[object]  # content for a terminal
+WIDTH = 80  # width that fits every terminal
 _UNWRAPPED = ("tune-dml ", "://", "Report:  ")
 """Texts that mark a line with a command, address or path; such lines are not wrapped."""
 COMPARISON_BARS = "Two cells differ if their comparison bars do not overlap (within seeds, for all cells at once)."

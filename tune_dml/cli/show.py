@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,8 +32,7 @@ tune-dml show glyphs/triplet                          # a protocol: its settings
 tune-dml show cub200                                  # a data set: where to get it
 tune-dml show rho1                                    # a sweep: its answer, and what to do next
 """
-_Described = tuple[Any, Lines]
-"""Data and text of an item."""
+_Described = tuple[Any, Lines]  # data and text of an item
 _KINDS = ("task", "loss", "regularizer", "backbone", "pooling", "head", "sampler", "optimizer", "lr_schedule")
 _CHOSEN_BY = {
     **{kind: f"model.{kind}" for kind in ("backbone", "pooling", "head")},
@@ -130,18 +129,18 @@ def _domain_text(knob: Knob) -> str:
 def _method(kind: str, name: str, method: type) -> _Described:
     """Return data and text of a method; the knobs of a sampler are settings of the batch."""
     citation, setting = str(getattr(method, "citation", "")), _CHOSEN_BY.get(kind, f"{kind}.name")
-    has_knobs = kind != "sampler"
+    knobs = _knobs_of(method) if kind != "sampler" else []
     data = {
         "kind": kind,
         "name": name,
         "formula": (method.__doc__ or "").strip(),
         "citation": citation,
-        "knobs": _knobs_of(method) if has_knobs else [],
+        "knobs": knobs,
     }
     return data, [
         f"{kind} {name}: {inspect.getdoc(method) or ''}",
         *filter(None, [citation]),
-        *(_knob_table(setting.partition(".")[0], method) if has_knobs else []),
+        *_knob_table(setting.partition(".")[0], knobs),
         f"Choose it: --set {setting}={name}",
     ]
 
@@ -170,9 +169,9 @@ def _protocol(protocol: Protocol) -> _Described:
 def _dataset(name: str, dataset: type[DataSet]) -> _Described:
     from tune_dml.cli.datasets import copy_commands, paragraph, row_of
 
-    row = row_of(name, dataset)
+    row, knobs = row_of(name, dataset), _knobs_of(dataset)
     copying = [copy_commands(name)] if dataset.needs_root else []
-    return [{**row, "knobs": _knobs_of(dataset)}], [paragraph(row), *_knob_table("data", dataset), *copying]
+    return [{**row, "knobs": knobs}], [paragraph(row), *_knob_table("data", knobs), *copying]
 
 
 def _knobs_of(method: type) -> list[dict[str, object]]:
@@ -184,19 +183,13 @@ def _knobs_of(method: type) -> list[dict[str, object]]:
     ]
 
 
-def _knob_table(section: str, method: type) -> Lines:
-    """Yield the table of a method's knobs; `section` is their section of the configuration."""
-    from trainables.methods import parameters_of
-
-    rows = [
-        (
-            f"{section}.{k.name}",
-            "(required)" if k.required else value_text(None) if k.default is None else k.default,
-            k.rule,
-            k.description,
-        )
-        for k in parameters_of(method)
-    ]
+def _knob_table(section: str, knobs: Sequence[Mapping[str, object]]) -> Lines:
+    """Yield the table of a method's knobs, if it has any; `section` is their section of the configuration."""
+    rows = []
+    for knob in knobs:
+        default = value_text(None) if knob["default"] is None else knob["default"]
+        shown = "(required)" if knob["required"] else default
+        rows.append((f"{section}.{knob['name']}", shown, knob["rule"], knob["meaning"]))
     if rows:
         yield table("", ("knob", "default", "rule", "meaning"), rows)
 

@@ -31,10 +31,8 @@ tune-dml status rho1 --trials                         # every trial with its id
 """
 _POLL, _RESTART = 0.5, 5.0
 """Seconds between two checks of a sweep with --wait, and seconds that a lost driver may take to restart."""
-_START = 60.0
-"""Seconds that a sweep started in the background may take, with --wait, to store its plan."""
-_SLURM_POLL = 5.0
-"""Seconds between two requests to SLURM, which serves many users."""
+_START = 60.0  # seconds that a sweep started in the background may take, with --wait, to store its plan
+_SLURM_POLL = 5.0  # seconds between two requests to SLURM, which serves many users
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "running", "stopped", "diverged", "failed", "missing")
 
 

@@ -115,13 +115,9 @@ class SubmittedCommand:
         if not capacity["GPU"] and not capacity["CPU"]:  # the cluster has no worker yet
             if hours:
                 return f"Ceiling: {hours:g} GPU-hours, or worker-hours where no GPU comes. {stop}"
-            if seconds:
-                return (
-                    f"Ceiling: {duration(seconds)} on all nodes that the cluster will add. Set hours with --gpu-hours."
-                )
-            return (
-                "Ceiling: none was set, and the cluster, which has no worker yet, may grow. Set one with --gpu-hours."
-            )
+            on_all = f"{duration(seconds)} on all nodes that the cluster will add. Set hours" if seconds else ""
+            unlimited = "none was set, and the cluster, which has no worker yet, may grow. Set one"
+            return f"Ceiling: {on_all or unlimited} with --gpu-hours."
         unit, number = "GPU", capacity["GPU"]
         if not number or given.get("gpus_per_worker") == 0:
             unit, number = "worker", capacity["CPU"] // (given.get("cpus_per_worker") or 1)
@@ -215,9 +211,8 @@ def _problems(command: SubmittedCommand, target: str) -> Iterable[Problem]:
     if target != SLURM:
         yield from _relative_problems(command.given)
     if command.given.get("address"):
-        yield Problem(
-            "--address", "a job runs on the cluster that it was sent to", command.given["address"], "Leave it out."
-        )
+        rule = "a job runs on the cluster that it was sent to"
+        yield Problem("--address", rule, command.given["address"], "Leave it out.")
     if command.verb in JOB_VERBS and (name := command.sweep):
         yield from name_rule_problems("--name" if command.verb == "sweep" else "SWEEP", name, "Example: eta1.")
 

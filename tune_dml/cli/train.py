@@ -85,10 +85,8 @@ class SingleTrial:
     origins: Mapping[str, str]
     threads: int
     cache_dir: Path | None
-    recorded: Mapping[str, float]
-    """Metrics that the sweep recorded, if this repeats a stored trial."""
-    pictures: Path
-    """Folder for the trial's pictures; each configuration and seed has its own."""
+    recorded: Mapping[str, float]  # metrics that the sweep recorded, if this repeats a stored trial
+    pictures: Path  # folder for the trial's pictures; each configuration and seed has its own
 
 
 @dataclass(frozen=True)
@@ -97,10 +95,8 @@ class TrainedTrial:
 
     end: TrialEnd
     recorded: Mapping[str, float]
-    pictures: tuple[Path, ...] = ()
-    """Stored pictures."""
-    not_kept: str = ""
-    """Why no pictures are stored."""
+    pictures: tuple[Path, ...] = ()  # stored pictures
+    not_kept: str = ""  # why no pictures are stored
 
     @property
     def differences(self) -> dict[str, tuple[float, float]]:
@@ -227,9 +223,8 @@ def _load_trial(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[
         matches += [(results, item) for item in (*results.trials, *results.confirmed) if item.key.startswith(trial)]
     if len({item.key for _, item in matches}) != 1:
         rule = "unknown trial" if not matches else "several stored trials have an id with this prefix"
-        raise ConfigError(
-            Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP --trials` lists them (under {storage}).")
-        )
+        remedy = f"`tune-dml status SWEEP --trials` lists them (under {storage})."
+        raise ConfigError(Problem("TRIAL", rule, trial, remedy))
     results, item = next(((r, i) for r, i in matches if i.status == "finished"), matches[0])
     settings: dict[str, Value] = {**item.cell.settings, "seed": item.seed}
     if item.micro_batch is not None:

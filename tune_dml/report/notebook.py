@@ -10,7 +10,6 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
-from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.drawing.paper import matplotlib_figure
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Figure, Section, figures_of
@@ -50,18 +49,17 @@ def best_table(results: Results) -> pd.DataFrame:
     """Return a table with one row per cell that validation can select, the best cell first."""
     import pandas as pd
 
-    cells = {cell.cell.digest: cell for cell in analyse(results).cells}
     rows: list[dict[str, Any]] = [
         {
             "cell": cell.label,
-            "arm": cell.arm or results.plan.space.name,
-            **cell.knobs,
-            "seeds": len(cells[cell.digest].values),
-            results.plan.metric: cells[cell.digest].mean,
-            "seconds": sum(cells[cell.digest].seconds),
-            "baseline": cell.baseline,
+            "arm": cell.cell.arm or results.plan.space.name,
+            **cell.cell.knobs,
+            "seeds": len(cell.values),
+            results.plan.metric: cell.mean,
+            "seconds": sum(cell.seconds),
+            "baseline": cell.cell.baseline,
         }
-        for cell in best_cells(results)
+        for cell in analyse(results).selectable
     ]
     return pd.DataFrame(rows)
 

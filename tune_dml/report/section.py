@@ -58,8 +58,7 @@ class FigureView:
     """One view of a figure; if a figure has several, the reader chooses one by its tab."""
 
     title: str  # title of its tab
-    draw: Callable[[bool], Canvas]
-    """Function that draws the canvas; its argument is whether the canvas is narrow."""
+    draw: Callable[[bool], Canvas]  # function that draws the canvas; its argument is whether the canvas is narrow
     description: str
     sentence: str = ""  # sentence below the drawing
 

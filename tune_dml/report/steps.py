@@ -19,8 +19,7 @@ from tune_dml.text import counted, duration, value_text
 _LENGTHS = ("training.steps", "training.epochs")
 _DROPPED_OPTIONS = frozenset({"--name", "--storage", "-o", "--output"})
 """Options of a sweep's command that are not copied to another sweep; the folder of the sweep may have moved."""
-_MAX_COST = 6.0
-"""Maximum expected number of trials for an answer, as a multiple of the sweep's number of trials."""
+_MAX_COST = 6.0  # maximum expected number of trials for an answer, as a multiple of the sweep's number of trials
 _SMALL_SWEEP = 12  # number of trials that a smaller sweep is taken to have when the cost of a step is judged
 _COMPLETES_SWEEP = 60  # urgency from which on a step completes the sweep, and is worth any cost
 _LONGER = 2  # factor of the number of steps when training was too short
@@ -35,8 +34,7 @@ class Step:
     trials: int
     urgency: int
     """Rank: 90 resumes a sweep, 50 widens a range, 40 adds seeds. The page advises the most urgent step."""
-    chance: float | None = None
-    """Probability that the step settles the question (`stats.forecast`); None if unknown."""
+    chance: float | None = None  # probability that the step settles the question (`stats.forecast`); None if unknown
     length: float = 1.0  # length of each trial, relative to the sweep's trials
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tune_dml.record.judging.judgement import CellJudgement, Judgement
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
-from tune_dml.report.analysis.cell import CellAnalysis, best_cells
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section, figures_of
@@ -15,8 +15,7 @@ from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
 from tune_dml.text import counted, duration, one_line
 
-_ADDS_SEEDS = 30
-"""Minimum urgency of a step that adds seeds; below it, the answer states why no seeds are advised."""
+_ADDS_SEEDS = 30  # minimum urgency of a step that adds seeds; below it, the answer states why no seeds are advised
 WITHOUT_TRAINING = "Without training"  # name of the fact that lists the floors
 
 
@@ -50,12 +49,12 @@ def _steps(sections: Sequence[Section]) -> list[Step]:
 
 
 def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    results, metric, baseline, ranked = analysis.results, analysis.metric, analysis.baseline, _rank_cells(analysis)
+    results, metric, baseline, best_cell = analysis.results, analysis.metric, analysis.baseline, _best_cell(analysis)
     lost, trials, seconds = sum(len(cell.failures) for cell in analysis.cells), len(results.trials), analysis.seconds
     best = "no configuration has a result" if baseline is None else "only the baseline has a result"
-    if ranked:
-        best = f"{ranked[0].label}: {metric.number(ranked[0].mean)}"
-        if baseline is not None and analysis.sign * (baseline.mean - ranked[0].mean) >= 0:
+    if best_cell is not None:
+        best = f"{best_cell.label}: {metric.number(best_cell.mean)}"
+        if baseline is not None and analysis.sign * (baseline.mean - best_cell.mean) >= 0:
             best = f"the baseline; of the others {best}"
     floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
@@ -68,10 +67,9 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _rank_cells(analysis: Analysis) -> list[CellAnalysis]:
-    """Return the cells that validation can select, best first, without the baseline."""
-    cells = {cell.cell.digest: cell for cell in analysis.cells}
-    return [cells[cell.digest] for cell in best_cells(analysis.results) if not cell.baseline]
+def _best_cell(analysis: Analysis) -> CellAnalysis | None:
+    """Return the best cell that validation can select, without the baseline; None if there is none."""
+    return next((cell for cell in analysis.selectable if not cell.cell.baseline), None)
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def summarise(analysis: Analysis, sections: Sequence[Section]) -> SweepSummary:
 def _judgement(analysis: Analysis, sections: Sequence[Section], answer: Answer) -> Judgement:
     """Return the answer, and each cell's comparison bar and difference to the baseline, for MLflow."""
     following = [f"Next: {answer.step.command}"] if answer.step else []
-    best = next(iter(_rank_cells(analysis)), None)
+    best = _best_cell(analysis)
     numbers = {"baseline_mean": analysis.baseline.mean if analysis.baseline else math.nan}
     if best is not None:
         numbers |= {f"best_{name}": value for name, value in {"mean": best.mean, **_figures(analysis, best)}.items()}

@@ -23,8 +23,7 @@ FailureKind = Literal[
 TRIAL_RETRIES = 2
 """Retries of a trial whose process was lost; it continues from its checkpoint. Preempted nodes do not count."""
 
-WORKER_RETRIES = 3
-"""Retries of lost Ray Train workers within one attempt of a trial."""
+WORKER_RETRIES = 3  # retries of lost Ray Train workers within one attempt of a trial
 
 UNLIKE_DRIVER = "does not have what the driver has"
 """Part of the message of a trial's process on a node that lacks a package or file of the driver."""

@@ -149,9 +149,8 @@ class Recorder(Callback):  # type: ignore[misc]
             self.progress.report(key, rows[-1])
         if note := message.get("note"):
             self.ledger.restore_trials()  # the trial may wait for it
-            self.driver.note(
-                f"{request['label']} seed {request['seed']}{self.hosts.suffix(self.processes.get(call))}: {note}"
-            )
+            where = self.hosts.suffix(self.processes.get(call))
+            self.driver.note(f"{request['label']} seed {request['seed']}{where}: {note}")
         if ended := message.get("ended"):
             end = events.TrialEnd.from_json(ended)
             self.calls.trials(trial.config).pop(key, None)

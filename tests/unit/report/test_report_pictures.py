@@ -14,7 +14,7 @@ from PIL import Image
 from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
 from tune_dml.report.analysis import analyse
-from tune_dml.report.analysis.traces import Change, Histories
+from tune_dml.report.analysis.traces import Histories
 from tune_dml.report.drawing.frame import AxisRange, KnobAxis
 from tune_dml.report.section import Photographs, Text
 
@@ -57,8 +57,8 @@ def test_lines_are_means_and_ranges_over_seeds(steep):
         trials = [trial for trial in steep.results.trials if trial.cell.label == label]
         rows = [{row["step"]: row[key] for row in steep.results.history(trial.key)} for trial in trials]
         assert len(rows) == 3
-        assert line.steps == (100, 200, 300, 400)
-        for step, mean, low, high in zip(line.steps, line.mean, line.low, line.high, strict=True):
+        assert line.xs == (100, 200, 300, 400)
+        for step, mean, low, high in zip(line.xs, line.mean, line.low, line.high, strict=True):
             values = [row[step] for row in rows]
             assert mean == pytest.approx(np.mean(values))
             assert (low, high) == (min(values), max(values))
@@ -66,14 +66,13 @@ def test_lines_are_means_and_ranges_over_seeds(steep):
 
 def test_training_shows_metric_and_loss_of_every_value_and_names_rising_curves(steep):
     analysis = analyse(steep.results)
-    metric, loss = histories(analysis).panels(("val/recall_at_1", "train/loss"))
-    assert (metric.metric.label, loss.metric.label) == ("validation R@1", "training loss")
-    assert [line.label for line in metric.lines] == ["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1", "no SEC"]
+    metric, _loss = histories(analysis).shown_lines(("val/recall_at_1", "train/loss")).values()
+    assert [line.label for line in metric] == ["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1", "no SEC"]
     (figure,) = section(analysis, "training").figures
     assert [view.title for view in figure.views] == ["R@1", "loss"]
     assert figure.description.startswith("Training had not converged: over the last quarter")
     assert figure.views[1].sentence.startswith("The training loss ends lowest for")
-    changes = {line.label: line.mean[3] - line.mean[2] for line in metric.lines}  # the last quarter
+    changes = {line.label: line.mean[3] - line.mean[2] for line in metric}  # the last quarter
     most = max(changes, key=changes.get)
     assert f"of {most} changed by +{changes[most]:.2f} points" in said(analysis, "training")
     assert said(analyse(steep.results, margin=50.0), "training").startswith(
@@ -86,24 +85,25 @@ def test_the_last_gain_of_training_uses_finished_trials(tmp_path):
     rows = [[{"step": step, "m": float(step)} for step in (100, 200, 300, 400)] for _ in range(2)]
     rows.append([{"step": 100, "m": -900.0}, {"step": 200, "m": -900.0}, {"step": 300, "m": -900.0}])
     rows.append([{"step": 50, "m": 1.0}])  # has just started
-    changes = Histories({"a": rows, "b": [], "c": rows[3:]}, (), ()).changes("m", 0.25)
-    assert changes == (Change("a", 300, 400, 100.0),)
+    trials = dict(zip("pqrs", rows, strict=True))
+    (change,) = Histories({"a": trials, "b": {}, "c": {"s": rows[3]}}, (), ()).changes("m")
+    assert (change.label, change.first, change.last, change.size) == ("a", 300, 400, 100.0)
 
 
 def test_a_lower_metric_gains_by_falling(tmp_path):
     analysis = analyse(write_sweep(tmp_path / "s", space=rho_space(goal="minimize"), means=FLAT))
-    (metric,) = histories(analysis).panels(("val/recall_at_1",))
-    falls = [line.label for line in metric.lines if line.mean[3] - line.mean[2] < -1]
+    (metric,) = histories(analysis).shown_lines(("val/recall_at_1",)).values()
+    falls = [line.label for line in metric if line.mean[3] - line.mean[2] < -1]
     assert said(analysis, "training").startswith("Training had not converged") == bool(falls)
 
 
 def test_directions_equal_the_logged_ones(steep):
     analysis = analyse(steep.results)
-    variance, mean = histories(analysis).panels(("train/direction_variance", "train/direction_mean"))
-    by_label = {line.label: line for line in variance.lines}
+    variance, mean = histories(analysis).shown_lines(("train/direction_variance", "train/direction_mean")).values()
+    by_label = {line.label: line for line in variance}
     assert by_label["no SEC"].mean == pytest.approx((0.08 * 0.7, 0.08 * 0.2))
     assert by_label["rho=1"].mean == pytest.approx((0.03 * 0.7, 0.03 * 0.2))
-    assert mean.lines[0].mean == pytest.approx((0.75, 0.5))
+    assert mean[0].mean == pytest.approx((0.75, 0.5))
     (figure,) = section(analysis, "mechanism").figures
     assert (
         "At step 400, the turns over the last 200 steps had the smallest variance for rho=0.01 "

@@ -1,6 +1,7 @@
 """The first parts of a report: divergence, the most important knob, a worthwhile next step, Figure 1."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, space_of, write_sweep
@@ -10,10 +11,12 @@ from tune_dml.cli._status_table import status_table
 from tune_dml.planning.plan import Search
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
+from tune_dml.report.analysis.traces import Line
 from tune_dml.report.drawing.canvas import text_width
-from tune_dml.report.drawing.charts import Series, Whisker, _row_names, draw_lines, draw_whiskers
+from tune_dml.report.drawing.charts import Whisker, _row_names, draw_lines, draw_whiskers
+from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
-from tune_dml.report.questions.configurations.knobs_together import _draw_plane, _SearchedKnob, _TriedConfiguration
+from tune_dml.report.questions.configurations.knobs_together import _draw_plane, _SearchedKnob
 from tune_dml.report.questions.knobs._curve import curve_figure
 from tune_dml.report.steps import Step
 from tune_dml.space import Grid, Knob, LogRange
@@ -53,11 +56,11 @@ def test_a_knob_whose_symbol_is_its_path_is_named_once():
 
 
 def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_axis():
-    series = [
-        Series("a", "base", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),
-        Series("b", "base", (1, 2), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
+    lines = [
+        Line("a", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),
+        Line("b", (1, 2), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
     ]
-    assert 'd=""' not in draw_lines(series, "loss", "step", narrow=False, log=True).document()
+    assert 'd=""' not in draw_lines(lines, "loss", "step", narrow=False, log=True).document()
 
 
 @pytest.mark.parametrize("sd", [0.05, 3.0], ids=["both matter", "both are undecided"])
@@ -92,9 +95,13 @@ def test_cells_of_a_search_are_listed_from_the_best(tmp_path):
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_long_values_of_the_upright_knob_stay_inside_the_map(narrow):
-    knobs = [_SearchedKnob(name, "log", (0.0001146, 0.000123456, 0.04835)) for name in ("margin", "lr")]
-    cells = [_TriedConfiguration("", (number, number), score, "") for score, number in enumerate(knobs[0].levels)]
-    texts = [mark for mark in _draw_plane(knobs, cells, "R@1", narrow=narrow).marks if mark.kind == "text"]
+    knobs = [_SearchedKnob(name, name, "log", (0.0001146, 0.000123456, 0.04835)) for name in ("margin", "lr")]
+    cells = [
+        SimpleNamespace(label="", cell=SimpleNamespace(knobs={"margin": number, "lr": number}), mean=float(score))
+        for score, number in enumerate(knobs[0].levels)
+    ]
+    analysis = SimpleNamespace(metric=metric_name("val/recall_at_1"))
+    texts = [mark for mark in _draw_plane(analysis, knobs, cells, narrow=narrow).marks if mark.kind == "text"]
     assert [mark.text for mark in texts if mark.anchor == "end"] == ["0.0001146", "0.04835"]
     assert all(mark.points[0][0] >= text_width(mark.text) for mark in texts if mark.anchor == "end")
 

@@ -1,6 +1,6 @@
 """Analysis of a sweep: the numbers of each cell, the curve of each knob, and the comparisons that questions share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.analysis.cell import analyse_cells
 from tune_dml.report.analysis.comparisons import BaselineDifference, CellComparisons
 from tune_dml.report.analysis.knob import KnobAnalysis, analyse_knob
-from tune_dml.report.analysis.traces import Histories, Pair, Rows, choose_evidence, finite_numbers, group_histories
+from tune_dml.report.analysis.traces import Histories, Pair, Rows, choose_evidence, finite_numbers
 from tune_dml.report.naming import metric_name
 
 __all__ = ["Analysis", "BaselineDifference", "analyse"]
@@ -33,31 +33,35 @@ class Analysis(CellComparisons):
 
     _rows = cached_property(lambda _: dict[str, Rows]())
 
-    def logged(self, keys: Sequence[str]) -> dict[str, Rows]:
-        """Return the rows that trials logged, by trial key; each trial is read once."""
-        for key in keys:
-            if key not in self._rows:
-                self._rows[key] = [finite_numbers(row) for row in self.results.history(key)]
-        return {key: self._rows[key] for key in keys}
+    def _logged(self, trial: str) -> Rows:
+        """Return the rows that a trial logged; each trial is read once."""
+        if trial not in self._rows:
+            self._rows[trial] = [finite_numbers(row) for row in self.results.history(trial)]
+        return self._rows[trial]
+
+    def histories_of(self, trials: Mapping[str, Sequence[str]], baseline: str | None = None) -> Histories:
+        """Return the training histories of trials; `trials` has their keys by label."""
+        return Histories.of(
+            {label: {key: self._logged(key) for key in keys} for label, keys in trials.items()}, baseline
+        )
 
     @cached_property
     def histories(self) -> dict[str, Histories]:
         """Training histories of the trials behind each knob's curve, by knob key."""
-        return self._histories([trial.key for trial in self.results.trials])
+        return self._histories({trial.key for trial in self.results.trials})
 
     @cached_property
     def finished_histories(self) -> dict[str, Histories]:
         """Training histories of finished trials alone, because lost and stopped trials ended at other steps."""
-        return self._histories([trial.key for trial in self.results.trials if trial.status == "finished"])
+        return self._histories({trial.key for trial in self.results.trials if trial.status == "finished"})
 
-    def _histories(self, trials: Sequence[str]) -> dict[str, Histories]:
-        rows = self.logged(trials)
+    def _histories(self, trials: Set[str]) -> dict[str, Histories]:
         baseline = self.baseline.label if self.baseline else None
         levels = {
-            knob.key: {p.label: [key for key in p.trials if key in rows] for p in knob.points_and_baseline}
+            knob.key: {p.label: [key for key in p.trials if key in trials] for p in knob.points_and_baseline}
             for knob in self.knobs
         }
-        return {key: group_histories(rows, trials_of, baseline) for key, trials_of in levels.items()}
+        return {key: self.histories_of(keys, baseline) for key, keys in levels.items()}
 
     @cached_property
     def pair(self) -> Pair:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.grouping import grouped
+from tune_dml.planning.plan import Plan
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.space import Knob
 from tune_dml.stats.intervals.table import SeedTable
@@ -103,15 +104,19 @@ def _analyse_cell(trials: list[TrialResult], metric: str) -> CellAnalysis:
 
 
 def best_cells(results: Results) -> list[Cell]:
-    """Return the cells with a finished trial, the best on validation first; a baseline is included.
+    """Return the cells that validation can select, the best first; a baseline is included."""
+    return [cell.cell for cell in selectable_cells(results.plan, analyse_cells(results.trials, results.plan.metric))]
 
-    Cells with a diverged trial are left out; lost and missing trials count as holes.
+
+def selectable_cells(plan: Plan, cells: Sequence[CellAnalysis]) -> tuple[CellAnalysis, ...]:
+    """Return the cells with a finished trial and without a diverged one, the best on validation first.
+
+    Lost and missing trials count as holes.
     """
-    plan = results.plan
-    cells = {cell.cell.digest: cell for cell in analyse_cells(results.trials, plan.metric) if not cell.diverged}
-    table = SeedTable.of({digest: cell.values for digest, cell in cells.items()}, plan.seeds)
+    by_digest = {cell.cell.digest: cell for cell in cells if not cell.diverged}
+    table = SeedTable.of({digest: cell.values for digest, cell in by_digest.items()}, plan.seeds)
     ranked = best_first(table.values if plan.space.goal == "maximize" else -table.values)
-    return [cells[table.labels[row]].cell for row in ranked]
+    return tuple(by_digest[table.labels[row]] for row in ranked)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from tune_dml.record.results import Results
 from tune_dml.record.state import TrialStatus
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings, race_findings
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings, race_findings, selectable_cells
 from tune_dml.report.analysis.looks import Looks, looks_of
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
@@ -68,6 +68,11 @@ class CellComparisons:
     def ranked(self) -> tuple[CellAnalysis, ...]:
         """Cells with a value, the best mean first."""
         return tuple(sorted((cell for cell in self.cells if cell.values), key=lambda cell: -self.sign * cell.mean))
+
+    @cached_property
+    def selectable(self) -> tuple[CellAnalysis, ...]:
+        """Cells that validation can select, the best first; a baseline is included."""
+        return selectable_cells(self.results.plan, self.cells)
 
     @cached_property
     def settings(self) -> Mapping[str, Value]:

@@ -6,22 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.traces import Change
+from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.stats import SeedTable
 from tune_dml.stats.verdicts.late_gains import judge_late_gains
-
-LAST = 0.25  # share of training at its end, over which a converged metric does not improve
-
-
-def is_late(change: Change) -> bool:
-    """Whether a change covers about the last quarter of training."""
-    return change.first >= (1 - 1.2 * LAST) * change.last
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """Values that gained more than the margin at the end of training, with their gains, by certainty."""
+    """Changes of each value at the end of training; those that gained more than the margin, by certainty."""
 
+    changes: Sequence[Change]
     gaining: Mapping[str, Change]  # the gain is significant
     open: Mapping[str, Change]  # the gain tells nothing, for the reason `why_open`
     is_small: bool  # whether the gain of every value is significantly below the margin
@@ -30,45 +24,41 @@ class Convergence:
     @property
     def why_open(self) -> str:
         """Why the largest gain does not show that training had not converged."""
-        if not all(map(is_late, self.open.values())):
+        if not all(change.is_late for change in self.open.values()):
             return "but the last quarter of training has no evaluation before its end"
         return "which may be chance" if self.is_judged else "under one seed"
 
 
-def judge_convergence(
-    analysis: Analysis, changes: Sequence[Change], trials: Mapping[str, Sequence[str]], comparisons: int
-) -> Convergence:
-    """Judge the changes of the sweep's metric over the seeds; `trials` maps each label to the keys of its trials.
+def judge_convergence(analysis: Analysis, histories: Histories, comparisons: int) -> Convergence:
+    """Judge the changes of the sweep's metric at the end of training, over the seeds.
 
-    A gain since an evaluation before the last quarter tells nothing: the learning rate was high there, and half of the
-    steps with their own schedule might have reached the same result. Without a gain, such a period tells even more.
+    A gain since an evaluation before the last quarter is no evidence: the learning rate was still high then, and half
+    of the steps with their own schedule might have reached the same result. If there is no gain even over such a long
+    period, training had converged all the more.
 
     `comparisons` is the number of values that share the error. Gains of cells that were chosen by their results are
     too large, so these share it with the cells that were not chosen.
     """
+    changes = histories.changes(analysis.metric.key)
     if not changes:
-        return Convergence({}, {}, is_small=False, is_judged=False)
+        return Convergence((), {}, {}, False, False)
     seeds = {trial.key: trial.seed for trial in analysis.results.trials}
-    by_label = {change.label: _by_seed(change, [seeds[key] for key in trials[change.label]]) for change in changes}
+    by_label = {change.label: _by_seed(change, seeds) for change in changes}
     table = SeedTable.of(by_label, analysis.seeds).times(analysis.sign)
     judged = judge_late_gains(
         table.values, analysis.margin, analysis.looks.level, comparisons=comparisons, resolution=analysis.resolution
     )
-    large = [
-        (c, rises) for c, rises in zip(changes, judged.rises, strict=True) if analysis.sign * c.size > analysis.margin
-    ]
-    return Convergence(
-        {change.label: change for change, rises in large if rises and is_late(change)},
-        {change.label: change for change, rises in large if not (rises and is_late(change))},
-        is_small=bool(judged.small.all()),
-        is_judged=bool(judged.known.any()),
-    )
+    gaining, open_changes = dict[str, Change](), dict[str, Change]()
+    for change, rises in zip(changes, judged.rises, strict=True):
+        if analysis.sign * change.size > analysis.margin:
+            (gaining if rises and change.is_late else open_changes)[change.label] = change
+    return Convergence(changes, gaining, open_changes, bool(judged.small.all()), bool(judged.known.any()))
 
 
-def _by_seed(change: Change, seeds: Sequence[int]) -> dict[int, float]:
-    """Return the mean change of the trials of each seed."""
+def _by_seed(change: Change, seeds: Mapping[str, int]) -> dict[int, float]:
+    """Return the mean change of the trials of each seed; `seeds` maps the key of a trial to its seed."""
     sizes: dict[int, list[float]] = {}
-    for seed, size in zip(seeds, change.by_trial, strict=True):
+    for trial, size in change.by_trial.items():
         if np.isfinite(size):
-            sizes.setdefault(seed, []).append(size)
+            sizes.setdefault(seeds[trial], []).append(size)
     return {seed: float(np.mean(numbers)) for seed, numbers in sizes.items()}

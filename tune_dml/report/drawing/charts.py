@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tune_dml.report.analysis.traces import Line
 from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fit_text, text_width
 from tune_dml.report.drawing.colours import DASHES, SHAPES
 from tune_dml.report.drawing.frame import RULE, AxisRange, Frame, number_text
@@ -13,51 +14,39 @@ _TALL = 195.0  # height of a line chart in pixels
 _WIDE, _NARROW = 860.0, 358.0  # widths of a figure in pixels, on a desktop and on a phone
 
 
-@dataclass(frozen=True)
-class Series:
-    """A line with a band."""
-
-    label: str
-    colour: str
-    xs: Sequence[float]
-    mean: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
-
-
 def figure_width(narrow: bool) -> float:
     """Return the width of a figure in pixels."""
     return _NARROW if narrow else _WIDE
 
 
-def draw_lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool, log: bool = False) -> Canvas:
+def draw_lines(lines: Sequence[Line], y_title: str, x_title: str, *, narrow: bool, log: bool = False) -> Canvas:
     """Draw means as lines and ranges as bands, with names at the ends of lines, or below them if `narrow`."""
     width = figure_width(narrow)
-    rows = _legend_rows(series, width) if narrow else []
-    room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in series) + 26)
+    rows = _legend_rows(lines, width) if narrow else []
+    room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in lines) + 26)
     canvas = Canvas(width, _TALL + 84 + 18 * len(rows))
-    numbers = [number for item in series for number in (*item.low, *item.high, *item.mean)]
+    numbers = [number for item in lines for number in (*item.low, *item.high, *item.mean)]
     span = AxisRange.of([number for number in numbers if not log or number > 0], scale="log" if log else "linear")
-    xs = [x for item in series for x in item.xs]
+    xs = [x for item in lines for x in item.xs]
     across = AxisRange.of(xs, pad=0.02)
     frame = Frame(canvas, 56, 34, width - room - 12, 34 + _TALL, span, across)
     frame.draw_y()
     frame.name_y(y_title)
     are_whole = all(float(x).is_integer() for x in xs)
     frame.draw_x(x_title, across.whole_ticks(5) if are_whole else across.named_ticks(5))
-    ends: list[tuple[float, int]] = []
-    for index, item in enumerate(series):
-        _draw_series(frame, item, index, log)
-        ends.append((frame.y_at(max(item.mean[-1], span.low) if log else item.mean[-1]), index))
+    ends = []
+    for index, item in enumerate(lines):
+        _draw_line(frame, item, index, log)
+        ends.append(frame.y_at(max(item.mean[-1], span.low) if log else item.mean[-1]))
     if narrow:
-        _legend(canvas, series, rows, frame.bottom + 56)
+        _legend(canvas, lines, rows, frame.bottom + 56)
     else:
         for height, index in separate_heights(ends, frame.top, frame.bottom, 16.0):
-            _name_line(canvas, frame.right + 4, height, series[index], index)
+            _name_line(canvas, frame.right + 4, height, lines[index], index)
     return canvas
 
 
-def _draw_series(frame: Frame, item: Series, index: int, log: bool) -> None:
+def _draw_line(frame: Frame, item: Line, index: int, log: bool) -> None:
     kept = [i for i, low in enumerate(item.low) if not log or low > 0]
     if not kept:  # a logarithmic axis shows positive numbers only
         return
@@ -73,15 +62,15 @@ def _draw_series(frame: Frame, item: Series, index: int, log: bool) -> None:
         frame.canvas.dot(x, y, Pen(item.colour), SHAPES[index % len(SHAPES)], size=3.0, text=tip)
 
 
-def _name_line(canvas: Canvas, x: float, y: float, item: Series, index: int) -> None:
+def _name_line(canvas: Canvas, x: float, y: float, item: Line, index: int) -> None:
     canvas.line([(x, y), (x + 16, y)], Pen(item.colour, 2.0, DASHES[index % len(DASHES)]))
     canvas.text(x + 21, y + 4, fit_text(item.label, canvas.width - x - 22), item.colour)
 
 
-def _legend_rows(series: Sequence[Series], width: float) -> list[list[int]]:
+def _legend_rows(lines: Sequence[Line], width: float) -> list[list[int]]:
     rows: list[list[int]] = []
     used = width
-    for index, item in enumerate(series):
+    for index, item in enumerate(lines):
         needed = text_width(item.label) + 36
         if used + needed > width:
             rows.append([])
@@ -91,20 +80,18 @@ def _legend_rows(series: Sequence[Series], width: float) -> list[list[int]]:
     return rows
 
 
-def _legend(canvas: Canvas, series: Sequence[Series], rows: Sequence[Sequence[int]], top: float) -> None:
+def _legend(canvas: Canvas, lines: Sequence[Line], rows: Sequence[Sequence[int]], top: float) -> None:
     for row, indices in enumerate(rows):
         x = 8.0
         for index in indices:
-            _name_line(canvas, x, top + 18 * row, series[index], index)
-            x += text_width(series[index].label) + 36
+            _name_line(canvas, x, top + 18 * row, lines[index], index)
+            x += text_width(lines[index].label) + 36
 
 
-def separate_heights(
-    wanted: Sequence[tuple[float, int]], top: float, bottom: float, gap: float
-) -> list[tuple[float, int]]:
-    """Separate heights by at least `gap`, within the frame if there is room."""
+def separate_heights(heights: Sequence[float], top: float, bottom: float, gap: float) -> list[tuple[float, int]]:
+    """Separate heights by at least `gap`, within the frame if there is room; return (height, index), ascending."""
     placed: list[tuple[float, int]] = []
-    for height, index in sorted(wanted):
+    for index, height in sorted(enumerate(heights), key=lambda item: item[1]):
         highest = placed[-1][0] + gap if placed else top
         placed.append((max(height, highest), index))
     limit = bottom

@@ -247,39 +247,29 @@ def _draw_lost_counts(picture: CurvePicture, frame: Frame, kinds: Sequence[str])
 
 def _draw_letters(frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
     """Write a letter at the end of each published curve, if there is no room for names."""
-    wanted = [(height, index) for index, (height, _) in enumerate(ends)]
-    for height, index in separate_heights(wanted, frame.top + 6, frame.bottom - 4, 14.0):
+    for height, index in separate_heights([height for height, _ in ends], frame.top + 6, frame.bottom - 4, 14.0):
         number = ends[index][1].index
         with frame.canvas.group(f"printed-{number}"):
             frame.canvas.text(frame.right + 3, height + 4, "abcdefgh"[number % 8], f"printed{number % 4}", bold=True)
 
 
 def _draw_names(picture: CurvePicture, frame: Frame, ends: Sequence[tuple[float, PublishedLine]]) -> None:
-    names: list[tuple[str, str, str, str]] = []
-    wanted: list[tuple[float, int]] = []
-
-    def add(height: float, text: str, colour: str, group: str = "", second: str = "") -> None:
-        wanted.append((height, len(names)))
-        names.append((text, colour, group, second))
-
     mean = picture.metric.number(picture.baseline_mean)
     base = f"{picture.baseline}: {mean}" if picture.baseline else "mean of all values"
     if not any(level.dots for level in _levels(picture)):
         base = "their own baseline" if picture.printed else ""
-    if text_width(base) <= _ROOM:
-        add(frame.y_at(0.0), base, "base")
-    else:
-        add(frame.y_at(0.0), picture.baseline, "base", second=mean)
+    first, second = (base, "") if text_width(base) <= _ROOM else (picture.baseline, mean)
+    names = [(frame.y_at(0.0), first, second, "base", "")]
     for arm in picture.arms:
         last = next((level for level in reversed(arm.levels) if math.isfinite(level.difference)), None)
         if last is not None:
-            add(frame.y_at(last.difference), arm.name or "this sweep", arm.colour)
+            names.append((frame.y_at(last.difference), arm.name or "this sweep", "", arm.colour, ""))
     for height, curve in ends:
         warning = "" if curve.comparable else "not comparable in level"
-        add(height, curve.name, f"printed{curve.index % 4}", f"printed-{curve.index}", warning)
-    tall = any(second for *_, second in names)
-    for height, index in separate_heights(wanted, frame.top + 6, frame.bottom - 14, 31.0 if tall else 17.0):
-        text, colour, group, second = names[index]
+        names.append((height, curve.name, warning, f"printed{curve.index % 4}", f"printed-{curve.index}"))
+    gap = 31.0 if any(second for _, _, second, *_ in names) else 17.0
+    for height, index in separate_heights([name[0] for name in names], frame.top + 6, frame.bottom - 14, gap):
+        _, text, second, colour, group = names[index]
         with frame.canvas.group(group):
             name = fit_text(text, _ROOM)
             frame.canvas.text(frame.right + 8, height + 4, name, colour, bold=colour == "mean")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from tune_dml.report.analysis.knob import Axis
+from tune_dml.report.analysis.knob import Axis, level_key
 from tune_dml.report.drawing.canvas import Canvas, Pen, fit_text, text_width
 from tune_dml.space import Value
 from tune_dml.text import is_number, value_text
@@ -102,7 +102,7 @@ class KnobAxis:
     def __init__(self, kind: Axis, values: Sequence[Value], width: float, *, even: bool = True):
         """Place the values; with `even`, a few values that are too close are placed at equal distances."""
         self.values, self._range, self.crowded = tuple(values), _UNIT, False
-        self._keys = [repr(_plain(value)) for value in self.values]
+        self._keys = [level_key(value) for value in self.values]
         numbers = [float(value) for value in self.values if is_number(value)]
         self.equal = kind == "ordered" or len(numbers) < len(self.values)
         if not self.equal and numbers:
@@ -114,7 +114,7 @@ class KnobAxis:
     def share(self, value: Value) -> float:
         """Return the position of a value; NaN if it is not on the axis."""
         if self.equal:
-            key = repr(_plain(value))
+            key = level_key(value)
             return (self._keys.index(key) + 0.5) / len(self._keys) if key in self._keys else math.nan
         if not is_number(value) or (self._range.scale == "log" and value <= 0):
             return math.nan
@@ -125,10 +125,6 @@ class KnobAxis:
         if self.equal or len(self.values) <= _MAX_NAMED:
             return [(self.share(value), value_text(value)) for value in self.values]
         return self._range.named_ticks()
-
-
-def _plain(value: Value) -> Value:
-    return float(value) if is_number(value) else value
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from tune_dml.report.section import Figure, Section, figures_of, tables_of
 from tune_dml.report.summary import SweepSummary, answer_of, summarise
 from tune_dml.text import json_value
 
-Form = Literal["pdf", "png"]
-"""File format of figures, in addition to SVG."""
+Form = Literal["pdf", "png"]  # file format of figures, in addition to SVG
 
 
 @dataclass(frozen=True, repr=False)

@@ -41,7 +41,6 @@ _LABELS = {
     "model.weights": "initial weights",
 }
 """Names of settings in reasons; other settings are named by their path, and come last."""
-_RANKS = {path: rank for rank, path in enumerate(_LABELS)}
 _SELECTIONS = {
     "validation": "chosen on validation classes",
     "class_disjoint": "chosen on validation classes",
@@ -66,14 +65,18 @@ def data_difference(ours: str, published: str) -> list[str]:
 def condition_differences(row: PublishedRow, settings: Mapping[str, Value]) -> list[str]:
     """Return in words the published conditions that a cell does not meet; empty if the row declares none."""
     conditions = conditions_of(row)
-    if conditions is None:
-        return []
+    differing = conditions.differing(settings) if conditions else {}
     return [
-        f"other {_LABELS.get(path, path)}: {_in_words(ours)}, not {_in_words(theirs)}"
-        for path, (ours, theirs) in sorted(
-            conditions.differing(settings).items(), key=lambda item: _RANKS.get(item[0], len(_RANKS))
-        )
+        _difference(path, _in_words(differing[path][0]), differing[path][1]) for path in sorted(differing, key=_rank)
     ]
+
+
+def _difference(path: str, ours: str, theirs: Value) -> str:
+    return f"other {_LABELS.get(path, path)}: {ours}, not {_in_words(theirs)}"
+
+
+def _rank(path: str) -> int:
+    return list(_LABELS).index(path) if path in _LABELS else len(_LABELS)
 
 
 def selection_difference(split: str, published: str) -> list[str]:
@@ -117,8 +120,8 @@ def _embedding_dim(knob: KnobAnalysis, published: PublishedCurve, printed: Mappi
 def _curve_differences(
     analysis: Analysis, knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]
 ) -> list[str]:
-    """Return in words the published conditions that any cell of the curve does not meet; the knob is excepted."""
-    by_values: dict[tuple[str, str, str], list[str]] = {}
+    """Return in words the published conditions, except the knob, that some cell of the curve does not meet."""
+    labels_of: dict[tuple[str, str], list[str]] = {}  # (path, difference) -> labels of the knob's values
     matched = _matched(knob, published, printed)
     for label, point in matched.items():
         conditions = conditions_of(point.row)
@@ -130,14 +133,11 @@ def _curve_differences(
                 differing.setdefault(path, ([], theirs))[0].append(ours)
         for path, (values, theirs) in differing.items():
             if path not in {knob.path, "model.backbone", "model.embedding_dim"}:
-                ours = ", ".join(dict.fromkeys(map(_in_words, values)))
-                by_values.setdefault((path, ours, _in_words(theirs)), []).append(label)
+                difference = _difference(path, ", ".join(dict.fromkeys(map(_in_words, values))), theirs)
+                labels_of.setdefault((path, difference), []).append(label)
     return [
-        f"other {_LABELS.get(path, path)}: {ours}, not {theirs}"
-        + ("" if len(labels) == len(matched) else f" (at {', '.join(labels)})")
-        for (path, ours, theirs), labels in sorted(
-            by_values.items(), key=lambda item: _RANKS.get(item[0][0], len(_RANKS))
-        )
+        difference if len(labels) == len(matched) else f"{difference} (at {', '.join(labels)})"
+        for (_, difference), labels in sorted(labels_of.items(), key=lambda item: _rank(item[0][0]))
     ]
 
 

@@ -17,8 +17,7 @@ from tune_dml.report.summary import Answer
 from tune_dml.stats.atlas import ALPHA, Estimate
 from tune_dml.text import counted, joined, value_text
 
-_MAX_WHISKERS = 40
-"""Maximum number of knobs in the figure; those with the largest gains are shown."""
+_MAX_WHISKERS = 40  # maximum number of knobs in the figure; those with the largest gains are shown
 
 
 def atlas_sentences(knobs: Sequence[JudgedKnob], margin: float) -> tuple[str, ...]:

@@ -11,13 +11,14 @@ from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
 from tune_dml.report.analysis.comparisons import better_or_worse
+from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.verdicts.ranks import RankAgreement, agree_in_rank
 from tune_dml.stats.verdicts.ranks import Table as RankTable
-from tune_dml.text import is_number, value_text
+from tune_dml.text import value_text
 
 _SEARCHED = "(searched)"
 _CellsOfLevels = Mapping[Value, Mapping[tuple[object, ...], Cell]]
@@ -56,8 +57,7 @@ class PairedDifference:
     """Difference of a sweep to the first sweep at one point, paired by seed, with a simultaneous interval."""
 
     sweep: str
-    point: str
-    """Values of the knobs of both cells."""
+    point: str  # values of the knobs of both cells
     first: str
     second: str
     seeds: int
@@ -217,13 +217,13 @@ def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
         return ("baseline",)
     settings: Mapping[str, Value] = {**cell.cell.settings, **cell.cell.knobs}
     values = (settings.get(path) for path in sorted(paths))
-    return (cell.cell.arm, *(float(value) if is_number(value) else repr(value) for value in values))
+    return (cell.cell.arm, *map(level_key, values))
 
 
 def _judge_pairs(
     reference: Analysis, pairs: Sequence[tuple[Analysis, Cell, Cell]], alpha: float
 ) -> tuple[PairedDifference, ...]:
-    """Judge all differences in one table, so that they share the error; each on the seeds that its two cells share."""
+    """Judge all differences together, so that they share the error. Each uses the seeds that both cells have."""
     cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}
     row = {key: index for index, key in enumerate(cells)}
     common = sorted({seed for _, a, b in pairs for seed in a.values.keys() & b.values.keys()})
@@ -265,7 +265,7 @@ def _rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreeme
 
 
 def _complete_cells(sweep: Analysis, path: str) -> _CellsOfLevels:
-    """Return, for each value, the cells with a result on every seed by their other settings; baselines are left out."""
+    """Return the cells by value of the knob, then by other settings; without baselines and cells that lack a seed."""
     levels: dict[Value, dict[tuple[object, ...], Cell]] = {}
     seeds = set(sweep.results.plan.seeds)
     others = {knob.path for knob in sweep.results.plan.knobs} - {path}

@@ -13,8 +13,7 @@ from tune_dml.report.summary import Answer
 from tune_dml.text import counted, duration, joined, value_text
 
 SCHEMA = "tune_dml.comparison/1"
-_MAX_WHISKERS = 40
-"""Maximum number of differences in the figure; the largest are shown."""
+_MAX_WHISKERS = 40  # maximum number of differences in the figure; the largest are shown
 
 
 def comparison_data(comparison: SweepComparison) -> dict[str, object]:

@@ -23,8 +23,7 @@ from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.verdicts.ranks import significant_order, tau_bounds
 from tune_dml.stats.verdicts.selection import score_of_best
 
-_MIN_VALUES = 3
-"""Minimum number of shared values for a statement about their order."""
+_MIN_VALUES = 3  # minimum number of shared values for a statement about their order
 
 
 @dataclass(frozen=True)
@@ -44,13 +43,10 @@ class Tuning:
     dataset: str
     knob: str
     best: str
-    default: str
-    """Reference of the gain: the paper's best value, else the baseline; empty if there is neither."""
+    default: str  # reference of the gain: the paper's best value, else the baseline; empty if there is neither
     tunability: TuningGain | None
-    mistunability: TuningGain
-    """Mean loss of a value picked at random from those tried."""
-    tolerant: int
-    """Number of values whose mean is within the margin of the best."""
+    mistunability: TuningGain  # mean loss of a value picked at random from those tried
+    tolerant: int  # number of values whose mean is within the margin of the best
     values: int
 
 
@@ -62,15 +58,12 @@ class Transfer:
     first: str
     second: str
     shared: int
-    refusal: str
-    """Reason why the orders are not compared; empty if they are."""
+    refusal: str  # reason why the orders are not compared; empty if they are
     tau: float = math.nan
     low: float = math.nan
     """Lower bound of tau, which counts every pair that is uncertain in either sweep as a disagreement."""
-    high: float = math.nan
-    """Upper bound of tau, which counts such pairs as agreement."""
-    lost: TuningGain | None = None
-    """Gain of tuning in the second sweep over the best value of the first sweep."""
+    high: float = math.nan  # upper bound of tau, which counts such pairs as agreement
+    lost: TuningGain | None = None  # gain of tuning in the second sweep over the best value of the first sweep
     carried: str = ""
 
 

@@ -75,13 +75,9 @@ def write_study(study: StudyAnalysis, folder: Path) -> tuple[Path, Path]:
     """Write `study.html` and `study.json` into a folder, which is created if missing."""
     spaces = list(dict.fromkeys(sweep.results.plan.space.title for sweep in study.sweeps))
     datasets = list(dict.fromkeys(sweep.results.plan.dataset for sweep in study.sweeps))
-    facts = tuple(
-        (
-            s.results.name,
-            f"{s.results.plan.dataset}: {len(s.cells)} cells x {len(s.seeds)} seeds, {duration(s.seconds)}",
-        )
-        for s in study.sweeps
-    )
+    sizes = [f"{len(s.cells)} cells x {len(s.seeds)} seeds, {duration(s.seconds)}" for s in study.sweeps]
+    data = [f"{s.results.plan.dataset}: {size}" for s, size in zip(study.sweeps, sizes, strict=True)]
+    facts = tuple(zip(study.names, data, strict=True))
     verdicts = _verdicts(study, named=len(datasets) < len(study.sweeps))  # each verdict names its data set
     names, kicker = ", ".join(study.names), f"Study of {len(study.sweeps)} sweeps on {', '.join(datasets)}"
     head = PageHead(names, kicker, "; ".join(spaces), Answer(verdicts, facts=facts), f"Sweeps: {names}.")

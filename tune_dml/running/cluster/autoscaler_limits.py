@@ -42,11 +42,8 @@ def autoscaler_nodes() -> tuple[Mapping[str, float], ...]:
 
 
 def _nodes_of_file(config: Mapping[str, Any]) -> tuple[Mapping[str, float], ...]:
-    limit = config.get("max_workers", _MAX_NODES)
-    node_types = config.get("available_node_types", {}).values()
-    return _repeat_nodes(
-        (node_type.get("resources", {}), min(node_type.get("max_workers", 0), limit)) for node_type in node_types
-    )
+    limit, kinds = config.get("max_workers", _MAX_NODES), config.get("available_node_types", {}).values()
+    return _repeat_nodes((kind.get("resources", {}), min(kind.get("max_workers", 0), limit)) for kind in kinds)
 
 
 def _repeat_nodes(node_types: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[str, float], ...]:

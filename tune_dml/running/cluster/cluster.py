@@ -103,7 +103,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
 
 
 def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
-    """Return the problem of trials that never fit on the cluster, for which Ray would wait silently."""
+    """Return the problem if no trial can ever fit on the cluster: Ray would wait silently."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
     has = f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"

@@ -107,9 +107,8 @@ def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
         elif error.validator == "required":
             missing = [key for key in error.schema["required"] if key not in error.instance]
             key = next(key for key in missing if error.message.startswith(repr(key)))
-            yield Problem(
-                ".".join([*parents, key]), "must be given", None, _description(error.schema["properties"].get(key, {}))
-            )
+            remedy = _description(error.schema["properties"].get(key, {}))
+            yield Problem(".".join([*parents, key]), "must be given", None, remedy)
         elif error.validator == "type":
             types = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
             rule = f"must be {' or '.join(_TYPES[kind] for kind in types if kind != 'null')}"
@@ -239,10 +238,9 @@ def _head_problems(config: _ClusterConfig) -> Iterator[Problem]:
         is_zero = resources.get(resource) == 0 or re.search(rf"{option}[= ]0\b", start)
         if resources.get(resource) or (is_default and not is_zero):
             rule = f"the head must offer no {resource}: trials there would share it with every sweep's driver"
+            place = "head_node_type" if types else "head_start_ray_commands"
             remedy = f"resources: {{'{resource}': 0}}." if types else f"Write {option}=0 after `ray start --head`."
-            yield Problem(
-                "head_node_type" if types else "head_start_ray_commands", rule, resources.get(resource), remedy
-            )
+            yield Problem(place, rule, resources.get(resource), remedy)
 
 
 def _has_gpus(node: _ClusterConfig) -> bool:
@@ -256,10 +254,9 @@ def _image_problems(config: _ClusterConfig) -> Iterator[Problem]:
         return
     for name, kind in (config.get("available_node_types") or {}).items():
         if str((kind.get("node_config") or {}).get("ImageId") or "latest_dlami").lower() == "latest_dlami":
+            place = f"available_node_types.{name}.node_config.ImageId"
             rule = "an image must be named: Ray's default has Ubuntu 18.04, which current torch does not support"
-            yield Problem(
-                f"available_node_types.{name}.node_config.ImageId", rule, None, "cluster.yaml shows how to find one."
-            )
+            yield Problem(place, rule, None, "cluster.yaml shows how to find one.")
 
 
 def _local_problems(config: _ClusterConfig) -> Iterator[Problem]:

@@ -76,9 +76,8 @@ def cluster_client(target: str) -> Iterator[Any]:
 
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # hide Ray's messages about uploads; we print our own
-    environment = {
-        name: os.environ.pop(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS") if name in os.environ
-    }
+    variables = os.environ.keys() & {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"}
+    environment = {name: os.environ.pop(name) for name in variables}
     try:
         with _tunnel(target) as address:
             yield JobSubmissionClient(_dashboard_of(address))
@@ -109,9 +108,8 @@ def _dashboard_of(address: str) -> str:
 
     if not _ADDRESS.fullmatch(address):
         rule = "a cluster is named by its file, http://HEAD:8265, HOST:6379 or ray://HOST:10001"
-        raise ConfigError(
-            Problem(_PLACE, rule, address, "Example: tune-dml submit cluster.yaml -- list --storage DIR.")
-        )
+        example = "Example: tune-dml submit cluster.yaml -- list --storage DIR."
+        raise ConfigError(Problem(_PLACE, rule, address, example))
     if not address.startswith("http"):
         raise_if_any(address_problems(address, _PLACE))
         try:
@@ -173,10 +171,8 @@ def latest_job(client: Any, sweep: str, target: str) -> RayJob:
     """Return the last job of a sweep. Raise ConfigError if there is none."""
     jobs = _jobs_of(client, sweep)
     if not jobs:
-        rule = "no job of this sweep on the cluster"
-        raise ConfigError(
-            Problem("SWEEP", rule, sweep, f"Start it: `tune-dml submit {target} -- sweep ... --name {sweep}`.")
-        )
+        remedy = f"Start it: `tune-dml submit {target} -- sweep ... --name {sweep}`."
+        raise ConfigError(Problem("SWEEP", "no job of this sweep on the cluster", sweep, remedy))
     return jobs[-1]
 
 
@@ -193,10 +189,8 @@ def submit(client: Any, typed_target: str, sweep: str, words: Sequence[str], upl
     if jobs and not jobs[-1].has_ended:
         raise_if_any(_other_command(jobs, words, digest, typed_target))
         return jobs[-1], False
-    name = f"{sweep}@{len(jobs) + 1}"
-    if _start(
-        client, name, words, upload, typed_target=typed_target, metadata={"tune_dml.sweep": sweep, _DIGEST: digest}
-    ):
+    name, metadata = f"{sweep}@{len(jobs) + 1}", {"tune_dml.sweep": sweep, _DIGEST: digest}
+    if _start(client, name, words, upload, typed_target=typed_target, metadata=metadata):
         return RayJob(name, sweep, "PENDING", digest=digest), True
     jobs = _jobs_of(client, sweep)
     raise_if_any(_other_command(jobs, words, digest, typed_target))

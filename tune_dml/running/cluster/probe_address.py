@@ -49,7 +49,7 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
 
 
 def _token_file_problems() -> list[Problem]:
-    """Return the problem of RAY_AUTH_TOKEN_PATH if it names no token file, for which Ray would raise an error later."""
+    """Return the problem if RAY_AUTH_TOKEN_PATH names no file with a token; Ray itself would fail later."""
     name = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not name or os.environ.get("RAY_AUTH_TOKEN"):
         return []
@@ -63,7 +63,7 @@ def _token_file_problems() -> list[Problem]:
 
 
 def _loopback_problems() -> list[Problem]:
-    """Return the problem of a loopback that does not work, without which Ray's processes wait for minutes."""
+    """Return the problem if the loopback does not work: Ray's processes would wait for minutes."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), timeout=_SECONDS).close()

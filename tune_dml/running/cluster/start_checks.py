@@ -70,7 +70,7 @@ def _switch_problems() -> Iterator[Problem]:
 
 
 def _encoding_problems() -> Iterator[Problem]:
-    """Yield the first path that Python cannot write as UTF-8: the working directory, or in a word of the command."""
+    """Yield the first text that is not valid UTF-8: the working directory, or a word of the command line."""
     places = ("working directory", *["command line"] * len(sys.argv))
     for place, text in zip(places, (_working_directory(), *sys.argv), strict=True):
         try:

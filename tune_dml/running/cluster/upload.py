@@ -43,8 +43,7 @@ class Upload:
     """Files to upload, by their path in the job's working directory."""
 
     files: dict[str, Path]
-    secrets: tuple[str, ...] = ()
-    """Files that are not uploaded because they look like secrets."""
+    secrets: tuple[str, ...] = ()  # files that are not uploaded because they look like secrets
     skipped_links: tuple[str, ...] = ()
     """Links that are not uploaded: broken ones, and links to folders or to files outside of the folder."""
 

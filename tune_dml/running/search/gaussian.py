@@ -24,8 +24,7 @@ from tune_dml.running.search.points import Points
 
 Array = NDArray[np.float64]
 
-MIN_CELLS = 5
-"""Number of evaluated cells that the process needs; until then, points are spread evenly."""
+MIN_CELLS = 5  # number of evaluated cells that the process needs; until then, points are spread evenly
 _GROWTH = 1.25
 _MAX_CELLS, _MAX_FITTED = 300, 200
 _UNIFORM_CANDIDATES, _NEAR_CANDIDATES = 512, 40

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tune_dml.planning.plan import PlannedTrial
 from tune_dml.record.events import Event
 
-Record = Callable[[Event], None]
-"""Appends an event to the ledger."""
+Record = Callable[[Event], None]  # appends an event to the ledger
 
 
 class TrialSource(ABC):

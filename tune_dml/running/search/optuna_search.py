@@ -264,9 +264,7 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         """Record a trial without a closing report as failed; return trials that had not started."""
         message = parse_message(result or {})
         number, keys = self.running.pop(trial_id, (0, []))
-        ended_keys = {
-            trial_message.get("key") or keys[0] for trial_message in split_messages(message) if "ended" in trial_message
-        }
+        ended_keys = {part.get("key") or keys[0] for part in split_messages(message) if "ended" in part}
         open_keys = [key for key in keys if key not in ended_keys and self.groups.is_open(key, number)]
         if "spent" in message:  # its process must not train another trial
             self.groups.may_share = self.groups.may_share and not open_keys

@@ -59,11 +59,8 @@ class Points:
         """Return the distributions of a point's parameters."""
         from optuna.distributions import CategoricalDistribution
 
-        names = list(self.arms)
-        arm_distribution: dict[str, optuna.distributions.BaseDistribution] = (
-            {_ARM: CategoricalDistribution(names)} if len(names) > 1 else {}
-        )
-        return arm_distribution | {name: _distribution(knob) for name, knob in self.arms[self._arm(point)].items()}
+        knobs = {name: _distribution(knob) for name, knob in self.arms[self._arm(point)].items()}
+        return {_ARM: CategoricalDistribution(list(self.arms)), **knobs} if len(self.arms) > 1 else knobs
 
     @property
     def dimensions(self) -> int:
@@ -75,9 +72,8 @@ class Points:
         names, shares = list(self.arms), list(coordinates)
         has_arms = len(names) > 1
         arm = names[int(shares.pop(0) * len(names))] if has_arms else names[0]
-        point = {
-            name: _value_at(knob, share) for (name, knob), share in zip(self.arms[arm].items(), shares, strict=False)
-        }
+        knobs = zip(self.arms[arm].items(), shares, strict=False)
+        point = {name: _value_at(knob, share) for (name, knob), share in knobs}
         return {_ARM: arm, **point} if has_arms else point
 
     def coordinates(self, point: Point) -> list[float]:

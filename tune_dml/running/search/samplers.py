@@ -21,8 +21,7 @@ _Box = dict[str, FloatDistribution | IntDistribution]
 
 _POPULATION = 12
 """Population of NSGA-II. With Optuna's 50, most cells of a usual search would be drawn at random."""
-STEP = 0.25
-"""Initial standard deviation of CMA-ES, as a fraction of each range."""
+STEP = 0.25  # initial standard deviation of CMA-ES, as a fraction of each range
 
 
 def seed_of(search: Search, number: int, attempt: int = 0) -> int:

@@ -22,8 +22,7 @@ from tune_dml.running.search.groups import Record
 from tune_dml.running.search.optuna_search import PendingCell, Proposals
 from tune_dml.stats.verdicts.selection import best_first
 
-ValueAt = Callable[[str], Mapping[int, float]]
-"""Trial key -> the metric at each step that the trial has reported."""
+ValueAt = Callable[[str], Mapping[int, float]]  # trial key -> the metric at each step that the trial has reported
 
 
 @dataclass

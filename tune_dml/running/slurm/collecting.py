@@ -35,9 +35,7 @@ def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> li
             continue
         trial = None
         if state.trial(key).end is None:  # otherwise it ended in another session
-            trial = _collect_trial(
-                ledger, log, key, messages, micro_batch=resources.micro_batch, metric=state.plan.metric
-            )
+            trial = _collect_trial(ledger, log, key, messages, resources.micro_batch, metric=state.plan.metric)
             collected.append(trial)
         log.write({"collected": time.time(), "over": trial is None or trial.end is not None})
     state.update()
@@ -45,7 +43,7 @@ def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> li
 
 
 def _collect_trial(
-    ledger: Ledger, log: TrialLog, key: str, messages: list[JsonRow], *, micro_batch: int | None, metric: str
+    ledger: Ledger, log: TrialLog, key: str, messages: list[JsonRow], micro_batch: int | None, *, metric: str
 ) -> CollectedTrial:
     new_rows = [row for message in messages for row in ledger.report(key, *message.get("rows", ()))]
     is_evaluated = any(metric in row for row in new_rows)

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,10 +23,8 @@ from trainables.files import write_whole
 from tune_dml.record.origin.several_jobs import BUDGET_FROM
 from tune_dml.text import counted
 
-JOB_NAME = "tune-dml-"
-"""Prefix of a job's name, before the name of its sweep."""
-MAX_TASKS = 1000
-"""Tasks of one array: SLURM's default `MaxArraySize` is 1001."""
+JOB_NAME = "tune-dml-"  # prefix of a job's name, before the name of its sweep
+MAX_TASKS = 1000  # tasks of one array: SLURM's default `MaxArraySize` is 1001
 _TIMEOUT = 60.0  # seconds to wait for a SLURM command
 _FINAL_STATES = {
     *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY"),
@@ -170,16 +169,14 @@ def jobs_of(submission: Submission) -> list[SlurmJob]:
         return []
     options = ("--noheader", "--states=all", f"--user={os.getuid()}", "--array", f"--name={JOB_NAME}{submission.name}")
     output = run_command("squeue", *options, "--format=%i|%T|%r")  # also by name: SLURM may reuse a number
-    jobs: dict[tuple[str, str, str], SlurmJob] = {}
+    tasks: Counter[tuple[str, str, str]] = Counter()
     for line in output.splitlines():
         number, state, reason = [*line.strip().split("|"), "", ""][:3]
-        base = number.partition("_")[0]
+        base, of_array, _ = number.partition("_")
         if base in job_ids:
-            key = (base, state, reason)
-            earlier = jobs.get(key)
-            shown_id = f"{base}_" if "_" in number else base
-            jobs[key] = SlurmJob(shown_id, state, reason, earlier.tasks + 1 if earlier else 1)
-    return sorted(jobs.values(), key=lambda job: job_ids.index(job.id.rstrip("_")))
+            tasks[f"{base}{of_array}", state, reason] += 1
+    jobs = [SlurmJob(*job, count) for job, count in tasks.items()]
+    return sorted(jobs, key=lambda job: job_ids.index(job.id.rstrip("_")))
 
 
 def cancel(submission: Submission) -> list[str]:

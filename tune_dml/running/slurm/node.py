@@ -195,7 +195,7 @@ def _start_ray(
 def _start(
     command: Sequence[str], environment: Mapping[str, str], log: BinaryIO | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start one of our programs without USR1, which SLURM sends to all processes, but which only this one handles."""
+    """Start one of our programs. It ignores USR1, which SLURM sends to all processes and only this one handles."""
     return subprocess.Popen(  # noqa: S603 - our own program
         command,
         env=environment,

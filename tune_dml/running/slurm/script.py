@@ -8,8 +8,7 @@ from pathlib import Path
 from tune_dml.running.slurm.jobs import JOB_NAME
 from tune_dml.running.slurm.profile import Profile
 
-ROUND_FOLLOWS = 75
-"""Exit code of the collecting job if an array of trials must run before it continues."""
+ROUND_FOLLOWS = 75  # exit code of the collecting job if an array of trials must run before it continues
 _MAX_JOBS = 100  # jobs in a row before a sweep waits for its user
 
 _RAY = """

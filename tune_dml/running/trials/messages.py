@@ -131,11 +131,14 @@ class MessageQueue:
 
     def row(self, row: Row) -> None:
         """Add a row of metrics."""
-        self._items.append(row)
+        self._add(row)
 
     def note(self, text: str) -> None:
         """Add a note for the user."""
-        self._items.append(text)
+        self._add(text)
+
+    def _add(self, item: Row | str) -> None:
+        self._items.append(item)
 
     def resumed(self, step: int) -> None:
         """Add the step at which the trial resumed to the next message."""
@@ -208,17 +211,10 @@ class Messages(MessageQueue):
         if self._error is None:
             self._send_remaining({})
 
-    def row(self, row: Row) -> None:
-        """Send a row of metrics."""
+    def _add(self, item: Row | str) -> None:
         self._raise_error()
         with self._waking():
-            super().row(row)
-
-    def note(self, text: str) -> None:
-        """Send a note for the user."""
-        self._raise_error()
-        with self._waking():
-            super().note(text)
+            super()._add(item)
 
     def request_sign(self) -> None:
         """Send an empty message, which shows that the trial is at work."""

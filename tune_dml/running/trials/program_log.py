@@ -14,8 +14,7 @@ Figures = dict[str, float]
 _MAX_ROWS = 2000  # most rows that may lack the sweep's metric; the ledger stores no more rows of a trial
 _MAX_NAMES = 200
 _MAX_STEP = 2**53  # JSON and MLflow represent whole numbers exactly up to this one
-_RENAMED = {"time": "program/time"}
-"""Figure -> its name in the ledger, where `time` already means the time of the row."""
+_RENAMED = {"time": "program/time"}  # figure -> its name in the ledger, where `time` already means the time of the row
 
 
 @dataclass

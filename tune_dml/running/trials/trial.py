@@ -96,7 +96,7 @@ def _end_by_outcome(outcome: Outcome) -> TrialEnd:
 
 
 def _ends_by_scheduler(error: BaseException) -> bool:
-    """Return whether Ray ended the trial during a report, or SLURM by a signal. Neither raises an `Exception`."""
+    """Return whether Ray (during a report) or SLURM (by a signal) ended the trial. They raise no `Exception`."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return not isinstance(error, Exception) and frames[-1].startswith(("ray.", "tune_dml.running.slurm."))
 

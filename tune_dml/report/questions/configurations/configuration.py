@@ -34,8 +34,7 @@ _ANSWERS = {
 }
 _ADAPTIVE = frozenset({"tpe", "gp", "cmaes", "nsga2"})
 """Searches that propose configurations close to those that were good under the same seeds."""
-_MAX_CONTRASTS = 2000
-"""Maximum number of double differences of a pair of knobs; with more, no interaction is estimated."""
+_MAX_CONTRASTS = 2000  # maximum number of double differences of a pair of knobs; with more, no interaction is estimated
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,10 @@ def _candidates(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _beaten_cells(analysis: Analysis, knob: KnobAnalysis) -> set[str]:
-    """Return the cells of a knob with one cell per value that the knob's section calls worse than another value."""
+    """Return the cells whose value is worse than another value, as the section of the knob shows.
+
+    The knob has one cell per value.
+    """
     cells, bounds = dict(zip(knob.labels, knob.cells, strict=True)), knob.sensitivity.bounds
     if bounds is None:
         return set()

@@ -6,7 +6,7 @@ from functools import partial
 
 from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import analyse_cells, best_cells, identical_cells
+from tune_dml.report.analysis.cell import analyse_cells, identical_cells
 from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.cells import delta_cells, metric_cell, metric_cells, text_cell
 from tune_dml.report.naming import prose_label
@@ -31,8 +31,7 @@ class ConfirmedCell:
     baseline: bool
     selection: Interval  # mean on the sweep's own seeds
     fresh: Interval
-    optimism: float
-    """Selection score minus fresh score; a positive number means that the selection score was too good."""
+    optimism: float  # selection score minus fresh score; a positive number means that the selection score was too good
     gain: Interval | None
     """Gain over the baseline, within fresh seeds; None for the baseline itself, or without a baseline."""
     gain_optimism: float  # gain on the seeds that selected the cell minus the gain on fresh seeds
@@ -77,7 +76,7 @@ def _advice(analysis: Analysis) -> tuple[tuple[Step, ...], str]:
 
     Both are empty if there is no choice to confirm.
     """
-    best = [cell for cell in best_cells(analysis.results) if not cell.baseline]
+    best = [cell for cell in analysis.selectable if not cell.cell.baseline]
     if not best or analysis.results.is_incomplete or len(analysis.cells) < 2 or unbeaten_floor(analysis):
         return (), ""
     values, alike = analysis.table.values, identical_cells(analysis.cells)
@@ -115,7 +114,7 @@ def _cells(analysis: Analysis) -> tuple[ConfirmedCell, ...]:
     metric, confirmed = analysis.metric.key, analysis.results.confirmed
     by_digest = {cell.cell.digest: cell for cell in analysis.cells}
     again = {cell.cell.digest: cell for cell in analyse_cells(confirmed, metric)}
-    ranked = [cell.digest for cell in best_cells(analysis.results)]
+    ranked = [cell.cell.digest for cell in analysis.selectable]
     order = [digest for digest in dict.fromkeys((*ranked, *again)) if digest in again]
     chosen = sorted((by_digest[digest] for digest in order), key=lambda cell: not cell.cell.baseline)
     seeds = list(dict.fromkeys(trial.seed for trial in confirmed))

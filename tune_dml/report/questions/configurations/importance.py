@@ -8,13 +8,13 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
+from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
 from tune_dml.report.analysis.knob import full_grid, grid_positions, positions_of
 from tune_dml.report.cells import TableCell
-from tune_dml.report.drawing.charts import Whisker, draw_whiskers
+from tune_dml.report.drawing.charts import Whisker
 from tune_dml.report.naming import confidence, slug, symbol_of
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, Text
+from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, Text, whisker_figure
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Grid
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_per_knob
@@ -107,7 +107,8 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
             return None
         ranks, sizes = grid
         order = sorted(range(len(ranks)), key=lambda row: ranks[row])  # the last knob varies fastest
-        failed = np.array([[seed in lost for seed in analysis.seeds] for lost in map(_failed_seeds, trained)])
+        lost = [{trial.seed for trial, _ in cell.failures} for cell in trained]
+        failed = np.array([[seed in seeds for seed in analysis.seeds] for seeds in lost])
         shape = (*sizes, values.shape[1])
         judged = importance_of_grid(
             analysis.sign * values[order].reshape(shape), level,
@@ -125,10 +126,6 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
     return ImportanceOfArm(
         arm.name, searched, len(trained), tuple(shares), tuple(pairs), judged.predicted, judged.problem, sentence
     )
-
-
-def _failed_seeds(cell: CellAnalysis) -> frozenset[int]:
-    return frozenset(trial.seed for trial, _ in cell.failures)
 
 
 def _sentence(
@@ -171,12 +168,9 @@ def _figure(analysis: Analysis, item: ImportanceOfArm) -> Figure:
         Whisker(row.knob, 100 * row.share, 100 * row.low, 100 * row.high, tip=f"{row.knob}: {row.share:.0%}")
         for row in item.shares
     ]
-    return Figure(
-        f"shares-{slug(item.arm)}" if item.arm else "shares",
-        lambda narrow: draw_whiskers(items, "share of what the knobs explain, %", narrow=narrow, zero=True),
-        item.sentence,
-        f"Shapley effects on {analysis.metric.label}: joint effects are shared equally between their knobs.",
-    )
+    name, axis = f"shares-{slug(item.arm)}" if item.arm else "shares", "share of what the knobs explain, %"
+    caption = f"Shapley effects on {analysis.metric.label}: joint effects are shared equally between their knobs."
+    return whisker_figure(name, items, axis, item.sentence, caption)
 
 
 def _table(analysis: Analysis, item: ImportanceOfArm, level: float) -> Table:

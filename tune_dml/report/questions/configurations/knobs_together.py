@@ -1,10 +1,11 @@
 """Several knobs, or a search: all configurations at once, and the effect of each knob."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.analysis.knob import Axis, KnobAnalysis, level_key
 from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen, fit_text, text_width
 from tune_dml.report.drawing.charts import HeatCell, Whisker, draw_heat_map, figure_width
@@ -20,19 +21,10 @@ _MAX_LINES = 300  # maximum number of configurations in one figure; the best are
 
 
 @dataclass(frozen=True)
-class _TriedConfiguration:
-    """A configuration with its score."""
-
-    label: str
-    values: tuple[Value, ...]
-    score: float
-    tip: str
-
-
-@dataclass(frozen=True)
 class _SearchedKnob:
     """A searched knob, drawn as an axis."""
 
+    path: str
     name: str
     axis: Axis
     levels: tuple[Value, ...]
@@ -44,7 +36,7 @@ def knobs_together(analysis: Analysis) -> Section | None:
     plan = analysis.results.plan
     if sum(not arm.baseline for arm in analysis.arms) > 1:  # methods have different knobs, so no axis is common
         return None
-    cells = _configurations(analysis)
+    cells = [cell for cell in analysis.cells if cell.values and not cell.cell.baseline]
     if (len(plan.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
         return None
     best = f" The best {_MAX_LINES} of {len(cells)}." if len(cells) > _MAX_LINES else ""
@@ -55,73 +47,64 @@ def knobs_together(analysis: Analysis) -> Section | None:
     return Section("together", "How do the knobs work together?", "All configurations", body)
 
 
-def _configurations(analysis: Analysis) -> list[_TriedConfiguration]:
-    paths = [knob.path for knob in analysis.results.plan.knobs]
-    return [
-        _TriedConfiguration(
-            cell.label, tuple(cell.cell.knobs[path] for path in paths), cell.mean,
-            f"{cell.label}: {analysis.metric.number(cell.mean)}",
-        )
-        for cell in analysis.cells
-        if cell.values and not cell.cell.baseline
-    ]  # fmt: skip
-
-
-def _searched_knobs(analysis: Analysis, cells: Sequence[_TriedConfiguration]) -> list[_SearchedKnob]:
+def _searched_knobs(analysis: Analysis, cells: Sequence[CellAnalysis]) -> list[_SearchedKnob]:
     """Return every knob of the space, including nuisance knobs, with its tried values."""
     analyses = {knob.path: knob for knob in analysis.knobs}
     axes = []
-    for index, knob in enumerate(analysis.results.plan.knobs):
-        tried = {level_key(cell.values[index]): cell.values[index] for cell in cells}
+    for knob in analysis.results.plan.knobs:
         if analysed := analyses.get(knob.path):
-            axes.append(_SearchedKnob(analysed.symbol, analysed.axis, analysed.levels))
+            axes.append(_SearchedKnob(knob.path, analysed.symbol, analysed.axis, analysed.levels))
         else:
-            axes.append(_SearchedKnob(symbol_of(knob), "ordered", tuple(sorted(tried.values(), key=str))))
+            tried = {level_key(value): value for value in (cell.cell.knobs[knob.path] for cell in cells)}
+            levels = tuple(sorted(tried.values(), key=str))
+            axes.append(_SearchedKnob(knob.path, symbol_of(knob), "ordered", levels))
     return axes
 
 
-def _views(analysis: Analysis, cells: list[_TriedConfiguration]) -> list[FigureView]:
-    knobs, sign, score = _searched_knobs(analysis, cells), analysis.sign, analysis.metric.axis
-    kept = sorted(cells, key=lambda cell: -sign * cell.score)[:_MAX_LINES]
+def _views(analysis: Analysis, cells: list[CellAnalysis]) -> list[FigureView]:
+    knobs = _searched_knobs(analysis, cells)
+    kept = sorted(cells, key=lambda cell: -analysis.sign * cell.mean)[:_MAX_LINES]
     best = kept[0]
-    finding = f"The best mean is at {best.label} ({analysis.metric.number(best.score)})."
+    finding = f"The best mean is at {best.label} ({analysis.metric.number(best.mean)})."
     views = [
         FigureView(
-            "parallel coordinates", lambda narrow: _draw_parallel_coordinates(knobs, kept, score, narrow=narrow),
+            "parallel coordinates", lambda narrow: _draw_parallel_coordinates(analysis, knobs, kept, narrow=narrow),
             f"{finding} A line for each configuration across {', '.join(knob.name for knob in knobs)}.", finding,
         ),
         FigureView(
-            "each knob alone", lambda narrow: _draw_each_knob(knobs, kept, sign, score, narrow=narrow),
+            "each knob alone", lambda narrow: _draw_each_knob(analysis, knobs, kept, narrow=narrow),
             f"{finding} Every configuration at its value of each knob, and the best of each value.",
             "Every configuration at its value of each knob; the line joins the best of each value.",
         ),
     ]  # fmt: skip
     if len(analysis.knobs) == len(knobs) == 2 and len(cells) > max(len(knob.levels) for knob in knobs):
-        views.insert(0, _map(analysis, cells, analysis.knobs[0], analysis.knobs[1], finding))
+        views.insert(0, _map(analysis, cells, finding))
     elif len(knobs) == 2:
         described = f"{finding} Every configuration by {knobs[0].name} and {knobs[1].name}."
         colours = f"{finding} Colours run from the lowest mean (blue) to the highest (red)."
-        plane = FigureView("map", lambda narrow: _draw_plane(knobs, kept, score, narrow=narrow), described, colours)
+        plane = FigureView("map", lambda narrow: _draw_plane(analysis, knobs, kept, narrow=narrow), described, colours)
         views.insert(0, plane)
     if analysis.results.plan.search.num_samples:
-        number = next(index for index, cell in enumerate(cells, 1) if cell is best)
-        when = f"The best of {len(cells)} configurations was number {number}."
+        when = f"The best of {len(cells)} configurations was number {cells.index(best) + 1}."
         views.append(
-            FigureView("best so far", lambda narrow: _draw_best_so_far(cells, sign, score, narrow=narrow), when, when)
+            FigureView("best so far", lambda narrow: _draw_best_so_far(analysis, cells, narrow=narrow), when, when)
         )
     return views
 
 
-def _map(
-    analysis: Analysis, cells: list[_TriedConfiguration], down: KnobAnalysis, across: KnobAnalysis, finding: str
-) -> FigureView:
-    by_values = {(level_key(cell.values[0]), level_key(cell.values[1])): cell for cell in cells}
+def _tip(analysis: Analysis, cell: CellAnalysis) -> str:
+    return f"{cell.label}: {analysis.metric.number(cell.mean)}"
 
-    def field(row: object, column: object) -> HeatCell:
-        cell = by_values.get((level_key(row), level_key(column)))  # type: ignore[arg-type]
+
+def _map(analysis: Analysis, cells: Sequence[CellAnalysis], finding: str) -> FigureView:
+    down, across = analysis.knobs
+    by_values = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in (down, across)): cell for cell in cells}
+
+    def field(row: Value, column: Value) -> HeatCell:
+        cell = by_values.get((level_key(row), level_key(column)))
         if cell is None:
             return HeatCell(math.nan, "\N{EN DASH}")
-        return HeatCell(cell.score, analysis.metric.number(cell.score), cell.tip)
+        return HeatCell(cell.mean, analysis.metric.number(cell.mean), _tip(analysis, cell))
 
     fields = [[field(row, column) for column in across.levels] for row in down.levels]
     rows, columns = [value_text(level) for level in down.levels], [value_text(level) for level in across.levels]
@@ -147,7 +130,7 @@ def _importance(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure:
 
 
 def _draw_parallel_coordinates(
-    knobs: Sequence[_SearchedKnob], cells: Sequence[_TriedConfiguration], score: str, *, narrow: bool
+    analysis: Analysis, knobs: Sequence[_SearchedKnob], cells: Sequence[CellAnalysis], *, narrow: bool
 ) -> Canvas:
     """Draw a line per configuration across the axes of its knobs and its score, coloured by score.
 
@@ -161,23 +144,33 @@ def _draw_parallel_coordinates(
     rows = -(-len(knobs) // max(1, int((right - left) // (widest + 14))))
     each = -(-len(knobs) // rows)
     canvas = Canvas(width, height * rows)
-    span = AxisRange.of([cell.score for cell in cells])
+    span = AxisRange.of([cell.mean for cell in cells])
     for row, start in enumerate(range(0, len(knobs), each)):
-        part, lower = slice(start, start + each), height * row
-        xs = [left + (right - left) / len(axes[part]) * i for i in range(len(axes[part]) + 1)]
-        for cell in sorted(cells, key=lambda cell: cell.score):
-            shares = [axis.share(value) for axis, value in zip(axes[part], cell.values[part], strict=True)]
-            shares.append(span.share(cell.score))
+        drawn, lower = list(zip(knobs, axes, strict=True))[start : start + each], height * row
+        xs = [left + (right - left) / len(drawn) * i for i in range(len(drawn) + 1)]
+        for cell in sorted(cells, key=lambda cell: cell.mean):
+            shares = [axis.share(cell.cell.knobs[knob.path]) for knob, axis in drawn] + [span.share(cell.mean)]
             points = [(x, lower + bottom - share * (bottom - top)) for x, share in zip(xs, shares, strict=True)]
-            depth = round(span.share(cell.score) * (RAMP - 1))
-            canvas.line([p for p in points if math.isfinite(p[1])], Pen(f"ramp{depth}", 1.6, opacity=0.75), cell.tip)
-        scores = span.named_ticks(5)
-        named = [
-            *((knob.name, axis.named_ticks()) for knob, axis in zip(knobs[part], axes[part], strict=True)),
-            (score, scores),
-        ]
+            pen = Pen(_colour(span, cell), 1.6, opacity=0.75)
+            canvas.line([point for point in points if math.isfinite(point[1])], pen, _tip(analysis, cell))
+        named = [(knob.name, axis.named_ticks()) for knob, axis in drawn]
+        named.append((analysis.metric.axis, span.named_ticks(5)))
         _draw_vertical_axes(canvas, xs, named, lower + top, lower + bottom)
     return canvas
+
+
+def _colour(span: AxisRange, cell: CellAnalysis) -> str:
+    """Return the colour of a configuration by its mean; `span` is the range of all means."""
+    return f"ramp{round(span.share(cell.mean) * (RAMP - 1))}"
+
+
+def _spaced(ticks: Iterable[tuple[float, str]], height: float) -> Iterator[tuple[float, str]]:
+    """Yield the ticks (position, text) that have room on a vertical axis, the lowest first."""
+    end = -math.inf
+    for share, text in sorted(ticks):
+        if math.isfinite(share) and height * (share - end) >= 15:
+            yield share, text
+            end = share
 
 
 def _draw_vertical_axes(
@@ -195,79 +188,74 @@ def _draw_vertical_axes(
         room = 2 * (xs[1] - xs[0]) - 12  # names alternate between two lines; the last one is above them
         height = top - (45 if last else 29 - 16 * (index % 2))
         canvas.text(x if index else 4, height, name if last else fit_text(name, room), "ink", bold=True, anchor=anchor)
-        end = -math.inf
-        for share, text in sorted(ticks):
-            if math.isfinite(share) and (bottom - top) * (share - end) >= 15:
-                y = bottom - share * (bottom - top)
-                canvas.text(x + (6 if last else -6), y + 4, text, "ink", anchor="start" if last else "end", halo=True)
-                end = share
+        for share, text in _spaced(ticks, bottom - top):
+            y = bottom - share * (bottom - top)
+            canvas.text(x + (6 if last else -6), y + 4, text, "ink", anchor="start" if last else "end", halo=True)
 
 
 def _draw_plane(
-    knobs: Sequence[_SearchedKnob], cells: Sequence[_TriedConfiguration], score: str, *, narrow: bool
+    analysis: Analysis, knobs: Sequence[_SearchedKnob], cells: Sequence[CellAnalysis], *, narrow: bool
 ) -> Canvas:
     """Draw every configuration at its values of two knobs, coloured by score; the highest scores are drawn last."""
     canvas = Canvas(figure_width(narrow), 330)
     vertical = KnobAxis(knobs[1].axis, knobs[1].levels, 240.0, even=False)
     left = max(64.0, *(12 + text_width(text) for _, text in vertical.named_ticks()))
     frame = Frame(canvas, left, 36, canvas.width - 14, 276).with_knob(knobs[0].axis, knobs[0].levels, even=False)
-    end = -math.inf
-    for share, text in sorted(vertical.named_ticks()):
-        if math.isfinite(share) and 240 * (share - end) >= 15:
-            canvas.text(frame.left - 7, frame.y_at(share) + 4, text, anchor="end")
-            end = share
-    frame.name_y(f"{knobs[1].name}; colour: {score}")
-    span = AxisRange.of([cell.score for cell in cells])
-    for cell in sorted(cells, key=lambda cell: cell.score):
-        x, y = frame.x_at(cell.values[0]), frame.y_at(vertical.share(cell.values[1]))
+    for share, text in _spaced(vertical.named_ticks(), 240.0):
+        canvas.text(frame.left - 7, frame.y_at(share) + 4, text, anchor="end")
+    frame.name_y(f"{knobs[1].name}; colour: {analysis.metric.axis}")
+    span = AxisRange.of([cell.mean for cell in cells])
+    for cell in sorted(cells, key=lambda cell: cell.mean):
+        across, up = (cell.cell.knobs[knob.path] for knob in knobs)
+        x, y = frame.x_at(across), frame.y_at(vertical.share(up))
         if math.isfinite(x + y):
-            depth = round(span.share(cell.score) * (RAMP - 1))
-            canvas.dot(x, y, Pen(f"ramp{depth}"), "circle", size=6.0, text=cell.tip)
+            canvas.dot(x, y, Pen(_colour(span, cell)), "circle", size=6.0, text=_tip(analysis, cell))
     frame.draw_x(knobs[0].name)
     return canvas
 
 
-def _draw_best_so_far(cells: Sequence[_TriedConfiguration], sign: float, score: str, *, narrow: bool) -> Canvas:
+def _draw_best_so_far(analysis: Analysis, cells: Sequence[CellAnalysis], *, narrow: bool) -> Canvas:
     """Draw configurations in the order of their proposal, with the best score so far."""
-    canvas = Canvas(figure_width(narrow), 300)
+    canvas, sign = Canvas(figure_width(narrow), 300), analysis.sign
     across = AxisRange(0.5, len(cells) + 0.5)
-    frame = Frame(canvas, 56, 36, canvas.width - 14, 246, AxisRange.of([cell.score for cell in cells]), across)
+    frame = Frame(canvas, 56, 36, canvas.width - 14, 246, AxisRange.of([cell.mean for cell in cells]), across)
     frame.draw_y()
-    frame.name_y(score)
+    frame.name_y(analysis.metric.axis)
     best, steps = -math.inf, []
     for number, cell in enumerate(cells, 1):
         x = frame.x_at(number)
         if best > -math.inf:
             steps.append((x, frame.y_at(sign * best)))
-        best = max(best, sign * cell.score)
+        best = max(best, sign * cell.mean)
         steps.append((x, frame.y_at(sign * best)))
     canvas.line(steps, Pen("mean", 2.2), "best so far")
     for place, cell in enumerate(cells, 1):
-        canvas.dot(frame.x_at(place), frame.y_at(cell.score), Pen("seed"), "circle", size=3.2, text=cell.tip)
+        tip = _tip(analysis, cell)
+        canvas.dot(frame.x_at(place), frame.y_at(cell.mean), Pen("seed"), "circle", size=3.2, text=tip)
     frame.draw_x("configurations, in order", across.whole_ticks(8, lowest=1))
     return canvas
 
 
 def _draw_each_knob(
-    knobs: Sequence[_SearchedKnob], cells: Sequence[_TriedConfiguration], sign: float, score: str, *, narrow: bool
+    analysis: Analysis, knobs: Sequence[_SearchedKnob], cells: Sequence[CellAnalysis], *, narrow: bool
 ) -> Canvas:
     """Draw a panel per knob: every configuration at its value, and a line through the best score of each value."""
     columns = 1 if narrow else min(len(knobs), 3)
     width = figure_width(narrow)
     canvas = Canvas(width, 290.0 * -(-len(knobs) // columns))
-    span = AxisRange.of([cell.score for cell in cells])
+    span, sign = AxisRange.of([cell.mean for cell in cells]), analysis.sign
     for place, knob in enumerate(knobs):
         left, top = (place % columns) * width / columns, 290.0 * (place // columns)
         frame = Frame(canvas, left + 52, top + 36, left + width / columns - 12, top + 236, span)
         frame = frame.with_knob(knob.axis, knob.levels, even=False)
         frame.draw_y(ticks=5)
-        frame.name_y(score if place == 0 else "")
+        frame.name_y(analysis.metric.axis if place == 0 else "")
         best: dict[float, float] = {}
         for cell in cells:
-            x, y = frame.x_at(cell.values[place]), frame.y_at(cell.score)
+            x, y = frame.x_at(cell.cell.knobs[knob.path]), frame.y_at(cell.mean)
             if math.isfinite(x):
-                canvas.dot(x, y, Pen("seed", opacity=0.8), "circle", size=3.2, text=cell.tip)
-                best[x] = max(best.get(x, -math.inf), sign * cell.score)
+                canvas.dot(x, y, Pen("seed", opacity=0.8), "circle", size=3.2, text=_tip(analysis, cell))
+                best[x] = max(best.get(x, -math.inf), sign * cell.mean)
         if len(best) < len(cells):
             canvas.line([(x, frame.y_at(sign * best[x])) for x in sorted(best)], Pen("mean", 2.2))
         frame.draw_x(knob.name)

@@ -1,17 +1,18 @@
 """A figure of logged metrics over training, with one view for each metric."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.analysis.traces import Histories, Panel
+from tune_dml.report.analysis.traces import Histories, Line
 from tune_dml.report.drawing.canvas import Canvas
-from tune_dml.report.drawing.charts import Series, draw_lines
+from tune_dml.report.drawing.charts import draw_lines
 from tune_dml.report.drawing.colours import series_colours
+from tune_dml.report.naming import metric_name
 from tune_dml.report.section import Figure, FigureView
 
-_WIDE = 20.0
-"""Ratio of the largest to the smallest mean above which the axis is logarithmic; never for percentages."""
+_WIDE = 20.0  # ratio of the largest to the smallest mean above which the axis is logarithmic; never for percentages
 
 
 def means_and_ranges(analysis: Analysis, knob: KnobAnalysis) -> str:
@@ -31,24 +32,22 @@ def figure_of(
     """
     if histories.omitted:
         caption += f" {len(histories.omitted)} more values are omitted."
-    panels = histories.panels(list(sentences))
-    views = [_view(labels, ordered, panel, sentences[panel.metric.key]) for panel in panels]
+    views = []
+    for key, lines in histories.shown_lines(sentences).items():
+        valued = [line.label for line in lines if line.label in labels]
+        colours = dict(zip(valued, series_colours(len(valued), ordered), strict=True))
+        coloured = [replace(line, colour=colours.get(line.label, line.colour)) for line in lines]
+        views.append(_view(key, coloured, sentences[key]))
     return Figure.of(name, views, caption) if views else None
 
 
-def _view(coloured: Sequence[str], numeric: bool, panel: Panel, sentence: str) -> FigureView:
-    labels = [line.label for line in panel.lines]
-    valued = [label for label in labels if label in coloured]
-    colours = dict(zip(valued, series_colours(len(valued), numeric), strict=True))
-    series = [
-        Series(line.label, colours.get(line.label, "base"), line.steps, line.mean, line.low, line.high)
-        for line in panel.lines
-    ]
-    means = [mean for line in panel.lines for mean in line.mean]
-    log = not panel.metric.percent and min(means) > 0 and max(means) > _WIDE * min(means)
+def _view(key: str, lines: Sequence[Line], sentence: str) -> FigureView:
+    metric, means = metric_name(key), [mean for line in lines for mean in line.mean]
+    log = not metric.percent and min(means) > 0 and max(means) > _WIDE * min(means)
 
     def draw(narrow: bool) -> Canvas:
-        return draw_lines(series, panel.metric.axis + (", log" if log else ""), "training step", narrow=narrow, log=log)
+        return draw_lines(lines, metric.axis + (", log" if log else ""), "training step", narrow=narrow, log=log)
 
-    description = f"{sentence} {panel.metric.label} over training, for each value: {', '.join(labels)}.".strip()
-    return FigureView(panel.metric.name, draw, description, sentence)
+    labels = ", ".join(line.label for line in lines)
+    description = f"{sentence} {metric.label} over training, for each value: {labels}.".strip()
+    return FigureView(metric.name, draw, description, sentence)

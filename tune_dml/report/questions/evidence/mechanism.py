@@ -55,7 +55,7 @@ def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     if not keys:
         return None
     finals = [
-        _final(point, histories.by_label[point.label], key, knob.published)
+        _final(point, list(histories.by_label[point.label].values()), key, knob.published)
         for key in keys
         for point in knob.points_and_baseline
     ]
@@ -139,7 +139,7 @@ def _directions_sentence(knob: KnobAnalysis, histories: Histories) -> str:
     variances, means = histories.lines(_DIRECTIONS[0]), histories.lines(_DIRECTIONS[1])
     if not variances:
         return ""
-    period = min(line.steps[0] for line in variances.values())
+    period = min(line.xs[0] for line in variances.values())
     last = {label: line.mean[-1] for label, line in variances.items()}
     low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
 
@@ -147,7 +147,7 @@ def _directions_sentence(knob: KnobAnalysis, histories: Histories) -> str:
         return f"{last[label]:.2g}{f', mean turn {means[label].mean[-1]:.2g}' if label in means else ''}"
 
     text = (
-        f"At step {variances[high].steps[-1]}, the turns over the last {period} steps had the smallest "
+        f"At step {variances[high].xs[-1]}, the turns over the last {period} steps had the smallest "
         f"variance for {low} ({numbers(low)}) and the largest for {high} ({numbers(high)})."
     )
     baseline = knob.baseline.label if knob.baseline else None

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from statistics import pstdev
 
@@ -34,7 +35,7 @@ def _figure(pair: Pair) -> Figure:
     others = (_over_training(pair), _turns(pair))
     return Figure(
         "norms",
-        lambda narrow: _draw_histograms(shown, "norm of the raw embedding", narrow=narrow),
+        partial(_draw_histograms, shown, "norm of the raw embedding"),
         sentence,
         "Share of the images per unit; each histogram has its own vertical axis. Over training: the same training "
         "images, recorded during the trial (Zhang et al., rebuttal, Figure 1; turns: supplement C.2).",
@@ -70,9 +71,8 @@ def _over_training(pair: Pair) -> FigureView | None:
         f"Standard deviation of the norms of {len(first.norms)} training images, from step {first.step} to {last.step}, "
         f"seed {pair.seed}: {spreads}."
     )
-    return FigureView(
-        "over training", lambda narrow: _draw_norms_over_training(shown, narrow=narrow), sentence, sentence
-    )
+    draw = partial(_draw_norms_over_training, shown)
+    return FigureView("over training", draw, sentence, sentence)
 
 
 def _turns(pair: Pair) -> FigureView | None:
@@ -83,12 +83,11 @@ def _turns(pair: Pair) -> FigureView | None:
     named = "; ".join(f"{title} mean {turns.mean:.3g}, variance {turns.variance:.2g}" for title, turns in shown)
     where = f"between the last two snapshots, up to step {snapshots[0][1].step}, seed {pair.seed}"
     sentence, axis = f"Turns of the directions {where}: {named}.", "turn (chord, 0 to 2)"
-    return FigureView(
-        "turns of directions", lambda narrow: _draw_histograms(shown, axis, narrow=narrow), sentence, sentence
-    )
+    draw = partial(_draw_histograms, shown, axis)
+    return FigureView("turns of directions", draw, sentence, sentence)
 
 
-def _draw_histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: bool) -> Canvas:
+def _draw_histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, narrow: bool) -> Canvas:
     """Draw (title, histogram) pairs below each other, with a common horizontal axis."""
     width, tall = figure_width(narrow), 76.0
     canvas = Canvas(width, 10 + (tall + 38) * len(shown) + 32)
@@ -114,7 +113,7 @@ def _draw_histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, na
     return canvas
 
 
-def _draw_norms_over_training(shown: Sequence[tuple[str, Sequence[Snapshot]]], *, narrow: bool) -> Canvas:
+def _draw_norms_over_training(shown: Sequence[tuple[str, Sequence[Snapshot]]], narrow: bool) -> Canvas:
     """Draw (title, snapshots) pairs as panels, with a line per picture and a common vertical axis."""
     columns = 1 if narrow else len(shown)
     width, tall = figure_width(narrow) / columns, 190.0

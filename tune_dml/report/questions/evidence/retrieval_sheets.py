@@ -107,7 +107,7 @@ def _data_url(jpeg: bytes) -> str:
 
 
 def _shows_pairs(rows: Sequence[_Row]) -> bool:
-    """Return whether the sheet shows pairs, whose tiles have no verdict; a row of neighbours has only its query so."""
+    """Return whether the sheet shows pairs: their tiles have no verdict. Of neighbours, only the query has none."""
     return any(sum(tile is None or tile.right is None for tile in row) > 1 for row in rows)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.convergence import LAST, Convergence, is_late, judge_convergence
+from tune_dml.report.analysis.convergence import Convergence, judge_convergence
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.analysis.traces import Change, Histories, group_histories
+from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.cells import metric_cells
 from tune_dml.report.questions import knob_question, question, rank_of
 from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
@@ -39,9 +39,8 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     histories, finished = analysis.histories[knob.key], analysis.finished_histories[knob.key]
     if not (histories.keys or analysis.counts.get("finished")):
         return None
-    changes = finished.changes(analysis.metric.key, LAST)
-    found = judge_convergence(analysis, changes, _finished_trials(analysis, knob), _count_values(analysis))
-    sentence = _sentence(analysis, histories, changes, found)
+    found = judge_convergence(analysis, finished, _count_values(analysis))
+    sentence = _sentence(analysis, histories, found)
     gaining = [(label, change.size) for label, change in found.gaining.items()]
     rules = _rules(analysis, knob, finished)
     sentences = {analysis.metric.key: sentence, _LOSS: _loss_sentence(histories)}
@@ -70,12 +69,8 @@ def training_of_methods(analysis: Analysis) -> Section | None:
     best = [max(arm.trained, key=lambda cell: analysis.sign * cell.mean) for arm in analysis.arms if arm.trained]
     if analysis.knobs or len(best) < 2:
         return None
-    rows = analysis.logged([trial.key for cell in best for trial in cell.trials])
-    trials = {cell.label: [trial.key for trial in cell.trials] for cell in best}
-    histories = group_histories(rows, trials, None)
-    changes = histories.changes(analysis.metric.key, LAST)
-    found = judge_convergence(analysis, changes, trials, _count_values(analysis))
-    sentence = _sentence(analysis, histories, changes, found)
+    histories = analysis.histories_of({cell.label: [trial.key for trial in cell.trials] for cell in best})
+    sentence = _sentence(analysis, histories, judge_convergence(analysis, histories, _count_values(analysis)))
     sentences, labels = {analysis.metric.key: sentence, _LOSS: ""}, [cell.label for cell in best]
     caption = "Mean (lines) and range (bands) over seeds, of each method's best configuration."
     figure = figure_of("training-of-methods", histories, sentences, caption, labels=labels, ordered=False)
@@ -83,27 +78,21 @@ def training_of_methods(analysis: Analysis) -> Section | None:
     return Section("training-of-methods", title, "Training", (figure,)) if figure else None
 
 
-def _finished_trials(analysis: Analysis, knob: KnobAnalysis) -> dict[str, list[str]]:
-    """Return the keys of the finished trials behind each value and the baseline, by label."""
-    finished = {trial.key for trial in analysis.results.trials if trial.status == "finished"}
-    return {point.label: [key for key in point.trials if key in finished] for point in knob.points_and_baseline}
-
-
 def _count_values(analysis: Analysis) -> int:
     """Return the number of values that share the error: those of all knobs, or the cells among which some were chosen."""
     return max(len(analysis.ranked), sum(len(knob.points_and_baseline) for knob in analysis.knobs))
 
 
-def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change], found: Convergence) -> str:
+def _sentence(analysis: Analysis, histories: Histories, found: Convergence) -> str:
     metric = analysis.metric
     if metric.key not in histories.keys:
         return f"No trial logged {metric.label} during training, so there is no curve."
-    period = _period(changes)
+    period = _period(found.changes)
     if not period:
         return "Evaluations were too rare to tell whether training had converged."
     margin = metric.amount(analysis.margin)
     if not found.gaining:
-        return f"Over {period} of training, {_without_gains(analysis, changes, found)}."
+        return f"Over {period} of training, {_without_gains(analysis, found)}."
     largest = max(found.gaining.values(), key=lambda change: analysis.sign * change.size)
     others = len(found.gaining) - 1
     more = f"; {counted(others, 'other value')} changed by more than {margin}" if others else ""
@@ -113,7 +102,7 @@ def _sentence(analysis: Analysis, histories: Histories, changes: Sequence[Change
     )
 
 
-def _without_gains(analysis: Analysis, changes: Sequence[Change], found: Convergence) -> str:
+def _without_gains(analysis: Analysis, found: Convergence) -> str:
     """Return what the end of training shows if no value gained significantly."""
     metric, sign = analysis.metric, analysis.sign
     margin, gains = metric.amount(analysis.margin), short_protocols(analysis)[0]
@@ -125,7 +114,7 @@ def _without_gains(analysis: Analysis, changes: Sequence[Change], found: Converg
     text = f"no value gained more than {margin}, the smallest difference that matters"
     if gains:
         return f"{text}, but {twice_the_steps(gains)}"
-    worst = min(changes, key=lambda change: sign * change.size)
+    worst = min(found.changes, key=lambda change: sign * change.size)
     if sign * worst.size < -analysis.margin:
         return f"{text}, but {worst.label} lost {metric.amount(abs(worst.size))}"
     if not found.is_small:
@@ -138,7 +127,7 @@ def _period(changes: Sequence[Change]) -> str:
     if not changes:
         return ""
     longest = min(changes, key=lambda change: (change.first, change.last))
-    return "the last quarter" if is_late(longest) else f"steps {longest.first} to {longest.last}"
+    return "the last quarter" if longest.is_late else f"steps {longest.first} to {longest.last}"
 
 
 def _loss_sentence(histories: Histories) -> str:
@@ -150,11 +139,11 @@ def _loss_sentence(histories: Histories) -> str:
 
 
 def _rules(analysis: Analysis, knob: KnobAnalysis, histories: Histories) -> tuple[_Rule, ...]:
-    """Score each value by its last evaluation, each seed's best, and the best of the mean; empty for one evaluation."""
+    """Score each value by three rules: last evaluation, each seed's best, best of the mean. Empty for one evaluation."""
     key, sign = analysis.metric.key, analysis.sign
     by_rule: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
     for point in knob.points:
-        trials = [[sign * row[key] for row in rows if key in row] for rows in histories.by_label[point.label]]
+        trials = [[sign * row[key] for row in rows if key in row] for rows in histories.by_label[point.label].values()]
         trials = [numbers for numbers in trials if len(numbers) > 1]
         if not trials:
             continue

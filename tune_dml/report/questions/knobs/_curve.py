@@ -162,7 +162,7 @@ def _differences(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[floa
 
 
 def _differences_of_cells(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]] | None:
-    """Return each cell's difference to the baseline; None unless each value is one cell, and all cells are values."""
+    """Return each cell's difference to the baseline; None unless every cell is the only one of a value."""
     cells = {tuple(trial.key for trial in cell.trials): cell for cell in analysis.cells if not cell.cell.baseline}
     if analysis.race is not None or len(analysis.knobs) > 1 or cells.keys() != {point.trials for point in knob.points}:
         return None

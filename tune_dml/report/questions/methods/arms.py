@@ -264,41 +264,35 @@ def _ahead(analysis: Analysis, compared: _ArmComparison) -> Forecast | None:
 
 
 def _table(analysis: Analysis, compared: _ArmComparison) -> Table:
-    metric = analysis.metric
+    metric, budget = analysis.metric, compared.budget
     baselines = {arm.name for arm in analysis.arms if arm.baseline}
     baseline = next((arm.arm for arm in compared.arms if arm.arm in baselines), "")
     rows = []
     for arm in compared.arms:
         against, ends = arm.against_baseline, (metric.level(arm.score.mean + side * arm.bar) for side in (-1, 1))
-        row = [arm.arm, arm.configuration, arm.score.n, *metric_cells(metric, arm.score.mean, *ends)]
-        if compared.budget is not None:
-            scores = [arm.of_equal_cells, arm.of_equal_hours][: len(_equal_columns(compared.budget))]
-            row += [arm.tried, *metric_cells(metric, *scores)]
-        if baseline:
-            numbers, verdict = (math.nan, math.nan, math.nan), "baseline" if arm.arm == baseline else "-"
-            if against:
-                numbers = (against.estimate, metric.change(against.low), metric.change(against.high))
-                verdict = _verdict(analysis, against)
-            row += [*delta_cells(metric, *numbers), text_cell(verdict, mark=verdict)]
-        rows.append(row)
-    columns = ["method", "configuration", "seeds", "mean", "low", "high"]
-    if compared.budget is not None:
-        columns += ["tried", *_equal_columns(compared.budget)]
+        numbers, verdict = (math.nan, math.nan, math.nan), "baseline" if arm.arm == baseline else "-"
+        if against:
+            numbers = (against.estimate, metric.change(against.low), metric.change(against.high))
+            verdict = _verdict(analysis, against)
+        rows.append(
+            (arm.arm, arm.configuration, arm.score.n, *metric_cells(metric, arm.score.mean, *ends),
+             arm.tried, *metric_cells(metric, arm.of_equal_cells, arm.of_equal_hours),
+             *delta_cells(metric, *numbers), text_cell(verdict, mark=verdict))
+        )  # fmt: skip
+    equal = (f"best of {budget.cells}", f"best in {budget.hours:.2g} h") if budget else ("best of", "best in")
+    against_baseline = ("difference", "diff. low", "diff. high", "against baseline")
+    columns = ("method", "configuration", "seeds", "mean", "low", "high", "tried", *equal, *against_baseline)
+    empty = [] if any(arm.arm != arm.configuration for arm in compared.arms) else ["configuration"]
+    empty += [] if baseline else against_baseline
+    empty += ["tried", *equal] if budget is None else [] if budget.hours else equal[1:]
     caption = f"{metric.axis} of each method at its best configuration, with the ends of its comparison bar"
     if compared.tuned is not None:
         caption += ", which allows for the choice of the configuration by the same seeds"
-    if compared.budget is not None:
+    if budget is not None:
         caption += "; the expected best of equal numbers of configurations, and of equal hours of trials"
     if baseline:
-        columns += ["difference", "diff. low", "diff. high", "against baseline"]
         caption += f"; beside it the paired difference to {baseline}, simultaneous over all pairs"
-    table = Table("arms", f"{caption}.", tuple(columns), rows)
-    return table if any(arm.arm != arm.configuration for arm in compared.arms) else table.without(["configuration"])
-
-
-def _equal_columns(budget: _Budget) -> list[str]:
-    hours = [f"best in {budget.hours:.2g} h"] if budget.hours else []
-    return [f"best of {budget.cells}", *hours]
+    return Table("arms", f"{caption}.", columns, rows).without(empty)
 
 
 def _pairs(analysis: Analysis, compared: _ArmComparison) -> Table:

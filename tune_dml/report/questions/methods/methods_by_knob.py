@@ -12,8 +12,8 @@ import numpy as np
 from tune_dml.planning.grouping import grouped
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import CurvePoint, KnobAnalysis
-from tune_dml.report.analysis.traces import Rows
-from tune_dml.report.drawing.charts import Series, draw_lines
+from tune_dml.report.analysis.traces import Line, Rows
+from tune_dml.report.drawing.charts import draw_lines
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
@@ -69,7 +69,7 @@ def _trial_medians(
     trials: dict[str, Rows] = {}
     for knob in knobs:
         for point in knob.points:
-            trials |= zip(point.trials, analysis.histories[knob.key].by_label[point.label], strict=True)
+            trials |= analysis.histories[knob.key].by_label[point.label]
     return lambda point: [float(np.median(numbers)) for key in point.trials if (numbers := figures(trials[key]))]
 
 
@@ -102,14 +102,10 @@ def _by_ratio(analysis: Analysis, results: dict[str, _Curve], ratios: dict[str, 
 def _view(
     analysis: Analysis, curves: dict[str, _Curve], axes: tuple[str, str], title: str, sentence: str
 ) -> FigureView:
-    arms, (x_title, y_title), series = [arm.name for arm in analysis.arms], axes, []
-    for arm, curve in curves.items():
-        xs, numbers = zip(*curve, strict=True)
-        means = [float(np.mean(trials)) for trials in numbers]
-        lows, highs = list(map(min, numbers)), list(map(max, numbers))
-        series.append(Series(arm, arm_colour(arms.index(arm)), xs, means, lows, highs))
+    arms, (x_title, y_title) = [arm.name for arm in analysis.arms], axes
+    lines = [Line.of(arm, curve, arm_colour(arms.index(arm))) for arm, curve in curves.items()]
     described = f"{sentence} {y_title} against {x_title}, a line for each of {', '.join(curves)}."
-    return FigureView(title, lambda narrow: draw_lines(series, y_title, x_title, narrow=narrow), described, sentence)
+    return FigureView(title, lambda narrow: draw_lines(lines, y_title, x_title, narrow=narrow), described, sentence)
 
 
 def _fastest(symbol: str, curves: dict[str, _Curve]) -> str:

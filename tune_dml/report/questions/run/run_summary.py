@@ -97,19 +97,14 @@ def _selection(settings: Mapping[str, Value]) -> str:
 
 
 def _settings(analysis: Analysis) -> list[Block]:
-    plan = analysis.results.plan
-    sweep, protocol, default = (
-        "Settings of this sweep beyond the protocol",
-        "Settings of the protocol",
-        "Default settings",
-    )
-    groups: dict[str, list[tuple[str, ...]]] = {sweep: [], protocol: [], default: []}
+    plan, columns = analysis.results.plan, ("setting", "value", "from")
+    titles = ("Settings of this sweep beyond the protocol", "Settings of the protocol", "Default settings")
+    groups: dict[str, list[tuple[str, ...]]] = {title: [] for title in titles}
     for key, value in plan.base_settings.items():
         origin = plan.origins.get(key, "")
-        group = protocol if origin.startswith("protocol ") else default if origin == "default" else sweep
-        groups[group].append((key, _text(value), origin))
-    named = [(f"{title} ({len(rows)})", tuple(rows)) for title, rows in groups.items() if rows]
-    return [WordTable(title, "Settings", ("setting", "value", "from"), rows) for title, rows in named]
+        title = titles[1 if origin.startswith("protocol ") else 2 if origin == "default" else 0]
+        groups[title].append((key, _text(value), origin))
+    return [WordTable(f"{t} ({len(rows)})", "Settings", columns, tuple(rows)) for t, rows in groups.items() if rows]
 
 
 def _waiting(analysis: Analysis) -> int:
@@ -137,9 +132,8 @@ def _steps(analysis: Analysis) -> tuple[Step, ...]:
     """
     results, counts = analysis.results, analysis.counts
     if waiting := _waiting(analysis):
-        return continue_sweep(
-            results, "resume", settles="the results of the missing trials", trials=waiting, urgency=90
-        )
+        settles = "the results of the missing trials"
+        return continue_sweep(results, "resume", settles=settles, trials=waiting, urgency=90)
     if analysis.stopped and counts.get("finished") and not results.confirmed:
         settles = "whether the winner holds up on fresh seeds"
         best = min(3, sum(bool(cell.values) and not cell.cell.baseline for cell in analysis.cells))

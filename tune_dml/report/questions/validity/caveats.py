@@ -7,9 +7,8 @@ from tune_dml.record.origin.commands import command
 from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
-from tune_dml.report.analysis.convergence import LAST, Convergence, judge_convergence
+from tune_dml.report.analysis.convergence import Convergence, judge_convergence
 from tune_dml.report.analysis.knob import level_key
-from tune_dml.report.analysis.traces import group_histories
 from tune_dml.report.naming import floor_name, floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
@@ -146,9 +145,8 @@ def collapsed(analysis: Analysis) -> Section | None:
     verb = "has" if count == 1 else "have"
     trials = counted(len(analysis.results.trials), "trial")
     advice = " A smaller optim.lr may help." if _mostly_collapsed(analysis) else ""
-    return Section(
-        headline=f"{count} of {trials} collapsed to a single embedding and {verb} no result ({where}).{advice}"
-    )
+    collapsed = f"{count} of {trials} collapsed to a single embedding"
+    return Section(headline=f"{collapsed} and {verb} no result ({where}).{advice}")
 
 
 def _mostly_collapsed(analysis: Analysis) -> bool:
@@ -227,9 +225,7 @@ def _convergence(analysis: Analysis) -> Convergence:
         if keys and sum(map(len, keys.values())) + len(trials) > _MAX_READ:
             break
         keys[cell.label] = trials
-    rows = analysis.logged([key for trials in keys.values() for key in trials])
-    changes = group_histories(rows, keys, None).changes(analysis.metric.key, LAST)
-    return judge_convergence(analysis, changes, keys, len(analysis.ranked))
+    return judge_convergence(analysis, analysis.histories_of(keys), len(analysis.ranked))
 
 
 def _collapsed_trials(cell: CellAnalysis) -> list[TrialResult]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tune_dml.record.events import Opened
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import CellAnalysis, best_cells
+from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.cells import metric_cell, metric_cells
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
@@ -74,7 +74,7 @@ def _compare_selections(analysis: Analysis, opening: Opened) -> _OpenedTest | No
     bars, metric = comparison_bars(bounds, np.nanmean(table.values, axis=1)).tolist(), metric_name(key)
     rows = tuple(_row(metric, cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
     labels = [row.label for row in rows]
-    chosen = next(labels.index(cell.label) for cell in best_cells(analysis.results) if cell.label in labels)
+    chosen = next(labels.index(cell.label) for cell in analysis.selectable if cell.label in labels)
     claimed = int(np.argmax([analysis.sign * row.mean for row in rows]))
     pair, optimism = (claimed, chosen), None
     if claimed != chosen:

@@ -15,8 +15,7 @@ from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.intervals.contrasts import fill_holes
 
 _MAX_FIELDS = 1500  # maximum number of trials in the figure of cells by seed
-_MIN_RESOLUTION = 0.01
-"""Smallest estimated resolution that is mentioned, as a share of the range of all results."""
+_MIN_RESOLUTION = 0.01  # smallest estimated resolution that is mentioned, as a share of the range of all results
 
 
 @question(order=340, unanswered={"trust": None})

@@ -19,8 +19,7 @@ from tune_dml.stats import SeedTable
 from tune_dml.stats.intervals.components import Spread, difference_spread, sum_of_spreads, trial_spread
 
 _NAMES = {"init": "initial weights", "order": "batch order", "split": "class split", "all": "all of them"}
-_COMMON = ("data_digest", "protocol_version", "metric")
-"""Properties of a plan in which compared sweeps must agree."""
+_COMMON = ("data_digest", "protocol_version", "metric")  # properties of a plan in which compared sweeps must agree
 
 
 @dataclass(frozen=True)
