@@ -26,6 +26,10 @@ def _own_families(monkeypatch):
         (lambda ranking: 0.5, "one number for each of the 6 queries, but got 'float'"),
         (lambda ranking: ranking.positions[:, 0] * torch.nan, "must be finite for every query"),
         (lambda ranking: ranking.positions.zero_()[:, 0], "must not change its inputs in place"),
+        (
+            lambda ranking: ranking.relevant + 1.0,
+            "between 0 and 1 for every query, but got '2 on average'. .*percent=F",
+        ),
     ],
 )
 def test_wrong_results_are_named(value, said):
