@@ -17,6 +17,7 @@ import sys
 import typing
 from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoints, entry_points
@@ -68,8 +69,22 @@ def _entry_points(path: tuple[str, ...]) -> EntryPoints:
 
 def packages_add_methods() -> bool:
     """Return whether an installed package adds methods through entry points."""
-    groups = _entry_points(tuple(sys.path)).groups
-    return any(group.startswith("tune_dml.") and group != "tune_dml.space_packages" for group in groups)
+    return any(map(_adds_methods, _entry_points(tuple(sys.path)).groups))
+
+
+def _adds_methods(group: str) -> bool:
+    return group.startswith("tune_dml.") and group != "tune_dml.space_packages"
+
+
+@cache
+def import_packages() -> bool:
+    """Import the modules that add methods, once; return whether there are any. Those that do not import are left out."""
+    found = _entry_points(tuple(sys.path))
+    entries = [entry for group in found.groups if _adds_methods(group) for entry in found.select(group=group)]
+    for entry in entries:
+        with suppress(Exception, SystemExit):  # another package's module may raise anything, or exit
+            importlib.import_module(entry.module)
+    return bool(entries)
 
 
 def load_entries(group: str) -> list[tuple[str, Any]]:

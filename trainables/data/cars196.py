@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.formats.picture_files import PictureFiles, PictureListing, require_root, wrong_root
+from trainables.data.formats.picture_files import PictureFiles, PictureListing, folder_above, require_root, wrong_root
 from trainables.errors import DataError, Problem
 
 _LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
@@ -42,13 +42,16 @@ class Cars196(PictureFiles):
         if self.root.is_file():
             rule = "holds pictures but not their classes, which cars_annos.mat has"
             remedy = f"Extract it, put cars_annos.mat beside car_ims/ and pass that folder: {self.root.parent}."
+            if self.root.suffix.lower() in (".mat", ".csv"):
+                rule, remedy = "must be a folder", f"Pass the folder above, {self.root.absolute().parent}."
             raise DataError(Problem(str(self.root), rule, None, remedy))
         require_root(self.root, self.source)
         for folder in (self.root / name for name in self.folders):
             if any((folder / layout).exists() for layout in _LAYOUTS):
                 return folder.resolve()
         rule = f"must hold {', '.join(_LAYOUTS[:-1])} or {_LAYOUTS[-1]}"
-        raise wrong_root(self.root, rule, given=self.root, source=self.source)
+        above = folder_above(self.root, _LAYOUTS)
+        raise wrong_root(self.root, rule, given=self.root, source=self.source, above=above)
 
     def read(self, folder: Path) -> PictureListing:
         if (folder / _LAYOUTS[0]).exists():

@@ -115,7 +115,8 @@ def _open_features(folder: Path, state: _FileState) -> Pictures:
     test_labels = np.unique(labels[np.isin(splits, SPLITS[1:])])
     extras = {part: np.flatnonzero(splits == part) for part in SPLITS[2:] if (splits == part).any()}
     origin = about.origin
-    description = f"{about.dimension} numbers a picture by {about.network}"
+    maker = "" if about.network == "imported" else f" by {about.network}"
+    description = f"{about.dimension} numbers a picture{maker}"
     views = f"{about.views} stored view{'s' if about.views > 1 else ''}"
     note = f"Features of {origin.get('dataset', 'imported data')}: {description}, {views}."
     return _StoredFeatures(

@@ -10,6 +10,7 @@ from trainables.data.formats.picture_files import (
     PictureFiles,
     PictureListing,
     ShorterSide,
+    folder_above,
     number_ids,
     read_columns,
     read_list,
@@ -17,6 +18,8 @@ from trainables.data.formats.picture_files import (
 )
 from trainables.data.formats.stored import SkipCorrupt, Strict, list_names
 from trainables.errors import DataError, Problem, raise_if_any
+
+_LISTS = ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
 
 
 class InShop(PictureFiles):
@@ -61,12 +64,11 @@ class InShop(PictureFiles):
 
     def read(self, folder: Path) -> PictureListing:
         """Read a count, a head line, then `image_name item_id evaluation_status`, padded with blanks."""
-        lists = [
-            name for name in ("list_eval_partition.txt", "Eval/list_eval_partition.txt") if (folder / name).exists()
-        ]
+        lists = [name for name in _LISTS if (folder / name).exists()]
         if not lists:
             rule = "must hold list_eval_partition.txt, directly or in Eval/"
-            raise wrong_root(folder, rule, given=self.root, source=self.source)
+            above = folder_above(self.root, _LISTS)
+            raise wrong_root(folder, rule, given=self.root, source=self.source, above=above)
         path = folder / lists[0]
         pictures = self._pictures_folder(folder)
         rows = read_columns(path, 3, skip=2, head="image_name")
@@ -101,6 +103,8 @@ class InShop(PictureFiles):
                 return above + self.pictures
         found = next((above + sibling for above in ("", "Img/") if (folder / above / sibling).is_dir()), None)
         remedy = f"Pass --set data.pictures={sibling} to read {found}/." if found else "Extract img.zip there."
+        if not found and (above := folder_above(self.root, (self.pictures, f"Img/{self.pictures}"))):
+            remedy = f"Pass the folder above, {above}."
         rule = f"must hold the pictures in {self.pictures}/ or Img/{self.pictures}/"
         raise DataError(Problem(str(folder), rule, found and f"only {found}/", remedy))
 

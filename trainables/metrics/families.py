@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from trainables.errors import ConfigError, Problem
+from trainables.methods import import_packages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,7 +148,14 @@ def describe_key(key: str) -> tuple[str, bool] | None:
 
 
 def family_of(key: str) -> tuple[Family, int] | None:
-    """Return the metric of a logged key and its k (1 if it has none): `recall_at_10` -> (recall, 10)."""
+    """Return the metric of a logged key and its k (1 if it has none): `recall_at_10` -> (recall, 10).
+
+    An unknown key may be a metric of another package, whose modules are then imported.
+    """
+    return _declared(key) or (_declared(key) if import_packages() else None)
+
+
+def _declared(key: str) -> tuple[Family, int] | None:
     for metric in FAMILIES.values():
         if match := re.fullmatch(metric.key.replace("{k}", r"(?P<k>[1-9]\d*)"), key):
             return metric, int(match.groupdict().get("k", 1))

@@ -38,6 +38,7 @@ from trainables.metrics.search import (
 Ties = Literal["pessimistic", "optimistic"]
 
 _ABSENT = torch.iinfo(torch.int64).max  # position of a positive that is absent or not located: later than any k
+_ROUNDING = 1e-6  # by which a mean of shares may leave 0 to 1
 
 
 def retrieval_metrics(
@@ -100,6 +101,9 @@ def retrieval_metrics(
     infinite = [key for key, total in sums.items() if not math.isfinite(total)]
     raise_if_any(Problem(f"metric {key}", "must be finite for every query") for key in infinite)
     percent = {key for family in families if family.percent for key in family.keys(lengths)}
+    no_share = [key for key in sums if key in percent and not -_ROUNDING <= sums[key] / matched <= 1 + _ROUNDING]
+    rule, remedy = "must be between 0 and 1 for every query", "Declare it with percent=False if it is no share."
+    raise_if_any(Problem(f"metric {key}", rule, f"{sums[key] / matched:.4g} on average", remedy) for key in no_share)
     result = {key: (100 if key in percent else 1) * total / matched for key, total in sums.items()}
     counts = {"queries": float(matched), "queries_without_match": float(len(queries) - matched)}
     return {**result, **counts, "tie_fraction": tied / matched}

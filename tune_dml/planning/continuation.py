@@ -51,8 +51,8 @@ def continuation_problems(
     except ConfigError as error:
         return [*problems, *error.problems, *_moved_problems(plan), *_missing_problems(packages)]
     if digest != plan.data_digest:
-        rule = "the data must be those the sweep began with; their content has changed"
-        remedy = "Restore them, or start a new sweep under another name."
+        rule = "the content of the data must be that with which the sweep began"
+        remedy = "Restore the data, or start a new sweep under another name."
         problems.append(Problem("data", rule, digest[:12], remedy))
     return problems
 

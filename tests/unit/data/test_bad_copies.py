@@ -51,6 +51,21 @@ def test_a_root_inside_the_data_set_names_the_folder_above(build, tmp_path):
         assert problem.remedy == f"Pass the folder above, {root}."
 
 
+def test_lists_and_pictures_apart_name_the_folder_that_holds_both(build, tmp_path):
+    """The folders of the lists were refused without their place, and a list was called an archive of pictures."""
+    cars, clothes = tmp_path / "cars", tmp_path / "clothes"
+    for name in ("devkit/cars_train_annos.mat", "cars_annos.mat", "car_ims/000001.jpg"):
+        (cars / name).parent.mkdir(parents=True, exist_ok=True)
+        (cars / name).touch()
+    for folder in ("Eval", "img"):
+        (clothes / folder).mkdir(parents=True)
+    (clothes / "Eval" / "list_eval_partition.txt").write_text("0\nimage_name item_id evaluation_status\n")
+    inside = [("cars196", cars / name) for name in ("devkit", "car_ims", "cars_annos.mat")]
+    for name, root in [*inside, ("inshop", clothes / "Eval"), ("inshop", clothes / "img")]:
+        (problem,) = build(name, root).check()
+        assert problem.remedy == f"Pass the folder above, {root.parent}."
+
+
 def test_verify_decodes_records_folders_distractors_and_verification_files(tmp_path):
     def problems(name, root, **knobs):
         return build_dataset(name, root=root, cache_dir=tmp_path / "cache", **knobs).verify()

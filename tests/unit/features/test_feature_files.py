@@ -112,6 +112,15 @@ def test_labels_are_joined_by_id_and_may_set_the_split(tmp_path):
         import_features(tmp_path / "x.pt", tmp_path / "g", labels=tmp_path / "classes.csv")
 
 
+def test_words_for_the_halves_are_those_of_tables_of_pictures(tmp_path):
+    splits = ["Train", "val", "validation", "training", "TEST", "testing", " test", "test"]
+    lines = [f"{i},{'abcd'[i // 2]},{split}" for i, split in enumerate(splits)]
+    np.save(tmp_path / "rows.npy", np.ones((8, 3), dtype=np.float32))
+    (tmp_path / "classes.csv").write_text("\n".join(["id,class,split", *lines]))
+    import_features(tmp_path / "rows.npy", tmp_path / "out", labels=tmp_path / "classes.csv")
+    assert read_table(tmp_path / "out").splits.tolist() == ["train"] * 4 + ["test"] * 4
+
+
 @pytest.mark.parametrize("header", ["ID,Class,Split", "id, class, split"])
 def test_the_header_of_a_table_of_labels_may_have_capitals_and_blanks(header, tmp_path):
     """Such a header was read as a row, and the columns after the second were left out, so other classes tested."""

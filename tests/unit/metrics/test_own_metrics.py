@@ -1,9 +1,12 @@
 """Metrics that another package declares: wrong declarations and results are one message with the metric's name."""
 
+from importlib.metadata import EntryPoint, EntryPoints
+
 import numpy as np
 import pytest
 import torch
 
+from trainables import methods
 from trainables.errors import ConfigError
 from trainables.metrics import families, retrieval
 from trainables.metrics.retrieval import retrieval_metrics
@@ -26,6 +29,10 @@ def _own_families(monkeypatch):
         (lambda ranking: 0.5, "one number for each of the 6 queries, but got 'float'"),
         (lambda ranking: ranking.positions[:, 0] * torch.nan, "must be finite for every query"),
         (lambda ranking: ranking.positions.zero_()[:, 0], "must not change its inputs in place"),
+        (
+            lambda ranking: ranking.relevant + 1.0,
+            "between 0 and 1 for every query, but got '2 on average'. .*percent=F",
+        ),
     ],
 )
 def test_wrong_results_are_named(value, said):
@@ -62,3 +69,21 @@ def test_a_module_may_be_imported_again():
 
 def naive(ranking):
     return ranking.positions[:, 0]
+
+
+def test_a_metric_of_another_package_is_known_before_its_methods_are_used(monkeypatch, tmp_path):
+    """A report that trained nothing did not import the package, and showed its metric as no percentage."""
+    (tmp_path / "package_of_mine.py").write_text(
+        "from trainables.metrics.families import family\n"
+        "@family('share_of_mine', 'mine', positives='best')\n"
+        "def share(ranking):\n    return ranking.positions[:, 0].double().reciprocal()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = EntryPoint("x", "package_of_mine:share", "tune_dml.losses")
+    broken = EntryPoint("y", "no_such_package:share", "tune_dml.losses")
+    monkeypatch.setattr(methods, "_entry_points", lambda path: EntryPoints([broken, entry]))
+    methods.import_packages.cache_clear()
+    try:
+        assert families.describe_key("share_of_mine") == ("mine", True)
+    finally:
+        methods.import_packages.cache_clear()

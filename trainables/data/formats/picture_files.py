@@ -248,8 +248,14 @@ def find_folder(
             return (root / folder).resolve()
     below = [folder for folder in folders if folder != "."]
     rule = f"must hold {marker}" + (f", directly or in {' or '.join(below)}/" if below else "")
-    above = next((folder for folder in given.absolute().parents[:2] if (folder / marker).exists()), None)
+    above = folder_above(given, [marker])
     raise wrong_root(root, rule, given=given, source=source, archives=archives, above=above)
+
+
+def folder_above(root: Path, markers: Iterable[str]) -> Path | None:
+    """Return the first of the two folders above `root` that holds one of the markers, if any."""
+    names = tuple(markers)
+    return next((path for path in root.absolute().parents[:2] if any((path / name).exists() for name in names)), None)
 
 
 def require_root(given: Path, source: str) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from tune_dml.planning.checks.effects import effective_settings
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
@@ -24,6 +25,8 @@ _SEARCHED = "(searched)"
 _CellsOfLevels = Mapping[Value, Mapping[tuple[object, ...], Cell]]
 _FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
 """Properties of the plan that may differ; listed before the settings."""
+_OF_VALIDATION = ("data.split", "data.folds", "data.fold", "data.validation_fraction", "seeds.split")
+"""Settings that choose the classes on which a trial is judged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +203,19 @@ def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
         return ("no cell of one sweep has the knob values of a cell of the other",)
     if not any(len(a.values.keys() & b.values.keys()) > 1 for a, b in matched):
         return ("no two cells with equal knob values have finished the same two seeds",)
+    return _other_validation(matched)
+
+
+def _other_validation(matched: Sequence[tuple[Cell, Cell]]) -> tuple[str, ...]:
+    """Return the settings by which a pair of cells is judged on other classes; empty if all are judged on the same."""
+    for cells in matched:
+        ours, theirs = (effective_settings({**item.cell.settings, **item.cell.knobs}) for item in cells)
+        differing = [path for path in _OF_VALIDATION if ours.get(path) != theirs.get(path)]
+        if differing:
+            values = [
+                f"{path} is {value_text(theirs.get(path))}, not {value_text(ours.get(path))}" for path in differing
+            ]
+            return (f"other validation classes: {', '.join(values)}",)
     return ()
 
 
