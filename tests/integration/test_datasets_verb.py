@@ -85,7 +85,7 @@ def test_corrupt_pictures_are_counted_and_skipped_only_with_skip_corrupt(tune_dm
     victim.write_bytes(b"not a picture")
     words = ("cub200", "--root", birds, *LOOSE)
     out = tune_dml("verify", *words, "--skip-corrupt")
-    assert "1 pictures do NOT decode" in out
+    assert "1 picture does NOT decode" in out
     assert "--set data.skip_corrupt=true" in " ".join(out.split())
     assert victim.name in tune_dml("prepare", *words, code=1)
     prepared = json.loads(tune_dml("prepare", *words, "--skip-corrupt", "--json"))

@@ -16,6 +16,7 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import Lines, console_for, print_result, progress_bar, table
 from tune_dml.space import Value
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from trainables.data.base import DataSet
@@ -173,7 +174,8 @@ def _findings_text(findings: Mapping[str, Any], dataset: DataSet, root: Path | N
     if 0 < counts.get("test_classes", 0) < counts.get("classes", 0):
         yield "No class is in both the training and the test half."
     if unreadable:
-        yield f"{unreadable} pictures do NOT decode and will be left out; the others decode to their end."
+        do = "does" if unreadable == 1 else "do"
+        yield f"{counted(unreadable, 'picture')} {do} NOT decode and will be left out; the others decode to their end."
     else:
         yield "Every picture decodes to its end."
     yield from (f"Note: {note}" for note in findings["notes"])

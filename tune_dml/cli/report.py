@@ -19,6 +19,7 @@ from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Json, Output, ReportOptions, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from tune_dml.operations import Attachment
@@ -240,7 +241,7 @@ class _ReportView:
             return
         tracking = self.sweep.tracking
         if tracking is not None and tracking.error:
-            waits = f"{tracking.waiting} trials wait in the ledger"
+            waits = f"{counted(tracking.waiting, 'trial')} {'waits' if tracking.waiting == 1 else 'wait'} in the ledger"
             again = command(self.sweep.results, "sync")
             yield f"MLflow:  not up to date ({tracking.error}); {waits}. Write them later: `{again}`"
         elif self.attachment.refusal:

@@ -103,8 +103,14 @@ def _differences(comparison: SweepComparison) -> Section:
     ]
     if comparison.paired:
         body += [_figure(comparison), _table(comparison)]
-    equal = f"cells have the configuration of a cell of {comparison.names[0]} and are left out."
-    same = [f"{name}: {count} {equal}" for name, count in comparison.same.items() if count]
+    equal = f"the configuration of a cell of {comparison.names[0]} and"
+    same = [
+        f"{name}: 1 cell has {equal} is left out."
+        if count == 1
+        else f"{name}: {count} cells have {equal} are left out."
+        for name, count in comparison.same.items()
+        if count
+    ]
     body += [Notes(same)] if same else []
     title = f"How far apart is {comparison.metric.name}, seed by seed?"
     return Section("paired", title, "Paired differences", body)

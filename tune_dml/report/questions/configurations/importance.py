@@ -18,6 +18,7 @@ from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Grid
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_per_knob
+from tune_dml.text import counted
 
 _MAX_GRID_CELLS = 2000
 """Maximum number of cells of a grid whose importance is computed, because each share uses all cells."""
@@ -147,7 +148,10 @@ def _sentence(
         predicts = f"predicts {judged.predicted:.0%} of the variance of held-out ones"
         text += f". These come from a model of {len(arm.trained)} configurations, which {predicts}"
     lost = sum(cell.diverged for cell in arm.cells)
-    return f"{text}. {lost} configurations diverged and are left out." if lost else f"{text}."
+    left_out = (
+        f" {counted(lost, 'configuration')} diverged and {'is' if lost == 1 else 'are'} left out." if lost else ""
+    )
+    return f"{text}.{left_out}"
 
 
 def _leads(shares: Sequence[KnobShare]) -> bool:

@@ -12,7 +12,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, whisker_figure
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
-from tune_dml.text import joined, value_text
+from tune_dml.text import counted, joined, value_text
 
 _VERDICTS = ("better", "worse", "undecided")
 _MAX_WHISKERS = 30  # maximum number of cells in the figure, which shows the best cells; the table has all cells
@@ -72,7 +72,8 @@ def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
     parts = [f"{word} {_listed(named, len(rows), what)}" for word, named in labels.items() if named]
     diverged = [cell.label for cell in analysis.cells if cell.diverged and not cell.values]
     parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
-    parts += [f"{len(analysis.stopped)} others were stopped early and not compared"] if analysis.stopped else []
+    if count := len(analysis.stopped):
+        parts.append(f"{counted(count, 'other')} {'was' if count == 1 else 'were'} stopped early and not compared")
     return f"Against {name} ({analysis.looks.confidence} simultaneous intervals): {'; '.join(parts)}."
 
 
