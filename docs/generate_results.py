@@ -138,7 +138,9 @@ def _on_objects(name: str) -> Study:
 OBJECTS = (
     *(
         Study("sec_eta", 5, (), "objects-network"),
+        Study("sec_rho", 3, (), "objects-network"),
         Study("dro_k", 3, (), "objects-network"),
+        Study("dro_gamma", 3, (), "objects-network"),
         Study("mpa_proxies", 3, (), "objects-network"),
         Study("mpa_family", 3, (), "objects-network"),
     ),  # five minutes a trial
