@@ -18,6 +18,7 @@ _SHAPES = ("square", "triangle", "down", "cross")
 _LOST_MARKS = {"diverged": "cross", "failed": "square", "stopped": "diamond"}
 _ARM_DISTANCE = 8.0  # pixels between the intervals of two arms at one value
 _ROOM = 168.0  # pixels for the names at the right ends of lines
+_BASELINE = Pen("base", 1.5, "6 3")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def draw_differences(picture: CurvePicture, *, narrow: bool) -> Canvas:
     canvas.box(frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences too small to matter")
     if picture.baseline:
         _draw_floors(picture, frame, picture.baseline_mean)
-    frame.horizontal_line(0.0, Pen("base", 1.5, "6 3"), picture.baseline)
+    frame.horizontal_line(0.0, _BASELINE, picture.baseline)
     frame.draw_y(lambda tick: f"+{tick:g}" if tick > 0 else f"{tick:g}".replace("-", "−"))
     unit = picture.metric.unit_after
     zero = picture.baseline or "the mean of all values"
@@ -303,8 +304,9 @@ def _draw_own_panel(frame: Frame, picture: CurvePicture) -> None:
     frame.draw_y(ticks=5)
     frame.name_y(picture.metric.axis)
     _draw_floors(picture, frame, 0.0)
-    if picture.baseline and math.isfinite(picture.baseline_mean):
-        _draw_baseline(frame, picture.baseline_mean, picture.baseline, picture.baseline)
+    has_baseline = bool(picture.baseline) and math.isfinite(picture.baseline_mean)
+    if has_baseline:
+        frame.horizontal_line(picture.baseline_mean, _BASELINE, picture.baseline)
     for arm in picture.arms:
         placed = [(frame.x_at(level.value), level) for level in arm.levels]
         for x, level in placed:
@@ -319,12 +321,14 @@ def _draw_own_panel(frame: Frame, picture: CurvePicture) -> None:
             canvas.line(means, Pen(arm.colour, 2.2))
         for x, y in means:
             canvas.dot(x, y, Pen(arm.colour), "diamond", size=4.5)
+    if has_baseline:
+        _name_baseline(frame, picture.baseline_mean, picture.baseline)
     frame.draw_x(picture.knob)
 
 
-def _draw_baseline(frame: Frame, value: float, name: str, tip: str) -> None:
-    frame.horizontal_line(value, Pen("base", 1.5, "6 3"), tip)
-    frame.canvas.text(frame.right, frame.y_at(value) - 5, name, "base", anchor="end")
+def _name_baseline(frame: Frame, value: float, name: str) -> None:
+    """Write the name of a baseline at the right end of its line, over curves that cross it."""
+    frame.canvas.text(frame.right, frame.y_at(value) - 5, name, "base", anchor="end", halo=True)
 
 
 def _draw_printed_panel(frame: Frame, picture: CurvePicture, curve: PublishedLine) -> None:
@@ -333,6 +337,8 @@ def _draw_printed_panel(frame: Frame, picture: CurvePicture, curve: PublishedLin
     frame.draw_y(ticks=5)
     frame.name_y(_longest_fitting((f"{curve.name}: {curve.y_title}", curve.name), frame.width + 40))
     if curve.baseline is not None:
-        _draw_baseline(frame, curve.baseline, "its baseline", "its own baseline")
+        frame.horizontal_line(curve.baseline, _BASELINE, "its own baseline")
     _draw_points(frame, curve, curve.points, [f"{value_text(x)}: {y:g}" for x, y in curve.points])
+    if curve.baseline is not None:
+        _name_baseline(frame, curve.baseline, "its baseline")
     frame.draw_x(picture.knob)
