@@ -304,9 +304,9 @@ def _draw_own_panel(frame: Frame, picture: CurvePicture) -> None:
     frame.draw_y(ticks=5)
     frame.name_y(picture.metric.axis)
     _draw_floors(picture, frame, 0.0)
-    has_baseline = bool(picture.baseline) and math.isfinite(picture.baseline_mean)
-    if has_baseline:
-        frame.horizontal_line(picture.baseline_mean, _BASELINE, picture.baseline)
+    if picture.baseline and math.isfinite(picture.baseline_mean):
+        last = [level.absolute for arm in picture.arms for level in arm.levels[-1:]]
+        _draw_baseline(frame, picture.baseline_mean, picture.baseline, picture.baseline, last)
     for arm in picture.arms:
         placed = [(frame.x_at(level.value), level) for level in arm.levels]
         for x, level in placed:
@@ -321,14 +321,14 @@ def _draw_own_panel(frame: Frame, picture: CurvePicture) -> None:
             canvas.line(means, Pen(arm.colour, 2.2))
         for x, y in means:
             canvas.dot(x, y, Pen(arm.colour), "diamond", size=4.5)
-    if has_baseline:
-        _name_baseline(frame, picture.baseline_mean, picture.baseline)
     frame.draw_x(picture.knob)
 
 
-def _name_baseline(frame: Frame, value: float, name: str) -> None:
-    """Write the name of a baseline at the right end of its line, over curves that cross it."""
-    frame.canvas.text(frame.right, frame.y_at(value) - 5, name, "base", anchor="end", halo=True)
+def _draw_baseline(frame: Frame, value: float, name: str, tip: str, ends: Sequence[float]) -> None:
+    """Draw a baseline with its name at the right, below the line if the curves, which end at `ends`, end above it."""
+    frame.horizontal_line(value, _BASELINE, tip)
+    drop = 14 if ends and min(ends) > value else -5
+    frame.canvas.text(frame.right, frame.y_at(value) + drop, name, "base", anchor="end")
 
 
 def _draw_printed_panel(frame: Frame, picture: CurvePicture, curve: PublishedLine) -> None:
@@ -337,8 +337,6 @@ def _draw_printed_panel(frame: Frame, picture: CurvePicture, curve: PublishedLin
     frame.draw_y(ticks=5)
     frame.name_y(_longest_fitting((f"{curve.name}: {curve.y_title}", curve.name), frame.width + 40))
     if curve.baseline is not None:
-        frame.horizontal_line(curve.baseline, _BASELINE, "its own baseline")
+        _draw_baseline(frame, curve.baseline, "its baseline", "its own baseline", [y for _, y in curve.points[-1:]])
     _draw_points(frame, curve, curve.points, [f"{value_text(x)}: {y:g}" for x, y in curve.points])
-    if curve.baseline is not None:
-        _name_baseline(frame, curve.baseline, "its baseline")
     frame.draw_x(picture.knob)
