@@ -104,7 +104,8 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     measured = family_of(plan.metric.removeprefix("val/"))
     if measured is None or measured[0].name != "recall":
         return []
-    queries = min(len(task.split(pictures).validation) for task in tasks)
+    counts = [_queries(task, seed, pictures) for task in tasks for seed in plan.seeds]
+    queries, fewest = min(counts), " under the seed with the fewest" if len(set(counts)) > 1 else ""
     step = 100 / max(queries, 1)
     if step <= plan.margin:
         return []
@@ -115,10 +116,20 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     needed = fewest_seeds(resolution=step, margin=float(plan.margin), alpha=once)
     seeds = f"{needed} seeds or more" if needed else "more than a thousand seeds"
     return [
-        f"{queries} validation pictures: {plan.metric} of a trial moves in steps of {step:.3g} points, more than "
+        f"{queries} validation pictures{fewest}: {plan.metric} of a trial moves in steps of {step:.3g} points, more than "
         f"{plan.margin:g}, the smallest difference that matters. Equal results of seeds count as if they "
         f"varied by half a step: to show that no difference matters takes {seeds}."
     ]
+
+
+def _queries(task: Task, seed: int, pictures: Pictures) -> int:
+    """Return the number of validation pictures that have another picture of their class among them."""
+    import numpy as np
+
+    config = task.config.model_copy(update={"seed": seed})
+    labels = pictures.labels[replace(task, config=config).split(pictures).validation]
+    _, counts = np.unique(labels, return_counts=True)
+    return int(counts[counts > 1].sum())
 
 
 def _configs(cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
