@@ -167,18 +167,22 @@ def _batch_key(settings: Mapping[str, object]) -> str:
 def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
     """Build a network with its weights, as a trial does, and pass two blank pictures through it; return the errors."""
     import torch
+    from torch.nn.parameter import is_lazy
 
-    size = task.picture_size(pictures) or 1
+    size, backbone = task.picture_size(pictures) or 1, task.config.model.backbone
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             network = task.build_network(pictures).eval()
+            if lazy := [name for name, parameter in network.named_parameters() if is_lazy(parameter)]:
+                rule, remedy = f"{backbone} must know the shapes of its parameters", "Use no Lazy... layers."
+                return [Problem("model.backbone", rule, ", ".join(lazy), remedy)]
             network(torch.zeros(2, pictures.in_channels, size, size, dtype=torch.uint8))
     except ConfigError as error:
         return list(error.problems)
-    except (RuntimeError, AssertionError, ValueError) as error:  # raised by networks for unsupported sizes
-        backbone = task.config.model.backbone
+    except Exception as error:  # networks for unsupported sizes, and those of other packages, raise many kinds
         rule = f"{backbone} must take pictures of {size} x {size} pixels"
-        return [Problem("model.backbone", rule, str(error)[:200])]
+        is_of_torch = isinstance(error, RuntimeError | AssertionError | ValueError)
+        return [Problem("model.backbone", rule, f"{'' if is_of_torch else f'{type(error).__name__}: '}{error}"[:200])]
     return []
 
 
