@@ -103,8 +103,8 @@ class InShop(PictureFiles):
                 return above + self.pictures
         found = next((above + sibling for above in ("", "Img/") if (folder / above / sibling).is_dir()), None)
         remedy = f"Pass --set data.pictures={sibling} to read {found}/." if found else "Extract img.zip there."
-        if not found and (above := folder_above(self.root, (self.pictures, f"Img/{self.pictures}"))):
-            remedy = f"Pass the folder above, {above}."
+        if not found and (parent := folder_above(self.root, (self.pictures, f"Img/{self.pictures}"))):
+            remedy = f"Pass the folder above, {parent}."
         rule = f"must hold the pictures in {self.pictures}/ or Img/{self.pictures}/"
         raise DataError(Problem(str(folder), rule, found and f"only {found}/", remedy))
 

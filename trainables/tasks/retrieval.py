@@ -64,6 +64,9 @@ class RetrievalTask(Task):
             f"{len(np.unique(pictures.labels[part]))} ({len(part)} pictures) for {use}"
             for use, part in (("training", split.train), ("validation", split.validation), ("test", split.test))
         ]
+        sizes = np.unique(pictures.labels[np.concatenate([split.train, split.validation])], return_counts=True)[1]
+        if len(set(sizes.tolist())) > 1 and self.config.seeds.split is None:  # the halves of other seeds have others
+            parts[-1] += f", under seed {self.config.seed}"
         return [
             f"Classes: {', '.join(parts)}. A search among fewer classes is easier, so validation figures compare with "
             "validation figures only.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -187,10 +187,16 @@ def _record_from_exception(error: BaseException, depth: int = 8) -> _ErrorRecord
         chained = _record_from_text(text).inner
         inner = tuple(replace(each, inner=each.inner + chained) for each in inner)
     preempted = " (preempted)" if getattr(error, "preempted", False) else ""
-    frames = traceback.extract_tb(error.__traceback__)
-    location = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    location = _place((frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__))
     step = getattr(error, "step", None)
     return _ErrorRecord(names, text + preempted, location, inner, group, step if isinstance(step, int) else None)
+
+
+def _place(frames: Iterable[tuple[str, object]]) -> str:
+    """Return the innermost place outside torch and numpy as `file:line`: their lines do not name the wrong method."""
+    places = [(Path(file), line) for file, line in frames]
+    own = [(file, line) for file, line in places if not {"torch", "numpy"} & set(file.parts[:-1])]
+    return "".join(f"{file.name}:{line}" for file, line in (own or places)[-1:])
 
 
 def _text_of(error: BaseException | str) -> str:
@@ -242,9 +248,8 @@ def _record_from_text(text: str) -> _ErrorRecord:
 
 def _record_from_link(text: str) -> _ErrorRecord:
     """Parse one traceback of a chain: the first class after the last frame, and its message."""
-    location, start = "", 0
-    for frame in _FRAME.finditer(text):
-        location, start = f"{Path(frame['file']).name}:{frame['line']}", frame.end()
+    frames = list(_FRAME.finditer(text))
+    location, start = _place((frame["file"], frame["line"]) for frame in frames), frames[-1].end() if frames else 0
     class_line = _REPR.match(text) or _CLASS_LINE.search(text, start)
     if class_line is None:
         return _ErrorRecord((), text, location)

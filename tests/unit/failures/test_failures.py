@@ -7,6 +7,7 @@ import traceback
 from types import SimpleNamespace
 
 import pytest
+import torch
 from ray import exceptions
 
 from trainables.errors import ConfigError, DataError, Diverged, Problem
@@ -288,3 +289,12 @@ def test_a_node_that_cannot_start_processes_is_named_with_the_cause(text):
         failure = classify(error)
         assert (failure.kind, failure.reason) == ("node", expected)
         assert failure.is_retryable
+
+
+def test_a_reason_names_the_line_that_called_torch():
+    """It named a line of torch: no user finds the mistake of a method there."""
+    with pytest.raises(IndexError) as caught:
+        torch.zeros(3).norm(dim=1)
+    text = "".join(traceback.format_exception(caught.value))
+    for error in (caught.value, text):
+        assert re.search(r"\(test_failures\.py:\d+\)", classify(error).reason)

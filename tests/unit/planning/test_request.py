@@ -195,6 +195,16 @@ def test_too_few_queries_for_the_margin_are_noted(small, tmp_path):
     assert not any("in steps of" in note for note in prepare(wide, cache_dir=tmp_path / "cache").notes)
 
 
+def test_notes_on_classes_of_unequal_sizes_hold_for_every_seed(small, tmp_path):
+    """They told the numbers of the first seed as those of all, and too few seeds to show that no difference matters."""
+    for number in (0, 1, 3):
+        (tmp_path / "pictures" / f"class{number}" / "0.jpg").unlink()
+    notes = prepare(replace(small, seeds=5), cache_dir=tmp_path / "cache").notes
+    (coarse,) = [note for note in notes if "in steps of" in note]
+    assert coarse.startswith("8 validation pictures under the seed with the fewest: ")
+    assert any(note.startswith("Classes: ") and "for test, under seed 0. A search" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("settings", "classes", "said"),
     [

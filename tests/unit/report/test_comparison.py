@@ -66,7 +66,7 @@ def test_a_difference_is_judged_on_the_seeds_that_its_two_cells_share(half, lowe
         ({"seeds": (7, 8, 9)}, "they share fewer than two seeds"),
         ({"means": {0.2: 70.0, 0.3: 71.0}, "baseline": None}, "no cell of one sweep has the knob values"),
         ({"cell_settings": {"data.split": "paper_test_selection"}}, "other validation classes: data.split is paper_te"),
-        ({"cell_settings": {"seeds.split": 0}}, "other validation classes: seeds.split is 0, not "),
+        ({"cell_settings": {"seeds.split": 0}}, "other validation classes: seeds.split is 0, not the trial"),
     ],
 )
 def test_sweeps_that_do_not_compare_are_refused_with_the_reason(half, tmp_path, options, reason):

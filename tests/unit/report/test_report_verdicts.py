@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.toys import ETA, FLAT, RHO, STEEP, bare_sweep, crossed, rho_space, space_of, write_sweep
-from judging import GRID, TWO_KNOBS, diverged, judged, report_of
+from judging import GRID, TWO_KNOBS, diverged, judged, report_of, section_of
 from pages import by_id
 
 from tune_dml.planning.study import Search
@@ -16,6 +16,8 @@ from tune_dml.record.judging.looks import Look
 from tune_dml.record.results import Results
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
+from tune_dml.report.cells import as_cell
+from tune_dml.report.section import Table
 from tune_dml.space import Grid, Knob, LogRange, Range
 from tune_dml.stats.sequential.looks import level_left
 
@@ -310,6 +312,15 @@ def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
     assert max(float(end) for end in re.findall(r"-?\d+\.\d+", (files.html.parent / "tables.md").read_text())) <= 200
     for low, high in re.findall(r"interval (-?[\d.]+) to (-?[\d.]+)", " ".join(files.summary.verdicts)):
         assert -100 <= float(low) <= float(high) <= 100
+
+
+def test_tables_of_fresh_seeds_show_no_end_that_percentages_cannot_have(tmp_path: Path) -> None:
+    """The sentence above the table was clipped, the table was not: -93.70 to 190.13."""
+    for name, baseline in (("with", 50.0), ("without", None)):
+        results = bare_sweep(tmp_path / name, baseline=baseline, confirmed={1000: 6.0, 1001: -6.0})
+        section = section_of(analyse(results), "confirmation")
+        tables = [item for item in section.body if isinstance(item, Table) and item.name != "confirmation-trials"]
+        assert all(abs(as_cell(cell).value or 0) <= 100 for table in tables for row in table.rows for cell in row)
 
 
 def test_the_same_outcome_for_two_tables_is_printed_once(tmp_path: Path) -> None:

@@ -77,3 +77,26 @@ def test_the_trial_draws_the_same_numbers_afterwards(cache_dir):
     torch.manual_seed(3)
     prepared(cache_dir, **{"model.backbone": "resnet18"})
     assert torch.equal(torch.rand(1), expected)
+
+
+def test_what_a_network_of_another_package_raises_is_one_message(cache_dir, monkeypatch):
+    """It ended the driver with a traceback, after the sweep had begun."""
+
+    def forward(self, images):
+        return {}["stem"]
+
+    whole = BACKBONES["small_conv"]
+
+    class Lazy(whole):
+        name = "lazy"
+
+        def __init__(self, *, in_channels):
+            super().__init__(in_channels=in_channels)
+            self.layers[0] = torch.nn.LazyConv2d(16, 3, padding=1)
+
+    monkeypatch.setitem(BACKBONES.data, "lazy", Lazy)
+    with pytest.raises(ConfigError, match=r"lazy must know the shapes of its parameters, but got 'backbone\.layers\.0"):
+        prepared(cache_dir, **{"model.backbone": "lazy"})
+    monkeypatch.setattr(whole, "forward", forward)
+    with pytest.raises(ConfigError, match=r"small_conv must take pictures of 32 x 32 pixels.*KeyError: 'stem'"):
+        prepared(cache_dir, **{"model.backbone": "small_conv"})

@@ -104,7 +104,8 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     measured = family_of(plan.metric.removeprefix("val/"))
     if measured is None or measured[0].name != "recall":
         return []
-    queries = min(len(task.split(pictures).validation) for task in tasks)
+    counts = [_queries(task, seed, pictures) for task in tasks for seed in plan.seeds]
+    queries, fewest = min(counts), " under the seed with the fewest" if len(set(counts)) > 1 else ""
     step = 100 / max(queries, 1)
     if step <= plan.margin:
         return []
@@ -115,10 +116,20 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     needed = fewest_seeds(resolution=step, margin=float(plan.margin), alpha=once)
     seeds = f"{needed} seeds or more" if needed else "more than a thousand seeds"
     return [
-        f"{queries} validation pictures: {plan.metric} of a trial moves in steps of {step:.3g} points, more than "
+        f"{queries} validation pictures{fewest}: {plan.metric} of a trial moves in steps of {step:.3g} points, more than "
         f"{plan.margin:g}, the smallest difference that matters. Equal results of seeds count as if they "
         f"varied by half a step: to show that no difference matters takes {seeds}."
     ]
+
+
+def _queries(task: Task, seed: int, pictures: Pictures) -> int:
+    """Return the number of validation pictures that have another picture of their class among them."""
+    import numpy as np
+
+    config = task.config.model_copy(update={"seed": seed})
+    labels = pictures.labels[replace(task, config=config).split(pictures).validation]
+    _, counts = np.unique(labels, return_counts=True)
+    return int(counts[counts > 1].sum())
 
 
 def _configs(cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
@@ -156,18 +167,22 @@ def _batch_key(settings: Mapping[str, object]) -> str:
 def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
     """Build a network with its weights, as a trial does, and pass two blank pictures through it; return the errors."""
     import torch
+    from torch.nn.parameter import is_lazy
 
-    size = task.picture_size(pictures) or 1
+    size, backbone = task.picture_size(pictures) or 1, task.config.model.backbone
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             network = task.build_network(pictures).eval()
+            if lazy := [name for name, parameter in network.named_parameters() if is_lazy(parameter)]:
+                rule, remedy = f"{backbone} must know the shapes of its parameters", "Use no Lazy... layers."
+                return [Problem("model.backbone", rule, ", ".join(lazy), remedy)]
             network(torch.zeros(2, pictures.in_channels, size, size, dtype=torch.uint8))
     except ConfigError as error:
         return list(error.problems)
-    except (RuntimeError, AssertionError, ValueError) as error:  # raised by networks for unsupported sizes
-        backbone = task.config.model.backbone
+    except Exception as error:  # networks for unsupported sizes, and those of other packages, raise many kinds
         rule = f"{backbone} must take pictures of {size} x {size} pixels"
-        return [Problem("model.backbone", rule, str(error)[:200])]
+        is_of_torch = isinstance(error, RuntimeError | AssertionError | ValueError)
+        return [Problem("model.backbone", rule, f"{'' if is_of_torch else f'{type(error).__name__}: '}{error}"[:200])]
     return []
 
 

@@ -212,11 +212,14 @@ def _other_validation(matched: Sequence[tuple[Cell, Cell]]) -> tuple[str, ...]:
         ours, theirs = (effective_settings({**item.cell.settings, **item.cell.knobs}) for item in cells)
         differing = [path for path in _OF_VALIDATION if ours.get(path) != theirs.get(path)]
         if differing:
-            values = [
-                f"{path} is {value_text(theirs.get(path))}, not {value_text(ours.get(path))}" for path in differing
-            ]
+            values = [f"{path} is {_as_text(theirs, path)}, not {_as_text(ours, path)}" for path in differing]
             return (f"other validation classes: {', '.join(values)}",)
     return ()
+
+
+def _as_text(settings: Mapping[str, object], path: str) -> str:
+    value = settings.get(path)
+    return "the trial's seed" if value is None and path == "seeds.split" else "none" if value is None else str(value)
 
 
 def _matched(first: Analysis, second: Analysis) -> list[tuple[Cell, Cell]]:

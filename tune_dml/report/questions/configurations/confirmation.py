@@ -8,7 +8,7 @@ from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import analyse_cells, identical_cells
 from tune_dml.report.analysis.comparisons import better_or_worse
-from tune_dml.report.cells import delta_cells, metric_cell, metric_cells, text_cell
+from tune_dml.report.cells import delta_cells, interval_cells, metric_cell, metric_cells, text_cell
 from tune_dml.report.naming import prose_label
 from tune_dml.report.questions import question
 from tune_dml.report.questions.validity.caveats import unbeaten_floor
@@ -205,7 +205,8 @@ def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
     metric = analysis.metric
     rows = [
         (c.label, c.selection.n, metric_cell(metric, c.selection.mean), f"{c.fresh.n} of {c.planned}",
-         *metric_cells(metric, c.fresh.mean, c.fresh.low, c.fresh.high), *delta_cells(metric, c.optimism))
+         *metric_cells(metric, c.fresh.mean, *metric.level_ends(c.fresh.low, c.fresh.high)),
+         *delta_cells(metric, c.optimism))
         for c in cells
     ]  # fmt: skip
     caption = (
@@ -220,7 +221,12 @@ def _scores(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
 def _gains(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> Table:
     metric, level = analysis.metric, analysis.confirmation_looks.confidence
     rows = [
-        (cell.label, gain.n, *delta_cells(metric, gain.mean, gain.low, gain.high, cell.gain_optimism))
+        (
+            cell.label,
+            gain.n,
+            *interval_cells(metric, gain.mean, gain.low, gain.high),
+            *delta_cells(metric, cell.gain_optimism),
+        )
         for cell in cells
         if (gain := cell.gain)
     ]

@@ -131,7 +131,8 @@ def _final_sentence(histories: Histories, key: str) -> str:
     last, name = {label: line.mean[-1] for label, line in histories.lines(key).items()}, metric_name(key).label
     low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
     if low == high:
-        return f"At the end, {name} is {last[low]:.3g} for {low}."
+        where = f"for {low}" if len(last) == 1 else "at every value"
+        return f"At the end, {name} is {last[low]:.3g} {where}."
     return f"At the end, {name} is lowest for {low} ({last[low]:.3g}) and highest for {high} ({last[high]:.3g})."
 
 
