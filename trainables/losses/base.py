@@ -17,7 +17,10 @@ EPSILON = 1e-12  # a vector that is not longer has no direction
 
 
 def inverse_norms(embeddings: Tensor) -> Tensor:
-    """Return 1 / ||f_i||, shape (B, 1); 0 for a zero row."""
+    """Return 1 / ||f_i||, shape (B, 1).
+
+    It is 0 for a zero row, and for a row whose squared norm overflows (in float32, a norm from 1.8e19 on).
+    """
     norms = embeddings.norm(dim=1, keepdim=True)
     return torch.where(norms > EPSILON, norms, torch.inf).reciprocal()
 
