@@ -136,8 +136,14 @@ def paragraph(row: Mapping[str, Any]) -> str:
 
 def row_of(name: str, cls: type[DataSet]) -> dict[str, object]:
     """Describe a data set without its files."""
-    texts = {key: getattr(cls, key) for key in ("licence", "source", "dead", "citation")}
-    return {"data set": name, "expected": dict(cls.expected), **texts}
+    return {
+        "data set": name,
+        "expected": dict(cls.expected),
+        "licence": cls.licence,
+        "source": cls.source,
+        "dead": cls.dead,
+        "citation": cls.citation,
+    }
 
 
 def _findings(dataset: DataSet, root: Path | None, problems: Sequence[Problem]) -> dict[str, Any]:
