@@ -15,7 +15,7 @@ on every device and in every tile. Pessimistic ranks put each tied negative befo
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
@@ -98,15 +98,20 @@ def retrieval_metrics(
                     sums[key] += float(values.sum(dtype=torch.float64))
     rule = f"at least one query must share its label with a reference, but none of {len(queries)} does"
     raise_if_any([] if matched else [Problem("labels", rule)])
-    infinite = [key for key, total in sums.items() if not math.isfinite(total)]
-    raise_if_any(Problem(f"metric {key}", "must be finite for every query") for key in infinite)
     percent = {key for family in families if family.percent for key in family.keys(lengths)}
-    no_share = [key for key in sums if key in percent and not -_ROUNDING <= sums[key] / matched <= 1 + _ROUNDING]
-    rule, remedy = "must be between 0 and 1 for every query", "Declare it with percent=False if it is no share."
-    raise_if_any(Problem(f"metric {key}", rule, f"{sums[key] / matched:.4g} on average", remedy) for key in no_share)
-    result = {key: (100 if key in percent else 1) * total / matched for key, total in sums.items()}
+    means = _means({key: total / matched for key, total in sums.items()}, percent)
     counts = {"queries": float(matched), "queries_without_match": float(len(queries) - matched)}
-    return {**result, **counts, "tie_fraction": tied / matched}
+    return {**means, **counts, "tie_fraction": tied / matched}
+
+
+def _means(means: Mapping[str, float], percent: Set[str]) -> dict[str, float]:
+    """Return the means with shares in `percent`. Raise ConfigError for one that is not finite, or no share."""
+    infinite = [key for key, mean in means.items() if not math.isfinite(mean)]
+    raise_if_any(Problem(f"metric {key}", "must be finite for every query") for key in infinite)
+    no_share = [key for key, mean in means.items() if key in percent and not -_ROUNDING <= mean <= 1 + _ROUNDING]
+    rule, remedy = "must be between 0 and 1 for every query", "Declare it with percent=False if it is no share."
+    raise_if_any(Problem(f"metric {key}", rule, f"{means[key]:.4g} on average", remedy) for key in no_share)
+    return {key: (100 if key in percent else 1) * mean for key, mean in means.items()}
 
 
 def _require_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str) -> tuple[int, ...]:

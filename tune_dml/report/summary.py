@@ -68,7 +68,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
 
 
 def _best_cell(analysis: Analysis) -> CellAnalysis | None:
-    """Return the best cell that validation can select, without the baseline; None if there is none."""
+    """Return the cell with the best validation mean, other than a baseline; None without such a cell."""
     return next((cell for cell in analysis.selectable if not cell.cell.baseline), None)
 
 
