@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -114,6 +115,8 @@ class EfficientNetLite0(Backbone):
         return super().to_input(images).expand(-1, 3, -1, -1) * 2 - 1
 
     def forward(self, images: Tensor) -> Tensor:
+        if images.device.type == "cpu":  # the network trains twice as fast there in this layout
+            images = images.contiguous(memory_format=torch.channels_last)
         features = functional.relu6(self._bn0(self._conv_stem(images)))
         for block in self._blocks:
             features = block(features)

@@ -105,6 +105,11 @@ def test_shapes_of_efficientnet(lite0, size, side):
         assert lite0(torch.rand(1, 3, size, size)).shape == (1, 1280, side, side)
 
 
+def test_pictures_pass_efficientnet_in_the_layout_that_a_cpu_prefers(lite0):
+    with torch.no_grad():
+        assert lite0(torch.rand(2, 3, 97, 97)).is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("size", [7, 8])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 2)])
 def test_odd_padding_goes_to_the_end(size, kernel, stride):
