@@ -49,6 +49,19 @@ def drawn(shape: str, kind: str, count: int, sizes=(1.5, 4.0), seeds=(3, 5, 8), 
             yield raced(plan, values, 1.0) if race else results_with(plan, values)
 
 
+def test_bars_beside_a_quiet_baseline_show_no_difference_that_the_table_of_the_knob_does_not():
+    """With the baseline, the noise of all cells is taken as less than that of the knob's values."""
+    plan = plan_of(space=space_of(fixed=FIXED, **SHAPES["beside a baseline"], name="toy"), seeds=10)
+    spread = np.array([[0.1 if cell.baseline else 1.0] for cell in plan.cells])
+    for number in range(5):
+        values = 60 + spread * np.random.default_rng(number).standard_normal((len(plan.cells), 10))
+        [knob] = analyse(results_with(plan, values)).knobs
+        bars, bounds = np.array([point.half_bar for point in knob.points]), knob.sensitivity.bounds
+        half_widths = (bounds.high - bounds.low) / 2
+        off_diagonal = ~np.eye(len(bars), dtype=bool)
+        assert (np.add.outer(bars, bars) >= half_widths - 1e-9)[off_diagonal].all()
+
+
 @pytest.mark.parametrize("shape", slow_after(3, SHAPES))
 def test_claims_of_a_report_do_not_contradict_each_other(shape):
     found = Counter()

@@ -348,7 +348,8 @@ def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
     caption = (
         f"Differences of {metric.label} between the values, first minus second, with simultaneous "
         f"{confidence(verdict.alpha)} intervals: {verdict.algorithm}. At most: one-sided bound on its "
-        "size; if all are below the smallest difference that matters, the knob does not matter."
+        "size; if all are below the smallest difference that matters, the knob does not matter. Two comparison bars "
+        "together are at least as long as half of an interval, mostly longer: they compare all cells."
     )
     columns = ("first", "second", "difference", "low", "high", "at most", "against what matters")
     return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")
