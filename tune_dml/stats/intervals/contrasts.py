@@ -249,3 +249,9 @@ def fill_holes(values: Array) -> tuple[Array, Array]:
             seeds = ((numbers - cells) * present).sum(-2, keepdims=True) / np.maximum(present.sum(-2, keepdims=True), 1)
             cells = ((numbers - seeds) * present).sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
     return np.where(finite, values, cells + seeds), present
+
+
+def fill_with_lowest(values: Array, failed: Mask) -> Array:
+    """Fill the failed trials of a table (m, n) with the lowest value of their seed; seeds without values stay empty."""
+    lowest = np.where(np.isfinite(values), values, np.inf).min(0)
+    return np.where(failed & np.isfinite(lowest), lowest, values)
