@@ -37,7 +37,7 @@ from verdict_retries import retries
 from verdict_search_effects import search_effects
 from verdict_steps import steps
 from verdict_stopping import stopping
-from verdict_subsets import own_noise
+from verdict_subsets import failed_worst, own_noise
 from verdict_tails import tails
 from verdict_tuned import tuned, tuned_baseline
 
@@ -245,6 +245,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
         *(
             noise,
             own_noise,
+            failed_worst,
             steps,
             estimated_step,
             tails,

@@ -252,6 +252,6 @@ def fill_holes(values: Array) -> tuple[Array, Array]:
 
 
 def fill_with_lowest(values: Array, failed: Mask) -> Array:
-    """Fill the failed trials of a table (m, n) with the lowest value of their seed; seeds without values stay empty."""
-    lowest = np.where(np.isfinite(values), values, np.inf).min(0)
+    """Fill the failed trials of tables (..., m, n) with the lowest value of their seed; seeds without values stay empty."""
+    lowest = np.where(np.isfinite(values), values, np.inf).min(-2, keepdims=True)
     return np.where(failed & np.isfinite(lowest), lowest, values)

@@ -13,6 +13,7 @@ from tune_dml.report.section import Block, Card, Section, Table, Text
 from tune_dml.report.steps import Step, add_seeds, chance_text, explain_no_extension, extend, training_time
 from tune_dml.stats import Difference, SensitivityVerdict
 from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
+from tune_dml.stats.verdicts.sensitivity import holds_at_worst
 from tune_dml.text import counted, joined, value_text
 
 _INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
@@ -198,7 +199,7 @@ def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -
     if ahead is not None:
         more = _seeds_sentence(analysis, ahead) if ahead.worth_it else ""
         sentences.append(more or explain_no_extension(ahead, _question(knob), _INSTEAD))
-    return [*sentences, *filter(None, [_lost_sentence(knob)])]
+    return [*sentences, *filter(None, [_lost_sentence(analysis, knob)])]
 
 
 def _same_results(knob: KnobAnalysis, what: str = "results") -> str:
@@ -314,7 +315,7 @@ def _limit(metric: MetricName, largest: Difference) -> str:
     return f", and taken alone at most {metric.amount(largest.at_most)}" if largest.at_most < math.inf else ""
 
 
-def _lost_sentence(knob: KnobAnalysis) -> str:
+def _lost_sentence(analysis: Analysis, knob: KnobAnalysis) -> str:
     labels: dict[str, list[str]] = {}
     for point in knob.points:
         seeds: dict[str, dict[str, None]] = {}
@@ -327,7 +328,21 @@ def _lost_sentence(knob: KnobAnalysis) -> str:
         return ""
     partly = any(point.failures and point.seeds for point in knob.points)
     widened = " A value with other seeds keeps them, with wider intervals." if partly else ""
-    return f"Without a result: {'; '.join(parts)}.{widened}"
+    return f"Without a result: {'; '.join(parts)}.{widened}{_if_worst(analysis, knob)}"
+
+
+def _if_worst(analysis: Analysis, knob: KnobAnalysis) -> str:
+    """Return a sentence if the claim depends on why trials failed; else empty. A race runs failed trials again."""
+    isolated, verdict = knob.isolated, knob.sensitivity
+    unknown = {"missing", "running", "stopped"} & analysis.counts.keys()
+    if unknown or analysis.race is not None or isolated.tuned is not None or isolated.problem or knob.unused:
+        return ""
+    if holds_at_worst(verdict, isolated.table, crossed=isolated.crossed, sign=analysis.sign):
+        return ""
+    claim = f"it would be undecided whether {knob.symbol} matters"
+    if verdict.verdict == "undecided" and not verdict.flat:
+        claim = "no difference would be significant"
+    return f" If these trials had the worst results of their seeds, {claim}."
 
 
 def _seeds_sentence(analysis: Analysis, ahead: Forecast) -> str:
