@@ -17,6 +17,7 @@ from tune_dml.stats.verdicts.sensitivity import holds_at_worst
 from tune_dml.text import counted, joined, value_text
 
 _INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
+_ONE_DIRECTION = 1.5  # number of directions of noise (epsilon times cells - 1) below which a chance may be too high
 
 
 @knob_question(order=200)
@@ -197,7 +198,7 @@ def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
 def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> list[str]:
     sentences = [_unused_sentence(knob) if knob.unused else knob.among + _verdict(analysis.metric, knob)]
     if ahead is not None:
-        more = _seeds_sentence(analysis, ahead) if ahead.worth_it else ""
+        more = _seeds_sentence(analysis, knob, ahead) if ahead.worth_it else ""
         sentences.append(more or explain_no_extension(ahead, _question(knob), _INSTEAD))
     return [*sentences, *filter(None, [_lost_sentence(analysis, knob)])]
 
@@ -345,12 +346,26 @@ def _if_worst(analysis: Analysis, knob: KnobAnalysis) -> str:
     return f" If these trials had the worst results of their seeds, {claim}."
 
 
-def _seeds_sentence(analysis: Analysis, ahead: Forecast) -> str:
+def _seeds_sentence(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast) -> str:
     added = ahead.seeds - len(analysis.seeds)
     trials, chance = added * len(analysis.cells), chance_text(ahead.chance)
     time = training_time(analysis.results, trials)
     cost = f", {trials} trials{time}" if time else ""
-    return f"{counted(added, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance}."
+    text = f"{counted(added, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance}."
+    if not _has_one_direction(knob):
+        return text
+    epsilon = f"epsilon {knob.sensitivity.epsilon:.2f}"
+    return f"{text} The chance may be lower, because seeds seem to react differently to {knob.symbol} ({epsilon})."
+
+
+def _has_one_direction(knob: KnobAnalysis) -> bool:
+    """Return whether most of the noise seems to be an effect of the knob that differs from seed to seed.
+
+    The forecast is then too optimistic (docs/verdicts.md).
+    """
+    cells = len(knob.sensitivity.labels)
+    one_knob = knob.isolated.crossed is None and knob.isolated.tuned is None
+    return one_knob and cells > 2 and knob.sensitivity.epsilon * (cells - 1) < _ONE_DIRECTION
 
 
 def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
