@@ -191,6 +191,8 @@ class CellComparisons:
     def _covering(self, bounds: Bounds, labels: Set[str]) -> Bounds:
         """Widen the intervals of all cells so that they contain those of a knob whose values are these cells."""
         table = self.table.without(set(self.table.labels) - labels)
+        if not table.testable:
+            return bounds
         own = all_pairs(table.values, self.looks.level / len(self.searched), table.noise)
         raced = self.race.of(table.labels) if self.race else None
         own = own if raced is None else raced.narrow(own)
