@@ -15,8 +15,13 @@ TAILS = ("iid", "t3", "one cell 5x", "ceiling", "one at ceiling", "collapses", "
 cells or one; with two equal cells."""
 
 
-def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Generator) -> Array:
-    """Return sweeps of equal cells, shape (sweeps, cells, seeds). Other kinds than the listed ones have iid noise."""
+def simulate(
+    kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Generator, *, seed_sd: float = 1.0
+) -> Array:
+    """Return sweeps of equal cells, shape (sweeps, cells, seeds). Other kinds than the listed ones have iid noise.
+
+    `seed_sd` is the spread of the seeds' effects on all cells.
+    """
     noise = rng.standard_normal((sweeps, cells, seeds))
     x = np.linspace(-0.5, 0.5, cells)[:, None]
     if kind == "t3":
@@ -41,7 +46,7 @@ def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Gene
         noise[:, cells // 2] = noise[:, 0]
     elif kind == "15 % holes":
         noise[rng.random(noise.shape) < 0.15] = np.nan
-    return noise + rng.standard_normal((sweeps, 1, seeds))
+    return noise + seed_sd * rng.standard_normal((sweeps, 1, seeds))
 
 
 @cache

@@ -37,6 +37,7 @@ from verdict_retries import retries
 from verdict_search_effects import search_effects
 from verdict_steps import steps
 from verdict_stopping import stopping
+from verdict_subsets import failed_worst, own_noise
 from verdict_tails import tails
 from verdict_tuned import tuned, tuned_baseline
 
@@ -241,7 +242,20 @@ def _table(values: Array) -> SeedTable:
 SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
     section.__name__: section
     for section in (
-        *(noise, steps, estimated_step, tails, equivalence, looks, confirmations, comparisons, tuned, tuned_baseline),
+        *(
+            noise,
+            own_noise,
+            failed_worst,
+            steps,
+            estimated_step,
+            tails,
+            equivalence,
+            looks,
+            confirmations,
+            comparisons,
+            tuned,
+            tuned_baseline,
+        ),
         *(
             optimum,
             paper,

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, space_of, write_sweep
@@ -28,6 +29,23 @@ def test_a_lost_seed_widens_an_interval_and_removes_no_cell(tmp_path: Path) -> N
     assert (cell["n"], cell["planned"], cell["lost"]) == (4, 5, "seed 1 failed: no disk")
     assert cell["against_baseline"]["verdict"] == "better"
     assert "Without a result: rho=0.01 (seed 1 failed: no disk). A value with other seeds keeps them" in lost.text
+
+
+@pytest.mark.parametrize("goal", ["maximize", "minimize"])
+def test_a_claim_that_failed_trials_may_explain_says_so(tmp_path: Path, goal: Literal["maximize", "minimize"]) -> None:
+    """One value is better in three seeds and failed in two: it may only lack its bad results."""
+    better = 75.0 if goal == "maximize" else 45.0
+    means = {rho: better if rho == 0.01 else 60.0 for rho in FLAT}
+    lost = {("rho=0.01", seed): ("failed", "no disk") for seed in (0, 1)}
+    options = {"space": space_of(RHO, goal=goal), "means": means, "baseline": None, "seeds": range(5)}
+    found = judged(tmp_path / "better", **options, failures=lost)
+    assert found.knob["sensitivity"]["verdict"] == "sensitive"
+    said = "If these trials had the worst results of their seeds, it would be undecided whether rho matters."
+    assert said in found.text
+    other = {("rho=0.5", seed): ("failed", "no disk") for seed in (0, 1)}
+    elsewhere = judged(tmp_path / "another", **options, failures=other)
+    assert "Without a result: rho=0.5" in elsewhere.text
+    assert "the worst results" not in elsewhere.text
 
 
 def test_values_without_any_seed_keep_none_and_are_named_in_the_answer(tmp_path: Path) -> None:

@@ -22,14 +22,9 @@ class Analysis(CellComparisons):
 
     @cached_property
     def knobs(self) -> tuple[KnobAnalysis, ...]:
-        """Analyses of the scientific knobs of each arm, or of all knobs if none is scientific.
-
-        The error is divided among the knobs (Bonferroni).
-        """
-        space = self.results.plan.space
-        methods = [arm for arm in self.arms if not arm.baseline]
-        searched = [(arm, knob) for arm in methods for knob in space.scientific_of(space.arm(arm.name))]
-        return tuple(analyse_knob(self, arm, knob, self.looks.level / len(searched)) for arm, knob in searched)
+        """Analyses of the searched knobs; the error is divided among them (Bonferroni)."""
+        level = self.looks.level / max(1, len(self.searched))
+        return tuple(analyse_knob(self, arm, knob, level) for arm, knob in self.searched)
 
     _rows = cached_property(lambda _: dict[str, Rows]())
 

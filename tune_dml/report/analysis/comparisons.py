@@ -1,17 +1,19 @@
 """Comparisons of the cells of a sweep: their table, interim analyses, and differences between cells."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
+
+import numpy as np
 
 from tune_dml.record.results import Results
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings, race_findings, selectable_cells
 from tune_dml.report.analysis.looks import Looks, looks_of
 from tune_dml.report.naming import MetricName
-from tune_dml.space import Value
+from tune_dml.space import Knob, Value
 from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 
@@ -164,12 +166,41 @@ class CellComparisons:
         return bounds if raced is None else raced.narrow(bounds)
 
     @cached_property
+    def searched(self) -> tuple[tuple[ArmAnalysis, Knob], ...]:
+        """Scientific knobs of each arm, or all knobs if none is scientific; they share the error (Bonferroni)."""
+        space = self.results.plan.space
+        methods = [arm for arm in self.arms if not arm.baseline]
+        return tuple((arm, knob) for arm in methods for knob in space.scientific_of(space.arm(arm.name)))
+
+    @cached_property
     def bars(self) -> Mapping[str, float]:
-        """Half the comparison bar of each cell; cells whose bars do not overlap differ significantly."""
+        """Half the comparison bar of each cell; cells whose bars do not overlap differ significantly.
+
+        The table of a knob has the noise of its own values, which may be more than that of all cells. So the bars
+        also cover the intervals of these tables.
+        """
         if self.pairs is None:
             return {}
+        bounds = self.pairs
+        for arm, _ in self.searched:
+            if len(arm.knobs) == 1:
+                bounds = self._covering(bounds, {cell.label for cell in arm.cells})
         means = [cell.mean for cell in self.cells if cell.values]
-        return dict(zip(self.table.labels, comparison_bars(self.pairs, means).tolist(), strict=True))
+        return dict(zip(self.table.labels, comparison_bars(bounds, means).tolist(), strict=True))
+
+    def _covering(self, bounds: Bounds, labels: Set[str]) -> Bounds:
+        """Widen the intervals of all cells so that they contain those of a knob whose values are these cells."""
+        table = self.table.without(set(self.table.labels) - labels)
+        if not table.testable:
+            return bounds
+        own = all_pairs(table.values, self.looks.level / len(self.searched), table.noise)
+        raced = self.race.of(table.labels) if self.race else None
+        own = own if raced is None else raced.narrow(own)
+        block = np.ix_(*[[self.table.labels.index(label) for label in table.labels]] * 2)
+        low, high = bounds.low.copy(), bounds.high.copy()
+        low[block] = np.minimum(low[block], np.where(np.isfinite(own.low), own.low, np.inf))
+        high[block] = np.maximum(high[block], np.where(np.isfinite(own.high), own.high, -np.inf))
+        return Bounds(bounds.estimate, low, high)
 
     def bar(self, cell: CellAnalysis) -> tuple[float, float]:
         """Return the ends of a cell's comparison bar; percentages are clipped to 0 to 100. NaN if it covers all."""

@@ -9,7 +9,8 @@ own t interval.
 A hole is filled with its cell's mean plus its seed's effect. Its seed counts only for the share of the contrast's
 weight that was measured, on the side (weights above or below 0) where less was: a seed with one side only shows no
 difference. That is too many for cells with fewer seeds than others, so the variance is at least the one that the cells'
-own noise gives the contrast of least-squares means. A contrast with fewer than two measured seeds has
+own noise gives the contrast of least-squares means, and the contrast must pass a test of Welch's kind by itself: the
+noise of a cell with few seeds is itself uncertain. A contrast with fewer than two measured seeds has
 no interval, nor has one in which the effects of seeds do not cancel, because it weighs cells that no chain of common
 seeds connects.
 """
@@ -79,7 +80,8 @@ def estimate_contrasts(
     squares = np.maximum(squares, nu * variance_floor(resolution, weights))
     typical = nu.mean(-1)
     prior = np.minimum(fit_pairs(values, resolution).prior_df, _max_prior_df(filled, weights, typical))[..., None]
-    noise = _shrink(cell_variances(values, resolution), prior, typical)
+    cells = cell_variances(values, resolution)
+    noise = _shrink(cells, prior, typical)
     expected = noise @ (weights**2).T
     total = np.maximum(prior + nu, 1e-300)
     moderated = (prior * expected + squares) / total
@@ -92,8 +94,10 @@ def estimate_contrasts(
     reach = np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1))
     holes = (present == 0).any((-2, -1), keepdims=True)[..., 0]
     if holes.any():
-        spread = np.sqrt((noise[..., None, :] * _squared_weights(present, weights)).sum(-1))
+        squared = _squared_weights(present, weights)
+        spread = np.sqrt((noise[..., None, :] * squared).sum(-1))
         exact = student_isf(alpha / (2 * comparisons), np.maximum(total, 1)) * spread
+        exact = np.maximum(exact, _welch_half_widths(cells, squared, present, share * alpha / 2))
         reach = np.where(holes, np.maximum(reach, exact), reach)
     reach = np.where(testable, reach, np.inf)
     return Bounds(estimate, estimate - reach, estimate + reach)
@@ -233,6 +237,18 @@ def _squared_weights(present: Array, weights: Array) -> Array:
     return np.asarray(np.maximum(squares, 0))
 
 
+def _welch_half_widths(variances: Array, squared: Array, present: Array, tail: float) -> Array:
+    """Return half-widths from the cells' own variances, with Welch's (1947) degrees of freedom, (..., k).
+
+    A contrast whose noise comes from a cell with few seeds has hardly more degrees of freedom than this cell.
+    """
+    parts = variances[..., None, :] * squared
+    total, df = parts.sum(-1), np.maximum(present.sum(-1) - 1, 1)[..., None, :]
+    below = (parts**2 / df).sum(-1)
+    welch = np.divide(total**2, below, out=np.ones_like(below), where=below > 0)
+    return np.asarray(student_isf(tail, np.maximum(welch, 1)) * np.sqrt(total))
+
+
 def fill_holes(values: Array) -> tuple[Array, Array]:
     """Fill holes with cell mean + seed effect, from alternating means.
 
@@ -249,3 +265,9 @@ def fill_holes(values: Array) -> tuple[Array, Array]:
             seeds = ((numbers - cells) * present).sum(-2, keepdims=True) / np.maximum(present.sum(-2, keepdims=True), 1)
             cells = ((numbers - seeds) * present).sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
     return np.where(finite, values, cells + seeds), present
+
+
+def fill_with_lowest(values: Array, failed: Mask) -> Array:
+    """Fill the failed trials of tables (..., m, n) with the lowest value of their seed; seeds without values stay empty."""
+    lowest = np.where(np.isfinite(values), values, np.inf).min(-2, keepdims=True)
+    return np.where(failed & np.isfinite(lowest), lowest, values)

@@ -10,12 +10,14 @@ so joint effects are divided equally among their knobs. V_ij is the effect of th
 A full grid has f at every cell, with noise. Products of different seeds only (a U statistic) contain no squares of
 noise. The interval of a share is that of its gradient, a contrast of cells, within seeds (`contrasts`). That is a
 first-order interval. So shares are reported only if a main effect is significant at the same level and most of the
-variance of the means is signal. Shares and these two conditions must also hold if the trials that failed were the worst
-of their seeds: a noisy cell that loses its low values would seem good.
+variance of the means is signal.
 
 A search has f at some cells. A Gaussian process (scikit-learn's) is fitted to resamples of the cells' means. Shares are
 computed for draws from all processes, so the interval reflects regions without cells and uncertain length scales.
 Shares are reported only if the process predicts held-out cells.
+
+Shares and their conditions must also hold if the trials that failed were the worst of their seeds: a noisy cell that
+loses its low values would seem good, and a search whose worst region fails would seem flat.
 """
 
 import math
@@ -28,7 +30,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.stats.intervals import Array, Mask
-from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, main_effect
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, fill_with_lowest, main_effect
 
 _MIN_PREDICTED = 0.3
 """Share of the variance of held-out cells that a surrogate must predict; 2 / sqrt(cells) for fewer than 44 cells.
@@ -80,8 +82,13 @@ def importance_of_grid(
     found = _estimate_from_grid(values, alpha, resolution)
     if found.problem or failed is None or not failed.any():
         return found
-    lowest = np.where(np.isfinite(values), values, np.inf).min(tuple(range(values.ndim - 1)))
-    at_worst = _estimate_from_grid(np.where(failed & np.isfinite(lowest), lowest, values), alpha, resolution)
+    rows = (-1, values.shape[-1])
+    filled = fill_with_lowest(values.reshape(rows), failed.reshape(rows)).reshape(values.shape)
+    return _cover(found, _estimate_from_grid(filled, alpha, resolution))
+
+
+def _cover(found: Importance, at_worst: Importance) -> Importance:
+    """Return importance whose intervals cover both estimates; refuse it if the second one is refused."""
     if at_worst.problem:
         return replace(at_worst, problem=f"{at_worst.problem}, if the failed trials were the worst of their seeds")
     return replace(found, low=np.minimum(found.low, at_worst.low), high=np.maximum(found.high, at_worst.high))
@@ -118,9 +125,18 @@ def _estimate_from_grid(values: Array, alpha: float, resolution: float) -> Impor
 
 
 def importance_of_search(
-    positions: Sequence[Array], levels: Sequence[Array], values: Array, alpha: float = 0.05
+    positions: Sequence[Array],
+    levels: Sequence[Array],
+    values: Array,
+    alpha: float = 0.05,
+    *,
+    failed: Mask | None = None,
+    sign: float = 1,
 ) -> Importance:
     """Estimate importance from the cells of a search; intervals are simultaneous.
+
+    Without its failed trials, a search whose worst region fails would seem flat. So the shares are estimated a second
+    time, as in `importance_of_grid`.
 
     Args:
         positions: for each knob i, its position in each cell, (cells, c_i): one column from 0 to 1 for numbers, one
@@ -128,7 +144,19 @@ def importance_of_search(
         levels: for each knob i, the equally likely positions over which its effect is taken, (q_i, c_i).
         values: (cells, seeds), NaN for lost seeds.
         alpha: the error of all intervals together.
+        failed: same shape as `values`, the trials that failed.
+        sign: -1 if smaller values are better.
     """
+    found = _estimate_from_search(positions, levels, values, alpha)
+    if found.problem or failed is None or not failed.any():
+        return found
+    filled = sign * fill_with_lowest(sign * values, failed)
+    return _cover(found, _estimate_from_search(positions, levels, filled, alpha))
+
+
+def _estimate_from_search(
+    positions: Sequence[Array], levels: Sequence[Array], values: Array, alpha: float
+) -> Importance:
     knobs = len(positions)
     kept = np.flatnonzero(np.isfinite(values).any(1))
     if len(kept) > _MAX_CELLS:

@@ -15,13 +15,13 @@ a race (`racing`), its intervals are intersected with these, and the race may de
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.contrasts import FullGrid
+from tune_dml.stats.intervals.contrasts import FullGrid, fill_with_lowest
 from tune_dml.stats.intervals.noise import PairNoise, has_testable_pair
 from tune_dml.stats.intervals.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.intervals.table import SeedTable
@@ -137,6 +137,27 @@ def judge_sensitivity(
         float(cell_noise.epsilon), float(cell_noise.prior_df), labels, bounds, noise if has_noise else None,
         ALGORITHM if tuned is None else TUNED,
     )  # fmt: skip
+
+
+def holds_at_worst(
+    verdict: SensitivityVerdict, table: SeedTable, *, crossed: FullGrid | None = None, sign: float = 1
+) -> bool:
+    """Return whether a verdict's claim remains if all trials without a value were the worst of their seeds.
+
+    The arguments are those of `judge_sensitivity`; `sign` is -1 if smaller is better. A verdict without a claim holds.
+    """
+    if verdict.bounds is None or not (verdict.effect or verdict.flat):
+        return True
+    values = sign * (table.values if crossed is None else crossed.values)
+    filled = sign * fill_with_lowest(values, np.isnan(values))
+    if crossed is None:
+        again = judge_sensitivity(replace(table, values=filled), verdict.margin, alpha=verdict.alpha)
+    else:
+        again = judge_sensitivity(table, verdict.margin, alpha=verdict.alpha, crossed=replace(crossed, values=filled))
+    if verdict.flat or again.bounds is None:
+        return again.flat
+    limit = verdict.margin if verdict.verdict == "sensitive" else 0.0
+    return bool((np.minimum(verdict.bounds.low, again.bounds.low) > limit).any())
 
 
 def compare_all_with(

@@ -95,14 +95,10 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
         return ImportanceOfArm(arm.name, searched, len(trained), (), (), math.nan, problem, sentence)
     if not trained or (not searched and len(trained) > _MAX_GRID_CELLS):
         return None
-    values = seed_values(trained, analysis.seeds)
     if searched:
-        even = ((np.arange(count := levels_per_knob(len(arm.knobs))) + 0.5) / count)[:, None]
-        domains = [knob.domain for knob in arm.knobs]
-        levels = [grid_positions(domain) if isinstance(domain, Grid) else even for domain in domains]
-        positions = [positions_of(knob, trained) for knob in arm.knobs]
-        judged = importance_of_search(positions, levels, values, level)
+        judged = _importance_of_search(analysis, arm, level)
     else:
+        values = seed_values(trained, analysis.seeds)
         grid = full_grid(arm)
         if grid is None or len(trained) < len(arm.cells):
             return None
@@ -129,6 +125,20 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
     )
 
 
+def _importance_of_search(analysis: Analysis, arm: ArmAnalysis, level: float) -> Importance:
+    """Judge all cells that have ended; one with a diverged trial counts as failed."""
+    even = ((np.arange(count := levels_per_knob(len(arm.knobs))) + 0.5) / count)[:, None]
+    domains = [knob.domain for knob in arm.knobs]
+    levels = [grid_positions(domain) if isinstance(domain, Grid) else even for domain in domains]
+    cells = [cell for cell in arm.cells if cell.values or cell.failures]
+    lost = [{trial.seed for trial, _ in cell.failures} for cell in cells]
+    diverged = np.array([[cell.diverged] for cell in cells])
+    failed = diverged | np.array([[seed in seeds for seed in analysis.seeds] for seeds in lost])
+    values = np.where(diverged, np.nan, seed_values(cells, analysis.seeds))
+    positions = [positions_of(knob, cells) for knob in arm.knobs]
+    return importance_of_search(positions, levels, values, level, failed=failed, sign=analysis.sign)
+
+
 def _sentence(
     analysis: Analysis, arm: ArmAnalysis, judged: Importance, shares: Sequence[KnobShare], pairs: Sequence[PairShare]
 ) -> str:
@@ -148,10 +158,12 @@ def _sentence(
         predicts = f"predicts {judged.predicted:.0%} of the variance of held-out ones"
         text += f". These come from a model of {len(arm.trained)} configurations, which {predicts}"
     lost = sum(cell.diverged for cell in arm.cells)
+    if not lost:
+        return f"{text}."
     left_out = (
-        f" {counted(lost, 'configuration')} diverged and {'is' if lost == 1 else 'are'} left out." if lost else ""
+        "is left out; the limits hold even if it is" if lost == 1 else "are left out; the limits hold even if they are"
     )
-    return f"{text}.{left_out}"
+    return f"{text}. {counted(lost, 'configuration')} diverged and {left_out} the worst."
 
 
 def _leads(shares: Sequence[KnobShare]) -> bool:

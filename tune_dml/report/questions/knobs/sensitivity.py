@@ -13,9 +13,11 @@ from tune_dml.report.section import Block, Card, Section, Table, Text
 from tune_dml.report.steps import Step, add_seeds, chance_text, explain_no_extension, extend, training_time
 from tune_dml.stats import Difference, SensitivityVerdict
 from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
+from tune_dml.stats.verdicts.sensitivity import holds_at_worst
 from tune_dml.text import counted, joined, value_text
 
 _INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
+_ONE_DIRECTION = 1.5  # number of directions of noise (epsilon times cells - 1) below which a chance may be too high
 
 
 @knob_question(order=200)
@@ -196,9 +198,9 @@ def _ahead(analysis: Analysis, knob: KnobAnalysis) -> Forecast | None:
 def _sentences(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast | None) -> list[str]:
     sentences = [_unused_sentence(knob) if knob.unused else knob.among + _verdict(analysis.metric, knob)]
     if ahead is not None:
-        more = _seeds_sentence(analysis, ahead) if ahead.worth_it else ""
+        more = _seeds_sentence(analysis, knob, ahead) if ahead.worth_it else ""
         sentences.append(more or explain_no_extension(ahead, _question(knob), _INSTEAD))
-    return [*sentences, *filter(None, [_lost_sentence(knob)])]
+    return [*sentences, *filter(None, [_lost_sentence(analysis, knob)])]
 
 
 def _same_results(knob: KnobAnalysis, what: str = "results") -> str:
@@ -314,7 +316,7 @@ def _limit(metric: MetricName, largest: Difference) -> str:
     return f", and taken alone at most {metric.amount(largest.at_most)}" if largest.at_most < math.inf else ""
 
 
-def _lost_sentence(knob: KnobAnalysis) -> str:
+def _lost_sentence(analysis: Analysis, knob: KnobAnalysis) -> str:
     labels: dict[str, list[str]] = {}
     for point in knob.points:
         seeds: dict[str, dict[str, None]] = {}
@@ -327,15 +329,43 @@ def _lost_sentence(knob: KnobAnalysis) -> str:
         return ""
     partly = any(point.failures and point.seeds for point in knob.points)
     widened = " A value with other seeds keeps them, with wider intervals." if partly else ""
-    return f"Without a result: {'; '.join(parts)}.{widened}"
+    return f"Without a result: {'; '.join(parts)}.{widened}{_if_worst(analysis, knob)}"
 
 
-def _seeds_sentence(analysis: Analysis, ahead: Forecast) -> str:
+def _if_worst(analysis: Analysis, knob: KnobAnalysis) -> str:
+    """Return a sentence if the claim depends on why trials failed; else empty. A race runs failed trials again."""
+    isolated, verdict = knob.isolated, knob.sensitivity
+    unknown = {"missing", "running", "stopped"} & analysis.counts.keys()
+    if unknown or analysis.race is not None or isolated.tuned is not None or isolated.problem or knob.unused:
+        return ""
+    if holds_at_worst(verdict, isolated.table, crossed=isolated.crossed, sign=analysis.sign):
+        return ""
+    claim = f"it would be undecided whether {knob.symbol} matters"
+    if verdict.verdict == "undecided" and not verdict.flat:
+        claim = "no difference would be significant"
+    return f" If these trials had the worst results of their seeds, {claim}."
+
+
+def _seeds_sentence(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast) -> str:
     added = ahead.seeds - len(analysis.seeds)
     trials, chance = added * len(analysis.cells), chance_text(ahead.chance)
     time = training_time(analysis.results, trials)
     cost = f", {trials} trials{time}" if time else ""
-    return f"{counted(added, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance}."
+    text = f"{counted(added, 'more seed')} ({ahead.seeds} in all{cost}) would decide it with {chance}."
+    if not _has_one_direction(knob):
+        return text
+    epsilon = f"epsilon {knob.sensitivity.epsilon:.2f}"
+    return f"{text} The chance may be lower, because seeds seem to react differently to {knob.symbol} ({epsilon})."
+
+
+def _has_one_direction(knob: KnobAnalysis) -> bool:
+    """Return whether most of the noise seems to be an effect of the knob that differs from seed to seed.
+
+    The forecast is then too optimistic (docs/verdicts.md).
+    """
+    cells = len(knob.sensitivity.labels)
+    one_knob = knob.isolated.crossed is None and knob.isolated.tuned is None
+    return one_knob and cells > 2 and knob.sensitivity.epsilon * (cells - 1) < _ONE_DIRECTION
 
 
 def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
@@ -348,7 +378,8 @@ def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
     caption = (
         f"Differences of {metric.label} between the values, first minus second, with simultaneous "
         f"{confidence(verdict.alpha)} intervals: {verdict.algorithm}. At most: one-sided bound on its "
-        "size; if all are below the smallest difference that matters, the knob does not matter."
+        "size; if all are below the smallest difference that matters, the knob does not matter. Two comparison bars "
+        "together are at least as long as half of an interval, mostly longer: they compare all cells."
     )
     columns = ("first", "second", "difference", "low", "high", "at most", "against what matters")
     return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")

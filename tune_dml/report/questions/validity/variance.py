@@ -167,6 +167,7 @@ def _table(metric: MetricName, components: tuple[_Component, ...]) -> Table:
     columns = ("a seed changes", "sweep", "cells", "seeds", *spreads)
     caption = (
         f"Standard deviation of {metric.axis} over seeds, of a trial and of the difference of two cells under one seed, with 95% "
-        "intervals (Graybill and Wang; wide enough for moderately heavy tails), over the cells that all of these sweeps have."
+        "intervals (Graybill and Wang; wide enough for moderately heavy tails, too narrow if single trials collapse), over the "
+        "cells that all of these sweeps have."
     )
     return Table("variance", caption, columns, rows)

@@ -1,0 +1,67 @@
+"""Error rates of a knob's table beside other cells, and if trials fail because of their results."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+from simulated_sweeps import Array, rate, simulate
+
+from tune_dml.stats.intervals.contrasts import fill_with_lowest
+from tune_dml.stats.intervals.noise import fit_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs, half_widths
+
+
+def own_noise(sweeps: int) -> Iterable[str]:
+    """Print false claims and power of a knob's table with the noise of its values, and with that of all cells."""
+    yield "Values of a knob beside four other cells of 0.2, 1, 5 s.d.: false, found (one 6/sqrt(n) s.d. off)"
+    for cells in (2, 3, 5):
+        for seeds in (3, 5, 10):
+            for kind in ("iid", "t3", "one cell 5x", "slope"):
+                rng = np.random.default_rng([cells, seeds])
+                knob = simulate(kind, cells, seeds, sweeps, rng, seed_sd=0)
+                row = [_false_and_found(knob, knob)]
+                for size in (0.2, 1, 5):
+                    others = size * rng.standard_normal((sweeps, 4, seeds))
+                    row.append(_false_and_found(np.concatenate([knob, others], 1), knob))
+                yield f"{cells:3d} {seeds:3d} {kind:>12}:  own {row[0]}   all {'   '.join(row[1:])}"
+
+
+def _false_and_found(fitted: Array, knob: Array) -> str:
+    """Return how often a knob's table claims a difference with the noise of the `fitted` cells."""
+    cells, seeds = knob.shape[-2:]
+    reach = half_widths(fit_pairs(fitted), 0.05, cells * (cells - 1) // 2)[..., :cells, :cells]
+    means = knob.mean(-1)
+    moved = means + 6 / math.sqrt(seeds) * (np.arange(cells) == 0)
+    false, found = (
+        (np.abs(mean[..., None] - mean[..., None, :]) - reach > 1e-9).any((-2, -1)) for mean in (means, moved)
+    )
+    return f"{rate(false)} {np.mean(found):.2f}"
+
+
+def failed_worst(sweeps: int) -> Iterable[str]:
+    """Print claims if one trial of each seed failed, and those that hold if it was the worst of its seed."""
+    yield "One trial of each seed fails. The worst one: false claims, those that hold if it was the worst, and found (one"
+    yield "6/sqrt(n) s.d. off). Any: found"
+    for cells in (3, 5, 10):
+        for seeds in (3, 5, 10):
+            row = []
+            for kind in ("iid", "t3", "one cell 5x", "slope"):
+                rng = np.random.default_rng([cells, seeds])
+                values = simulate(kind, cells, seeds, sweeps, rng)
+                moved = values + 6 / math.sqrt(seeds) * (np.arange(cells) == 0)[:, None]
+                false = _claims(values, values.argsort(1).argsort(1) == 0)
+                found = _claims(moved, moved.argsort(1).argsort(1) == 0)
+                chance = rng.random(values.shape)
+                by_chance = _claims(moved, chance == chance.min(1, keepdims=True))
+                shares = [" ".join(f"{hits.mean():.2f}" for hits in pair) for pair in (found, by_chance)]
+                row.append(f"{kind} {rate(false[0])}{rate(false[1])}{shares[0]}, {shares[1]}")
+            yield f"{cells:3d} {seeds:3d}  " + "  ".join(row)
+
+
+def _claims(values: Array, failed: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether a sweep whose trials failed has a claim, and one that holds if they were the worst."""
+    lost = np.where(failed, np.nan, values)
+    claims = all_pairs(lost).low > 0
+    held = claims & (all_pairs(fill_with_lowest(lost, failed)).low > 0)
+    return claims.any((-2, -1)), held.any((-2, -1))
