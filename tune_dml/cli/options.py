@@ -196,6 +196,11 @@ def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[An
     problems = [Problem(flag, "a knob may be given once, with all its values", key, example) for key in repeated]
     rule = "the values of a knob must differ"
     problems += [
+        Problem(flag, "each value must be a number, text, true or false, but not a list", pair, example)
+        for pair, (_, _, text) in zip(given, split, strict=True)
+        if any(part.lstrip().startswith("[") for part in text.split(","))
+    ]
+    problems += [
         Problem(flag, rule, f"{key}={text}", "Remove the repeats.")
         for (key, _, text), values in zip(split, read, strict=True)
         if len(set(map(_comparable, values))) < len(values)

@@ -131,7 +131,16 @@ class Program:
                 for hole in _PLACEHOLDER.finditer(word)
                 if hole["name"] not in {*names, "seed"}
             ]
-        return [*problems, *self.missing_problems(origin)]
+        return [*problems, *self.missing_problems(origin), *self._interpreter_problems(origin)]
+
+    def _interpreter_problems(self, origin: str) -> list[Problem]:
+        """Return a problem if Python is to run a script of another language."""
+        return [
+            Problem(origin, "Python runs the program, but this script is of another language", word, remedy)
+            for previous, word in pairwise(self.command)
+            if previous == _INTERPRETER and _has_other_language(Path(self.folder) / word)
+            for remedy in [f'In place of `program`, write command: [bash, {word}, "${{args}}"], or its interpreter.']
+        ]
 
     def missing_problems(self, origin: str) -> list[Problem]:
         """Return a problem if the folder, the program or its script is missing on this machine."""
@@ -158,6 +167,15 @@ class Program:
             Problem(origin, f"the script must be in {self.folder}", word, nearest(word, scripts_there, what="script"))
             for word in missing_scripts
         ]
+
+
+def _has_other_language(script: Path) -> bool:
+    """Return whether a script's first line, or its suffix, names an interpreter other than Python."""
+    if not script.is_file():
+        return False
+    with script.open("rb") as file:
+        first = file.readline(200)
+    return b"python" not in first if first.startswith(b"#!") else script.suffix == ".sh"
 
 
 def read_command(text: str) -> tuple[str, ...]:

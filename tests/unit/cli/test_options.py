@@ -119,6 +119,11 @@ def test_texts_of_options_are_parsed():
             seeds_of(text)
 
 
+def test_lists_are_no_values_of_a_knob():
+    with pytest.raises(ConfigError, match="number, text, true or false, but not a list"):
+        values_of(["layers=[64,64],[128]"])
+
+
 def test_a_path_is_made_absolute_without_disk_access():
     assert absolute(Path("nowhere/../here")) == Path.cwd() / "here"
     assert absolute(Path("~/x")) == Path.home() / "x"

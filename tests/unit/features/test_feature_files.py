@@ -255,6 +255,8 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
         (partial(npz, embeddings=ROWS * 1e6), "finite float16"),
         (partial(npz, labels=NUMBERS[:-1]), "same number of rows, but got '8 and 7"),
         (npy, "each row needs a class"),
+        (partial(npz, labels=np.array(list("abcdefgh"), dtype=object)), "label=label.astype(str)"),
+        (partial(npz, labels=np.eye(8)), "labels: the classes must have one dimension, but got (8, 8)"),
         (content("x.npz", b"PK nothing"), "must be readable as features"),
         (lambda folder: content("x.npz", npz(folder).read_bytes()[:300])(folder), "must be readable as features"),
         (content("x.pt", b"junk"), "must be readable as features"),

@@ -61,6 +61,12 @@ def test_values_without_any_seed_keep_none_and_are_named_in_the_answer(tmp_path:
     assert "6 of 18 trials failed (most often: no disk), among them all of rho = 0.9 and 1." in said
 
 
+def test_no_reason_of_equally_many_failures_is_called_the_most_frequent(tmp_path: Path) -> None:
+    failures = {(f"rho={rho}", seed): ("failed", f"no {rho}") for rho in (0.9, 1) for seed in range(3)}
+    answer = " ".join(judged(tmp_path, failures=failures).files.summary.answer.sentences)
+    assert "6 of 18 trials failed (for example: no " in answer
+
+
 def test_a_lost_seed_of_a_grid_leaves_its_main_effects(tmp_path: Path) -> None:
     grid = {(a, b): a + b for a, b in crossed([10.0, 25.0, 40.0], [0.0, 1.0, 2.0])}
     first = Knob("optim.lr", Grid((10.0, 25.0, 40.0)), symbol="lr")

@@ -66,6 +66,21 @@ class TestTheCommand:
         (tmp_path / "nothere").write_text("")
         assert not lacking.missing_problems("mine.yaml, program")
 
+    @pytest.mark.parametrize(
+        ("name", "first", "refused"),
+        [
+            ("t.sh", "C=1", True),
+            ("t", "#!/bin/bash", True),
+            ("t", "#!/usr/bin/env python3", False),
+            ("t.py", "import os", False),
+        ],
+    )
+    def test_python_is_not_to_run_a_script_of_another_language(self, name, first, refused, tmp_path):
+        (tmp_path / name).write_text(f"{first}\n")
+        program = Program(read_command(f"${{env}} ${{interpreter}} {name} ${{args}}"), str(tmp_path))
+        said = [str(problem) for problem in program.problems(["C"], "mine.yaml, program")]
+        assert any(f"[bash, {name}" in text for text in said) == refused
+
     def test_a_note_names_settings_beside_the_command_that_it_does_not_pass(self):
         own = OwnCommand("true {lr} {seed}", {"lr": [1, 2]}, "acc", "maximize")
         (note,) = study_of(command_request(Request("", settings={"wd": 3}, margin=1.0), own)).space.notes

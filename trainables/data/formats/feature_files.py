@@ -44,6 +44,7 @@ _SAFETENSOR_TYPES = {
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, RuntimeError, BadZipFile,
                zlib.error, struct.error, OverflowError, MemoryError)  # fmt: skip
 """Exceptions that readers raise for damaged files."""
+_TEXT_REMEDY = "Store text as text: np.savez(FILE, features=x, label=label.astype(str))."
 _MAX_EXPANDED, _MAX_RATIO = 2**30, 100
 """A file may expand to this many bytes, or to this multiple of its size if that is more."""
 
@@ -64,7 +65,8 @@ def import_features(source: Path, folder: Path, *, labels: Path | None = None) -
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         reason = f"{type(error).__name__}: {reason}" if isinstance(error, LookupError) else reason  # only a key
         rule = f"must be readable as features ({reason})"
-        raise DataError(Problem(str(source), rule)) from error
+        remedy = _TEXT_REMEDY if reason.startswith("Object arrays") else ""
+        raise DataError(Problem(str(source), rule, None, remedy)) from error
     classes, splits = _classes_and_splits(source, columns, labels, sum(len(part) for part in features))
     table = RowTable.of_pictures(classes, splits, 1)
     raise_if_any(table.problems(str(labels or source), 1), DataError)
@@ -103,7 +105,10 @@ def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
         found = {key: f"{array.dtype}{array.shape}" for key, array in arrays.items()}
         raise DataError(Problem(str(source), rule, found))
     columns = {key: array[:, 0] if array.shape[1:] == (1,) else array for key, array in arrays.items() if key != name}
-    return [arrays[name]], {key: array for key, array in columns.items() if array.ndim == 1}
+    vectors = {key: array for key, array in columns.items() if array.ndim == 1}
+    if not any(key in _LABEL_NAMES for key in vectors):  # name labels of a wrong shape, such as one-hot rows
+        vectors |= {key: array for key, array in columns.items() if key in _LABEL_NAMES}
+    return [arrays[name]], vectors
 
 
 def _read_folder(source: Path) -> tuple[list[NDArray[Any]], Columns]:
@@ -253,6 +258,9 @@ def _classes_and_splits(source: Path, columns: Columns, labels: Path | None, row
         rule = f"each row needs a class: an array or column called {', '.join(_LABEL_NAMES[:3])}"
         raise DataError(Problem(str(source), rule, list(columns), "Pass a table of id,class with --labels FILE."))
     place = str(labels or source)
+    if columns[label].ndim != 1:
+        rule, remedy = "the classes must have one dimension", "For one-hot rows: store label.argmax(1)."
+        raise DataError(Problem(f"{place}, {label}", rule, columns[label].shape, remedy))
     classes = _text_entries(columns[label], f"{place}, {label}")
     if "split" in columns:
         return classes, [_part(word) for word in _text_entries(columns["split"], f"{place}, split")]

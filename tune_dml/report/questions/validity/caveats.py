@@ -171,8 +171,9 @@ def lost_trials(analysis: Analysis) -> Section | None:
     parts = [_divergence_sentence(analysis)]
     if failed := analysis.counts.get("failed", 0):
         reasons = Counter(shortened(t.reason, _MAX_CHARACTERS) for t in analysis.results.trials if t.status == "failed")
-        ((reason, _),) = reasons.most_common(1)
-        why = f" ({'' if len(reasons) == 1 else 'most often: '}{reason})" if reason else ""
+        (reason, most), *others = reasons.most_common(2)
+        how_often = "for example: " if any(count == most for _, count in others) else "most often: "
+        why = f" ({how_often if others else ''}{reason})" if reason else ""
         text = f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed{why}"
         always = [cell for cell in analysis.cells if cell.trials and all(t.status == "failed" for t in cell.trials)]
         among = f", among them all of {_names(analysis, always)[0]}" if 0 < len(always) < len(analysis.cells) else ""
