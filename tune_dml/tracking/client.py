@@ -1,6 +1,7 @@
 """Call MLflow's client, without its messages and retries, in pages and batches. Only this module imports MLflow."""
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -106,12 +107,29 @@ def _create_database(uri: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-half-made-", dir=path.parent) as folder:
         new = Path(folder) / path.name
         MlflowClient(uri.replace(f":///{path}", f":///{new}", 1)).search_experiments(max_results=1)
-        try:
-            os.link(new, path)
-        except FileExistsError:  # another sweep created it first
-            return
-        except OSError:  # the file system has no links
-            os.replace(new, path)
+        with _locked(path.parent):
+            if path.exists():  # another sweep created it first
+                return
+            for ending in ("-wal", "-shm"):  # SQLite would replay the log of a deleted database into the new one
+                path.with_name(path.name + ending).unlink(missing_ok=True)
+            try:
+                os.link(new, path)
+            except FileExistsError:  # another machine created it first
+                return
+            except OSError:  # the file system has no links
+                os.replace(new, path)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, if its file system has locks, so that one process at a time creates a database."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> str:

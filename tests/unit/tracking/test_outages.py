@@ -1,8 +1,11 @@
 """Unreachable, new, deleted and protected stores: nothing is lost or doubled, and no password is stored."""
 
+import contextlib
 import logging
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -207,3 +210,17 @@ def test_a_server_that_fails_after_its_check_is_reported_in_plain_words(answerin
     report = tracker(uri=f"http://127.0.0.1:{answering.server_port}").sync()
     assert str(report.error).startswith(said)
     assert report.waiting == 1
+
+
+@pytest.mark.slow
+def test_a_database_deleted_without_its_log_is_created_whole(tmp_path):
+    """Formerly SQLite replayed the log of a killed driver into the new database, which mixed both or was malformed."""
+    path, old = tmp_path / "mlflow.db", tmp_path / "old.db"
+    client = open_client(f"sqlite:///{old}")
+    with contextlib.closing(sqlite3.connect(old)) as reader:
+        reader.execute("SELECT count(*) FROM experiments").fetchone()  # SQLite keeps the log while a reader is there
+        for number in range(20):
+            client.create_experiment(f"old {number}")
+        shutil.copy(f"{old}-wal", f"{path}-wal")
+    client = open_client(f"sqlite:///{path}")
+    assert [experiment.name for experiment in client.search_experiments()] == ["Default"]
