@@ -27,6 +27,7 @@ _PLACEHOLDER = re.compile(r"(?<!\$)\{(?P<name>[A-Za-z_][\w.-]*)\}")
 _LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags", "args_json", "args_json_file")
 _MACROS = (*_LISTS, "env", "interpreter", "program", "envvar")
 _INTERPRETER = "${interpreter}"
+_OTHER_LANGUAGES = re.compile(rb"\b((ba|da|fi|k|z)?sh|julia|lua|node|perl|Rscript|ruby)\b")  # in a script's first line
 _SHELL_OPERATORS = ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>&1", "&>")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*")
 
@@ -170,12 +171,14 @@ class Program:
 
 
 def _has_other_language(script: Path) -> bool:
-    """Return whether a script's first line, or its suffix, names an interpreter other than Python."""
+    """Return whether a script's first line, or its suffix, names an interpreter that does not run Python."""
     if not script.is_file():
         return False
     with script.open("rb") as file:
         first = file.readline(200)
-    return b"python" not in first if first.startswith(b"#!") else script.suffix == ".sh"
+    if first.startswith(b"#!"):
+        return b"python" not in first and bool(_OTHER_LANGUAGES.search(first))
+    return script.suffix == ".sh"
 
 
 def read_command(text: str) -> tuple[str, ...]:

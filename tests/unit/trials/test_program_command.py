@@ -72,6 +72,7 @@ class TestTheCommand:
             ("t.sh", "C=1", True),
             ("t", "#!/bin/bash", True),
             ("t", "#!/usr/bin/env python3", False),
+            ("t", "#!/usr/bin/env -S uv run --script", False),
             ("t.py", "import os", False),
         ],
     )
