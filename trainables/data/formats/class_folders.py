@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.data.formats.feature_store import FEATURES
 from trainables.data.formats.files import SUFFIXES, find_pictures
 from trainables.data.formats.picture_files import PictureListing
 from trainables.data.formats.picture_table import SHARED_CLASSES, TEST_PARTS, TRAINING_PARTS
@@ -98,6 +99,8 @@ class ClassFolders:
             self.root / name for name in classes if sum(path.is_dir() for path in (self.root / name).iterdir()) > 1
         ]
         remedy = f"If the folders in it are the classes, give {inner[0]}. {expected}" if inner else expected
+        if not classes and (self.root / FEATURES).exists():
+            remedy = f"It has stored features: use --dataset features --data-root {self.root}."
         return [Problem(str(self.root), "at least 2 classes are needed", found, remedy)]
 
     @property
