@@ -305,3 +305,9 @@ def test_the_command_stores_features_and_prints_the_next_command(command_line, c
     code, _, err = command_line("features", tmp_path / "x.npy", "--set", "data.size=9", "-o", tmp_path / "g")
     assert code == 1
     assert "--set: has no effect: published features" in err
+
+
+def test_features_given_as_a_folder_of_pictures_are_named(tmp_path):
+    (tmp_path / FEATURES).touch()
+    (problem,) = build_dataset("image_folder", root=tmp_path, cache_dir=tmp_path / "cache").check()
+    assert problem.remedy == f"It has stored features: use --dataset features --data-root {tmp_path}."

@@ -176,8 +176,8 @@ class CellComparisons:
     def bars(self) -> Mapping[str, float]:
         """Half the comparison bar of each cell; cells whose bars do not overlap differ significantly.
 
-        The table of a knob has the noise of its own values, which may be more than that of all cells. So the bars
-        also cover the intervals of these tables.
+        A knob's table is judged by the noise of its own values, which may exceed the noise of all cells. So the
+        bars also cover the intervals of that table: values whose bars do not overlap differ there too.
         """
         if self.pairs is None:
             return {}

@@ -131,7 +131,6 @@ def importance_of_search(
     alpha: float = 0.05,
     *,
     failed: Mask | None = None,
-    sign: float = 1,
 ) -> Importance:
     """Estimate importance from the cells of a search; intervals are simultaneous.
 
@@ -142,16 +141,14 @@ def importance_of_search(
         positions: for each knob i, its position in each cell, (cells, c_i): one column from 0 to 1 for numbers, one
             column per name for names.
         levels: for each knob i, the equally likely positions over which its effect is taken, (q_i, c_i).
-        values: (cells, seeds), NaN for lost seeds.
+        values: (cells, seeds), NaN for lost seeds; larger is better.
         alpha: the error of all intervals together.
         failed: same shape as `values`, the trials that failed.
-        sign: -1 if smaller values are better.
     """
     found = _estimate_from_search(positions, levels, values, alpha)
     if found.problem or failed is None or not failed.any():
         return found
-    filled = sign * fill_with_lowest(sign * values, failed)
-    return _cover(found, _estimate_from_search(positions, levels, filled, alpha))
+    return _cover(found, _estimate_from_search(positions, levels, fill_with_lowest(values, failed), alpha))
 
 
 def _estimate_from_search(

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import ArmAnalysis, seed_values
+from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
 from tune_dml.report.analysis.knob import full_grid, grid_positions, positions_of
 from tune_dml.report.cells import TableCell
 from tune_dml.report.drawing.charts import Whisker
@@ -17,6 +17,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, Text, whisker_figure
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Grid
+from tune_dml.stats.intervals import Mask
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search, levels_per_knob
 from tune_dml.text import counted
 
@@ -104,8 +105,7 @@ def _importance_of(analysis: Analysis, arm: ArmAnalysis, level: float) -> Import
             return None
         ranks, sizes = grid
         order = sorted(range(len(ranks)), key=lambda row: ranks[row])  # the last knob varies fastest
-        lost = [{trial.seed for trial, _ in cell.failures} for cell in trained]
-        failed = np.array([[seed in seeds for seed in analysis.seeds] for seeds in lost])
+        failed = _failed(trained, analysis.seeds)
         shape = (*sizes, values.shape[1])
         judged = importance_of_grid(
             analysis.sign * values[order].reshape(shape), level,
@@ -131,12 +131,16 @@ def _importance_of_search(analysis: Analysis, arm: ArmAnalysis, level: float) ->
     domains = [knob.domain for knob in arm.knobs]
     levels = [grid_positions(domain) if isinstance(domain, Grid) else even for domain in domains]
     cells = [cell for cell in arm.cells if cell.values or cell.failures]
-    lost = [{trial.seed for trial, _ in cell.failures} for cell in cells]
     diverged = np.array([[cell.diverged] for cell in cells])
-    failed = diverged | np.array([[seed in seeds for seed in analysis.seeds] for seeds in lost])
-    values = np.where(diverged, np.nan, seed_values(cells, analysis.seeds))
+    values = np.where(diverged, np.nan, analysis.sign * seed_values(cells, analysis.seeds))
     positions = [positions_of(knob, cells) for knob in arm.knobs]
-    return importance_of_search(positions, levels, values, level, failed=failed, sign=analysis.sign)
+    return importance_of_search(positions, levels, values, level, failed=diverged | _failed(cells, analysis.seeds))
+
+
+def _failed(cells: Sequence[CellAnalysis], seeds: Sequence[int]) -> Mask:
+    """Return which trials failed, (cells, seeds)."""
+    lost = [{trial.seed for trial, _ in cell.failures} for cell in cells]
+    return np.array([[seed in failed for seed in seeds] for failed in lost])
 
 
 def _sentence(
