@@ -84,7 +84,7 @@ STUDIES = tuple(
         ("npair_scale",),
         ("sec_eta_rho",),
         ("sec_optimizer",),
-        ("sec_linear_head",),
+        ("sec_linear_head", 20, (), "glyphs", (5,)),
         ("sec_simclr", 3),
         ("sec_face", 3, ("training.epochs=4",)),
         ("dro_k",),
