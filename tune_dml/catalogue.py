@@ -84,9 +84,20 @@ def find_space(name: str) -> Space:
 
 
 def _named(kind: type[_T], group: str) -> dict[str, _T]:
-    """Return the declarations of a kind by name, and those that other packages add by a group of entry points."""
-    ours: list[_T] = [item for item in _declarations() if isinstance(item, kind)]
-    return {item.name: item for item in [*ours, *(item for _, item in load_entries(group))]}
+    """Return the declarations of a kind by name, and those that other packages add by a group of entry points.
+
+    Raises ConfigError for another object, and for two declarations of one name: one would replace the other.
+    """
+    items = [("a space package", item) for item in _declarations() if isinstance(item, kind)]
+    named: dict[str, _T] = {}
+    for place, item in items + load_entries(group):
+        if not isinstance(item, kind):
+            rule = f"must name a {kind.__name__} of tune_dml.space"
+            raise ConfigError(Problem(place, rule, str(item), "Fix the package that names it."))
+        if named.setdefault(item.name, item) != item:
+            rule = f"a {kind.__name__.lower()}'s name must be unique"
+            raise ConfigError(Problem(place, rule, item.name, "Rename one of them."))
+    return named
 
 
 def _declarations() -> list[object]:
@@ -98,8 +109,8 @@ def _declarations() -> list[object]:
     names = [
         info.name
         for package in packages
-        for info in pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
-    ]
+        for info in pkgutil.walk_packages(getattr(package, "__path__", ()), prefix=f"{package.__name__}.")
+    ] + [package.__name__ for package in packages]
     # Folders first: protocols then come in the order of their own files, not of the spaces that import them.
     modules = [importlib.import_module(name) for name in sorted(names, key=lambda name: (-name.count("."), name))]
     return [

@@ -138,7 +138,7 @@ def _method(kind: str, name: str, method: type) -> _Described:
         "knobs": knobs,
     }
     return data, [
-        f"{kind} {name}: {inspect.getdoc(method) or ''}",
+        f"{kind} {name}: {inspect.cleandoc(method.__doc__ or '')}",
         *filter(None, [citation]),
         *_knob_table(setting.partition(".")[0], knobs),
         f"Choose it: --set {setting}={name}",

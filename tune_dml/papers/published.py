@@ -1,7 +1,6 @@
 """Read the papers' printed numbers from `published.csv`, the file beside the search spaces, as curves.
 
-Columns: paper, table, dataset, method, hyperparameters (a JSON object), metric, value, note (errata). Reading them
-imports no search space.
+Reading them imports no search space.
 """
 
 import csv
@@ -13,9 +12,11 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainables.errors import Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.papers.paper import METHOD, CurveReference, Value
 from tune_dml.text import is_number
+
+_COLUMNS = "paper, table, dataset, method, hyperparameters (a JSON object), metric, value (a number), note (errata)"
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,14 @@ def published_rows() -> tuple[PublishedRow, ...]:
 
 def _read_rows(path: Path) -> Iterator[PublishedRow]:
     with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            hyperparameters, value = json.loads(row["hyperparameters"]), float(row["value"])
-            names = (row["paper"], row["table"], row["dataset"], row["method"])
-            yield PublishedRow(*names, hyperparameters, row["metric"], value, row["note"])
+        for row in (reader := csv.DictReader(file)):
+            try:
+                hyperparameters, value = dict(json.loads(row["hyperparameters"])), float(row["value"])
+                names = (row["paper"], row["table"], row["dataset"], row["method"])
+                yield PublishedRow(*names, hyperparameters, row["metric"], value, row["note"])
+            except (KeyError, TypeError, ValueError) as error:
+                rule, got = f"a line must have the columns {_COLUMNS}", f"{type(error).__name__}: {error}"
+                raise ConfigError(Problem(f"{path}, line {reader.line_num}", rule, got)) from error
 
 
 def published_curve(published: CurveReference) -> PublishedCurve:

@@ -5,6 +5,7 @@ import math
 import pkgutil
 from collections import defaultdict
 from dataclasses import replace
+from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 from helpers.together import for_each
@@ -12,14 +13,18 @@ from helpers.toys import rho_space, space_of
 
 import search_spaces
 from search_spaces import papers
+from trainables import methods
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
+from tune_dml import catalogue
 from tune_dml.catalogue import default_protocol, protocols, spaces
+from tune_dml.papers import published as printed_numbers
 from tune_dml.papers.published import published_curve, published_rows
 from tune_dml.planning.arms.settings import method_layers, protocol_layer
 from tune_dml.planning.checks.conditions import conditions_of
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
+from tune_dml.planning.rules import study_problems
 from tune_dml.planning.study import study_of
 from tune_dml.space import METHOD, CurveReference, Grid, Knob, Paper, Protocol, SourcedSettings, Space, Tie
 
@@ -224,6 +229,56 @@ def test_every_published_number_is_complete():
 def test_declarations_of_unknown_tables_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         published_curve(replace(RHO, **change))
+
+
+def test_a_wrong_reference_is_named_before_training():
+    (problem,) = study_problems(study_of(Request(rho_space(published=(replace(RHO, table="44"),)), name="x", seeds=1)))
+    assert problem.rule == "no package has numbers of this table"
+
+
+@pytest.mark.parametrize(
+    ("line", "got"),
+    [("me,1,d,m,rho=1,R@1,7,", "JSONDecodeError"), ("me,1,d,m,{},R@1,-,", "could not convert"), ("me,1", "TypeError")],
+)
+def test_a_wrong_line_of_printed_numbers_is_named(tmp_path, line, got):
+    file = tmp_path / "published.csv"
+    file.write_text(f"paper,table,dataset,method,hyperparameters,metric,value,note\n{line}\n")
+    with pytest.raises(ConfigError, match=rf"published.csv, line 2: a line must have the columns .*{got}"):
+        list(printed_numbers._read_rows(file))
+
+
+OWN, OWN_PROTOCOL = rho_space(name="own"), Protocol("own/quick", "glyphs", {"training.steps": 3})
+OUR_NAME, OUR_PROTOCOL = rho_space(), replace(OWN_PROTOCOL, name="glyphs/triplet")
+
+
+@pytest.mark.parametrize(
+    ("group", "named", "said"),
+    [
+        ("spaces", "OWN", None),
+        ("protocols", "OWN_PROTOCOL", None),
+        ("spaces", "OUR_NAME", "a space's name must be unique, but got 'sec_rho'"),
+        ("protocols", "OUR_PROTOCOL", "a protocol's name must be unique, but got 'glyphs/triplet'"),
+        ("spaces", "plan_of", "must name a Space of tune_dml.space, but got '<function plan_of"),
+        ("protocols", "OWN", r"must name a Protocol of tune_dml.space, but got \"?'?Space"),
+    ],
+)
+def test_declarations_of_other_packages_add_to_ours(monkeypatch, group, named, said):
+    """A space or protocol of another package would otherwise replace ours."""
+    ours = EntryPoint("papers", "search_spaces", "tune_dml.space_packages")
+    entries = EntryPoints([ours, EntryPoint("x", f"{__name__}:{named}", f"tune_dml.{group}")])
+    monkeypatch.setattr(methods, "_entry_points", lambda path: entries)
+    find = getattr(catalogue, group).__wrapped__
+    if said is None:
+        assert {"own", "own/quick"} & set(find())
+    else:
+        with pytest.raises(ConfigError, match=f"entry point tune_dml.{group}.x: {said}"):
+            find()
+
+
+def test_a_package_of_spaces_may_be_one_module(monkeypatch):
+    entries = EntryPoints([EntryPoint("x", __name__, "tune_dml.space_packages")])
+    monkeypatch.setattr(methods, "_entry_points", lambda path: entries)
+    assert set(catalogue.protocols.__wrapped__()) == {"own/quick", "glyphs/triplet"}
 
 
 PAPERS = [value for value in vars(papers).values() if isinstance(value, Paper)]
