@@ -16,7 +16,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import print_result, table
 from tune_dml.planning.checks.gpus import visibility_problems
-from tune_dml.planning.request import Session
+from tune_dml.planning.request import Session, folder_problems
 from tune_dml.running.cluster.nodes import Finding
 
 ORDER = 110
@@ -147,6 +147,7 @@ def _ray(session: Session, data_root: Path | None) -> list[Finding]:
     capacity = cluster.local_capacity()
     resources = f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
     findings = [Finding("Ray", "ok", resources), *_problems("Ray", start_problems(int(capacity.total("CPU"))))]
+    findings += _problems("storage", folder_problems("--storage", session.storage))
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
         rule = "missing: engine train needs it"
         findings.append(Finding("Ray dashboard", "problem", rule, "pip install 'ray[default]'"))
@@ -192,6 +193,8 @@ def _datasets(cache_dir: Path | None) -> list[Finding]:
         cache = cache_dir or default_cache_dir()
     except ConfigError as error:
         return _problems("cache", error.problems)
+    if problems := folder_problems("cache", cache, "Point TUNE_DML_CACHE (--cache-dir) at a writable folder."):
+        return _problems("cache", problems)
     findings = []
     for name, dataset_class in DATASETS.items():
         if not dataset_class.needs_root:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from trainables.errors import Problem, raise_if_any
+from trainables.files import write_whole
 from tune_dml.cli.options import Json, SweepArgument, absolute, verb
 from tune_dml.cli.screen import print_result
 from tune_dml.planning.request import folder_problems
@@ -52,9 +54,5 @@ def _write_table(results: Results, form: str, path: Path) -> int:
     existing_file = [Problem("TO", "the file exists already", str(path), "Name another one.")] if path.exists() else []
     raise_if_any([*folder_problems("TO", path.parent), *existing_file])
     table = results.table()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if form == "csv":
-        table.to_csv(path, index=False)
-    else:
-        table.to_parquet(path, index=False)
+    write_whole(path, partial(table.to_csv if form == "csv" else table.to_parquet, index=False))
     return len(table)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.files import expand_home
+from trainables.files import expand_home, write_whole
 from tune_dml.cli._slurm import SLURM, write_profile
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import console_for, print_result, progress_bar
+from tune_dml.planning.request import folder_problems
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,11 +77,12 @@ def init(
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
         raise ConfigError(Problem(str(path), "the file exists already", None, "Write another one with -o FILE."))
-    if not path.parent.is_dir():  # before the probe
+    raise_if_any(folder_problems("-o", path.parent))  # before the probe
+    if not path.parent.is_dir():
         rule = "the folder of the sweep file must exist"
         raise ConfigError(Problem(str(path.parent), rule, None, "Create it, or change -o."))
     text = _sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None, console_for(as_json))
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     command = shlex.join(["tune-dml", "sweep", os.path.relpath(path)])
     content = "three values of the triplet loss's margin, three seeds, and further keys as comments"
     lines = [f"Wrote {path.name}: {content}.", f"Next: {command}"]

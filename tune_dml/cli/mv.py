@@ -40,8 +40,8 @@ def mv(
         raise ConfigError(Problem("NEW", "the name is in use", new_name, "Choose another one."))
     raise_if_jobs_are_open(state.folder)
     with Ledger(state.folder):  # refused while another process runs it
+        replace(state.stored_plan, name=new_name).save(state.folder / "plan.json")  # fails on a full disk
         state.folder.rename(target)
-        replace(state.stored_plan, name=new_name).save(target / "plan.json")
     text = f"{sweep_name} is {new_name} now: {target}."
     if state.sessions and (target / "mlflow.json").exists():
         renamed = command(results_of(target), "sync")

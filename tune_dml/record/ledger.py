@@ -177,22 +177,22 @@ class Ledger:
                 fcntl.flock(file, fcntl.LOCK_UN)  # filelock would not fail on file systems without locks
             self._lock.acquire()
             torn_line = self._open()
+            lock.write_text(str(os.getpid()))
         except (Timeout, BlockingIOError):
             self._lock.release()
             raise _already_running(self.sweep, holder) from None
         except OSError as error:
-            self._lock.release()
+            self.__exit__()
             if error.errno in _NO_LOCKS:
                 raise _without_locks(self.sweep.parent, error) from error
             if error.errno in _NOT_WRITABLE:
                 rule = f"must be a folder that can be written: {error.strerror}"
                 raise ConfigError(option_problem("sweep", rule, str(self.sweep), READ_ONLY)) from error
+            error.filename = error.filename or str(self.sweep)
             raise
-        lock.write_text(str(os.getpid()))
         if torn_line:
-            self.write(
-                _note(f"{LEDGER}: its last {len(torn_line)} bytes were incomplete; they are kept in {_UNREADABLE_FILE}")
-            )
+            text = f"{LEDGER}: its last {len(torn_line)} bytes were incomplete; they are kept in {_UNREADABLE_FILE}"
+            self.write(_note(text))
         return self
 
     def _open(self) -> bytes:

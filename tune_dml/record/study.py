@@ -34,29 +34,36 @@ def study_of(results: Results, storage: str | None = None) -> Study:
     """Create a study with every trial that has started, in memory or in an Optuna storage, and return it.
 
     Knobs become parameters; a grid of numbers becomes a range. The user attributes of a trial are seed, cell, status,
-    reason, trial, and every metric. Raise ConfigError if the storage cannot be opened, or has a study of this name.
+    reason, trial, and every metric. Raise ConfigError if the storage cannot be written, or has a study of this name.
     """
     import optuna
 
+    knobs = _distributions(results)
+    trials = [_trial(results, trial, knobs) for trial in results.trials if trial.status in _STATES]
     verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    study = None
     try:
         goal = results.plan.space.goal
         study = optuna.create_study(storage=storage, study_name=results.name, direction=goal)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Optuna warns that it is experimental
+            study.set_metric_names([results.plan.metric])
+        study.add_trials(trials)
     except optuna.exceptions.DuplicatedStudyError:
         rule = f"the storage has a study {results.name} already"
         raise ConfigError(Problem("TO", rule, mask(str(storage)), "Name another file.")) from None
     except Exception as error:  # database drivers raise errors of many classes
-        reason = str(error).partition("\n")[0]
-        rule, example = f"must be a storage of Optuna ({reason})", "Example: sqlite:///study.db."
-        raise ConfigError(Problem("TO", rule, mask(str(storage)), example)) from None
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        rule, remedy = f"must be a storage of Optuna ({reason})", "Example: sqlite:///study.db."
+        if study is not None:  # such as on a full disk
+            rule, remedy = (
+                f"the study could not be written completely ({reason})",
+                "Delete it there, or name another file.",
+            )
+        raise ConfigError(Problem("TO", rule, mask(str(storage)), remedy)) from None
     finally:
         optuna.logging.set_verbosity(verbosity)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Optuna warns that it is experimental
-        study.set_metric_names([results.plan.metric])
-    knobs = _distributions(results)
-    study.add_trials([_trial(results, trial, knobs) for trial in results.trials if trial.status in _STATES])
     return study
 
 

@@ -172,7 +172,7 @@ def test_a_disk_too_small_for_the_decoded_pictures_is_reported(tmp_path, monkeyp
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(cache.DiskFull, match="TUNE_DML_CACHE"):
         cache.keep_images(tmp_path, np.arange(2))
-    with pytest.raises(cache.DiskFull, match=r"1\.0 MiB on the disk of the cache.*TUNE_DML_CACHE"):
+    with pytest.raises(cache.DiskFull, match=r"1\.0 MiB on its disk.*TUNE_DML_CACHE"):
         cache.create_images(tmp_path, (1, 1024, 1024, 1))
 
 

@@ -1,6 +1,8 @@
 """A sweep for other programs: an Optuna study with every trial, tables, and refused exports."""
 
+import errno
 import math
+import os
 from dataclasses import replace
 
 import optuna
@@ -84,6 +86,21 @@ def test_existing_files_are_not_overwritten(results, tmp_path, output_of):
     (tmp_path / "x.csv").touch()
     refused = output_of("export", "csv", "toy", tmp_path / "x.csv", "--storage", results.folder.parent, code=1)
     assert "the file exists already" in refused
+
+
+def test_a_full_disk_is_reported_and_leaves_no_partial_table(results, tmp_path, output_of, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for form in ("csv", "parquet"):
+        to = tmp_path / form
+        refused = output_of("export", form, "toy", to, "--storage", results.folder.parent, code=1)
+        assert refused == f"{to}: {os.strerror(errno.ENOSPC)}\n"
+        assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(optuna.study.Study, "add_trials", full)
+    refused = output_of("export", "optuna", "toy", f"sqlite:///{to}", "--storage", results.folder.parent, code=1)
+    assert "the study could not be written completely ([Errno 28] No space left" in refused
 
 
 def test_the_study_can_be_imported_again(results, tmp_path):

@@ -140,6 +140,18 @@ def test_an_unwritable_sweep_is_refused_with_a_remedy(tmp_path, monkeypatch, num
     assert str(told.value) == f"{rule} {READ_ONLY}"
 
 
+def test_a_full_disk_at_the_start_is_reported_with_the_folder_and_releases_the_sweep(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # an error of `write` has no file name
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="No space left") as told, Ledger(tmp_path):
+            pytest.fail("opened")
+    assert told.value.filename == str(tmp_path)
+    assert not is_running(tmp_path)
+
+
 def test_a_second_writer_is_refused_although_the_lock_file_was_deleted(tmp_path):
     """People delete a lock that they take for stale."""
     with Ledger(tmp_path / "toy"):

@@ -28,7 +28,7 @@ _SPARE = 64 << 20  # bytes that stay free on the disk
 _SAMPLES, _BLOCK = 64, 4096
 """Number and size in bytes of the blocks that `fingerprint` reads."""
 _OTHER_FOLDER = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
-_MORE_ROOM = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
+_MORE_ROOM = "Free some space, or choose a larger disk (the cache's is TUNE_DML_CACHE or --cache-dir)."
 
 
 class DiskFull(DataError):
@@ -154,7 +154,7 @@ def require_space(directory: Path, needed: int) -> None:
 
 
 def _disk_full_error(directory: Path, needed: int) -> DiskFull:
-    rule = f"the data need {_size_text(needed)} on the disk of the cache, of which {_size_text(_SPARE)} stay free"
+    rule = f"the data need {_size_text(needed)} on its disk, of which {_size_text(_SPARE)} stay free"
     free = f"{_size_text(shutil.disk_usage(directory).free)} free"
     return DiskFull(Problem(str(directory.parent), rule, free, _MORE_ROOM))
 
