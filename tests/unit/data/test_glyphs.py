@@ -5,7 +5,7 @@ import pytest
 
 from trainables.data import build_dataset, glyphs
 from trainables.data.formats.fonts import FAMILIES, installed_faces
-from trainables.errors import ConfigError, DataError
+from trainables.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +86,3 @@ def test_character_maps_agree_with_fonttools():
     assert len(faces) == len(FAMILIES)
     for face in faces:
         assert face.characters == set(font_tools.TTFont(face.path, lazy=True).getBestCmap())
-
-
-def test_wrong_knobs_are_all_named():
-    with pytest.raises(ConfigError) as error:
-        build_dataset("glyphs", size=4, facse=3)
-    assert {problem.place for problem in error.value.problems} == {"data.size", "data.facse"}
-    assert "Did you mean 'data.faces'?" in str(error.value)

@@ -140,17 +140,6 @@ def test_writing_waits_for_a_folder_that_disappears(tmp_path, monkeypatch):
     assert ["the folder is gone" in text for text in said] == [True, False]
 
 
-def test_checkpoints_of_an_older_version_are_found(tmp_path):
-    """They had other names for the last checkpoint and the one before."""
-    for name, step in (("checkpoint.previous.pt", 40), ("checkpoint.pt", 60)):
-        torch.save({"step": step}, tmp_path / name)
-    context = TrialContext(tmp_path, torch.device("cpu"))
-    assert context.latest_checkpoint()["step"] == 60
-    (tmp_path / "checkpoint.pt").write_bytes(b"torn")
-    assert context.latest_checkpoint()["step"] == 40
-    assert zipfile.is_zipfile(tmp_path / "checkpoint.previous.pt")
-
-
 class TestABucket:
     def test_requests_and_bytes_of_each_verb(self, store):
         """Requests are billed; this test notices a change in pyarrow."""
