@@ -52,7 +52,6 @@ def test_a_root_inside_the_data_set_names_the_folder_above(build, tmp_path):
 
 
 def test_lists_and_pictures_apart_name_the_folder_that_holds_both(build, tmp_path):
-    """The folders of the lists were refused without their place, and a list was called an archive of pictures."""
     cars, clothes = tmp_path / "cars", tmp_path / "clothes"
     for name in ("devkit/cars_train_annos.mat", "cars_annos.mat", "car_ims/000001.jpg"):
         (cars / name).parent.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,6 @@ def test_all_problems_of_a_split_file_are_reported(build, tmp_path):
 
 
 def test_a_split_file_that_moved_with_the_pictures_is_found(build, root, tmp_path):
-    """`resume --data-root NEW` failed, because the sweep has the old path of the split file."""
     gone = str(tmp_path / "before" / "split.json")
     assert "Restore it, or put a copy into the folder of the pictures." in str(build(split_file=gone).check()[0])
     (root / "split.json").write_text(json.dumps(PARTS))

@@ -123,7 +123,6 @@ def test_words_for_the_halves_are_those_of_tables_of_pictures(tmp_path):
 
 @pytest.mark.parametrize("header", ["ID,Class,Split", "id, class, split"])
 def test_the_header_of_a_table_of_labels_may_have_capitals_and_blanks(header, tmp_path):
-    """Such a header was read as a row, and the columns after the second were left out, so other classes tested."""
     np.savez(tmp_path / "x.npz", features=ROWS, index=np.arange(8))
     rows = [f"{n}, {CLASSES[n]}, {'test' if CLASSES[n] in 'ac' else 'train'}" for n in reversed(range(8))]
     (tmp_path / "classes.csv").write_text("\n".join([header, *rows]))
@@ -131,11 +130,6 @@ def test_the_header_of_a_table_of_labels_may_have_capitals_and_blanks(header, tm
     table = read_table(tmp_path / "f")
     assert table.classes.tolist() == CLASSES.tolist()
     assert set(table.classes[table.splits == "test"]) == {"a", "c"}
-
-
-def test_classes_may_be_bytes(tmp_path):
-    import_features(npz(tmp_path, labels=CLASSES.astype("S")), tmp_path / "f")
-    assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,6 @@ def test_nt_xent_equals_the_self_supervised_wrapper_of_pml_and_is_finite_if_cold
 
 
 def test_a_flat_side_of_the_binomial_loss_keeps_its_digits_in_float32():
-    """Its steepness came from the sum and the difference of both: 2e-4 off at 0.01 beside 40, 10 % at 0.01 beside 1e4."""
     embeddings = raw()
     for beta_neg in (40.0, 1e4):
         loss = build_loss("binomial", beta_pos=0.01, beta_neg=beta_neg)

@@ -174,7 +174,6 @@ def test_a_method_that_raises_stop_iteration_does_not_end_the_training_as_if_com
 
 
 def test_a_missing_headline_metric_is_reported_at_the_first_evaluation(tmp_path, monkeypatch):
-    """Formerly a sweep judged by such a metric ended without a number and without a message."""
     named = RetrievalTask.metrics
     monkeypatch.setattr(RetrievalTask, "metrics", lambda self: [*named(self), "val/of_nothing"])
     with pytest.raises(ConfigError, match=r"task retrieval: validate must return every metric .* \['val/of_nothing'\]"):
@@ -209,7 +208,6 @@ def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch
 
 
 def test_close_embeddings_that_find_the_class_of_most_queries_have_not_collapsed(tmp_path, monkeypatch):
-    """Formerly a short trial of an easy folder ended as collapsed at R@1 100."""
     monkeypatch.setattr(training, "_watched_cosine", lambda run: 0.9995)
     outcome, _ = run(config_of(SMALL), tmp_path)
     assert outcome.metrics["val/recall_at_1"] >= training._HIGH_RECALL
