@@ -290,14 +290,6 @@ def test_all_problems_are_collected():
     assert len(caught.value.problems) == 2
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("sizes", [VARIED, [5] * 2000 + [300]])
-def test_cuda_equals_cpu(sizes):
-    vectors, labels = blobs(sizes, dim=32)
-    on_gpu = retrieval_metrics(torch.from_numpy(vectors).cuda(), labels, KS)
-    assert_same(on_gpu, retrieval_metrics(vectors, labels, KS), 1e-12)
-
-
 @pytest.fixture
 def _own_families(monkeypatch):
     """Remove metrics declared in a test at its end."""
