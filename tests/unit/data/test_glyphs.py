@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainables.data import build_dataset, glyphs
-from trainables.data.formats.fonts import FAMILIES, installed_faces
+from trainables.data.formats.fonts import installed_faces
 from trainables.errors import DataError
 
 
@@ -78,11 +78,3 @@ def test_missing_fonts_name_the_package_to_install(monkeypatch, tmp_path):
     with pytest.raises(DataError, match=r"3 families.*pip install 'tune-dml\[demo\]'.*faces=3"):
         data.prepare()
     assert not list(tmp_path.glob("glyphs-*"))
-
-
-def test_character_maps_agree_with_fonttools():
-    font_tools = pytest.importorskip("fontTools.ttLib")
-    faces = installed_faces()
-    assert len(faces) == len(FAMILIES)
-    for face in faces:
-        assert face.characters == set(font_tools.TTFont(face.path, lazy=True).getBestCmap())
