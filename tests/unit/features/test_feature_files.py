@@ -172,7 +172,7 @@ def test_bfloat16_of_safetensors_is_widened(tmp_path):
     ("lines", "message"),
     [
         ("", "is empty"),
-        ("id;class\n0;a\n", "separated by commas, but got 'id;class'"),
+        ("id,class\n0,a,b\n", "every line must have 2 cells, but got '0,a,b'"),
         ("\n".join(["id,class", *(f"{n},a" for n in range(8)), "0,b"]), "listed once, but 1 are"),
         ("\n".join(["picture,class", *(f"{n},a" for n in range(8))]), "Call the column of ids index"),
         ("\n".join(["id,class", *(f"{n},{'' if n == 3 else 'a'}" for n in range(8))]), "row 3 has none"),
