@@ -87,6 +87,8 @@ def test_verify_decodes_records_folders_distractors_and_verification_files(tmp_p
     (problem,) = problems("agedb30", tmp_path, strict=False)
     assert problem.place == f"{tmp_path}/agedb_30.bin[5]"
     assert problem.remedy == "Download the file again."  # there is nothing to leave out of a list of pairs
+    with pytest.raises(DataError, match=r"agedb_30\.bin\[5\]"):
+        build_dataset("agedb30", root=tmp_path, cache_dir=tmp_path / "cache", strict=False).prepare()
 
 
 def test_verify_counts_pictures_and_reports_its_progress(build, tmp_path):
