@@ -189,6 +189,8 @@ def test_an_os_error_without_a_file_name_is_one_line(command_line, monkeypatch, 
 
 @pytest.mark.parametrize("line", ["spaces --json", "show nonsense --json"])
 def test_json_on_a_full_disk_is_one_line(capsys, monkeypatch, line):
+    """The error could not be printed as JSON either: a traceback followed."""
+
     def fail(text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -289,6 +291,7 @@ def test_a_notebook_shows_answer_curve_and_best_cell(stored):
 
 
 def test_a_sync_explains_how_to_repair_remaining_differences(stored):
+    """A parameter was changed in the store, and MLflow refuses to change it back."""
     line = "trial 57030e9540246254 (rho=1, seed 2): other values of optim.lr"
     lines = list(_text(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}))
     assert f"differed: {line}" in lines

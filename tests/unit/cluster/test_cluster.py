@@ -349,6 +349,7 @@ def test_capacity_of_a_local_cluster_is_known_without_starting_it(monkeypatch):
     ("address", "engine", "stays"), [(None, "train", "1"), (None, "local", "0"), ("head:6379", "train", "0")]
 )
 def test_a_ray_of_ours_trains_with_the_version_of_ray_train_that_we_speak(monkeypatch, address, engine, stays):
+    """With a profile that requests the first version, each trial was lost three times."""
     monkeypatch.setattr(os, "environ", {"RAY_TRAIN_V2_ENABLED": "0"})
     cluster._init_arguments(address, engine, preload=False)
     assert os.environ["RAY_TRAIN_V2_ENABLED"] == stays

@@ -246,6 +246,7 @@ def pod(tmp_path, monkeypatch):
 
 
 def test_a_kubernetes_cluster_without_workers_may_add_gpus(pod):
+    """Ray's autoscaler does not report its limits there, so the sweep of deploy/kuberay.yaml was refused."""
     capacity = Capacity((HEAD,), autoscaler_nodes())
     assert capacity.has_gpus
     assert capacity.trials_that_fit(Resources(gpus_per_worker=1)) == 4

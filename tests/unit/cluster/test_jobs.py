@@ -125,6 +125,7 @@ def test_an_uploaded_checkout_keeps_its_name(own, tmp_path, monkeypatch):
 
 
 def test_a_package_of_methods_missing_on_the_cluster_is_refused(tmp_path):
+    """Its search space was unknown on the cluster without a reason: a `src` layout, or never installed."""
     package = tmp_path / "own"
     (package / "src" / "mine").mkdir(parents=True)
     (package / "src" / "mine" / "loss.py").touch()

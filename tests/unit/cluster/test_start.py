@@ -59,6 +59,7 @@ def test_threads_of_a_user_and_of_each_control_group_above_are_counted(tmp_path,
     ],
 )
 def test_a_path_that_the_locale_cannot_read_is_refused(limits, monkeypatch, encoding, said):
+    """Ray did not start, and its disk space was named as the cause."""
     monkeypatch.setattr(
         start_checks.sys, "argv", ["tune-dml", "sweeps/Äpfel".encode().decode("ascii", "surrogateescape")]
     )

@@ -204,6 +204,8 @@ def test_reasons_are_one_clean_bounded_line():
 
 
 def test_an_error_without_a_message_is_no_lost_process():
+    """The error that `__str__` raised was taken for one of Ray, and the trial was retried."""
+
     class Mute(Exception):
         def __str__(self):
             raise KeyError("text")
@@ -213,6 +215,7 @@ def test_an_error_without_a_message_is_no_lost_process():
 
 
 def test_a_message_with_a_whole_tensor_is_read_quickly():
+    """A few million characters took a minute, in which the trial counted as stalled."""
     began = time.monotonic()
     assert classify(ValueError("y" * 3_000_000)).reason.startswith("error: ValueError: yyy")
     text = RAY_TEXT.format(error="ValueError: " + "y" * 3_000_000 + "\n\nConnectionResetError: peer")
@@ -273,6 +276,7 @@ def test_the_exit_of_a_process_is_reported_if_known():
 
 
 def test_a_process_that_ray_killed_for_memory_has_a_remedy():
+    """Two trials that together exceed the memory were lost three times each."""
     reason = classify(RayOOM("Task was killed due to the node running low on memory.\nmore")).reason
     remedy = "`--max-concurrent` runs fewer trials at once (Task"
     assert reason.startswith(f"infrastructure: its node ran short of memory: {remedy}")
@@ -288,6 +292,7 @@ def test_a_node_that_cannot_start_processes_is_named_with_the_cause(text):
 
 
 def test_a_reason_names_the_line_that_called_torch():
+    """It named a line of torch: no user finds the mistake of a method there."""
     with pytest.raises(IndexError) as caught:
         torch.zeros(3).norm(dim=1)
     text = "".join(traceback.format_exception(caught.value))

@@ -74,6 +74,7 @@ WRONG = {
 
 
 def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_path):
+    """Formerly an unknown search ran as another one and stored an unreadable plan."""
     with pytest.raises(ConfigError) as error:
         tune_dml.run_sweep("sec_rho", **{name: value for name, (value, _) in WRONG.items()})
     assert {problem.place: problem.rule for problem in error.value.problems} == {n: r for n, (_, r) in WRONG.items()}

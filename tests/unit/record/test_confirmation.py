@@ -216,6 +216,7 @@ def test_resume_continues_a_confirmation(interrupted, intents):
 
 
 def test_failed_confirming_trials_are_retried(tmp_path, intents, command_line):
+    """Formerly no command retried them: `resume --retry-failed` knew only the trials of the sweep."""
     results = bare_sweep(tmp_path / "toy", confirmed={1000: 0.1, 1001: -0.2})
     Driver(results.folder, results.plan).ended(results.confirmed[-1], "failed", reason="lost 3 times")
     _, out, _ = command_line("status", "toy", "--storage", tmp_path)

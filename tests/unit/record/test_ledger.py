@@ -199,6 +199,7 @@ def test_a_deleted_folder_of_all_trials_is_created_again(tmp_path):
 
 
 def test_no_row_reaches_another_sweep_of_the_same_name(tmp_path, monkeypatch):
+    """The sweep's folder was renamed while it ran, and the sweep was started again."""
     monkeypatch.setattr("trainables.files.PATIENCE", 0.0)
     old, new = Ledger(tmp_path / "toy"), Ledger(tmp_path / "toy")
     with old:

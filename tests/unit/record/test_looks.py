@@ -158,6 +158,7 @@ def test_a_second_report_of_a_finished_sweep_spends_nothing(tmp_path, monkeypatc
 
 
 def test_an_unwritable_report_is_refused_with_a_remedy(tmp_path, monkeypatch, command_line):
+    """Formerly a read-only copy printed *report.html.tmp: Read-only file system*."""
     results = write_sweep(tmp_path / "toy")
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "one")
     with pytest.raises(ConfigError, match="path: must name a folder"):

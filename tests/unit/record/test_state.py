@@ -80,6 +80,7 @@ SESSION = ("session", "", {})
 
 
 def test_notes_of_an_ended_session_are_not_repeated(state):
+    """A finished sweep stated in every table and report that it had stopped after its hours."""
     said, spent = (("note", "", {"text": text, "of_session": text == "spent"}) for text in ("said", "spent"))
     assert seen_after(state, [SESSION, said, spent, SESSION, spent], lambda state: len(state.notes)) == [0, 1, 2, 1, 2]
 

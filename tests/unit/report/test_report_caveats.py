@@ -131,6 +131,7 @@ def test_the_answer_starts_with_undertrained_cells(results, monkeypatch):
 
 
 def test_a_gain_since_the_middle_of_training_leaves_convergence_undecided(results, monkeypatch):
+    """The learning rate was high in the middle, so half of the steps might reach the same result."""
     rows = [{"step": 200.0, METRIC: 40.0}, {"step": 400.0, METRIC: 52.5}]
     monkeypatch.setattr(Results, "history", lambda self, key: rows)
     why = "but the last quarter of training has no evaluation before its end"

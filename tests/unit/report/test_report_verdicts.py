@@ -315,6 +315,7 @@ def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
 
 
 def test_tables_of_fresh_seeds_show_no_end_that_percentages_cannot_have(tmp_path: Path) -> None:
+    """The sentence above the table was clipped, the table was not: -93.70 to 190.13."""
     for name, baseline in (("with", 50.0), ("without", None)):
         results = bare_sweep(tmp_path / name, baseline=baseline, confirmed={1000: 6.0, 1001: -6.0})
         section = section_of(analyse(results), "confirmation")

@@ -182,6 +182,7 @@ def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_
 
 @pytest.mark.parametrize("at", ["is_exhausted", "start_timer"])
 def test_a_signal_between_two_trials_ends_a_task_cleanly(sweep, monkeypatch, at):
+    """Formerly it gave a traceback, and after the start of a trial an attempt that counted as lost."""
     ledger, _, (one, two) = sweep
     keys = [log.path.parent.name for log in (one, two)]
     round_ = Round((tuple({"key": key} for key in keys),), "", 1, None, None, {}, "")
@@ -203,6 +204,7 @@ def test_a_signal_between_two_trials_ends_a_task_cleanly(sweep, monkeypatch, at)
 
 @pytest.mark.parametrize("cache_dir", [None, "/fast/cache"])
 def test_tasks_decode_pictures_into_the_cache_of_the_session(sweep, monkeypatch, cache_dir):
+    """Formerly `None` became a folder of that name in the working directory."""
     ledger, state, _ = sweep
     (trial, *_), seen = state.plan.trials(), []
     session = Session(cache_dir=cache_dir)

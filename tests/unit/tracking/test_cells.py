@@ -128,6 +128,7 @@ def test_replays_add_no_point_to_the_curve(curve, uri):
 
 @pytest.mark.slow
 def test_an_older_versions_trials_are_moved_below_their_cells(curve, uri):
+    """They were directly under the sweep, with fewer tags; their points stay."""
     _, _, tracker = curve
     tracker().stop()
     seen = StoredRuns(uri, "demo")

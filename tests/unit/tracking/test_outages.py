@@ -214,6 +214,7 @@ def test_a_server_that_fails_after_its_check_is_reported_in_plain_words(answerin
 
 @pytest.mark.slow
 def test_a_database_deleted_without_its_log_is_created_whole(tmp_path):
+    """Formerly SQLite replayed the log of a killed driver into the new database, which mixed both or was malformed."""
     path, old = tmp_path / "mlflow.db", tmp_path / "old.db"
     client = open_client(f"sqlite:///{old}")
     with contextlib.closing(sqlite3.connect(old)) as reader:

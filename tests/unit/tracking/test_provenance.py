@@ -199,6 +199,7 @@ def test_the_environment_is_an_allow_list_and_values_after_secret_flags_are_mask
 
 
 def test_a_command_line_that_was_read_in_another_locale_is_kept_as_text():
+    """Under LC_ALL=C without UTF-8 mode, or of a file named in Latin-1: MLflow and the report could not be written again."""
     as_read = [
         b"gr\xc3\xb6\xc3\x9fe.yaml".decode("ascii", "surrogateescape"),
         b"gr\xf6\xdfe".decode("utf-8", "surrogateescape"),

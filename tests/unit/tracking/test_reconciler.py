@@ -77,6 +77,7 @@ def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
 
 @pytest.mark.slow
 def test_metrics_of_an_earlier_attempt_are_expected(store, driver, tracker, edited):
+    """The attempt failed with a metric that no row has, and a second one finished."""
     trial = driver.trials[0]
     driver.ended(trial, "failed", reason="a disk is full", step=2, metrics={"val/late": 5.0})
     assert tracker().stop().error is None

@@ -180,6 +180,7 @@ def test_a_path_that_sqlite_does_not_take_is_refused(tmp_path, length):
 
 
 def test_a_removed_working_directory_does_not_hide_the_command(tmp_path, monkeypatch):
+    """As in a sweep with storage and store elsewhere: it ended without its table."""
     monkeypatch.setenv("PATH", "")
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -183,6 +183,7 @@ def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["the sweep's alone", "all"])
 def test_a_deleted_run_of_a_sweep_is_restored_without_duplicates(driver, tracker, mlflow_has, level):
+    """Formerly the runs below it were created a second time."""
     driver.run(*driver.trials)
     tracker().stop()
     seen = mlflow_has()

@@ -148,6 +148,7 @@ def test_a_preempted_node_does_not_count_as_a_failure(tmp_path, recorder, losses
     ],
 )
 def test_a_retry_names_the_error_that_a_living_process_raised(tmp_path, recorder, error, said):
+    """A storage that failed for ten minutes was reported as a lost process, or as an error of the code."""
     (tmp_path / "error.pkl").write_bytes(ray.cloudpickle.dumps(error))
     count = SimpleNamespace(num_failures=0)
     recorder.on_trial_recover(
@@ -271,6 +272,7 @@ def test_requests_can_be_cancelled_and_clear_removes_the_rest(given_back):
 
 
 def test_variables_that_tune_refuses_are_removed(monkeypatch):
+    """A profile of an older Ray set TUNE_RESULT_DIR: the sweep ended with Tune's DeprecationWarning."""
     names = ("TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR")
     for name in names:
         monkeypatch.setenv(name, "/old")
