@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from trainables.errors import DataError, Problem
 from trainables.files import retry_storage
@@ -55,12 +55,12 @@ class Checkpoint(TypedDict):
     seconds: float
     rows: list[Row]
     best: Row
-    directions: NotRequired[torch.Tensor | None]
-    looks: NotRequired[Sequence[object]]
-    """Snapshots of the watched pictures; absent in older checkpoints."""
+    directions: torch.Tensor | None
+    looks: Sequence[object]
+    """Snapshots of the watched pictures."""
     cosines: list[float]
-    trial: NotRequired[str]
-    """Identity of the trial; absent in older checkpoints."""
+    trial: str
+    """Identity of the trial."""
 
 
 def is_cut_off(context: TrialContext) -> bool:
@@ -182,7 +182,7 @@ class TrialContext:
 
         found: dict[int, tuple[str, bytes]] = {}
         for name in self._retry_storage(self._files.names):
-            if not (name.startswith("checkpoint") and name.endswith(".pt")):  # of older versions, too
+            if name not in _CHECKPOINTS:
                 continue
             content = self._retry_storage(lambda name=name: self._files.get(name)) or b""  # type: ignore[misc]
             why = "damaged"
@@ -190,7 +190,7 @@ class TrialContext:
                 if _is_intact(content):
                     loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
                     step = loaded["step"]
-                    if not trial or loaded.get("trial", trial) == trial:
+                    if not trial or loaded["trial"] == trial:
                         found[step] = (name, content)
                         continue
                     why = "of another trial"

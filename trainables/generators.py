@@ -34,11 +34,8 @@ def states() -> GeneratorStates:
     return {"torch": torch.get_rng_state(), "numpy": numpy_state, "python": random.getstate()}
 
 
-def restore(saved: GeneratorStates | Tensor) -> None:
-    """Restore the generators; checkpoints of older versions hold only torch's state."""
-    if isinstance(saved, Tensor):
-        torch.set_rng_state(saved.cpu())
-        return
+def restore(saved: GeneratorStates) -> None:
+    """Restore the three generators."""
     torch.set_rng_state(saved["torch"].cpu())
     name, key, *other_parts = saved["numpy"]
     np.random.set_state((name, key.cpu().numpy().astype(np.uint32), *other_parts))

@@ -159,12 +159,14 @@ def _restore(run: Run, saved: Checkpoint) -> None:
     run.optimizer.load_state_dict(saved["optimizer"])
     run.scaler.load_state_dict(saved["scaler"])
     generators.restore(saved["rng"])
-    best = {name: value for name, value in saved["best"].items() if not name.startswith("test/")}
-    if best != saved["best"]:  # checkpoint of an older version, with test figures
-        run.context.seal({name: value for name, value in saved["best"].items() if name not in best})
-    snapshots = _SNAPSHOTS.validate_python(saved.get("looks", []))  # absent in older checkpoints
     run.state = TrainingState(
-        saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"), snapshots, saved["cosines"]
+        saved["step"],
+        saved["seconds"],
+        saved["rows"],
+        saved["best"],
+        saved["directions"],
+        _SNAPSHOTS.validate_python(saved["looks"]),
+        saved["cosines"],
     )
     for row in run.state.rows:
         run.context.report(row)

@@ -43,18 +43,6 @@ def halves(rank):
     return {"rows": d.gather_batch(rows, torch.full((rank,), rank))[0]}
 
 
-def batch_norm(rank):
-    """Return synchronised batch normalisation from differentiable sums."""
-    x = double(rank + 2, 3, seed=rank).requires_grad_()
-    count = d.all_reduce_sum(torch.tensor(float(len(x)), dtype=torch.float64))
-    mean = d.all_reduce_sum(x.sum(dim=0)) / count
-    variance = d.all_reduce_sum((x - mean).square().sum(dim=0)) / count
-    normalised = (x - mean) / (variance + 1e-5).sqrt()
-    everyone, _ = d.gather_batch(normalised, torch.zeros(len(x), dtype=torch.long))
-    everyone.square().mul(torch.arange(len(everyone))[:, None]).sin().sum().backward()
-    return {"normalised": normalised.detach(), "gradient": x.grad}
-
-
 def averaged(rank):
     parameters = [torch.nn.Parameter(torch.zeros(2, 3)), torch.nn.Parameter(torch.zeros(4).double())]
     parameters += [torch.nn.Parameter(torch.zeros(5)), torch.nn.Parameter(torch.zeros(2))]
@@ -91,7 +79,7 @@ def layers(rank):
     return {kind: normalised(kind, slice(start, start + SIZES[rank])) for kind in KINDS}
 
 
-SCENES = (gathered, nobody, images, halves, batch_norm, layers, averaged, wrapped)
+SCENES = (gathered, nobody, images, halves, layers, averaged, wrapped)
 
 
 def work(rank, folder):
@@ -136,15 +124,6 @@ def test_gathering_accepts_empty_tensors_and_rows_of_any_shape_and_type(seen):
     for found in seen["halves"]:
         assert found["rows"].dtype == torch.bfloat16
         assert found["rows"][:, 1].tolist() == [1, 2, 2]
-
-
-def test_synchronised_batch_norm_equals_one_process(seen):
-    sizes = [2, 3, 4]
-    x = torch.cat([double(size, 3, seed=rank) for rank, size in enumerate(sizes)]).requires_grad_()
-    normalised = torch.nn.functional.batch_norm(x, None, None, training=True, eps=1e-5)
-    normalised.square().mul(torch.arange(9)[:, None]).sin().sum().backward()
-    same(torch.cat([found["normalised"] for found in seen["batch_norm"]]), normalised.detach())
-    same(torch.cat([found["gradient"] for found in seen["batch_norm"]]), W * x.grad)
 
 
 @pytest.mark.parametrize("kind", KINDS)

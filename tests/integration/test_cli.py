@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tune_dml.record.ledger import read_events
-
 QUICK = ("--set", "training.steps=10", "--set", "training.eval_every=5")
 RHO1 = ("sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK)
 
@@ -53,12 +51,6 @@ def test_every_verb_has_help(tune_dml):
         code, text, _ = tune_dml(verb, "--help")
         assert code == 0
         assert "--json" in text or "COMMAND" in text or verb == "schema"
-
-
-def test_methods_list_knobs_with_defaults(answer):
-    rows = {row["name"]: row for row in answer("methods")}
-    assert rows["triplet"]["knobs"] == {"loss.margin": 1.0}
-    assert rows["sec"]["knobs"] == {"regularizer.rho": 1.0}
 
 
 def test_plan_writes_nothing(answer, tmp_path):
@@ -123,21 +115,6 @@ def test_train_show_prints_the_origin_of_each_setting(answer):
     assert settings["optim.weight_decay"]["origin"] == "default"
     named = answer("train", "--dataset", "glyphs", "--set", "training.steps=4", "--show")  # as for a sweep
     assert named["data.name"]["value"] == "glyphs"
-
-
-def test_running_a_finished_sweep_again_runs_nothing(answer, swept):
-    before = read_events(swept / "sweeps" / "rho1")
-    assert answer("sweep", *RHO1)["exit_code"] == 0
-    gained = read_events(swept / "sweeps" / "rho1")[len(before) :]
-    assert [event.kind for event in gained if event.kind != "note"] == ["session"]
-
-
-def test_a_sweep_file_runs_on_a_folder_of_pictures(answer, swept):
-    status = answer("status", "lr1")
-    assert status["counts"]["finished"] == 8
-    assert all(trial["metric"] is not None for trial in status["trials"])
-    settings = answer("plan", "lr1.yaml")["settings"]
-    assert settings["data.name"] == {"value": "image_folder", "origin": "--dataset"}
 
 
 WRONG = {

@@ -84,7 +84,6 @@ def test_k_follows_the_pairs_of_a_small_folders_batches(root):
 
 
 def test_batches_fit_the_requested_split(root, cache_dir):
-    """Formerly folds, fewer pictures per class and random batches were refused or not used."""
     halves = make_plan(study_of(asked("sec_tml", root, **{"data.folds": 2})))
     assert halves.base_settings["batch.batch_size"] == 40  # of 10 classes, not of 15
     whole = make_plan(study_of(asked("npair_scale", root, **{"data.split": "paper_test_selection"})))
@@ -97,7 +96,6 @@ def test_batches_fit_the_requested_split(root, cache_dir):
 
 @pytest.mark.parametrize(("name", "batch"), [("sec_face", 12), ("sec_simclr", 24)])
 def test_batches_of_every_task_fit_a_folder_of_few_classes(name, batch, root, cache_dir, tmp_path):
-    """Those of face recognition and contrastive learning stayed at 64 and were refused."""
     for number in range(8):
         (tmp_path / f"class{number}").symlink_to(root / f"class{number:02}")
     held_out = {"task.pairs": 20, "task.distractors": [4]} if name == "sec_face" else {}
@@ -107,7 +105,6 @@ def test_batches_of_every_task_fit_a_folder_of_few_classes(name, batch, root, ca
 
 
 def test_verification_on_a_small_folder_lasts_more_than_an_epoch_or_two(root, cache_dir):
-    """16 epochs of a folder that is one batch were 16 steps, evaluated once: 60 % where 150 steps reach 70."""
     checked = prepare(asked("sec_face", root), cache_dir=cache_dir)
     settings = checked.plan.base_settings
     assert (settings["training.epochs"], settings["training.steps"], settings["training.eval_every"]) == (None, 300, 75)

@@ -1,6 +1,7 @@
 """A local Ray and the workers of a trial are reachable from this machine only (SECURITY.md)."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,33 +9,20 @@ import ray
 from helpers.clusters import children_of
 from helpers.sweeps import SweepProcess, sweep_file
 
-LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
-"""127.0.0.1, ::1 and the first as an address of the second kind, as the kernel writes them."""
-
-
-def sockets_of(pids):
-    """Return the command of the process for the inode of each open socket of these processes."""
-    for pid in pids:
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-        except OSError:  # ended meanwhile
-            continue
-        for file in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                kind, _, inode = os.readlink(file).partition(":")
-            except OSError:  # closed meanwhile
-                continue
-            if kind == "socket":
-                yield inode.strip("[]"), command
+LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
 def listening(pids):
-    """Return the addresses at which these processes listen, as the kernel writes them, and a process of each."""
-    commands = dict(sockets_of(pids))
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
-    return {line[1].partition(":")[0]: commands[line[9]] for line in lines if line[3] == "0A" and line[9] in commands}
+    """Return the addresses at which these processes listen, and a process of each."""
+    import psutil  # installed with Ray
+
+    commands = {}
+    for pid in pids:
+        with suppress(psutil.Error):  # ended meanwhile
+            process = psutil.Process(pid)
+            found = [each for each in process.net_connections() if each.status == psutil.CONN_LISTEN]
+            commands |= {each.laddr.ip: process.cmdline() for each in found}
+    return commands
 
 
 @pytest.mark.usefixtures("ray_session")

@@ -96,13 +96,3 @@ def test_the_command_line_opens_and_reports(a_copy, here, command_line, monkeypa
     assert data["opened_test"]["opening"]["selection"] == "the table"
     assert [cell["fresh"]["n"] for cell in data["confirmation"]["cells"]] == [3, 3]
     assert any("fresh seeds" in verdict for verdict in json.loads(out)["verdicts"])
-
-
-def test_a_running_sweep_is_neither_confirmed_nor_opened(a_copy, command_line, monkeypatch):
-    monkeypatch.chdir(a_copy)
-    with Ledger(a_copy / "sweeps/lr1"):
-        for words in (["confirm", "lr1"], ["open", "lr1", "--yes"]):
-            code, _, error = command_line(*words)
-            assert code == 1
-            assert "one process at a time may run a sweep" in error
-            assert error.count("\n") == 1

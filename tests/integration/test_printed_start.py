@@ -90,8 +90,6 @@ def test_train_keeps_pictures_and_prints_their_paths(tmp_path, cache_dir):
 
 
 def test_metrics_are_printed_if_pictures_cannot_be_kept(tmp_path, cache_dir, monkeypatch):
-    """Formerly a finished trial printed only *Read-only file system*."""
-
     def read_only(source, place):
         raise OSError(30, "Read-only file system", str(place))
 

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from mlflow.tracking import MlflowClient
+from helpers.stored_runs import StoredRuns
 
 import tune_dml
 from tune_dml.record.ledger import read_events
@@ -54,8 +54,7 @@ def test_cells_that_fall_behind_stop_and_stay_stopped(tmp_path, ray_session, cac
         kinds = Counter(event.kind for event in read_events(done.folder))
         assert kinds["fetched"] == kinds["ended"] == 12
 
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = client.search_runs([one.experiment_id for one in client.search_experiments()], "tags.level = 'trial'")
+    runs = StoredRuns(here["tracking_uri"], "rates").children
     said = Counter((run.info.status, run.data.tags["tune_dml.status"]) for run in runs)
     assert said == {("FINISHED", "finished"): 4, ("FINISHED", "stopped"): 8}
 
@@ -99,9 +98,7 @@ def test_a_race_on_digits_stops_cells_and_resumes(tmp_path, ray_session, cache_d
     assert all(trial.status == "finished" for trial in done.results.trials)
     assert {settled.seeds for settled in state.race.settled.values()} <= {3, 4, 5, 6}
     assert [look.by for look in done.results.looks][-1] in {"race", "resume"}
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = client.search_runs([one.experiment_id for one in client.search_experiments()], "tags.sweep = 'rates'")
-    levels = Counter(run.data.tags["level"] for run in runs)
+    levels = Counter(run.data.tags["level"] for run in StoredRuns(here["tracking_uri"], "rates").runs)
     assert levels == {"sweep": 1, "cell": len(counts), "trial": len(done.results.trials)}
 
     before = (done.folder / "ledger.jsonl").read_text()

@@ -25,6 +25,8 @@ from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
 from tune_dml.running.ray_internals import orphaned_placement_groups, remove_placement_groups
 
+pytestmark = pytest.mark.slow
+
 SWEEP = """
 method: grid
 parameters: {regularizer.rho: {values: [0.1]}}
@@ -40,7 +42,6 @@ fixed:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_give_the_losses_of_one(cache_dir, new_database):
     new_database(Path.cwd())
@@ -55,7 +56,6 @@ def test_two_workers_give_the_losses_of_one(cache_dir, new_database):
     assert not left, "the next sweep of this Ray would wait for ever"
 
 
-@pytest.mark.slow
 def test_the_command_line_starts_ray_for_two_workers(cache_dir):
     Path("one_value.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_value.yaml", "--workers", "2"]
@@ -125,7 +125,6 @@ with cluster.connect(None, engine="train"):
 """
 
 
-@pytest.mark.slow
 def test_workers_report_a_node_without_the_pictures(tmp_path):
     said = printed_by(IMPORTS + LACKING, tmp_path, timeout=120)
     assert "does not have what the driver has: no folder /no/pictures" in said
@@ -144,7 +143,6 @@ with cluster.connect(None, engine="train") as capacity:
 """
 
 
-@pytest.mark.slow
 def test_a_trial_waits_until_its_workers_fit(tmp_path):
     """Ray Train counts missing resources as a controller failure, like workers that cannot start."""
     impatient = {**os.environ, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "2"}
@@ -161,7 +159,6 @@ class PlacementRequester:
         return place.id.hex()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_placement_groups_requested_by_a_dead_process_are_removed():
     lives, dies = PlacementRequester.remote(), PlacementRequester.remote()
@@ -202,14 +199,12 @@ with cluster.connect(None, engine="train"):
 """
 
 
-@pytest.mark.slow
 def test_a_failing_worker_ends_its_trial_and_the_next_one_has_all_workers(tmp_path):
     """The other worker waits in a collective, and would add its number to that of the next trial."""
     ends = printed_by(IMPORTS + ALONE, tmp_path, timeout=200).splitlines()
     assert ends == ["finished 1", "failed 0", "finished 401", "failed 0", "finished 801"]
 
 
-@pytest.mark.slow
 def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
     """Ray's nodes were started under torchrun, for whose store workers would wait half an hour."""
     below_torchrun = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "1"}
@@ -242,7 +237,6 @@ def run(tmp_path, cache_dir):
         yield sweep
 
 
-@pytest.mark.slow
 def test_a_worker_gets_a_gpu_of_the_cluster_although_this_machine_has_none(run, tmp_path):
     said = run()
     events = read_events(tmp_path / "sweeps" / "toy")
@@ -252,6 +246,5 @@ def test_a_worker_gets_a_gpu_of_the_cluster_although_this_machine_has_none(run, 
     assert "was given a GPU, but torch finds no CUDA device there" in said
 
 
-@pytest.mark.slow
 def test_a_share_is_measured_on_a_gpu_of_the_cluster(run):
     assert "2 trials share a GPU" in run("--gpus-per-worker", "0.5")

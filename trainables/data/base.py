@@ -312,8 +312,7 @@ def _is_complete(directory: Path, digest: str) -> bool:
     try:
         about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
         sizes = {name: (directory / name).stat().st_size for name in about["bytes"]}
-        fingerprints = about.get("fingerprints", {})  # caches of older versions have none
-        same = all(cache.fingerprint(directory / name) == fingerprints[name] for name in fingerprints)
+        same = all(cache.fingerprint(directory / name) == mark for name, mark in about["fingerprints"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
     return bool(about.get("digest") == digest and sizes == about["bytes"] and same)

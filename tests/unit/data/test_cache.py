@@ -2,15 +2,13 @@
 
 import errno
 import multiprocessing
-import pickle
 import pwd
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from trainables.data import Pictures, build_dataset, default_cache_dir
+from trainables.data import build_dataset, default_cache_dir
 from trainables.data.base import Contents, DataSet, digest_of
 from trainables.data.formats import cache
 from trainables.errors import DataError, Problem
@@ -35,14 +33,6 @@ def _whole(directory):
 
 def _build(target, build):
     cache.build_once(target, build, complete=_whole)
-
-
-def test_a_build_is_renamed_into_place_and_not_repeated(tmp_path):
-    target = _target(tmp_path)
-    _build(target, _write)
-    _build(target, lambda _: pytest.fail("built twice"))
-    assert np.array_equal(cache.open_images(target), np.full((3, 4, 4, 1), 7))
-    assert not list(target.parent.glob(".building-*"))
 
 
 @pytest.mark.parametrize(
@@ -128,22 +118,6 @@ def test_processes_that_start_together_build_once(tmp_path):
     assert (_target(tmp_path).parent / "builds.txt").read_text() == "built\n"
 
 
-def test_a_full_disk_is_reported_before_writing(tmp_path, monkeypatch):
-    free = shutil.disk_usage(tmp_path)._replace(free=10 << 20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    with pytest.raises(DataError, match=r"187.5 MiB.*10.0 MiB free.*TUNE_DML_CACHE"):
-        cache.create_images(tmp_path, (1000, 256, 256, 3))
-    assert not (tmp_path / "images.npy").exists()
-
-
-def test_another_digest_is_another_cache(tmp_path):
-    first = build_dataset("digits", cache_dir=tmp_path).prepare()
-    second = build_dataset("digits", cache_dir=tmp_path, scale=3).prepare()
-    assert first.directory != second.directory
-    assert (first.image_size, second.image_size) == (16, 24)
-    assert np.array_equal(second.images[:, ::3, ::3], first.images[:, ::2, ::2])
-
-
 def test_digits_are_those_of_scikit_learn(tmp_path):
     from sklearn.datasets import load_digits
 
@@ -183,14 +157,6 @@ def test_ragged_pictures_index_like_an_array(tmp_path):
     assert [set(opened[i].ravel()) for i in range(2)] == [{3}, {1}]
     with pytest.raises(TypeError, match="Views makes batches"):
         opened[np.array([0, 1])]
-
-
-def test_pictures_without_a_cache_can_be_pickled_too():
-    pictures = Pictures("x", "d", np.zeros((2, 4, 4, 1), np.uint8), np.arange(2), ("a", "b"), (1,))
-    received = pickle.loads(pickle.dumps(pictures))  # noqa: S301 - our own bytes
-    assert np.array_equal(received.images, pictures.images)
-    assert received.class_names == ("a", "b")
-    assert (received.in_channels, received.image_size) == (1, 4)
 
 
 class Squares(DataSet):

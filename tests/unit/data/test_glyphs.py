@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from trainables.data import build_dataset, glyphs
-from trainables.data.formats.fonts import FAMILIES, installed_faces
-from trainables.errors import ConfigError, DataError
+from trainables.data.formats.fonts import installed_faces
+from trainables.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -78,18 +78,3 @@ def test_missing_fonts_name_the_package_to_install(monkeypatch, tmp_path):
     with pytest.raises(DataError, match=r"3 families.*pip install 'tune-dml\[demo\]'.*faces=3"):
         data.prepare()
     assert not list(tmp_path.glob("glyphs-*"))
-
-
-def test_character_maps_agree_with_fonttools():
-    font_tools = pytest.importorskip("fontTools.ttLib")
-    faces = installed_faces()
-    assert len(faces) == len(FAMILIES)
-    for face in faces:
-        assert face.characters == set(font_tools.TTFont(face.path, lazy=True).getBestCmap())
-
-
-def test_wrong_knobs_are_all_named():
-    with pytest.raises(ConfigError) as error:
-        build_dataset("glyphs", size=4, facse=3)
-    assert {problem.place for problem in error.value.problems} == {"data.size", "data.facse"}
-    assert "Did you mean 'data.faces'?" in str(error.value)

@@ -260,14 +260,6 @@ def test_webface_reads_plain_folders_too(build_strictly, tmp_path):
     assert pictures.images.shape == (4, 32, 32, 3)
 
 
-def test_distractors_are_any_pictures(build_strictly, tmp_path):
-    for i in range(3):
-        fixtures.picture(tmp_path / "many" / str(i) / "deep" / "x.jpg", i)
-    pictures = build_strictly("distractors", tmp_path / "many", size=16).prepare()
-    assert pictures.images.shape == (3, 16, 16, 3)
-    assert set(pictures.labels) == {0}
-
-
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [1, 2, 3, 5, 8, 13, 2, 6]))
 HELD_OUT = np.flatnonzero(LABELS >= 3)
 
@@ -287,6 +279,7 @@ def test_pair_numbers_are_decoded_exactly_also_where_the_root_is_rounded():
 @pytest.mark.parametrize("count", [2, 40, 200])
 def test_pairs_alternate_between_the_kinds_and_none_repeats(count):
     pairs, same = _draw_pairs(LABELS, HELD_OUT, count, seed=0)
+    assert np.array_equal(_draw_pairs(LABELS, HELD_OUT, count, seed=0)[0], pairs)
     assert same.tolist() == [True, False] * (count // 2)
     assert np.isin(pairs, HELD_OUT).all()
     left, right = LABELS[pairs].T
@@ -322,12 +315,6 @@ def test_every_pair_of_a_kind_is_equally_likely():
     for kind in seen.values():  # five standard deviations of a binomial count
         p = 1 / len(kind)
         assert max(abs(n - 2000 * p) for n in kind.values()) < 5 * np.sqrt(2000 * p * (1 - p))
-
-
-def test_the_seed_determines_the_pairs():
-    one, again, other = (_draw_pairs(LABELS, HELD_OUT, 40, seed=seed)[0] for seed in (1, 1, 2))
-    assert (one == again).all()
-    assert (one != other).any()
 
 
 def test_probes_and_strangers_share_no_class_and_are_all_pictures():

@@ -97,13 +97,6 @@ def test_a_smaller_fraction_and_fewer_folds_are_suggested_if_they_help():
         class_disjoint_split(_labels([3] * 12), range(6, 12), seed=0, folds=6)
 
 
-def test_labels_need_not_be_contiguous():
-    labels = np.repeat([3, 7, 20, 21, 50, 51, 52], 2)
-    split = class_disjoint_split(labels, [50, 51, 52], seed=0)
-    assert len(set(labels[split.train])) == 2
-    assert len(set(labels[split.validation])) == 2
-
-
 def test_as_many_classes_are_drawn_as_the_other_part_has():
     labels = np.repeat(np.arange(20), 3)
     split = class_disjoint_split(labels, range(10, 20), seed=1)

@@ -123,7 +123,6 @@ def test_words_for_the_halves_are_those_of_tables_of_pictures(tmp_path):
 
 @pytest.mark.parametrize("header", ["ID,Class,Split", "id, class, split"])
 def test_the_header_of_a_table_of_labels_may_have_capitals_and_blanks(header, tmp_path):
-    """Such a header was read as a row, and the columns after the second were left out, so other classes tested."""
     np.savez(tmp_path / "x.npz", features=ROWS, index=np.arange(8))
     rows = [f"{n}, {CLASSES[n]}, {'test' if CLASSES[n] in 'ac' else 'train'}" for n in reversed(range(8))]
     (tmp_path / "classes.csv").write_text("\n".join([header, *rows]))
@@ -131,11 +130,6 @@ def test_the_header_of_a_table_of_labels_may_have_capitals_and_blanks(header, tm
     table = read_table(tmp_path / "f")
     assert table.classes.tolist() == CLASSES.tolist()
     assert set(table.classes[table.splits == "test"]) == {"a", "c"}
-
-
-def test_classes_may_be_bytes(tmp_path):
-    import_features(npz(tmp_path, labels=CLASSES.astype("S")), tmp_path / "f")
-    assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +172,7 @@ def test_bfloat16_of_safetensors_is_widened(tmp_path):
     ("lines", "message"),
     [
         ("", "is empty"),
-        ("id;class\n0;a\n", "separated by commas, but got 'id;class'"),
+        ("id,class\n0,a,b\n", "every line must have 2 cells, but got '0,a,b'"),
         ("\n".join(["id,class", *(f"{n},a" for n in range(8)), "0,b"]), "listed once, but 1 are"),
         ("\n".join(["picture,class", *(f"{n},a" for n in range(8))]), "Call the column of ids index"),
         ("\n".join(["id,class", *(f"{n},{'' if n == 3 else 'a'}" for n in range(8))]), "row 3 has none"),
@@ -234,12 +228,6 @@ def _header_alone(shape):
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
 
 
-def _huge_in_npz(folder):
-    with zipfile.ZipFile(folder / "x.npz", "w") as archive:
-        archive.writestr("features.npy", _header_alone("(4000000000000, 8)"))
-    return folder / "x.npz"
-
-
 WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
 
 
@@ -258,9 +246,7 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
         (partial(npz, labels=np.array(list("abcdefgh"), dtype=object)), "label=label.astype(str)"),
         (partial(npz, labels=np.eye(8)), "labels: the classes must have one dimension, but got (8, 8)"),
         (content("x.npz", b"PK nothing"), "must be readable as features"),
-        (lambda folder: content("x.npz", npz(folder).read_bytes()[:300])(folder), "must be readable as features"),
         (content("x.pt", b"junk"), "must be readable as features"),
-        (lambda folder: npz(folder).rename(folder / "x.npy"), "must be readable as features"),
         (content("x.safetensors", (2).to_bytes(8, "little") + b"[]"), "must be readable as features"),
         (partial(npz, labels=np.where(NUMBERS == 1, np.nan, NUMBERS)), "row 2 has none"),
         (partial(rows_and_table, classes=[None, *"abcdefg"]), "row 0 has none"),
@@ -271,8 +257,6 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
         ),
         (partial(npz, embeddings=ROWS * 1e-9), "too small for float16"),
         (_expanding, "expand to 1.1 GB"),
-        (_huge_in_npz, "must be readable as features"),
-        (content("x.npy", _header_alone("(-8, 4)")), "must be readable as features"),
         (content("x.npy", _header_alone(f"({10**22}, 4)")), "must be readable as features"),
         (content("x.safetensors", safetensors({"features": about("F32", [2, 4], -32, 0)})), "does not fit the file"),
         (content("x.csv", b"1,2"), "must be a folder or one of"),

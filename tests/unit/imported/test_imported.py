@@ -66,7 +66,6 @@ def test_without_a_seed_column_repeats_are_numbered_with_a_note(tmp_path):
 
 
 def test_configurations_that_share_no_seed_are_paired_by_chance(tmp_path):
-    """Each training of noise has its own seed: an interaction was significant, and the best was the first in the file."""
     noise = iter([0.1, 0.5, 0.9, 0.2, 0.7, 0.4] * 3)
     cells = [(lr, aug) for lr in (1, 2, 3) for aug in ("no", "yes")] * 3
     rows = [f"{lr},{aug},{17 * i},{next(noise) + 0.01 * (i % 4)}" for i, (lr, aug) in enumerate(cells)]

@@ -25,37 +25,22 @@ def test_identity_11_triplet_equals_pml_with_squared_distance_and_plain_mean(mar
     assert_same(build_loss("triplet", margin=margin), peer, raw())
 
 
-def test_identity_12_semihard_takes_the_closest_negative_beyond_the_positive():
-    # Anchor at 0, positive at 0.5 rad; negatives at 0.1 (closer), 0.6 (wanted) and 2.0.
-    embeddings = unit([0.0, 0.5, 0.1, 0.6, 2.0])
-    labels = torch.tensor([0, 0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("angles", "negatives", "margin"),
+    [
+        ([0.0, 0.5, 0.1, 0.6, 2.0], (3, 4), 1.0),  # the closest negative beyond the positive
+        ([0.0, 3.0, 0.2, 0.4], (3, 2), 0.2),  # the farthest, if none is beyond it
+        ([0.0, 0.5, -0.5, 1.5], (3, 2), 1.5),  # one as far as the positive is not beyond it
+    ],
+)
+def test_identity_12_the_negative_of_the_semihard_loss(angles, negatives, margin):
+    """The first two samples are a class, seen from either end."""
+    embeddings = unit(angles)
+    labels = torch.tensor([0, *range(len(angles) - 1)])
     S = (embeddings @ embeddings.T).detach()
-    from_first = 2 * (S[0, 3] - S[0, 1]) + 1
-    from_second = 2 * (S[1, 4] - S[1, 0]) + 1  # 0.1 and 0.6 are closer to it than its positive
-    expected = (from_first.clamp_min(0) + from_second.clamp_min(0)) / 2
-    torch.testing.assert_close(build_loss("semihard_triplet", margin=1.0)(embeddings, labels).detach(), expected)
-
-
-def test_identity_12_semihard_falls_back_to_the_farthest_negative():
-    embeddings = unit([0.0, 3.0, 0.2, 0.4])  # both negatives are closer than the positive, seen from either end
-    labels = torch.tensor([0, 0, 1, 2])
-    S = (embeddings @ embeddings.T).detach()
-    expected = ((2 * (S[0, 3] - S[0, 1]) + 0.2) + (2 * (S[1, 2] - S[1, 0]) + 0.2)) / 2
-    torch.testing.assert_close(build_loss("semihard_triplet")(embeddings, labels).detach(), expected)
-
-
-def test_identity_12_a_negative_at_the_same_distance_is_not_farther():
-    embeddings = unit([0.0, 0.5, -0.5, 1.5])
-    labels = torch.tensor([0, 0, 1, 2])
-    S = (embeddings @ embeddings.T).detach()
-    tied = S[0, 1] == S[0, 2]
-    assert tied
-    first = (2 * (S[0, 3] - S[0, 1]) + 1.5).clamp_min(0)
-    second = (2 * (S[1, 2] - S[1, 0]) + 1.5).clamp_min(0)
-    # Seen from the second sample, angles to the negatives are 1.0 and 1.0: farther than its positive at 0.5.
-    torch.testing.assert_close(
-        build_loss("semihard_triplet", margin=1.5)(embeddings, labels).detach(), (first + second) / 2
-    )
+    terms = [2 * (S[anchor, n] - S[0, 1]) + margin for anchor, n in enumerate(negatives)]
+    value = build_loss("semihard_triplet", margin=margin)(embeddings, labels).detach()
+    torch.testing.assert_close(value, torch.stack(terms).clamp_min(0).mean())
 
 
 def test_identity_13_npair_equals_pml_on_unit_vectors_times_five():
@@ -194,7 +179,6 @@ def test_nt_xent_equals_the_self_supervised_wrapper_of_pml_and_is_finite_if_cold
 
 
 def test_a_flat_side_of_the_binomial_loss_keeps_its_digits_in_float32():
-    """Its steepness came from the sum and the difference of both: 2e-4 off at 0.01 beside 40, 10 % at 0.01 beside 1e4."""
     embeddings = raw()
     for beta_neg in (40.0, 1e4):
         loss = build_loss("binomial", beta_pos=0.01, beta_neg=beta_neg)

@@ -72,7 +72,6 @@ def naive(ranking):
 
 
 def test_a_metric_of_another_package_is_known_before_its_methods_are_used(monkeypatch, tmp_path):
-    """A report that trained nothing did not import the package, and showed its metric as no percentage."""
     (tmp_path / "package_of_mine.py").write_text(
         "from trainables.metrics.families import family\n"
         "@family('share_of_mine', 'mine', positives='best')\n"

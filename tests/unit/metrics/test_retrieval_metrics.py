@@ -98,25 +98,6 @@ def test_many_tiles_equal_sorted_loops():
     assert_same(retrieval_metrics(vectors, labels, (1, 10, 100, 1000)), oracles.metrics(lists, (1, 10, 100, 1000)))
 
 
-@pytest.mark.parametrize("with_gallery", [False, True])
-def test_equals_faiss_search(with_gallery):
-    faiss = pytest.importorskip("faiss")
-    vectors, labels = blobs(VARIED, dim=32, dtype=np.float32)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    queries = slice(0, 40) if with_gallery else slice(None)
-    stored = slice(40, None) if with_gallery else slice(None)
-    index = faiss.IndexFlatIP(unit.shape[1])
-    index.add(unit[stored])
-    found = index.search(unit[queries], index.ntotal)[1]
-    if not with_gallery:
-        found = np.stack([row[row != i] for i, row in enumerate(found)])
-    lists = [list(row) for row in (labels[stored][found] == labels[queries][:, None]).astype(int) if row.any()]
-    gallery = (vectors[stored], labels[stored]) if with_gallery else None
-    got = retrieval_metrics(vectors[queries], labels[queries], KS, gallery=gallery)
-    assert got["tie_fraction"] == 0
-    assert_same(got, oracles.metrics(lists, KS))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_single(dtype):
     vectors, labels = blobs(VARIED)
@@ -288,14 +269,6 @@ def test_all_problems_are_collected():
     with pytest.raises(ConfigError) as caught:
         retrieval_metrics(np.eye(4, dtype=int), LABELS.astype(float))
     assert len(caught.value.problems) == 2
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("sizes", [VARIED, [5] * 2000 + [300]])
-def test_cuda_equals_cpu(sizes):
-    vectors, labels = blobs(sizes, dim=32)
-    on_gpu = retrieval_metrics(torch.from_numpy(vectors).cuda(), labels, KS)
-    assert_same(on_gpu, retrieval_metrics(vectors, labels, KS), 1e-12)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from trainables.errors import DataError
 from trainables.models import BACKBONES
 from trainables.models.efficientnet_lite0 import _SameConv2d
 
@@ -50,25 +49,6 @@ def test_the_published_file_is_loaded_with_its_quirks(network, published):
     images = torch.rand(2, 3, 64, 64)
     with torch.no_grad():
         assert torch.equal(loaded(loaded.to_input(images)), network(network.to_input(images)))
-
-
-def test_all_problems_of_a_weight_file_are_reported(published, tmp_path):
-    entries = torch.load(published, weights_only=True)
-    del entries["conv1_7x7_s2.weight"]
-    entries["surplus"] = torch.zeros(2)
-    entries["conv2_3x3.bias"] = torch.zeros(5)
-    torch.save(entries, tmp_path / "bad.pth")
-    with pytest.raises(DataError) as error:
-        BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / "bad.pth"))
-    text = str(error.value)
-    assert "no entry, but got 'conv1_7x7_s2.weight'" in text
-    assert "no entry, but got 'surplus'" in text
-    assert "conv2_3x3.bias must have shape (192,)" in text
-    (tmp_path / "junk.pth").write_bytes(b"junk")
-    with pytest.raises(DataError, match="readable file of weights"):
-        BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / "junk.pth"))
-    with pytest.raises(DataError, match="must exist"):
-        BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / "absent.pth"))
 
 
 def test_input_is_bgr_bytes_minus_the_mean(network):

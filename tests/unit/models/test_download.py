@@ -4,10 +4,6 @@ import errno
 import hashlib
 import http.server
 import io
-import os
-import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -117,32 +113,6 @@ def test_a_broken_download_is_resumed(server, target):
     assert target.read_bytes() == CONTENT
     assert server.asked == [(None, None), ("bytes=30000-", '"one"'), ("bytes=80000-", '"one"')]
     assert server.sent == len(CONTENT)
-
-
-@pytest.mark.slow
-def test_a_killed_download_is_resumed_by_the_next_process(server, target):
-    server.breaks = [40_000]
-    server.stalls.clear()
-    code = (
-        "import sys; from pathlib import Path; from trainables.models import download as d\n"
-        "d._CHUNK = 1000; d.download(sys.argv[1], Path(sys.argv[2]))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, server.url(), str(target)])
-    part = target.with_name("w.pth.part")
-    waited = threading.Event()
-    for _ in range(3000):
-        if part.exists() and part.stat().st_size >= 8_000:
-            break
-        waited.wait(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    kept = part.stat().st_size
-    assert 8_000 <= kept <= 40_000
-    assert not target.exists()
-    server.stalls.set()
-    download(server.url(), target)
-    assert server.asked[-1] == (f"bytes={kept}-", '"one"')
-    assert target.read_bytes() == CONTENT
 
 
 def begun(server, target, digests=()):

@@ -34,12 +34,6 @@ def test_cutting_and_resizing_equals_pillow_within_its_rounding(size, flip):
         assert np.abs(ours[row].permute(1, 2, 0).numpy() * 255 - expected).max() <= 1.01  # it rounds twice
 
 
-def test_a_window_of_the_output_size_is_copied_exactly():
-    picture = _noise(20, 20)
-    ours = _cut_and_resize(torch.from_numpy(picture)[None], np.array([[2.0, 3, 8, 8]]), np.array([False]), 8)
-    assert np.allclose(ours[0].permute(1, 2, 0).numpy() * 255, picture[2:10, 3:11], atol=1e-3)
-
-
 @pytest.fixture
 def ragged(tmp_path):
     shapes = np.array([[40, 60], [64, 40], [50, 50], [40, 90]], dtype=np.int32)

@@ -326,7 +326,6 @@ def test_the_status_table_shows_four_digits_of_a_programs_metric(tmp_path):
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120])
 def test_many_seeds_are_shown_below_each_other_and_no_number_is_cut(width):
-    """On 80 columns, ten seeds left no room for labels and twenty none for numbers."""
     plan = make_plan(cells=2, seeds=20)
     lines = shown(results_with(plan, dict.fromkeys(range(40), "finished")), width)
     numbers = [word for line in lines for word in line.split() if re.fullmatch(r"[\d]+\.00", word)]

@@ -203,18 +203,6 @@ def test_measuring_the_mean_norm_leaves_batch_statistics_alone(tmp_path):
     assert float(trial.learner.regularizer.mu) > 0
 
 
-def test_frozen_batch_norm_survives_training_and_its_affine_part_stays(tmp_path):
-    small = {"batch.batch_size": 6, "batch.instances_per_class": 2}
-    frozen = {"model__freeze_bn": True, "model__freeze_bn_affine": True}
-    trial = begin(config_of({**SMALL, **INCEPTION, **small}, **frozen), tmp_path)
-    before = {k: v.clone() for k, v in trial.learner.network.backbone.state_dict().items() if "_bn." in k}
-    training.update(trial)
-    after = trial.learner.network.backbone.state_dict()
-    assert before
-    assert all(torch.equal(value, after[key]) for key, value in before.items())
-    assert any(not torch.equal(p, q) for p, q in zip(before.values(), after.values(), strict=False))
-
-
 def test_on_cuda_a_loss_that_is_not_finite_is_noticed_one_step_late(monkeypatch):
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
     monkeypatch.setattr(torch.cuda, "Event", lambda: event)

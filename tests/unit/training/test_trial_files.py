@@ -50,12 +50,6 @@ class TestTheContract:
         assert files.names() == ["evidence/sheet.jpg"]
         assert files_at(place).get("a.json") is None
 
-    @pytest.mark.slow
-    def test_a_large_file_reads_back(self, place):
-        content = bytes(range(256)) * 90_000  # three parts of an upload
-        files_at(place).put("checkpoint.pt", content)
-        assert files_at(place).get("checkpoint.pt") == content
-
     def test_a_new_process_replaces_the_checkpoints_of_an_older_one(self, context, place):
         for step in (1, 2):
             context.report({"step": step}, {"step": step})
@@ -140,17 +134,6 @@ def test_writing_waits_for_a_folder_that_disappears(tmp_path, monkeypatch):
     assert ["the folder is gone" in text for text in said] == [True, False]
 
 
-def test_checkpoints_of_an_older_version_are_found(tmp_path):
-    """They had other names for the last checkpoint and the one before."""
-    for name, step in (("checkpoint.previous.pt", 40), ("checkpoint.pt", 60)):
-        torch.save({"step": step}, tmp_path / name)
-    context = TrialContext(tmp_path, torch.device("cpu"))
-    assert context.latest_checkpoint()["step"] == 60
-    (tmp_path / "checkpoint.pt").write_bytes(b"torn")
-    assert context.latest_checkpoint()["step"] == 40
-    assert zipfile.is_zipfile(tmp_path / "checkpoint.previous.pt")
-
-
 class TestABucket:
     def test_requests_and_bytes_of_each_verb(self, store):
         """Requests are billed; this test notices a change in pyarrow."""
@@ -168,20 +151,6 @@ class TestABucket:
         assert asked(lambda: files.put("large", b"1" * 21_000_000)) == ["POST", "PUT", "PUT", "PUT", "POST"]
         assert asked(files.clear) == ["HEAD", "GET", "POST", "DELETE", "PUT"]
         assert store.objects() == {}
-
-    def test_an_interrupted_upload_is_not_visible(self, store):
-        """Its parts remain until a lifecycle rule removes them; nothing reads them."""
-        from boto3 import client
-
-        address = store.address
-        context = TrialContext(address, torch.device("cpu"))
-        context.report({"step": 1}, {"step": 1})
-        s3 = client("s3", endpoint_url=store.endpoint, region_name="us-east-1")
-        place = {"Bucket": store.bucket, "Key": "some/place/checkpoint.2.pt"}
-        begun = s3.create_multipart_upload(**place)
-        s3.upload_part(**place, PartNumber=1, UploadId=begun["UploadId"], Body=b"half")
-        assert files_at(address).names() == ["checkpoint.pt"]
-        assert context.latest_checkpoint()["step"] == 1
 
     @pytest.mark.slow
     def test_an_outage_is_reported_once_and_does_not_count_as_stalled(self, store, monkeypatch):

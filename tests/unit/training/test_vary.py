@@ -167,7 +167,6 @@ def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
 
 
 def test_the_largest_sweep_of_a_source_is_used(tmp_path):
-    """The first by name shared one cell of six, and left no difference to measure."""
     split = sweeps(tmp_path, "split")["split"]
     two = {0.1: 72.0, 0.5: 68.5}
     for name, means, seeds in (("a", {0.1: 72.0}, 6), ("b", two, 3), ("c", two, 5)):

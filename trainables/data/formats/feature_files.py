@@ -9,7 +9,6 @@
 Labels are an array of the file, a column of the metadata, or a table `id,class` (--labels).
 """
 
-import csv
 import json
 import re
 import shutil
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from trainables.data.formats.cache import require_space
 from trainables.data.formats.feature_store import FEATURES, RowTable, StoreDigest, finish_store, non_finite_problems
 from trainables.data.formats.picture_table import TEST_PARTS, TRAINING_PARTS
-from trainables.data.formats.table_rows import in_class_order
+from trainables.data.formats.table_rows import in_class_order, read_rows
 from trainables.errors import DataError, Problem, raise_if_any
 from trainables.files import sha256_of
 
@@ -276,17 +275,8 @@ def _part(word: str) -> str:
 
 
 def _label_table(labels: Path) -> Columns:
-    """Read a table of labels: CSV with a header, CSV lines `id,class`, or Parquet."""
-    try:
-        if labels.suffix.lower() == ".parquet":
-            from pyarrow import parquet
-
-            table = parquet.read_table(labels)
-            return {name.strip().casefold(): table[name].to_numpy() for name in table.column_names}
-        with labels.open(newline="", encoding="utf-8-sig") as file:
-            lines = [[cell.strip() for cell in line] for line in csv.reader(file) if line]
-    except (OSError, ValueError, csv.Error) as error:
-        raise DataError(Problem(str(labels), f"must be a table of labels ({error})")) from error
+    """Read a table of labels with a header, or lines `id,class`."""
+    lines = [[cell.strip() for cell in cells] for _, cells in read_rows(labels)]
     if not lines:
         raise DataError(Problem(str(labels), "must be a table of labels, but it is empty"))
     header = [name.casefold() for name in lines[0]]
@@ -295,7 +285,7 @@ def _label_table(labels: Path) -> Columns:
     else:
         header = ["id", "class", *(f"column {n}" for n in range(3, len(header) + 1))]
     if wrong := next((line for line in lines if len(line) != len(header)), None):
-        rule = f"every line must have {len(header)} cells, separated by commas"
+        rule = f"every line must have {len(header)} cells"
         raise DataError(Problem(str(labels), rule, ",".join(wrong)))
     return {name: np.asarray([line[position] for line in lines]) for position, name in enumerate(header)}
 

@@ -40,10 +40,7 @@ class TableRows:
     @classmethod
     def read(cls, path: Path) -> TableRows:
         """Read a table. Raise DataError if it is unreadable or empty, or if a row is longer or shorter than the header."""
-        try:
-            rows = list(_parquet_rows(path) if path.suffix.lower() == ".parquet" else _text_rows(path))
-        except OSError as error:
-            raise DataError(Problem(str(path), "the table must be readable", error.strerror or str(error))) from error
+        rows = read_rows(path)
         if len(rows) < 2:
             remedy = "Write a header and a line for each picture, such as `path,label` and `1.png,cat`."
             raise DataError(Problem(str(path), "the table lists no picture", None, remedy))
@@ -88,6 +85,14 @@ class TableRows:
         shown = list_names(dict.fromkeys(text for _, text in wrong))
         rule = rule.format(n=len(wrong), are=are, have=have)
         return [Problem(f"{self.path}:{self.line(wrong[0][0])}", rule, shown, remedy)]
+
+
+def read_rows(path: Path) -> list[_Row]:
+    """Return line and cells of each row, a header first. Raise DataError if the table is unreadable."""
+    try:
+        return list(_parquet_rows(path) if path.suffix.lower() == ".parquet" else _text_rows(path))
+    except OSError as error:
+        raise DataError(Problem(str(path), "the table must be readable", error.strerror or str(error))) from error
 
 
 def _text_rows(path: Path) -> Iterator[_Row]:
