@@ -292,21 +292,6 @@ def test_an_error_of_the_program_is_reported_as_such(monkeypatch, error, reporte
     assert codes == reported
 
 
-def test_a_thread_that_never_ends_does_not_keep_a_verb_from_ending():
-    """Such as one that a user's loss starts in `train`."""
-    ask = """
-import sys, threading
-from tune_dml.cli import __main__ as program
-program._EXIT_SECONDS = 0.1
-threading.Thread(target=threading.Event().wait, name="of a loss").start()
-sys.argv = ["tune-dml", "--version"]
-program.program()
-"""
-    ended = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 0
-    assert ended.stderr == "Ended without waiting for threads that still run: of a loss\n"
-
-
 @pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])
 def test_no_pipe_gets_the_number_of_a_closed_standard_stream(tmp_path, closed):
     """With `>&-` the pipe to the driver became its standard output, so the table and the report were lost."""

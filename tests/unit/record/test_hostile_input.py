@@ -29,12 +29,9 @@ from tune_dml.tracking.sync_state import SyncState, with_last_store
         ), "20,000 values"),
         ("values: [" + "1, " * 200_000 + "1]\n", "20,000 values"),
         ("a: " + "x" * 1_100_000, "1,000,000 characters"),
-        ("a: " + "9" * 900_000, "more than 100 digits"),
-        ("a: 0x" + "f" * 900_000, "more than 100 digits"),
-        ("a: " + ":".join(["59"] * 100_000), "more than 100 digits"),
         ("a: 2020-13-45", "month must be in 1..12"),
     ],
-    ids=["aliases", "values", "characters", "digits", "hexadecimal", "base 60", "date"],
+    ids=["aliases", "values", "characters", "date"],
 )  # fmt: skip
 def test_a_sweep_file_with_exponential_aliases_is_refused_quickly(tmp_path, text, why):
     (tmp_path / "bomb.yaml").write_text(text)

@@ -12,10 +12,10 @@ import pytest
 from helpers.sources import ROOT
 
 from trainables.errors import ConfigError
-from tune_dml.running.slurm import jobs
+from tune_dml.running.slurm import jobs, node
 from tune_dml.running.slurm.collecting import _count_losses
 from tune_dml.running.slurm.jobs import Submission
-from tune_dml.running.slurm.node import _Allocation, _descendants, _ports_of
+from tune_dml.running.slurm.node import _Allocation, _descendants
 from tune_dml.running.slurm.profile import TEMPLATE, Profile, _seconds_of, read_profile
 
 SCRIPTS = {"job.sh": "#!/bin/bash\n"}
@@ -232,11 +232,13 @@ def test_trials_of_an_arrays_task_do_not_share_a_gpu(fake, command_line):
     assert "do not share a GPU" in err
 
 
-def test_ports_of_neighbouring_jobs_differ_and_lie_below_those_of_connections():
-    ranges = [set(_ports_of(str(job))) for job in range(100, 200)]
+def test_ports_of_neighbouring_jobs_differ_and_lie_below_those_of_connections(monkeypatch):
+    monkeypatch.setattr(node, "_is_free", lambda port: True)
+    ranges = [set(node._free_ports(str(job))) for job in range(100, 200)]
     assert len(set.union(*ranges)) == sum(map(len, ranges))
     assert max(map(max, ranges)) < 32_768
-    assert _ports_of("7") != _ports_of("7", attempt=1)
+    monkeypatch.setattr(node, "_is_free", lambda port: port not in ranges[0])
+    assert not ranges[0] & set(node._free_ports("100"))
 
 
 def test_an_allocation_is_read_from_slurms_variables():

@@ -11,7 +11,6 @@ from trainables.errors import ConfigError, Problem
 
 _MOST_VALUES, _MOST_CHARACTERS = 20_000, 1_000_000
 """Limits of a file; checking a plan of this size takes seconds."""
-_MOST_DIGITS = 100
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,16 +58,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
-    if len(node.value) > _MOST_DIGITS:
-        rule = f"a number has more than {_MOST_DIGITS} digits"
-        raise yaml.constructor.ConstructorError(None, None, rule, node.start_mark)
-    number: int = loader.construct_yaml_int(node)
-    return number
-
-
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"), list("-+0123456789")
 )
