@@ -10,7 +10,6 @@ from helpers.toys import MARGINS, Driver, plan_of
 
 from trainables.errors import ConfigError
 from trainables.registries import source_digest
-from tune_dml.cli import _supervisor, application
 from tune_dml.planning.continuation import continuation_problems
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.request import Session
@@ -78,15 +77,6 @@ def test_a_damaged_mlflow_state_file_is_ignored_and_hides_no_result(tmp_path, pl
     assert (results_of(tmp_path).trials, results_of(tmp_path).parent_run_id) == (expected, "")
     assert not SyncState.read(tmp_path, "sqlite:///x.db", "toy").runs
     assert with_last_store(Session(), tmp_path).tracking_uri is None or b"experiment" in content
-
-
-def test_modules_removed_during_a_sweep_are_reported(monkeypatch):
-    import tune_dml.cli
-
-    monkeypatch.setattr(tune_dml.cli, "application", application)  # built again
-    monkeypatch.setattr(tune_dml.cli, "iter_modules", lambda path: [])
-    with pytest.raises(ConfigError, match="modules are gone"):
-        _supervisor.flags_of("sweep", {})
 
 
 @pytest.fixture

@@ -42,9 +42,13 @@ def test_time_limits_are_read_as_slurm_reads_them(time, seconds):
 
 def test_the_template_is_a_valid_profile(tmp_path):
     file = tmp_path / "slurm.toml"
-    file.write_text(TEMPLATE)
+    file.write_text(TEMPLATE.read_text())
     assert read_profile(file) == Profile()
-    lines = [line[2:].partition("    ")[0] for line in TEMPLATE.splitlines() if line.startswith("# ") and " = " in line]
+    lines = [
+        line[2:].partition("    ")[0]
+        for line in TEMPLATE.read_text().splitlines()
+        if line.startswith("# ") and " = " in line
+    ]
     file.write_text("\n".join(lines))
     assert read_profile(file).gres == "gpu:4"
     assert len(lines) == len(vars(Profile()))

@@ -12,7 +12,6 @@ from tune_dml.text import is_measurable, is_number
 Figures = dict[str, float]
 
 _MAX_ROWS = 2000  # most rows that may lack the sweep's metric; the ledger stores no more rows of a trial
-_MAX_NAMES = 200
 _MAX_STEP = 2**53  # JSON and MLflow represent whole numbers exactly up to this one
 _RENAMED = {"time": "program/time"}  # figure -> its name in the ledger, where `time` already means the time of the row
 
@@ -82,12 +81,10 @@ class ProgramLog:
                 continue
             if not is_measurable(number):
                 self._take_non_finite(name, number)
-            elif name in self.last or len(self.last) < _MAX_NAMES or name == self.metric:
-                self.last[name] = number
-                if not name.startswith("test/"):
-                    self._row[name] = number
-            else:
-                self._say_once("names", f"it reports more than {_MAX_NAMES} figures; those after {name} are left out")
+                continue
+            self.last[name] = number
+            if not name.startswith("test/"):
+                self._row[name] = number
 
     def finish(self, results: Path) -> None:
         """Read the rest of the log, and the results file if the program wrote one."""
@@ -174,7 +171,7 @@ class ProgramLog:
                     self._offset += len(line)
                     if line.strip():
                         yield line
-        except (FileNotFoundError, IsADirectoryError):
+        except FileNotFoundError:
             return
 
 
