@@ -11,7 +11,6 @@ from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attach_to_supervisor,
 from tune_dml.cli._without_torch import without_torch
 from tune_dml.running.process import RELAXED_THRESHOLD
 
-_LAST_STREAM = 2
 _RAY = {"ray", "grpc"}
 """Packages whose exceptions tell that the driver's Ray node is lost, and not of an error of the program."""
 
@@ -19,7 +18,6 @@ _RAY = {"ray", "grpc"}
 def program() -> None:
     """Run a verb; a training verb runs in its own process."""
     gc.set_threshold(RELAXED_THRESHOLD)
-    occupy_standard_streams()
     words = sys.argv[1:] = normalize_flags(sys.argv[1:])
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):
         try:
@@ -41,16 +39,6 @@ def program() -> None:
     finally:
         gc.freeze()  # collecting garbage at exit would take two seconds
     report_code(0)
-
-
-def occupy_standard_streams() -> None:
-    """Open the null device for standard streams that are closed (`>&-`).
-
-    Otherwise the next pipe or file would get their number, and with it the printed text.
-    """
-    while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
-        os.set_inheritable(number, True)
-    os.close(number)
 
 
 if __name__ == "__main__":

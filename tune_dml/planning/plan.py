@@ -200,7 +200,7 @@ class Plan:
         """Read a stored plan. Raise ConfigError if it is unreadable."""
         try:
             plan = _adapter().validate_python(json.loads(path.read_bytes()))
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or _reason_of(error)
             rule = f"a sweep's plan must be readable as it was stored ({why})"
             copy = "Put a copy in its place, such as the plan.json of the sweep's run in MLflow"

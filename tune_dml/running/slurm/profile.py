@@ -121,7 +121,7 @@ def read_profile(path: Path) -> Profile:
         return Profile()
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # also raised for endless numbers
+    except ValueError as error:
         raise_if_any([Problem(str(path), f"must be TOML ({error})")])
     types: dict[str, Any] = {field.name: type(field.default) for field in fields(Profile)}
     problems: list[Problem] = []

@@ -43,7 +43,7 @@ class ProgramLog:
 
     def __post_init__(self) -> None:
         for line in self._new_lines(to_end=True):
-            with contextlib.suppress(ValueError, RecursionError):
+            with contextlib.suppress(ValueError):
                 self._earlier.append(_parse_object(line))
 
     def read(self, *, to_end: bool = False) -> bool:
@@ -53,7 +53,7 @@ class ProgramLog:
             self._lines += 1
             try:
                 row = _parse_object(line)
-            except (ValueError, RecursionError):
+            except ValueError:
                 self._say_once("lines", f"line {self._lines} of its log is no JSON object; such lines are left out")
                 continue
             self.take(row)
@@ -94,7 +94,7 @@ class ProgramLog:
             final = _parse_object(results.read_bytes())
         except FileNotFoundError:
             final = {}
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             self.say(f"its results file cannot be read ({error})")
             final = {}
         if final:
