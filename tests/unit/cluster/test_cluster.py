@@ -219,7 +219,7 @@ def behind_a_proxy(monkeypatch):
 
 
 def test_a_proxy_that_answers_for_a_dashboard_is_named(home, behind_a_proxy, monkeypatch):
-    (problem,) = job_server_problems("http://127.0.0.1:8265", "cluster")
+    (problem,) = job_server_problems("http://127.0.0.1:9", "cluster")  # where no dashboard listens
     assert "through the proxy http://***@127.0.0.1:9. To avoid it: `export no_proxy=127.0.0.1`." in problem.remedy
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert "proxy" not in job_server_problems("http://127.0.0.1:9", "cluster")[0].remedy
