@@ -53,10 +53,10 @@ class Preview:
     done: int
     cost: Cost
     power: Power
-    kept_bytes: int | None = 0
+    kept_bytes: int | None
     """Size of the embeddings or weights that each trial keeps; None before the pictures are decoded."""
-    gpus: float = 0.0  # GPUs of a trial
-    free_bytes: int | None = None  # free space of the storage; None if unknown
+    gpus: float  # GPUs of a trial
+    free_bytes: int  # free space of the storage
     in_use: str = ""
     """Problem of a name that belongs to another plan, which `sweep` would refuse; empty if there is none."""
 
@@ -187,8 +187,6 @@ class Preview:
         if self.checkpoint_bytes is None:
             return ""
         sentence = f" Checkpoints take at most {self.checkpoint_bytes / 1e6:.1f} MB more while it runs"
-        if self.free_bytes is None:
-            return f"{sentence}."
         only = "only " if self.checkpoint_bytes + self.disk_bytes > self.free_bytes else ""
         return f"{sentence}; {only}{self.free_bytes / 1e9:.1f} GB are free there."
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError
 from trainables.option_names import Flags, naming
 from tune_dml.planning.request import Session
 from tune_dml.record.origin.several_jobs import ARRAY_GROUP, BUDGET_FROM
@@ -284,11 +284,7 @@ def _command(verb: str) -> Any:
 
     from tune_dml.cli import application
 
-    commands = typer.main.get_command(application(verb)).commands  # type: ignore[attr-defined]
-    if verb not in commands:
-        rule = "the program's modules are gone while it runs"
-        raise ConfigError(Problem("tune-dml", rule, None, "Install it again; then run `tune-dml resume SWEEP`."))
-    return commands[verb]
+    return typer.main.get_command(application(verb)).commands[verb]  # type: ignore[attr-defined]
 
 
 def _cause(code: int) -> str:

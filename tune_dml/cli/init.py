@@ -127,23 +127,18 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         half=length["training.eval_every"],
         pictures=len(contents.labels),
         classes=counts["classes"],
-        folder=_one_line(root.name),
+        folder=root.name,
         layout=", a table" if root.is_file() else "/CLASS/*.jpg, .png, .tif ...",
         halves=_OWN_SPLIT.format(**counts) if pictures.names_test_classes else _HALVES,
-        file=_one_line(shlex.quote(path.name)),
+        file=shlex.quote(path.name),
         name=json.dumps(name),  # a folder may be called 2024
         root=json.dumps(location, ensure_ascii=False),
-        argument=_one_line(shlex.quote(location)),
+        argument=shlex.quote(location),
         instances=instances,
         batch=classes * instances,
         steps=steps,
         skipped=_SKIP_LINE.format(lost=len(lost)) if lost else "",
     )
-
-
-def _one_line(name: str) -> str:
-    """Return a name without line breaks, for a comment."""
-    return " ".join(name.splitlines())
 
 
 def _batch_of(labels: Labels, test_classes: Sequence[int]) -> tuple[int, int]:

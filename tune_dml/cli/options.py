@@ -182,31 +182,25 @@ def values_of(pairs: list[str] | None, flag: str = "--add") -> dict[str, list[An
     """Read `KEY=V,V` of a flag. Raise ConfigError for any other text, and for a key or a value given twice."""
     from trainables.config import parse_value
 
-    given = pairs or []
-    split = [pair.partition("=") for pair in given]
-    rule, example = "must read KEY=V,V,...", f"Example: {flag} loss.margin=0.5,1.0."
-    raise_if_any(
-        Problem(flag, rule, pair, example)
-        for pair, (key, _, text) in zip(given, split, strict=True)
-        if not key or not text
-    )
-    keys = [key.strip() for key, _, _ in split]
-    read = [[parse_value(part.strip()) for part in text.split(",")] for _, _, text in split]
-    repeated = dict.fromkeys(key for key in keys if keys.count(key) > 1)
-    problems = [Problem(flag, "a knob may be given once, with all its values", key, example) for key in repeated]
-    rule = "the values of a knob must differ"
-    problems += [
-        Problem(flag, "each value must be a number, text, true or false, but not a list", pair, example)
-        for pair, (_, _, text) in zip(given, split, strict=True)
-        if any(part.lstrip().startswith("[") for part in text.split(","))
-    ]
-    problems += [
-        Problem(flag, rule, f"{key}={text}", "Remove the repeats.")
-        for (key, _, text), values in zip(split, read, strict=True)
-        if len(set(map(_comparable, values))) < len(values)
-    ]
+    example = f"Example: {flag} loss.margin=0.5,1.0."
+    values_by_key: dict[str, list[Any]] = {}
+    problems = []
+    for pair in pairs or []:
+        key, _, text = pair.partition("=")
+        parts = [part.strip() for part in text.split(",")]
+        values = [parse_value(part) for part in parts]
+        if not key or not text:
+            problems.append(Problem(flag, "must read KEY=V,V,...", pair, example))
+        elif key.strip() in values_by_key:
+            problems.append(Problem(flag, "a knob may be given once, with all its values", key.strip(), example))
+        elif any(part.startswith("[") for part in parts):
+            rule = "each value must be a number, text, true or false, but not a list"
+            problems.append(Problem(flag, rule, pair, example))
+        elif len(set(map(_comparable, values))) < len(values):
+            problems.append(Problem(flag, "the values of a knob must differ", pair, "Remove the repeats."))
+        values_by_key[key.strip()] = values
     raise_if_any(problems)
-    return dict(zip(keys, read, strict=True))
+    return values_by_key
 
 
 def _tune_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:

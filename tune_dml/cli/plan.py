@@ -98,12 +98,9 @@ def _done(plan: Plan, same_name: Results, other_plan: bool) -> int:
     return sum(trial.status == "finished" and trial.key in keys for trial in same_name.trials)
 
 
-def _free_bytes(folder: Path) -> int | None:
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    try:
-        return shutil.disk_usage(existing).free
-    except OSError:
-        return None
+def _free_bytes(folder: Path) -> int:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
 def _readable(folder: Path) -> Results | None:

@@ -109,11 +109,9 @@ class PaperTable:
             self.embedding_dim, self.runs, self.selection, note, where or {},
         )  # fmt: skip
 
-    def methods_on(
-        self, dataset: str, *, metric: str = "R@1", where: Mapping[str, Value] | None = None, note: str = ""
-    ) -> CurveReference:
+    def methods_on(self, dataset: str, *, where: Mapping[str, Value] | None = None, note: str = "") -> CurveReference:
         """Return a reference to the numbers of all methods that the authors ran on a data set."""
-        return self.curve(dataset, (), METHOD, metric=metric, where=where, note=note)
+        return self.curve(dataset, (), METHOD, where=where, note=note)
 
 
 @dataclass(frozen=True)

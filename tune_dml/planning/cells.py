@@ -33,10 +33,6 @@ class Cell:
     arm: str = ""
     """The name of its arm; empty if the space has no arms."""
 
-    def __post_init__(self) -> None:
-        if self.baseline and not self.arm:  # older files name the baseline by its label
-            object.__setattr__(self, "arm", self.label)
-
     @property
     def is_whole(self) -> bool:
         """Whether settings and knobs match the digest; False means that the stored file was edited."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainables.config import PROTOCOL_VERSION, Settings, TrialConfig, canonical, identity_settings
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
@@ -197,10 +197,10 @@ class Plan:
 
     @classmethod
     def load(cls, path: Path) -> Plan:
-        """Read a plan of any version of `save`. Raise ConfigError if it is unreadable."""
+        """Read a stored plan. Raise ConfigError if it is unreadable."""
         try:
-            plan = _adapter().validate_python(_upgrade(json.loads(path.read_bytes())))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            plan = _adapter().validate_python(json.loads(path.read_bytes()))
+        except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or _reason_of(error)
             rule = f"a sweep's plan must be readable as it was stored ({why})"
             copy = "Put a copy in its place, such as the plan.json of the sweep's run in MLflow"
@@ -219,27 +219,6 @@ _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
 _ADDED_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
 """Settings that older plans lack. A plan's identity omits them, so that it stays the same."""
 _DIFFERENCES = 4  # number of differences that a message lists
-
-
-def _upgrade(body: dict[str, Any]) -> dict[str, object]:
-    """Convert the JSON of an older plan to the current form; a plan without arms gets a baseline and one arm."""
-    citation = body["space"].get("citation")
-    if citation and "place" in citation:
-        citation["location"] = citation.pop("place")
-    if "arms" in body:
-        return body
-    space, settings, origins = dict(body["space"]), body["base_settings"], body["origins"]
-    protocol = next((p for p in space.get("protocols", ()) if p["dataset"] == body["dataset"]), None)
-    arms = [{"name": "", "base_settings": settings, "origins": origins, "protocol": protocol}]
-    if space.get("baseline"):
-        label, own = space["baseline"]["label"], space["baseline"]["settings"]
-        space["baseline"] = {"name": label, "settings": own, "knobs": []}
-        cell = next((cell for cell in body["cells"] if cell["baseline"]), None)
-        if cell is not None:
-            arm = {"name": label, "base_settings": cell["settings"], "origins": {}, "protocol": protocol}
-            arms.insert(0, {**arm, "baseline": True})
-    user_settings = {path: value for path, value in settings.items() if origins.get(path) == "--set"}
-    return {**body, "space": space, "arms": arms, "settings": user_settings}
 
 
 @cache

@@ -27,7 +27,6 @@ Vary = Literal["init", "order", "split", "all"]
 Stopping = Literal["asha", "hyperband", "pbt"]
 MAX_SEEDS, _MIN_SEEDS = 200, 3  # seeds of a race
 _MIN_STALL = 10.0
-_LONGEST_EXPERIMENT = 500
 
 
 @dataclass(frozen=True)
@@ -230,9 +229,6 @@ class Session:
         problems = [*folder_problems(option_place("storage"), self.storage), *bucket_problems(self.trial_files)]
         if self.experiment is not None and not (self.experiment.strip() and self.experiment.isprintable()):
             problems.append(option_problem("experiment", "must be a name of printable characters", self.experiment))
-        if self.experiment is not None and len(self.experiment) > _LONGEST_EXPERIMENT:
-            rule = f"must be a name of at most {_LONGEST_EXPERIMENT} characters, which MLflow takes"
-            problems.append(option_problem("experiment", rule, self.experiment))
         for name, number, rule in (
             ("max_concurrent", self.max_concurrent, "must be at least 1"),
             ("time_budget", self.time_budget, "must be more than 0 seconds"),

@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -102,18 +101,12 @@ class Program:
         """Return notes on parameters or a seed that the command does not pass. `names` are a trial's parameters."""
         if any(macro["name"] in _LISTS for word in self.command for macro in _MACRO.finditer(word)):
             return ()
-        variables = Counter(map(variable_of, names))
-        shared = [name for name in names if variables[variable_of(name)] > 1]
         passed = {placeholder["name"] for word in self.command for placeholder in _PLACEHOLDER.finditer(word)}
         missing = [name for name in (*names, "seed") if name not in passed]
-        text = "The command does not pass {}: the script must read {} from $TUNE_DML_KNOBS or the environment."
-        shared_text = (
-            f"{', '.join(shared)} share one environment variable: the script must read them from $TUNE_DML_KNOBS."
-        )
-        return (
-            *((text.format(joined(missing), "them" if missing[1:] else "it"),) if missing else ()),
-            *((shared_text,) if shared else ()),
-        )
+        if not missing:
+            return ()
+        read = f"the script must read {'them' if missing[1:] else 'it'} from $TUNE_DML_KNOBS or the environment"
+        return (f"The command does not pass {joined(missing)}: {read}.",)
 
     def problems(self, names: Sequence[str], origin: str) -> list[Problem]:
         """Return the problems of the command, such as unknown placeholders. `names` are a trial's parameters."""

@@ -112,10 +112,10 @@ def _parse_row(line: bytes) -> JsonRow | None:
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
     """Return the file of a trial's evaluations, to be read from its start."""
-    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=is_evaluation)
+    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=_is_evaluation)
 
 
-def is_evaluation(row: JsonRow) -> bool:
+def _is_evaluation(row: JsonRow) -> bool:
     """Return whether a row has a step, a time and only numbers. A damaged row must not replace a valid one."""
     numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
     return all(map(_is_number, numbers)) and abs(row["step"]) < _NUMBER_LIMIT

@@ -50,18 +50,14 @@ def _replaced(owner: Any, **attributes: Any) -> Iterator[None]:
 def load_token() -> str | None:
     """Return this user's token and make Ray's clients send it; None without one or under another RAY_AUTH_MODE.
 
-    By default Ray's clients send it only under RAY_AUTH_MODE=token. A token that no HTTP header can carry is ignored.
+    By default Ray's clients send it only under RAY_AUTH_MODE=token.
     """
     loader = AuthenticationTokenLoader.instance()
     if not loader.has_token(ignore_auth_mode=True):
         return None
     if "RAY_AUTH_MODE" not in os.environ:
         _enable_token_auth()
-    try:
-        token = str(loader.get_raw_token()) if is_token_auth_enabled() else ""
-    except UnicodeDecodeError:
-        return None
-    return token if token.isascii() and token.isprintable() and token else None
+    return str(loader.get_raw_token()) if is_token_auth_enabled() else None
 
 
 def create_token() -> None:

@@ -107,7 +107,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.processes[call] = trial.temporary_state.ray_actor
         trial.run_metadata.num_failures = self.losses[call]
         self.spending.begin(call)
-        self.stall_detector.begin(call)
+        self.stall_detector.watch(call, has_stepped=False)
         self._begin(trial, next(iter(self.calls.trials(trial.config).values())))
         self.tracker.notify()
 
@@ -127,7 +127,7 @@ class Recorder(Callback):  # type: ignore[misc]
         if "placed" in message:  # not a training step
             self.placement_groups.add(message["placed"])
             return
-        self.stall_detector.step(call)
+        self.stall_detector.watch(call, has_stepped=True)
         messages = split_messages(message)
         with self.ledger.batch() if len(messages) > 1 else contextlib.nullcontext():
             for trial_message in messages:
@@ -178,7 +178,7 @@ class Recorder(Callback):  # type: ignore[misc]
         key = trial.config["key"]
         if self.processes.get(key) is not process:
             self.processes[key] = process
-            self.stall_detector.await_answer(key, new)
+            self.stall_detector.watch(key, has_stepped=not new)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         """Kill the actors of stalled trials and remove orphaned placement groups, several times a second."""

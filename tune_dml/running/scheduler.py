@@ -21,7 +21,6 @@ _COUNT_INTERVAL = 5.0  # seconds between two counts of the cluster's nodes
 _LONG_WAIT = 30.0
 """Seconds without resources for any trial before the sweep reports it: nodes may join, other sweeps may end."""
 
-_REFUSED_BY_TUNE = ("TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR")
 _QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
@@ -161,14 +160,9 @@ class GrowingConcurrency(Callback):  # type: ignore[misc]
 
 
 def silence_tune() -> None:
-    """Turn off Tune's output, files and snapshots, which the ledger and our live view replace.
-
-    Remove variables of older versions of Ray, which have no effect, and with which Tune does not run.
-    """
+    """Turn off Tune's output, files and snapshots, which the ledger and our live view replace."""
     for name, value in _QUIET_TUNE.items():
         os.environ.setdefault(name, value)
-    for name in _REFUSED_BY_TUNE:
-        os.environ.pop(name, None)
     logging.getLogger("ray").setLevel(logging.ERROR)
     # Do not report a failed last snapshot, as on a full disk.
     logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)

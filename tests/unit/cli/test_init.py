@@ -145,13 +145,6 @@ def test_folder_names_are_quoted_for_yaml_and_the_shell(output_of, tmp_path, nam
     assert {"training.steps=300", "training.eval_every=150"} <= set(words)
 
 
-def test_a_line_break_in_a_folder_name_does_not_end_a_comment(command_line, tmp_path):
-    write_pictures(tmp_path / "two\nlines: [", 8)
-    assert command_line("init", "two\nlines: [", "--no-probe", "-o", "out.yaml")[0] == 0
-    study = study_of(Request("out.yaml"))
-    assert (study.problems, study.settings["data.root"]) == ((), str(tmp_path / "two\nlines: ["))
-
-
 def test_the_next_command_has_the_path_of_the_file(output_of, tmp_path):
     write_pictures(tmp_path / "few", 8)
     (tmp_path / "my sweeps").mkdir()

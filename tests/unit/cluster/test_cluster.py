@@ -1,6 +1,5 @@
 """Capacity, addresses and tokens of Ray, without Ray."""
 
-import errno
 import os
 import socket
 import threading
@@ -131,18 +130,6 @@ def test_an_open_port_is_neither_a_ray_head_nor_a_dashboard(monkeypatch):
     assert place in str(problem)
 
 
-def test_a_machine_that_does_not_reach_itself_is_named(monkeypatch):
-    """A network namespace whose loopback is down; Ray waited for itself for more than 150 s."""
-    assert address_problems(None, "default") == []
-
-    def unreachable(address, timeout):
-        raise OSError(errno.ENETUNREACH, "Network is unreachable")
-
-    monkeypatch.setattr(socket, "create_connection", unreachable)
-    (problem,) = address_problems(None, "default")
-    assert "must reach itself, for Ray's processes (Network is unreachable)" in problem.rule
-
-
 class Dashboard(BaseHTTPRequestHandler):
     """Answer every request with `told`: a status and a body."""
 
@@ -232,7 +219,7 @@ def behind_a_proxy(monkeypatch):
 
 
 def test_a_proxy_that_answers_for_a_dashboard_is_named(home, behind_a_proxy, monkeypatch):
-    (problem,) = job_server_problems("http://127.0.0.1:8265", "cluster")
+    (problem,) = job_server_problems("http://127.0.0.1:9", "cluster")  # where no dashboard listens
     assert "through the proxy http://***@127.0.0.1:9. To avoid it: `export no_proxy=127.0.0.1`." in problem.remedy
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert "proxy" not in job_server_problems("http://127.0.0.1:9", "cluster")[0].remedy
@@ -276,10 +263,6 @@ def test_a_token_is_sent_unless_the_user_disables_it(home):
 
     assert said(RAY_AUTH_MODE="") == "secret True\n"
     assert said(RAY_AUTH_MODE="disabled") == "None False\n"
-    home.write_bytes(b"\xff\xfe\x00")  # the cluster then requires a token
-    assert said(RAY_AUTH_MODE="") == "None True\n"
-    home.write_text("tök✓en", encoding="utf-8")  # which no header takes
-    assert said(RAY_AUTH_MODE="") == "None True\n"
     home.unlink()
     assert said(RAY_AUTH_MODE="token") == "None True\n"
 

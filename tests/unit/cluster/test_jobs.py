@@ -85,16 +85,13 @@ def test_links_to_outside_are_named_and_special_files_skipped(own, tmp_path):
     assert "pipe" not in upload.files
 
 
-def test_undecodable_names_and_modules_that_shadow_ours_are_refused(own, tmp_path):
+def test_modules_that_shadow_ours_are_refused(own):
     (own / "search_spaces").mkdir()
     (own / "search_spaces" / "papers.py").write_text("x = 1")
     with pytest.raises(ConfigError, match=r"must not replace this project's .*'search_spaces/papers.py'"):
         collect_upload([], own)
     (own / "search_spaces" / "papers.py").rename(own / "search_spaces" / "theirs.py")
     assert "search_spaces/theirs.py" in collect_upload([], own).files
-    Path(os.fsdecode(bytes(own) + b"/caf\xe9.py")).touch()
-    with pytest.raises(ConfigError, match=r"must be valid UTF-8 .*udce9.py"):
-        collect_upload([], own)
 
 
 def test_ignore_files_do_not_hide_named_uploads(own):

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 from ray._private.utils import validate_socket_filepath
@@ -51,24 +50,6 @@ def test_threads_of_a_user_and_of_each_control_group_above_are_counted(tmp_path,
     assert threads_left(proc, groups) == [("ulimit -u", 60), (f"{outer}/pids.max", 60)]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "said"),
-    [
-        ("ascii", "need paths in UTF-8, and this locale has ASCII, but got 'sweeps/Äpfel'. Set a locale with UTF-8"),
-        ("utf-8", "need paths in UTF-8, but got 'sweeps/Äpfel'. Rename the folder."),
-    ],
-)
-def test_a_path_that_the_locale_cannot_read_is_refused(limits, monkeypatch, encoding, said):
-    """Ray did not start, and its disk space was named as the cause."""
-    monkeypatch.setattr(
-        start_checks.sys, "argv", ["tune-dml", "sweeps/Äpfel".encode().decode("ascii", "surrogateescape")]
-    )
-    monkeypatch.setattr(start_checks.sys, "getfilesystemencoding", lambda: encoding)
-    (problem,) = start_checks.start_problems(0)
-    assert problem.place == "command line"
-    assert said in str(problem)
-
-
 def test_root_and_unlimited_users_are_not_checked(tmp_path, limits, monkeypatch):
     assert threads_left(tmp_path, tmp_path) == []
     limits[resource.RLIMIT_NPROC] = 64
@@ -82,25 +63,6 @@ def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places,
     problems = [str(problem) for problem in start_checks.start_problems(places)]
     said = "ulimit -u: Ray and 3 training processes need at least 220 free threads, but got 200. Raise it."
     assert problems == ([said] if refused else [])
-
-
-@pytest.mark.parametrize(
-    ("optimize", "warnings", "refused"),
-    [
-        (2, None, ["PYTHONOPTIMIZE"]),
-        (1, "default", []),
-        (0, "error::UserWarning", []),
-        (0, "ignore,error", ["PYTHONWARNINGS"]),
-        (0, "error::", ["PYTHONWARNINGS"]),
-    ],
-)
-def test_flags_of_python_that_prevent_ray_are_refused(monkeypatch, limits, optimize, warnings, refused):
-    monkeypatch.setattr(start_checks, "_free_threads", list)
-    python = SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize, argv=[])
-    monkeypatch.setattr(start_checks, "sys", python)
-    if warnings is not None:
-        monkeypatch.setenv("PYTHONWARNINGS", warnings)
-    assert [problem.place for problem in start_checks.start_problems(2)] == refused
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Arms: named methods of a study, each with settings, knobs, ties and protocol, crossed with the shared knobs."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from helpers.cuda import write_pictures
@@ -18,7 +16,6 @@ from tune_dml.planning.rules import arm_problems, study_problems
 from tune_dml.planning.study import Search, study_of
 from tune_dml.space import Arm, Grid, Knob, LogRange, Protocol, Space, Tie
 
-BEFORE_ARMS = Path(__file__).with_name("plan_before_arms.json")
 SIZES = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
 MARGIN = Knob("loss.margin", Grid((0.1, 0.2)), symbol="m")
 SHORT = {"training.steps": 4, "training.eval_every": 2, "batch.instances_per_class": 3}
@@ -76,32 +73,6 @@ def test_a_plan_with_arms_reads_back_and_its_identity_depends_on_arms(tmp_path):
     search = Search("tpe", 4)
     assert len({p.identity() for p in (plan, renamed, wider)}) == 3
     assert plan_of(space=space(), search=search).identity() != plan_of(space=wider.space, search=search).identity()
-
-
-def test_a_stored_plan_without_arms_keeps_its_identity_and_can_be_extended(tmp_path):
-    plan, body = Plan.load(BEFORE_ARMS), json.loads(BEFORE_ARMS.read_text())
-    assert plan.identity() == "fb35be85f1602c9b"
-    assert [cell.digest for cell in plan.cells] == [cell["digest"] for cell in body["cells"]]
-    assert [(cell.arm, cell.baseline) for cell in plan.cells] == [("no SEC", True), ("", False), ("", False)]
-    assert plan.base_settings == body["base_settings"]
-    assert plan.origins == body["origins"]
-    assert plan.space.baseline == Arm("no SEC", {"regularizer.name": "none"}, knobs=())
-    assert [arm.name for arm in plan.arms] == ["no SEC", ""]
-    assert plan.settings == {"optim.lr": 0.002}
-    grown = plan.extend(values={"regularizer.rho": [0.5]}, seeds=[7])
-    assert [cell.label for cell in grown.cells] == ["no SEC", "rho=0.1", "rho=1", "rho=0.5"]
-    grown.save(tmp_path / "plan.json")
-    assert Plan.load(tmp_path / "plan.json") == grown
-
-
-@pytest.mark.parametrize("with_arms", [False, True])
-def test_a_citation_stored_with_the_old_key_place_keeps_its_location(tmp_path, with_arms):
-    path = BEFORE_ARMS
-    if with_arms:
-        Plan.load(BEFORE_ARMS).save(path := tmp_path / "plan.json")
-        path.write_text(path.read_text().replace('"location": "Table 4"', '"place": "Table 4"'))
-    assert '"place": "Table 4"' in path.read_text()
-    assert Plan.load(path).space.citation.location == "Table 4"
 
 
 def test_a_request_chooses_arms_and_an_extension_adds_others(cache_dir):

@@ -137,8 +137,7 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
         ("parameters: {loss.margin: {values: null}}", "`values` must be a list"),
         ("parameters: {loss.margin: {values: [1, 1]}}", "the values of a grid must differ"),
         ("!!python/object/apply:os.system [echo]\n", "must be YAML"),
-        ("a: " + 2000 * "[" + 2000 * "]", "nested too deeply"),
-        (f"a: &a [{200 * '1, '}]\nb: [{150 * '*a, '}]", "more than 20,000 values, aliases counted each time"),
+        ("a: 2020-13-45", r"month must be in 1\.\.12"),
     ],
 )
 def test_wrong_files_are_refused(file, text, words):
@@ -228,10 +227,9 @@ def test_documented_sweep_files_can_be_planned(file, cache_dir):
 
 
 def test_the_docs_name_every_key():
-    words = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sweep-files.md").read_text()))
-    for part in (keys.SweepFile, keys.ArmKeys):
-        assert set(part.model_fields) - {"settings", "knobs", "ties"} <= words
-        assert all(f"{key}:" in keys.__doc__ for key in part.model_fields)
+    text = (ROOT / "docs" / "sweep-files.md").read_text()
+    words = {*re.findall(r"`(\w+)`", text), *re.findall(r"\b(\w+): ", text)}
+    assert {*keys.SweepFile.model_fields, *keys.ArmKeys.model_fields} <= words
 
 
 def test_a_knob_is_labelled_by_its_last_word_if_unique(file):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from helpers.toys import MARGINS, Driver, plan_of
 
 from trainables.errors import ConfigError
 from trainables.registries import source_digest
-from tune_dml.cli import _supervisor, application
 from tune_dml.planning.continuation import continuation_problems
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.request import Session
@@ -19,29 +17,6 @@ from tune_dml.record.imported import ImportRequest, read_csv
 from tune_dml.record.results import results_of
 from tune_dml.record.state import packages_of, read_state
 from tune_dml.tracking.sync_state import SyncState, with_last_store
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-            f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
-        ), "20,000 values"),
-        ("values: [" + "1, " * 200_000 + "1]\n", "20,000 values"),
-        ("a: " + "x" * 1_100_000, "1,000,000 characters"),
-        ("a: " + "9" * 900_000, "more than 100 digits"),
-        ("a: 0x" + "f" * 900_000, "more than 100 digits"),
-        ("a: " + ":".join(["59"] * 100_000), "more than 100 digits"),
-        ("a: 2020-13-45", "month must be in 1..12"),
-    ],
-    ids=["aliases", "values", "characters", "digits", "hexadecimal", "base 60", "date"],
-)  # fmt: skip
-def test_a_sweep_file_with_exponential_aliases_is_refused_quickly(tmp_path, text, why):
-    (tmp_path / "bomb.yaml").write_text(text)
-    began = time.process_time()
-    with pytest.raises(ConfigError, match=why):
-        read_mapping(tmp_path / "bomb.yaml")
-    assert time.process_time() - began < 60
 
 
 def test_an_alias_that_is_used_twice_is_read(tmp_path):
@@ -81,15 +56,6 @@ def test_a_damaged_mlflow_state_file_is_ignored_and_hides_no_result(tmp_path, pl
     assert (results_of(tmp_path).trials, results_of(tmp_path).parent_run_id) == (expected, "")
     assert not SyncState.read(tmp_path, "sqlite:///x.db", "toy").runs
     assert with_last_store(Session(), tmp_path).tracking_uri is None or b"experiment" in content
-
-
-def test_modules_removed_during_a_sweep_are_reported(monkeypatch):
-    import tune_dml.cli
-
-    monkeypatch.setattr(tune_dml.cli, "application", application)  # built again
-    monkeypatch.setattr(tune_dml.cli, "iter_modules", lambda path: [])
-    with pytest.raises(ConfigError, match="modules are gone"):
-        _supervisor.flags_of("sweep", {})
 
 
 @pytest.fixture

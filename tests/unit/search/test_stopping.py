@@ -267,20 +267,20 @@ def test_spending_counts_trials_that_ran_and_those_that_run():
 
 def test_a_silent_trial_counts_as_stalled():
     clock = Clock()
-    watch = StallDetector(limit=100.0, clock=clock)
+    detector = StallDetector(limit=100.0, clock=clock)
     for key in ("speaks", "hangs", "starts"):
-        watch.begin(key)
+        detector.watch(key, has_stepped=False)
         if key != "starts":
-            watch.step(key)
-    assert not clock.find_stalled(watch, until=90.0)
-    watch.step("speaks")
-    assert clock.find_stalled(watch, until=150.0) == {"hangs": stall_failure(100.0)}
-    watch.end("hangs")
-    assert not clock.find_stalled(watch, until=189.0)
-    assert clock.find_stalled(watch, until=360.0) == {"speaks": stall_failure(100.0)}
-    watch.end("speaks")
-    assert not clock.find_stalled(watch, until=600.0)
-    assert clock.find_stalled(watch, until=611.0) == {"starts": stall_failure(600.0, before_first=True)}
+            detector.watch(key, has_stepped=True)
+    assert not clock.find_stalled(detector, until=90.0)
+    detector.watch("speaks", has_stepped=True)
+    assert clock.find_stalled(detector, until=150.0) == {"hangs": stall_failure(100.0)}
+    detector.end("hangs")
+    assert not clock.find_stalled(detector, until=189.0)
+    assert clock.find_stalled(detector, until=360.0) == {"speaks": stall_failure(100.0)}
+    detector.end("speaks")
+    assert not clock.find_stalled(detector, until=600.0)
+    assert clock.find_stalled(detector, until=611.0) == {"starts": stall_failure(600.0, before_first=True)}
     assert not clock.find_stalled(StallDetector(clock=clock), until=700.0)
 
 
@@ -288,61 +288,61 @@ def test_a_silent_trial_counts_as_stalled():
 def test_the_start_of_a_trial_has_a_separate_limit(limit):
     """A module may hang on import, before the first step."""
     clock = Clock()
-    watch = StallDetector(limit, start_limit=30.0, clock=clock)
-    watch.begin("hangs")
-    watch.begin("trains")
-    watch.step("trains")
-    watch.await_answer("is created", new=True)
-    assert not clock.find_stalled(watch, until=29.0)
-    told = clock.find_stalled(watch, until=200.0)
+    detector = StallDetector(limit, start_limit=30.0, clock=clock)
+    detector.watch("hangs", has_stepped=False)
+    detector.watch("trains", has_stepped=False)
+    detector.watch("trains", has_stepped=True)
+    detector.watch("is created", has_stepped=False)
+    assert not clock.find_stalled(detector, until=29.0)
+    told = clock.find_stalled(detector, until=200.0)
     assert told == dict.fromkeys(("hangs", "is created"), stall_failure(30.0, before_first=True))
     assert told["hangs"].reason == "stalled: no first step for 30 s"
-    assert ("trains" in clock.find_stalled(watch, until=311.0)) == (limit is not None)
+    assert ("trains" in clock.find_stalled(detector, until=311.0)) == (limit is not None)
 
 
 def test_a_suspended_driver_marks_no_trial_as_stalled():
     clock = Clock()
-    watch = StallDetector(limit=10.0, clock=clock)
-    watch.begin("speaks")
-    watch.step("speaks")
-    watch.step("hangs")
-    assert not watch.find_stalled()
+    detector = StallDetector(limit=10.0, clock=clock)
+    detector.watch("speaks", has_stepped=False)
+    detector.watch("speaks", has_stepped=True)
+    detector.watch("hangs", has_stepped=True)
+    assert not detector.find_stalled()
     clock.now = 40.0  # suspended, or waiting for its storage; the trials continued
-    assert not watch.find_stalled()
+    assert not detector.find_stalled()
     while clock.now < 52.0:
         clock.now += 1.0
-        watch.step("speaks")
-        if hung := watch.find_stalled():
+        detector.watch("speaks", has_stepped=True)
+        if hung := detector.find_stalled():
             break
     assert list(hung) == ["hangs"]
     assert clock.now >= 48.0
-    watch.end("hangs")
+    detector.end("hangs")
     for _ in range(10):  # rounds that all take long do not hide a trial that hangs
         clock.now += 5.0
-        if hung := watch.find_stalled():
+        if hung := detector.find_stalled():
             break
     assert list(hung) == ["speaks"]
 
 
 def test_a_process_that_does_not_take_the_next_trial_is_stalled():
     clock = Clock()
-    watch = StallDetector(limit=100.0, clock=clock)
-    watch.await_answer("a", new=False)
-    watch.await_answer("new", new=True)
-    assert set(clock.find_stalled(watch, until=111.0)) == {"a"}
-    assert set(clock.find_stalled(watch, until=611.0)) == {"a", "new"}
-    watch.end("new")
+    detector = StallDetector(limit=100.0, clock=clock)
+    detector.watch("a", has_stepped=True)
+    detector.watch("new", has_stepped=False)
+    assert set(clock.find_stalled(detector, until=111.0)) == {"a"}
+    assert set(clock.find_stalled(detector, until=611.0)) == {"a", "new"}
+    detector.end("new")
     clock.now = 700.0
-    watch.begin("a")
+    detector.watch("a", has_stepped=False)
     clock.now = 1000.0
-    assert watch.find_stalled() == {}
+    assert detector.find_stalled() == {}
 
 
 def test_stalled_trials_are_checked_at_intervals():
     clock = Clock()
-    watch = StallDetector(limit=80.0, clock=clock)
-    watch.step("a")
+    detector = StallDetector(limit=80.0, clock=clock)
+    detector.watch("a", has_stepped=True)
     clock.now = 200.0
-    assert list(watch.find_stalled()) == ["a"]
+    assert list(detector.find_stalled()) == ["a"]
     clock.now = 205.0
-    assert watch.find_stalled() == {}
+    assert detector.find_stalled() == {}

@@ -101,23 +101,6 @@ def test_cut_and_killed_attempts_of_an_array_cost_their_time(sweep):
     assert hours_spent(ledger.sweep, start) == pytest.approx(2.5)
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        {"began": 5}, {"began": {"host": "n1"}}, {"began": {"host": None, "time": 1.0}}, {"rows": 5}, {"rows": [5]},
-        {"rows": [{"step": "x", "time": 1.0}]}, {"ended": []}, {"ended": {"status": "grand"}}, {"cut": "now"},
-        {"time": {}}, {"resumed": None}, {"began": []},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_damaged_message_of_a_task_is_skipped(sweep, damaged):
-    """Otherwise the collecting job would end, and no other would follow."""
-    _, _, (one, _) = sweep
-    tell(one, began(1.0), damaged, ended(at=2.0, metrics={METRIC: 0.5}))
-    found, _ = collect(sweep)
-    assert found.end.metrics == {METRIC: 0.5}
-
-
 def test_an_attempt_cut_off_without_a_new_evaluation_is_fruitless(sweep):
     _, _, (one, two) = sweep
     for name, log in (("train/loss", one), (METRIC, two)):

@@ -122,7 +122,7 @@ def shown():
         "job.sh": sweep_script(profile, *where),
         "array/job.sh": collect_script(replace(profile, nodes=1), *where),
         "array/array.sh": array_script(replace(profile, nodes=1), *where),
-        "slurm.toml": TEMPLATE,
+        "slurm.toml": TEMPLATE.read_text(),
     }
 
 

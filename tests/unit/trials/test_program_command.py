@@ -87,10 +87,6 @@ class TestTheCommand:
         (note,) = study_of(command_request(Request("", settings={"wd": 3}, margin=1.0), own)).space.notes
         assert note.startswith("The command does not pass wd: the script must read it from")
 
-    def test_a_note_names_parameters_of_one_environment_variable(self):
-        (note,) = Program(read_command("t {a.b} {a_b} {c} {seed}"), ".").notes(["a.b", "a_b", "c"])
-        assert note.startswith("a.b, a_b share one environment variable")
-
     @pytest.mark.parametrize(
         ("command", "message"),
         [

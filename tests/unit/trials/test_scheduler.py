@@ -3,7 +3,6 @@
 import errno
 import json
 import logging
-import os
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -269,12 +268,3 @@ def test_requests_can_be_cancelled_and_clear_removes_the_rest(given_back):
     manager.clear()
     assert given_back == [first.placement_group, second.placement_group]
     assert manager.get_resource_futures() == []
-
-
-def test_variables_that_tune_refuses_are_removed(monkeypatch):
-    """A profile of an older Ray set TUNE_RESULT_DIR: the sweep ended with Tune's DeprecationWarning."""
-    names = ("TUNE_RESULT_DIR", "RAY_AIR_LOCAL_CACHE_DIR")
-    for name in names:
-        monkeypatch.setenv(name, "/old")
-    silence_tune()
-    assert not set(names) & os.environ.keys()

@@ -1,45 +1,6 @@
-"""Define and check the keys of a sweep file: those of a W&B sweep file, and those of a paired study.
+"""Define and check the keys of a sweep file, which docs/sweep-files.md and docs/programs.md explain.
 
-name: my_margin                      # optional; by default the file's name
-description: how large a margin      # optional; the study's title
-method: grid                         # grid (the default) | bayes (= gp) | gp | tpe | cmaes | nsga2 | random | qmc
-metric: {name: val/recall_at_1, goal: maximize}
-parameters:                          # knobs of all arms; may be left out if arms are listed
-  loss.margin: {values: [0.1, 0.2, 0.5]}
-  optim.lr: {min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}
-  loss.name: {value: semihard_triplet}        # a fixed setting
-run_cap: 20                          # cells to propose, for every method but grid
-dataset: glyphs                      # the protocol follows from data set and loss
-protocol: glyphs/triplet             # trains by this protocol instead
-data_root: path/to/pictures          # image_folder
-seeds: 3
-fixed: {training.steps: 300}
-tune: [optim.lr]                     # nuisance knobs, tuned in every arm; or {optim.lr: [1.0e-3, 1.0e-2]}
-baseline: {label: no margin, settings: {loss.margin: 0.0}}      # or the name of an arm
-margin: 1.0                          # differences below this do not matter
-vary: all                            # what a seed changes: init | order | split | all
-stopping: asha                       # stops weak cells early: asha | hyperband; curves are then incomplete
-differs: each as its paper trains it # why arms may differ in protocol, pair term or reduction
-
-Methods are compared as arms, in short or in full:
-
-arms: {triplet: {loss.name: triplet}, ms: {loss.name: multi_similarity}}
-arms:
-  topk:
-    settings: {loss.name: dro_topk}
-    knobs: [batch.batch_size]        # of `parameters`; all of them if omitted, none with []
-    parameters: {loss.base: {values: [margin, binomial]}}       # knobs of this arm only
-    ties: {loss.k: {knob: batch.batch_size, factor: 2}}         # follows a knob: K = 2B
-    protocol: glyphs/dro             # this arm's protocol
-    against: plain                   # the first question is its gain over this arm (or over each of a list)
-gain_differences: [[topk, kl]]       # whether the first gain is larger than the second
-
-Trials are your own program with W&B's keys; `metric` is what it reports (docs/programs.md):
-
-program: train.py                    # runs as: python train.py --lr=0.1 ... --seed=0
-command: [python, train.py, --lr, "{lr}", --seed, "{seed}"]      # instead; also W&B's ${program}, ${args} ...
-seed_flag: --random_state            # how ${args} passes the seed; null if the script takes none
-timeout: 3600                        # seconds after which a trial has failed
+They are those of a W&B sweep file, and those of a paired study.
 """
 
 import re

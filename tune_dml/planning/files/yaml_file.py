@@ -9,45 +9,9 @@ import yaml
 
 from trainables.errors import ConfigError, Problem
 
-_MOST_VALUES, _MOST_CHARACTERS = 20_000, 1_000_000
-"""Limits of a file; checking a plan of this size takes seconds."""
-_MOST_DIGITS = 100
-
 
 class _Loader(yaml.SafeLoader):
     """Safe loader that refuses repeated keys and reads 1e-3 as a number."""
-
-    _composed = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose one node; refuse a document with too many nodes before reading all of it."""
-        self._composed += 1
-        if self._composed > _MOST_VALUES:
-            raise _too_large(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
-        node: yaml.Node | None = super().compose_node(parent, index)
-        return node
-
-    def get_single_node(self) -> yaml.Node | None:
-        """Compose the document; refuse one that aliases make too large to be checked."""
-        node: yaml.Node | None = super().get_single_node()
-        if node is not None and _size(node, {}) > _MOST_VALUES:
-            raise _too_large(node.start_mark)
-        return node
-
-
-def _too_large(mark: yaml.Mark) -> yaml.YAMLError:
-    rule = f"it holds more than {_MOST_VALUES:,} values, aliases counted each time"
-    return yaml.constructor.ConstructorError(None, None, rule, mark)
-
-
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Return the number of values in a node, counting an alias at each use."""
-    if id(node) not in sizes:
-        sizes[id(node)] = 1  # ends the recursion of an alias to itself
-        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-        children = [child for part in parts for child in (part if isinstance(part, tuple) else (part,))]
-        sizes[id(node)] = 1 + sum(_size(child, sizes) for child in children)
-    return sizes[id(node)]
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -59,16 +23,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
-    if len(node.value) > _MOST_DIGITS:
-        rule = f"a number has more than {_MOST_DIGITS} digits"
-        raise yaml.constructor.ConstructorError(None, None, rule, node.start_mark)
-    number: int = loader.construct_yaml_int(node)
-    return number
-
-
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"), list("-+0123456789")
 )
@@ -82,11 +37,7 @@ def read_mapping(
     Messages call the file by its `kind`; `example` is the remedy for a missing or empty file.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        if len(text) > _MOST_CHARACTERS:
-            rule = f"the {kind} may have at most {_MOST_CHARACTERS:,} characters"
-            raise ConfigError(Problem(str(path), rule, len(text)))
-        raw = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         file_names = [item.name for item in path.parent.glob("*.y*ml")]
         matches = difflib.get_close_matches(path.name, file_names, n=1, cutoff=0.8)
@@ -99,8 +50,6 @@ def read_mapping(
         raise ConfigError(_syntax_problem(path, kind, error)) from None
     except ValueError as error:  # such as a date that does not exist
         raise ConfigError(Problem(str(path), f"the {kind} must be YAML: {error}")) from None
-    except RecursionError:
-        raise ConfigError(Problem(str(path), f"the {kind} must be YAML: it is nested too deeply")) from None
     if not isinstance(raw, dict):
         rule = f"the {kind} is empty" if raw is None else f"a {kind} must be a mapping"
         raise ConfigError(Problem(str(path), rule, raw, example))

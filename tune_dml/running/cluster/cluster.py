@@ -250,7 +250,8 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
     common = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     if address is not None:
         return {"address": address, **common}
-    os.environ.pop("RAY_ADDRESS", None) if os.environ.get("RAY_ADDRESS") == "local" else None
+    if os.environ.get("RAY_ADDRESS") == "local":
+        del os.environ["RAY_ADDRESS"]
     if engine == "train":
         os.environ["RAY_TRAIN_V2_ENABLED"] = "1"  # some shell profiles set 0, but we need version 2
     from tune_dml.running.ray_internals import preload_argument

@@ -60,8 +60,6 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
             rule = "Ray's launcher cannot reach a cluster on Kubernetes"
             return [Problem(str(path), rule, config.get("kind"), "Name http://HOST:8265 of a port-forward.")]
         return [_locate(path, problem) for problem in _rayjob_problems(config)]
-    if key_problems := list(_key_problems(config)):  # the schema cannot check these
-        return [_locate(path, problem) for problem in key_problems]
     from jsonschema import Draft7Validator
 
     from tune_dml.running.ray_internals import cluster_file_schema
@@ -117,19 +115,13 @@ def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
             yield Problem(".".join(parents), error.message.partition("\n")[0])
 
 
-def _entries(part: Any, location: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the location of each mapping and list, with each of its keys and values."""
+def _texts(part: Any, location: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the location and content of each text in a mapping or list."""
+    if isinstance(part, str):
+        yield location, part
     pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
     for key, value in pairs:
-        yield location, key if isinstance(part, Mapping) else str(key), value
-        yield from _entries(value, f"{location}.{key}".lstrip("."))
-
-
-def _key_problems(config: _ClusterConfig) -> Iterator[Problem]:
-    for location, key, _ in _entries(config):
-        if not isinstance(key, str):
-            remedy = "Write it in quotes, or remove the space after it."
-            yield Problem(location or "the file", "keys must be text", key, remedy)
+        yield from _texts(value, f"{location}.{key}".lstrip("."))
 
 
 def _description(part: _ClusterConfig) -> str:
@@ -277,9 +269,9 @@ def _is_local(config: _ClusterConfig) -> bool:
 
 def _placeholder_problems(config: _ClusterConfig) -> Iterator[Problem]:
     remedy = "The comments of the file say where to find it."
-    for location, key, value in _entries(config):
-        if isinstance(value, str) and (placeholder := _PLACEHOLDER.search(value)):
-            yield Problem(f"{location}.{key}".lstrip("."), "must be filled in", placeholder[0], remedy)
+    for location, text in _texts(config):
+        if placeholder := _PLACEHOLDER.search(text):
+            yield Problem(location, "must be filled in", placeholder[0], remedy)
 
 
 def _mount_problems(location: str, source: Path) -> Iterator[Problem]:

@@ -4,7 +4,6 @@ import http.client
 import importlib.metadata
 import json
 import os
-import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -26,14 +25,12 @@ _NO_DASHBOARD = ("what listens there must be the dashboard of a Ray cluster", "C
 def address_problems(address: str | None, origin: str) -> list[Problem]:
     """Return the problems of an address: no answer, no Ray, another version of Ray, or a missing token.
 
-    The address is HOST:PORT of a head, ray://HOST:PORT of its client server, None for a local Ray, or `auto`, which is
-    not checked.
+    The address is HOST:PORT of a head or ray://HOST:PORT of its client server. `auto`, and None for a local Ray, are not
+    checked.
     """
     if problems := _token_file_problems():
         return problems
-    if address is None:
-        return _loopback_problems()
-    if address == "auto":
+    if address is None or address == "auto":
         return []
     scheme, separator, rest = address.rpartition("://")
     parts = urlsplit(f"//{rest}")
@@ -60,17 +57,6 @@ def _token_file_problems() -> list[Problem]:
     remedy = "Copy the head's ~/.ray/auth_token there (mode 0600), or unset the variable."
     rule = f"must name a file that holds a token ({reason})"
     return [Problem("RAY_AUTH_TOKEN_PATH", rule, name, remedy)] if reason else []
-
-
-def _loopback_problems() -> list[Problem]:
-    """Return the problem if the loopback does not work: Ray's processes would wait for minutes."""
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            socket.create_connection(server.getsockname(), timeout=_SECONDS).close()
-    except OSError as error:
-        rule = f"this machine must reach itself, for Ray's processes ({error.strerror or error})"
-        return [Problem("network", rule, "127.0.0.1", "Bring its loopback up: `ip link set lo up`.")]
-    return []
 
 
 def _probe_head(target: str, *, client: bool) -> list[tuple[str, str]]:

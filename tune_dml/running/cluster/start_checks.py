@@ -36,7 +36,7 @@ _MAX_SOCKET_PATH = 107  # longest socket path that Linux allows, in bytes
 
 def start_problems(processes: int) -> list[Problem]:
     """Return the problems that prevent a local Ray with this number of training processes."""
-    return [*_switch_problems(), *_encoding_problems(), *_folder_problems(), *_thread_problems(processes)]
+    return [*_folder_problems(), *_thread_problems(processes)]
 
 
 def start_failure(error: Exception) -> Problem:
@@ -56,39 +56,6 @@ def low_limits() -> list[str]:
         if limit != resource.RLIM_INFINITY and limit < _USUAL_LIMITS.get(letter, sys.maxsize):
             limits.append(f"`ulimit {letter}` is {limit // unit}{suffix}")
     return limits
-
-
-def _switch_problems() -> Iterator[Problem]:
-    """Yield settings of Python under which Ray or MLflow cannot be imported."""
-    if sys.flags.optimize > 1:
-        rule = "Ray needs the docstrings that python -OO (PYTHONOPTIMIZE=2) removes"
-        yield Problem("PYTHONOPTIMIZE", rule, None, "Unset it, or set it to 1.")
-    warnings = os.environ.get("PYTHONWARNINGS", "")
-    if any(item.strip().rstrip(":") == "error" for item in warnings.split(",")):
-        rule = "warnings must not be errors: processes of Ray and MLflow warn when they start, and would exit"
-        yield Problem("PYTHONWARNINGS", rule, warnings, "Unset it, or name the warnings: error::UserWarning.")
-
-
-def _encoding_problems() -> Iterator[Problem]:
-    """Yield the first text that is not valid UTF-8: the working directory, or a word of the command line."""
-    places = ("working directory", *["command line"] * len(sys.argv))
-    for place, text in zip(places, (_working_directory(), *sys.argv), strict=True):
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            rule, remedy = "Ray and MLflow need paths in UTF-8", "Rename the folder."
-            if (encoding := sys.getfilesystemencoding()) != "utf-8":
-                rule += f", and this locale has {encoding.upper()}"
-                remedy = "Set a locale with UTF-8: `export LC_ALL=C.UTF-8`."
-            yield Problem(place, rule, os.fsencode(text).decode(errors="replace"), remedy)
-            return
-
-
-def _working_directory() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # removed
-        return ""
 
 
 def _folder_problems() -> Iterator[Problem]:

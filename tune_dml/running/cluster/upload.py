@@ -102,7 +102,7 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
     if working_dir is not None:
         raise_if_any(_unsafe_folder_problems(working_dir))
         user_files.update(_walk(working_dir.resolve(), secrets, skipped_links))
-        raise_if_any(_name_problems(user_files, working_dir))
+        raise_if_any(_rayignore_problems(user_files, working_dir))
         raise_if_any(_missing_egg_info_problems(user_files, working_dir))
         raise_if_any(_replacement_problems(project_files, user_files, working_dir))
     user_files.update({_path_in_job(file): file for file in files})
@@ -145,11 +145,8 @@ def _raise_error(error: OSError) -> None:
     raise error
 
 
-def _name_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
+def _rayignore_problems(locations: Iterable[str], folder: Path) -> Iterator[Problem]:
     for location in locations:
-        if location != location.encode("utf-8", "replace").decode():
-            rule = f"the name of a file to upload must be valid UTF-8 (in {folder})"
-            yield Problem("--working-dir", rule, location, "Rename it.")
         if location.rpartition("/")[2] == ".rayignore":  # Ray would apply it to all files of the upload
             rule = f"the whole folder is uploaded; .rayignore is not supported (in {folder})"
             remedy = "Move the files that it lists out of the folder, and delete it."

@@ -48,7 +48,7 @@ def versions_here() -> dict[str, str]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = NONE
-    versions |= {name: NONE for name in _EARLY_IMPORTS if _is_missing(name)}
+    versions |= {name: NONE for name in _EARLY_IMPORTS if util.find_spec(name) is None}
     code = hashlib.sha256()
     for name in ("tune_dml", "trainables"):
         package = util.find_spec(name)
@@ -58,13 +58,6 @@ def versions_here() -> dict[str, str]:
             for file in sorted(folder.rglob("*.py")):
                 code.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     return {**versions, "tune-dml": f"{versions['tune-dml']} ({code.hexdigest()[:8]})"}
-
-
-def _is_missing(module: str) -> bool:
-    try:
-        return util.find_spec(module) is None
-    except (ImportError, ValueError):  # raised by import finders of other packages
-        return True
 
 
 def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

@@ -5,19 +5,17 @@ of earlier sessions. Optuna's CMA-ES keeps an optimizer, so ours rebuilds it fro
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import optuna
 from numpy.random import SeedSequence
+from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from tune_dml.planning.study import Search
-
-_Box = dict[str, FloatDistribution | IntDistribution]
 
 _POPULATION = 12
 """Population of NSGA-II. With Optuna's 50, most cells of a usual search would be drawn at random."""
@@ -75,7 +73,9 @@ class _CmaEs(BaseSampler):  # type: ignore[misc]
             if isinstance(item, (FloatDistribution, IntDistribution)) and not item.single()
         }
 
-    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, search_space: _Box) -> dict[str, object]:
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, object]:
         """Draw from the current generation; return nothing if no knob has a range."""
         from cmaes import CMA  # type: ignore[import-untyped] # loads scipy, which no other sampler needs
 
@@ -83,37 +83,15 @@ class _CmaEs(BaseSampler):  # type: ignore[misc]
             return {}
         sign = 1.0 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1.0
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        size = len(search_space)
-        optimizer = CMA(np.full(size, 0.5), STEP, np.tile([0.0, 1.0], (size, 1)), seed=self.seed)
+        box = _SearchSpaceTransform(search_space, transform_0_1=True)
+        optimizer = CMA(np.full(len(search_space), 0.5), STEP, box.bounds, seed=self.seed)
         for start in range(0, len(trials) - optimizer.population_size + 1, optimizer.population_size):
             generation = trials[start : start + optimizer.population_size]
-            optimizer.tell([(_shares(item, search_space), sign * float(item.value or 0.0)) for item in generation])
-        return dict(zip(search_space, map(_value, search_space.values(), optimizer.ask().tolist()), strict=True))
+            optimizer.tell([(box.transform(item.params), sign * float(item.value or 0.0)) for item in generation])
+        values: dict[str, object] = box.untransform(optimizer.ask())
+        return values
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         return self.random_sampler.sample_independent(study, trial, param_name, param_distribution)
-
-
-def _shares(trial: FrozenTrial, box: _Box) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([_share(item, float(trial.params[name])) for name, item in box.items()])
-
-
-def _bounds(item: FloatDistribution | IntDistribution) -> Sequence[float]:
-    """Return the bounds of a range on its scale; an integer covers all numbers that round to it."""
-    half = 0.5 if isinstance(item, IntDistribution) else 0.0
-    low, high = item.low - half, item.high + half
-    return (math.log(low), math.log(high)) if item.log else (low, high)
-
-
-def _share(item: FloatDistribution | IntDistribution, value: float) -> float:
-    low, high = _bounds(item)
-    return ((math.log(value) if item.log else value) - low) / (high - low)
-
-
-def _value(item: FloatDistribution | IntDistribution, share: float) -> float | int:
-    low, high = _bounds(item)
-    number = low + share * (high - low)
-    number = min(max(math.exp(number) if item.log else number, item.low), item.high)
-    return round(number) if isinstance(item, IntDistribution) else float(number)

@@ -73,17 +73,13 @@ class _Allocation:
         return Path(temp) / f"t{self.job}.{self.node}"
 
 
-def _ports_of(job: str, attempt: int = 0) -> range:
-    """Return the ports of a job's head. Jobs with close numbers get different ports."""
-    slots = (_LAST_PORT - _FIRST_PORT) // _PORTS
-    first = _FIRST_PORT + (int(job) + attempt * 7) % slots * _PORTS
-    return range(first, first + _PORTS)
-
-
 def _free_ports(job: str) -> range:
+    """Return free ports for a job's head. Jobs with close numbers get different ports."""
+    slots = (_LAST_PORT - _FIRST_PORT) // _PORTS
     for attempt in range(50):
-        ports = _ports_of(job, attempt)
-        if all(_is_free(port) for port in ports):
+        first = _FIRST_PORT + (int(job) + attempt * 7) % slots * _PORTS
+        ports = range(first, first + _PORTS)
+        if all(map(_is_free, ports)):
             return ports
     raise RuntimeError(f"no free ports between {_FIRST_PORT} and {_LAST_PORT}")
 

@@ -18,30 +18,7 @@ _ONE_WORD = re.compile(r"[^\s\0'\"`$\\;|&<>]+")
 _MAX_SOCKET_PATH = 107  # longest path of a Unix socket, in bytes
 _RAY_SOCKET_LENGTH = len("/.1234567890.123/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
 
-TEMPLATE = """\
-# SLURM at this site, read by `tune-dml submit slurm`. A flag of the command overrides its line. Delete what you do not need.
-
-# partition = "gpu"
-# account = "my-project"
-# qos = "normal"
-# gres = "gpu:4"                     # per node
-# time = "04:00:00"                  # of one job; the sweep continues in the next one
-# nodes = 1
-# cpus_per_task = 8                  # per node
-# mem = "64G"                        # per node
-# sbatch = ["--constraint=a100"]     # further lines #SBATCH
-# collect = ["--partition=cpu"]      # lines of the job that collects the results of an array: it asks for no gres
-
-# prologue = ["module load python/3.11", "source ~/venv/bin/activate"]    # lines of the script before the sweep
-# container = "apptainer exec --nv /shared/images/tune_dml.sif"           # goes before each command on a node
-# Enroot and Pyxis take options of srun instead:
-# srun = ["--container-image=/shared/images/tune_dml.sqsh", "--container-mounts=/shared"]
-# python = "python"                  # in the container; the Python of `submit` otherwise
-
-# temp = "/tmp"                      # a folder on the node's own disk, with a short path: Ray's sockets lie below it
-# warn_seconds = 300                 # before the end of the time: trials checkpoint, the session ends, the job is queued again
-# requeue = true                     # false: a dependent job continues instead
-"""
+TEMPLATE = Path(__file__).with_name("templates") / "slurm.toml"  # the commented profile of `tune-dml init slurm`
 
 
 @dataclass(frozen=True)
@@ -144,7 +121,7 @@ def read_profile(path: Path) -> Profile:
         return Profile()
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # also raised for endless numbers
+    except ValueError as error:
         raise_if_any([Problem(str(path), f"must be TOML ({error})")])
     types: dict[str, Any] = {field.name: type(field.default) for field in fields(Profile)}
     problems: list[Problem] = []

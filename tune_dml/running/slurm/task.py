@@ -18,8 +18,8 @@ from types import FrameType
 
 from tune_dml.planning.request import Resources
 from tune_dml.programs.command import Program
-from tune_dml.record.events import JsonRow, TrialEnd
-from tune_dml.record.ledger import GrowingFile, append_rows, is_evaluation, open_for_append, trial_folder
+from tune_dml.record.events import JsonRow
+from tune_dml.record.ledger import GrowingFile, append_rows, open_for_append, trial_folder
 from tune_dml.running.trials.messages import Message, TrialRequest
 
 _INTERRUPTED = 130
@@ -79,8 +79,8 @@ class TrialLog:
             self.write({**message, **({"rows": rows} if rows else {}), "time": time.time()})
 
     def read(self) -> Iterator[JsonRow]:
-        """Yield the complete messages; skip damaged ones."""
-        for _, message in GrowingFile(self.path, is_row=_is_message).read_new():
+        """Yield the complete messages; skip torn ones."""
+        for _, message in GrowingFile(self.path).read_new():
             yield message
 
     def new_messages(self) -> list[JsonRow]:
@@ -97,19 +97,6 @@ class TrialLog:
     def has_ended(self) -> bool:
         """Whether the trial has ended in this round."""
         return any("ended" in message for message in self.new_messages())
-
-
-def _is_message(row: JsonRow) -> bool:
-    """Return whether a message is valid. A damaged one must not end the collecting job."""
-    try:
-        began = row.get("began", {"host": "", "time": 0.0})
-        times = (began["time"], row.get("time", 0.0), row.get("cut", 0.0), row.get("resumed", 0))
-        if "ended" in row:
-            TrialEnd.from_json(row["ended"])
-        are_rows_valid = all(is_evaluation(message_row) for message_row in row.get("rows", ()))
-    except (ValueError, TypeError, LookupError, AttributeError):
-        return False
-    return are_rows_valid and isinstance(began["host"], str) and all(isinstance(time, int | float) for time in times)
 
 
 def attempts_of(messages: Iterable[JsonRow]) -> list[list[JsonRow]]:

@@ -74,17 +74,9 @@ class StallDetector:
     _checked_at: float | None = None
     _searched_at: float = 0.0
 
-    def begin(self, key: str) -> None:
-        """Start watching a trial."""
-        self.seen[key] = _LastActivity(self.clock(), False)
-
-    def await_answer(self, key: str, new: bool) -> None:
-        """Watch for the first answer of an actor; a new actor gets the longer limit."""
-        self.seen[key] = _LastActivity(self.clock(), not new)
-
-    def step(self, key: str) -> None:
-        """Record that a trial sent a message."""
-        self.seen[key] = _LastActivity(self.clock(), True)
+    def watch(self, key: str, *, has_stepped: bool) -> None:
+        """Start watching a trial, or the actor that will run it, or record that it sent a message."""
+        self.seen[key] = _LastActivity(self.clock(), has_stepped)
 
     def end(self, key: str) -> None:
         """Stop watching a trial that ended or restarts."""

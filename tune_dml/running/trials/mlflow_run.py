@@ -22,8 +22,6 @@ from tune_dml.record.events import JsonRow
 _HOST, _USER = "127.0.0.1", "trial"
 _PREFIX = "/api/2.0/mlflow/"
 _EXPERIMENT = {"experiment_id": "0", "name": "trial", "lifecycle_stage": "active"}
-_MAX_BYTES = 4_000_000
-"""Largest request. MLflow's client sends batches of at most one megabyte."""
 
 
 class ProgramRunServer:
@@ -100,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        body = self.rfile.read(size) if size <= _MAX_BYTES else b"{}"
+        body = self.rfile.read(size)
         if not secrets.compare_digest(self.headers.get("Authorization") or "", self.login):
             self._send(403, {"error_code": "PERMISSION_DENIED", "message": "the run of another trial"})
             return

@@ -6,7 +6,6 @@ run in its environment, or a JSON file `$TUNE_DML_RESULTS` at its end. Test figu
 
 import json
 import os
-import shutil
 import signal
 import time
 import uuid
@@ -88,7 +87,7 @@ class ProgramTrial:
     def _prepare(self, values: Mapping[str, Any]) -> None:
         require_folder(self.folder.parent)  # missing storage must not be created below its mount point
         (self.program_folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        _remove(self._results)  # of an earlier attempt
+        self._results.unlink(missing_ok=True)  # of an earlier attempt
         write_whole(self._knobs, json.dumps({**values, "seed": self.request["seed"]}, indent=1) + "\n")
 
     @property
@@ -165,12 +164,4 @@ class ProgramTrial:
         if end.status == "finished" and figures:
             write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
         for path in (self._log, self._results):
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, or a folder that a program created under its name; do nothing if there is none."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ from tune_dml.text import is_measurable, is_number
 Figures = dict[str, float]
 
 _MAX_ROWS = 2000  # most rows that may lack the sweep's metric; the ledger stores no more rows of a trial
-_MAX_NAMES = 200
 _MAX_STEP = 2**53  # JSON and MLflow represent whole numbers exactly up to this one
 _RENAMED = {"time": "program/time"}  # figure -> its name in the ledger, where `time` already means the time of the row
 
@@ -44,7 +43,7 @@ class ProgramLog:
 
     def __post_init__(self) -> None:
         for line in self._new_lines(to_end=True):
-            with contextlib.suppress(ValueError, RecursionError):
+            with contextlib.suppress(ValueError):
                 self._earlier.append(_parse_object(line))
 
     def read(self, *, to_end: bool = False) -> bool:
@@ -54,7 +53,7 @@ class ProgramLog:
             self._lines += 1
             try:
                 row = _parse_object(line)
-            except (ValueError, RecursionError):
+            except ValueError:
                 self._say_once("lines", f"line {self._lines} of its log is no JSON object; such lines are left out")
                 continue
             self.take(row)
@@ -82,12 +81,10 @@ class ProgramLog:
                 continue
             if not is_measurable(number):
                 self._take_non_finite(name, number)
-            elif name in self.last or len(self.last) < _MAX_NAMES or name == self.metric:
-                self.last[name] = number
-                if not name.startswith("test/"):
-                    self._row[name] = number
-            else:
-                self._say_once("names", f"it reports more than {_MAX_NAMES} figures; those after {name} are left out")
+                continue
+            self.last[name] = number
+            if not name.startswith("test/"):
+                self._row[name] = number
 
     def finish(self, results: Path) -> None:
         """Read the rest of the log, and the results file if the program wrote one."""
@@ -97,7 +94,7 @@ class ProgramLog:
             final = _parse_object(results.read_bytes())
         except FileNotFoundError:
             final = {}
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             self.say(f"its results file cannot be read ({error})")
             final = {}
         if final:
@@ -174,7 +171,7 @@ class ProgramLog:
                     self._offset += len(line)
                     if line.strip():
                         yield line
-        except (FileNotFoundError, IsADirectoryError):
+        except FileNotFoundError:
             return
 
 
