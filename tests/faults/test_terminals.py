@@ -45,6 +45,12 @@ def test_a_sweep_survives_a_closed_output_pipe(words, assert_unaffected, found):
     found("the pipe of its output is closed", {**outcome(assert_unaffected(), time.time()), "seconds": 0.0})
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_sweep_runs_with_standard_streams_closed(words, assert_unaffected, closed):
+    subprocess.run(["bash", "-c", f'"$@" {closed}', "--", *COMMAND, *words], check=True, timeout=200)
+    assert_unaffected()
+
+
 def test_a_sweep_survives_a_full_disk_of_its_output(words, assert_unaffected, found):
     with Path("/dev/full").open("w") as full:
         sweep = subprocess.run(

@@ -12,12 +12,14 @@ import errno
 import inspect
 import io
 import logging
+import os
 import re
 import sys
 import textwrap
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated
 
@@ -38,9 +40,7 @@ def main() -> None:
     if not sys.warnoptions:  # warnings of libraries do not help users
         warnings.simplefilter("ignore")
         logging.getLogger("optuna").setLevel(logging.ERROR)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # its encoding may lack characters that we print
-            stream.reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
+    _open_output()
     words = sys.argv[1:]
     try:
         _run(words)
@@ -78,6 +78,16 @@ def print_problems(error: ConfigError, words: Sequence[str]) -> None:
 
     many = len(error.problems) > 1
     sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + with_program(f"{error}\n"))
+
+
+def _open_output() -> None:
+    """Replace closed standard streams; let the open ones replace characters that their encoding lacks."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace" if name == "stderr" else "replace")
 
 
 def application(verb: str | None = None) -> typer.Typer:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainables.config import PROTOCOL_VERSION, Settings, TrialConfig, canonical, identity_settings
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
@@ -199,8 +199,8 @@ class Plan:
     def load(cls, path: Path) -> Plan:
         """Read a stored plan. Raise ConfigError if it is unreadable."""
         try:
-            plan = _adapter().validate_python(json.loads(path.read_bytes()))
-        except (OSError, ValueError) as error:
+            plan = _adapter().validate_python(_upgrade(json.loads(path.read_bytes())))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             why = getattr(error, "strerror", None) or _reason_of(error)
             rule = f"a sweep's plan must be readable as it was stored ({why})"
             copy = "Put a copy in its place, such as the plan.json of the sweep's run in MLflow"
@@ -219,6 +219,14 @@ _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
 _ADDED_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
 """Settings that older plans lack. A plan's identity omits them, so that it stays the same."""
 _DIFFERENCES = 4  # number of differences that a message lists
+
+
+def _upgrade(body: dict[str, Any]) -> dict[str, Any]:
+    """Convert the JSON of an older plan to the current form: its citation says `place` for `location`."""
+    citation = body["space"].get("citation")
+    if citation and "place" in citation:
+        citation["location"] = citation.pop("place")
+    return body
 
 
 @cache

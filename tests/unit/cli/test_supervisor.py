@@ -2,9 +2,12 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,6 +239,23 @@ def test_the_driver_ends_with_its_supervisor(program):
         assert not os.path.exists(f"/proc/{driver}")
 
 
+def test_a_terminal_with_tostop_does_not_stop_the_driver(program):
+    """`stty tostop`: the driver has its own process group."""
+    ours, theirs = pty.openpty()
+    flags = termios.tcgetattr(theirs)
+    flags[3] |= termios.TOSTOP
+    termios.tcsetattr(theirs, termios.TCSANOW, flags)
+    code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{SUPERVISOR}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, program], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as supervisor:
+        os.close(theirs)
+        heard = select.select([ours], [], [], 30)[0]
+        supervisor.kill()
+    os.close(ours)
+    assert heard
+
+
 @pytest.mark.parametrize("is_ignored", [False, True], ids=["terminal closed", "nohup"])
 def test_a_closed_terminal_ends_the_driver_cleanly_except_under_nohup(program, is_ignored):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
@@ -270,6 +290,38 @@ def test_an_error_of_the_program_is_reported_as_such(monkeypatch, error, reporte
     with pytest.raises(type(error)):
         cli_program.program()
     assert codes == reported
+
+
+def test_a_thread_that_never_ends_does_not_keep_a_verb_from_ending():
+    """Such as one that a user's loss starts in `train`."""
+    ask = """
+import sys, threading
+from tune_dml.cli import __main__ as program
+program._EXIT_SECONDS = 0.1
+threading.Thread(target=threading.Event().wait, name="of a loss").start()
+sys.argv = ["tune-dml", "--version"]
+program.program()
+"""
+    ended = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0
+    assert ended.stderr == "Ended without waiting for threads that still run: of a loss\n"
+
+
+@pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])
+def test_no_pipe_gets_the_number_of_a_closed_standard_stream(tmp_path, closed):
+    """With `>&-` the pipe to the driver became its standard output, so the table and the report were lost."""
+    ask = f"""
+import os, sys
+from pathlib import Path
+from tune_dml.cli.__main__ import occupy_standard_streams
+for number in {closed}:
+    os.close(number)
+occupy_standard_streams()
+inherited = [os.get_inheritable(number) for number in {closed}]
+Path(sys.argv[1]).write_text(str([min(os.pipe()) > 2, all(inherited)]))
+"""
+    subprocess.run([sys.executable, "-c", ask, str(tmp_path / "seen")], check=False)
+    assert (tmp_path / "seen").read_text() == "[True, True]"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from helpers.toys import plan_of, space_of
 
 from trainables.errors import ConfigError
 from tune_dml.catalogue import protocols
+from tune_dml.papers.paper import Citation
 from tune_dml.planning.cells import plan_arms
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan
@@ -73,6 +74,15 @@ def test_a_plan_with_arms_reads_back_and_its_identity_depends_on_arms(tmp_path):
     search = Search("tpe", 4)
     assert len({p.identity() for p in (plan, renamed, wider)}) == 3
     assert plan_of(space=space(), search=search).identity() != plan_of(space=wider.space, search=search).identity()
+
+
+def test_a_citation_stored_with_the_old_key_place_keeps_its_location(tmp_path):
+    plan = plan_of(space=replace(space(), citation=Citation("A. Author", "A Paper", "V", 2020, "Table 4")))
+    plan.save(path := tmp_path / "plan.json")
+    stored = path.read_text()
+    path.write_text(stored.replace('"location": "Table 4"', '"place": "Table 4"'))
+    assert path.read_text() != stored
+    assert Plan.load(path) == plan
 
 
 def test_a_request_chooses_arms_and_an_extension_adds_others(cache_dir):
