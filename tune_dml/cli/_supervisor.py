@@ -212,8 +212,9 @@ def _find_sweep_folder(argv: Sequence[str], pid: int) -> Path | None:
     """Return the folder of a driver's sweep: its lock contains the driver's process id."""
     storage = Path(_parse_flags(argv).get("storage") or Session.storage)
     for lock in storage.absolute().glob("*/lock"):
-        if lock.read_text(errors="replace").strip() == str(pid) and (lock.parent / "plan.json").exists():
-            return lock.parent
+        with contextlib.suppress(OSError):  # another user's
+            if lock.read_text(errors="replace").strip() == str(pid) and (lock.parent / "plan.json").exists():
+                return lock.parent
     return None
 
 

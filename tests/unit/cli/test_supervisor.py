@@ -70,7 +70,9 @@ def test_a_driver_interrupted_before_its_sweep_is_reported(drivers, capfd):
     assert capfd.readouterr().err == "Interrupted before the sweep started.\n"
 
 
-def test_a_lost_driver_is_restarted(drivers, capfd):
+def test_a_lost_driver_is_restarted_although_other_sweeps_cannot_be_read(drivers, tmp_path, capfd):
+    for name in "abcdefgh":
+        (tmp_path / "sweeps" / name / "lock").mkdir(parents=True)  # raises an OSError, as another user's file does
     code, seen = drivers(LOST, LOST, SPOKEN)
     assert (code, seen) == (0, [WORDS, WORDS, WORDS])
     assert capfd.readouterr().err.count("continuing where it stopped") == 2
