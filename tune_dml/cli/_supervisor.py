@@ -93,8 +93,9 @@ def supervise(argv: Sequence[str]) -> int:
         if folder is None:
             if driver.was_signalled:
                 _print_error("Interrupted before the sweep started.")
-            elif code in _SIGNALS:
-                _print_error(f"The driver ended unexpectedly ({_cause(code)}) before the sweep started.")
+            elif code not in {1, _BUG}:  # these follow a traceback
+                cause = _cause(code) if code in _SIGNALS else f"exit code {code}"
+                _print_error(f"The driver ended unexpectedly ({cause}) before the sweep started.")
             return 1 if code in {0, _BUG} else code
         if driver.was_signalled:
             break  # the signal killed it before it could report
