@@ -93,8 +93,9 @@ def supervise(argv: Sequence[str]) -> int:
         if folder is None:
             if driver.was_signalled:
                 _print_error("Interrupted before the sweep started.")
-            elif code in _SIGNALS:
-                _print_error(f"The driver ended unexpectedly ({_cause(code)}) before the sweep started.")
+            elif code not in {1, _BUG}:  # these follow a traceback
+                cause = _cause(code) if code in _SIGNALS else f"exit code {code}"
+                _print_error(f"The driver ended unexpectedly ({cause}) before the sweep started.")
             return 1 if code in {0, _BUG} else code
         if driver.was_signalled:
             break  # the signal killed it before it could report
@@ -212,8 +213,9 @@ def _find_sweep_folder(argv: Sequence[str], pid: int) -> Path | None:
     """Return the folder of a driver's sweep: its lock contains the driver's process id."""
     storage = Path(_parse_flags(argv).get("storage") or Session.storage)
     for lock in storage.absolute().glob("*/lock"):
-        if lock.read_text(errors="replace").strip() == str(pid) and (lock.parent / "plan.json").exists():
-            return lock.parent
+        with contextlib.suppress(OSError):  # another user's
+            if lock.read_text(errors="replace").strip() == str(pid) and (lock.parent / "plan.json").exists():
+                return lock.parent
     return None
 
 

@@ -10,11 +10,13 @@ and a metric has the time of its row, so that a second push adds nothing.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tune_dml.planning.cells import Cell
 from tune_dml.record.held_out.untested import is_untested
 from tune_dml.record.judging.judgement import Judgement
+from tune_dml.record.ledger import LEDGER, GrowingFile
 from tune_dml.tracking.client import (
     MlflowRun,
     create_run,
@@ -143,6 +145,8 @@ class RunPusher:
         last_run_id = self._sync_state.runs.get(PARENT)  # the tags of a renamed sweep still have its old name
         query = f"attributes.run_id = '{last_run_id}'"
         for run in search_runs(self.client, experiment_id, query) if last_run_id else ():
+            if _is_copy(projection.state.folder, run.tags.get("sweep", projection.state.plan.name)):
+                break
             self.client.update_run(run.id, name=projection.state.plan.name)
             return run
         self.is_new_sweep = True
@@ -239,6 +243,13 @@ class RunPusher:
                 points = cell_points(projection.trials_of(cell), projection.state.plan.metric)
                 figures = _finite_points(finding.figures, points[-1].step if points else 0, projection.report_time)
                 self._push_missing(run, figures, {}, {NOTE: cell_note(projection, cell, finding.text)})
+
+
+def _is_copy(folder: Path, run_name: str) -> bool:
+    """Return whether the sweep of a run is still beside `folder`, which then was not renamed but copied."""
+    ledgers = (GrowingFile(path / LEDGER) for path in (folder, folder.with_name(run_name)))
+    first, other = (next(ledger.read_lines(), None) for ledger in ledgers)
+    return run_name != folder.name and first == other
 
 
 def _finite_points(figures: Mapping[str, float], step: int, time: float) -> tuple[MetricPoint, ...]:

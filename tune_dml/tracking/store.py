@@ -92,7 +92,7 @@ def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
     if not experiment_id:
         return ""
     server = without_login(uri).rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
-    view = quote(sweep, safe="")
+    view = quote(_view_key(sweep), safe="")
     return f"{server}/#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}"
 
 
@@ -113,7 +113,12 @@ def shared_view(sweep: str, parameters: Sequence[str]) -> dict[str, str]:
         "modelVersionFilter": "All Runs",
         "selectedColumns": columns,
     }
-    return {f"mlflow.sharedViewState.{sweep}": json.dumps(view)}
+    return {f"mlflow.sharedViewState.{_view_key(sweep)}": json.dumps(view)}
+
+
+def _view_key(sweep: str) -> str:
+    """Replace characters that MLflow refuses: a sweep has its folder's name, which may be a copy's: `rho1 (copy)`."""
+    return re.sub(r"[^\w. :-]", "_", sweep)
 
 
 def _program() -> str:

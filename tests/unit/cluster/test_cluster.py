@@ -314,7 +314,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch)
     assert problem.place == "address"
     assert "Could not find any running Ray instance" in problem.rule
     assert "Please specify" not in problem.rule
-    assert "correct the address" in problem.remedy
+    assert "set it to `local`" in problem.remedy
 
 
 def test_capacity_of_a_local_cluster_is_known_without_starting_it(monkeypatch):

@@ -9,7 +9,9 @@ from helpers.stored_runs import StoredRuns
 from mlflow.tracking import MlflowClient
 
 from tune_dml.record.judging.judgement import Judgement
+from tune_dml.record.state import read_state
 from tune_dml.tracking import SyncReport, client, runs
+from tune_dml.tracking.tracker import Tracker
 
 
 def test_replays_change_nothing(driver, tracker, mlflow_has):
@@ -35,6 +37,20 @@ def test_a_sync_does_not_create_a_moved_folder_again(driver, tracker):
     driver.folder.rename(driver.folder.with_name("moved"))
     one.stop(interrupted=True)
     assert not driver.folder.exists()
+
+
+@pytest.mark.parametrize("name", ["copy", "toy (copy)"])
+def test_a_copy_of_a_sweep_has_its_own_runs(driver, tracker, uri, name):
+    """File managers name a copy `toy (copy)`; a copy is extended, the sweep itself stays."""
+    driver.run(*driver.trials)
+    tracker().stop()
+    before = StoredRuns(uri, "toy").snapshot()
+    copy = shutil.copytree(driver.folder, driver.folder.with_name(name))
+    for _ in range(2):
+        assert Tracker(read_state(copy), uri, "toys").stop().error is None
+        assert tracker().stop().trials == 0
+        assert StoredRuns(uri, "toy").snapshot() == before
+        assert len(StoredRuns(uri, name).children) == len(driver.trials)
 
 
 def test_killed_drivers_do_not_repeat_the_progress_of_the_sweep(driver, tracker, mlflow_has):

@@ -18,7 +18,7 @@ from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
 from tune_dml.record.origin.several_jobs import TASK_GPUS
 from tune_dml.running.cluster.autoscaler_limits import autoscaler_nodes
-from tune_dml.running.cluster.probe_address import address_problems
+from tune_dml.running.cluster.probe_address import REACH, address_problems
 from tune_dml.running.cluster.start_checks import start_failure, start_problems
 
 _Answer = TypeVar("_Answer")
@@ -81,8 +81,7 @@ def lost_node_problem(flag: str | None) -> Problem:
 
 def _unreachable_problem(address: str, origin: str, error: Exception) -> Problem:
     reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
-    remedy = "Start it (`ray up cluster.yaml`), or correct the address."
-    return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
+    return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, REACH)
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:

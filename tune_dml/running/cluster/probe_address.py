@@ -15,7 +15,7 @@ from tune_dml.record.origin.proxies import proxy_hint
 
 _SECONDS = 3.0
 _CLIENT_PORT = 10001
-_REMEDY = "Start it (`ray up cluster.yaml`), or correct the address."
+REACH = "Start it (`ray up cluster.yaml`), correct the address, or set it to `local` to use only this machine."
 _DASHBOARD_REMEDY = (
     "Start it (`ray up cluster.yaml`), or name the cluster file, which also reaches a dashboard on the head's loopback."
 )
@@ -78,7 +78,7 @@ def _probe_head(target: str, *, client: bool) -> list[tuple[str, str]]:
             remedy = "Correct the port: a head has 6379, a client server 10001."
             return [(f"what listens there must be {server}", remedy)]
         reason = str(error.details() or error.code()).rpartition("Failed ")[2].partition("\n")[0]
-        return [(f"the Ray cluster must be reachable (failed {reason})", _REMEDY)]
+        return [(f"the Ray cluster must be reachable (failed {reason})", REACH)]
     return [] if client else _version_problems(gcs_service_pb2.CheckAliveReply.FromString(answer).ray_version)
 
 
