@@ -139,7 +139,7 @@ def extend(
         raise ConfigError(Problem("extend", rule, None, f"Example: {spell('seeds', len(plan.seeds) + 2)}."))
     if state.race is not None:
         rule = "a race plans its seeds itself, and compares the values with which it began"
-        remedy = "Start the sweep again with larger `max_seeds`, or start a new sweep under another name."
+        remedy = f"Start the sweep again with a larger {spell('max_seeds')}, or a new sweep under another name."
         raise ConfigError(Problem("extend", rule, None, remedy))
     raise_if_any(added_cell_problems(current, plan))
     cells = len(plan.cells) + plan.search.num_samples
