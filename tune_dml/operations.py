@@ -139,10 +139,11 @@ def extend(
         raise ConfigError(Problem("extend", rule, None, f"Example: {spell('seeds', len(plan.seeds) + 2)}."))
     if state.race is not None:
         rule = "a race plans its seeds itself, and compares the values with which it began"
-        remedy = "Start the sweep again with larger `max_seeds`, or start a new sweep under another name."
+        remedy = f"Start the sweep again with a larger {spell('max_seeds')}, or a new sweep under another name."
         raise ConfigError(Problem("extend", rule, None, remedy))
     raise_if_any(added_cell_problems(current, plan))
-    notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
+    cells = len(plan.cells) + plan.search.num_samples
+    notes = [f"extended to {cells} cells and seeds {', '.join(map(str, plan.seeds))}"]
     for arm in plan.arms[len(current.arms) :]:
         notes.append(f"arm {arm.name} was added; it trains by {arm.protocol.name if arm.protocol else 'defaults'}")
     if confirmation_seeds := {trial.seed for trial in state.confirmation_trials.values()} & set(plan.seeds):

@@ -80,4 +80,6 @@ def build_model(
         raise ConfigError(Problem(f"backbone {backbone}", rule, getattr(body, "out_channels", None), remedy))
     top = HEADS[head](body.out_channels, embedding_dim, **dict(head_parameters or {}))
     top.initialise(head_init)
-    return Embedder(body, pool, top, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine)
+    return Embedder(
+        body, pool, top, embedding_dim=embedding_dim, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine
+    )

@@ -34,10 +34,12 @@ class Embedder(nn.Module):
         pooling: Pooling,
         head: Head,
         *,
+        embedding_dim: int,
         freeze_bn: bool = False,
         freeze_bn_affine: bool = False,
     ) -> None:
         super().__init__()
+        self.embedding_dim = embedding_dim
         self.backbone, self.pooling, self.head = backbone, pooling, head
         self.freeze_bn, self.freeze_bn_affine = freeze_bn, freeze_bn_affine
         self.train()
@@ -55,8 +57,14 @@ class Embedder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         with self.precision(images.device):
-            embeddings: Tensor = self.head(self.features(images))
+            embeddings = self.project(self.features(images))
         return embeddings if self.autocast is None else embeddings.float()
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """Return the head's embeddings of pooled features. Raise ConfigError for a wrong shape."""
+        embeddings: Tensor = self.head(vectors)
+        _check_vectors(f"output of the head {self.head.name}", embeddings, self.embedding_dim)
+        return embeddings
 
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features before the head, (B, F).
@@ -78,6 +86,7 @@ class Embedder(nn.Module):
             rule = f"must be (B, out_channels, h, w), and its out_channels is {self.backbone.out_channels}"
             raise ConfigError(Problem(f"feature map of the backbone {self.backbone.name}", rule, tuple(maps.shape)))
         features: Tensor = self.pooling(maps)
+        _check_vectors(f"output of the pooling {self.pooling.name}", features, self.backbone.out_channels)
         return features
 
     def train(self, mode: bool = True) -> Self:
@@ -85,6 +94,12 @@ class Embedder(nn.Module):
         if self.freeze_bn:
             freeze(self.backbone, affine=self.freeze_bn_affine)
         return self
+
+
+def _check_vectors(place: str, vectors: object, width: int) -> None:
+    if not isinstance(vectors, Tensor) or vectors.ndim != 2 or vectors.shape[1] != width:
+        got = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors).__name__
+        raise ConfigError(Problem(place, f"must be a tensor of shape (B, {width})", got))
 
 
 def parameter_groups(model: nn.Module, decay_scope: DecayScope = "weights") -> dict[str, list[nn.Parameter]]:

@@ -188,7 +188,7 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
 
         def features_and_projections(part: Indices) -> Tensor:
             features = self.network.features(self.views.evaluation(part))
-            return torch.cat([features, self.network.head(features)], dim=1)
+            return torch.cat([features, self.network.project(features)], dim=1)
 
         rows = self.compute_rows(features_and_projections, indices)
         dimension = self.config.model.embedding_dim

@@ -93,7 +93,7 @@ class Learner(ABC, Generic[_E]):
         labels = torch.from_numpy(self.train_labels[drawn]).to(self.context.device, non_blocking=True)
         if self._pooled is not None and network is self.network:
             rows = torch.from_numpy(self.views.feature_rows(self.split.train[drawn], step=step))
-            return self.network.head(self._pooled.index_select(0, rows)), labels
+            return self.network.project(self._pooled.index_select(0, rows)), labels
         pictures = self.views.train(self.split.train[drawn], step=step, first=first)
         return distributed.gather_batch(network(pictures), labels, sizes)
 
@@ -191,7 +191,7 @@ class Learner(ABC, Generic[_E]):
         if self._pooled is None:
             return self.network(self.views.evaluation(pictures))  # type: ignore[no-any-return]
         stored = len(self._pooled) // len(self.pictures)
-        return self.network.head(self._pooled.index_select(0, torch.from_numpy(pictures * stored)))  # type: ignore[no-any-return]
+        return self.network.project(self._pooled.index_select(0, torch.from_numpy(pictures * stored)))  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def compute_rows(self, compute: Callable[[Indices], Tensor], indices: Indices) -> Tensor:

@@ -30,6 +30,7 @@ from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import SWEEP_FILES, Request
 from tune_dml.planning.study import study_of
+from tune_dml.record.judging.resolution import resolution_in
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import sweep_names
 from tune_dml.space import Space
@@ -93,7 +94,9 @@ def run_audit(
     design = audit.confirmation(selected)
     cells = [(audit.cell_name(row), seeds[block]) for row, block in zip(design.levels, design.blocks, strict=True)]
     confirmed_values, notes_on_confirmation = _values(second.results, cells)
-    verdict = judge_screening(audit.design, values, design, confirmed_values, selected)
+    trials = [*first.results.trials, *second.results.trials]
+    step = resolution_in(audit.metric, [[trial.metrics for trial in trials if trial.status == "finished"]])
+    verdict = judge_screening(audit.design, values, design, confirmed_values, selected, resolution=step)
     notes = (*notes_on_screening, *notes_on_confirmation)
     return [first, second], AuditReport(audit, verdict, selected, first.results, second.results, notes)
 

@@ -75,8 +75,8 @@ def _show_judged(rows: Any, margin: float, folder: Path, table_path: Path | None
     page = write_atlas(knobs, margin, folder)[0]
     columns = ("data", "loss", "knob", "verdict", "gain of best", "loss of worst")
     cells = (
-        (knob.dataset, knob.loss, knob.knob, verdict.word, f"{verdict.tunability.value:.2f}",
-         f"{verdict.mistunability.value:.2f}")
+        (knob.dataset, knob.loss, knob.knob, verdict.word, f"{verdict.tunability.value:z.2f}",
+         f"{verdict.mistunability.value:z.2f}")
         for knob in knobs
         for verdict in [knob.verdict]
     )  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from trainables.config import SOURCES
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import expand_home
 from trainables.option_names import option_problem, spell
 from tune_dml.catalogue import find_space
@@ -17,6 +17,7 @@ from tune_dml.planning.arms.fitting import COUNT, fitting_space, untuned_notes, 
 from tune_dml.planning.arms.settings import choose_protocol, protocol_notes, study_arm
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.files.folder import TrainingPart, part_of
+from tune_dml.planning.files.keywords import space_type_problems
 from tune_dml.planning.files.program import checked_program
 from tune_dml.planning.files.sweep_file import read_with_problems
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping
@@ -158,6 +159,7 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
         stated = {name: value for name in options if (value := getattr(request, name)) is not None}
         request = replace(file, **stated)
     if isinstance(request.space, Space):
+        raise_if_any(space_type_problems(request.space))
         return request.space, request, problems
     rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
     remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""

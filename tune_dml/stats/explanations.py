@@ -153,7 +153,8 @@ class _Sums:
     @classmethod
     def of(cls, terms: Array, values: Array) -> _Sums:
         squares = np.swapaxes(terms, -1, -2) @ terms
-        return cls(squares, (values[..., None, :] @ terms)[..., 0, :], (values**2).sum(axis=-1))
+        total = (values**2).sum(axis=-1) + 1e-200  # equal results have a finite likelihood
+        return cls(squares, (values[..., None, :] @ terms)[..., 0, :], total)
 
     def minus(self, part: _Sums, share: float) -> _Sums:
         return _Sums(self.terms - share * part.terms, self.cross - share * part.cross, self.total - share * part.total)

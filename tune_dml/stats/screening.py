@@ -155,9 +155,12 @@ def choose_suspects(design: Design, values: Array) -> Suspects:
 
 
 def judge_screening(
-    first: Design, values: Array, second: Design, second_values: Array, chosen: Suspects
+    first: Design, values: Array, second: Design, second_values: Array, chosen: Suspects, *, resolution: float = 0.0
 ) -> ScreeningVerdict:
-    """Judge both stages together; the results of each have NaN for a run without a value."""
+    """Judge both stages together; the results of each have NaN for a run without a value.
+
+    A metric that moves in steps of `resolution` may give equal values by chance: noise is taken as at least half a step.
+    """
     outcome = np.concatenate([values, second_values])
     kept = np.isfinite(outcome)
     both = Design(np.vstack([first.levels, second.levels]), _all_blocks(first, second)).rows(kept)
@@ -171,8 +174,9 @@ def judge_screening(
     if not named and len(suspects) > 1 and pair_gains[0].max() > pair_threshold:
         one_of = list(itertools.combinations(suspects, 2))[int(pair_gains[0].argmax())]
     pair = _interacting_pair(both, suspects, named, outcome)
-    fit = _Fit.of(_model(both, suspects, pair), outcome)
-    effects, together = _effects(both, outcome, fit, suspects, named=named, pair=pair)
+    floor = resolution / 2
+    fit = _Fit.of(_model(both, suspects, pair), outcome, floor)
+    effects, together = _effects(both, outcome, fit, suspects, named=named, pair=pair, floor=floor)
     blocks = both.indicators.shape[1]
     signs = [-1.0] * len(suspects) + [1.0] * (pair is not None)  # levels of the columns under the protocol's settings
     reference = float(fit.coefficients[:blocks].mean() + fit.coefficients[blocks:] @ signs)
@@ -187,6 +191,7 @@ def _effects(
     *,
     named: Sequence[int],
     pair: tuple[int, int] | None,
+    floor: float,
 ) -> tuple[tuple[FactorEffect, ...], FactorEffect | None]:
     """Return the least-squares effect of each factor and the joint effect of a pair, with seeds as blocks."""
     factors, blocks = both.levels.shape[1], both.indicators.shape[1]
@@ -195,7 +200,7 @@ def _effects(
     effects = []
     for factor in range(factors):
         is_suspect = factor in suspects
-        own_fit = fit if is_suspect else _Fit.of(np.column_stack([model, both.levels[:, [factor]]]), outcome)
+        own_fit = fit if is_suspect else _Fit.of(np.column_stack([model, both.levels[:, [factor]]]), outcome, floor)
         weights = np.zeros(len(own_fit.coefficients))
         weights[blocks + suspects.index(factor) if is_suspect else -1] = 2.0
         if pair is not None and factor in pair:
@@ -262,12 +267,13 @@ class _Fit:
     freedom: int
 
     @classmethod
-    def of(cls, model: Array, outcome: Array) -> _Fit:
+    def of(cls, model: Array, outcome: Array, floor: float = 0.0) -> _Fit:
         inverse = np.linalg.pinv(model)
         coefficients = inverse @ outcome
         freedom = len(outcome) - int(np.linalg.matrix_rank(model))
         residual = float(((outcome - model @ coefficients) ** 2).sum())
-        return cls(coefficients, inverse @ inverse.T, float(np.sqrt(residual / max(freedom, 1))), freedom)
+        noise = max(float(np.sqrt(residual / max(freedom, 1))), floor)
+        return cls(coefficients, inverse @ inverse.T, noise, freedom)
 
     def effect(self, weights: Array, quantile: float, suspect: bool, named: bool) -> FactorEffect:
         estimate = float(weights @ self.coefficients)

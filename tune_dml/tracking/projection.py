@@ -30,7 +30,7 @@ _NONE = "(none)"
 """Value of a knob that a cell does not have. MLflow's charts draw this text at the end of the axis."""
 
 _REDUNDANT_METRICS = re.compile(r"(.*[/_])?(precision|map|ndcg)_at_\d+")
-"""Matches metrics that runs do not show, because they resemble recall and MAP@R."""
+"""Matches metrics of ours that runs do not show, because they resemble recall and MAP@R."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class TrialRun:
     state: TrialState
     history: GrowingFile
     metric: str  # the metric of the sweep, which is always shown
+    is_program: bool = False  # whether a user's program reports the metrics
     names: set[str] = field(default_factory=set)  # shown metrics, those reported first
     steps: dict[int, frozenset[str]] = field(default_factory=dict)
     """Step -> pushed metrics. If a step was reported twice, the first row counts."""
@@ -122,11 +123,15 @@ class TrialRun:
             is_metric = point.name == self.metric
             others = [name for name in names if not name.startswith(_VALIDATION)]
             has_room = point.name.startswith(_VALIDATION) or len(others) < _MAX_OTHER_METRICS
-            is_useful = has_room and not _REDUNDANT_METRICS.fullmatch(point.name)
+            is_useful = has_room and not self._is_redundant(point.name)
             if is_metric or is_useful or point.name in names or point.name in required:
                 names.add(point.name)
                 selected.append(point)
         return tuple(selected)
+
+    def _is_redundant(self, name: str) -> bool:
+        is_searched = name.partition("/")[2] == self.metric.partition("/")[2]
+        return not (self.is_program or is_searched) and _REDUNDANT_METRICS.fullmatch(name) is not None
 
     def mark_pushed(self, rows: Sequence[EvaluationRow]) -> None:
         """Record that rows were pushed; reading continues after them."""
@@ -144,7 +149,7 @@ class TrialRun:
 
     def every_point(self) -> tuple[MetricPoint, ...]:
         """Return all points that the trial's run should have."""
-        return TrialRun(self.state, replace(self.history, offset=0), self.metric).new_points()[1]
+        return TrialRun(self.state, replace(self.history, offset=0), self.metric, self.is_program).new_points()[1]
 
     def skip(self, count: int) -> None:
         """Mark the first `count` distinct rows as pushed by an earlier process."""
@@ -169,7 +174,7 @@ class TrialRun:
         if ended is None:
             return ()
         points = points_of(sealed_metrics(sweep, self.state), ended.end.step or 0, ended.time)
-        return tuple(point for point in points if not _REDUNDANT_METRICS.fullmatch(point.name))
+        return tuple(point for point in points if not self._is_redundant(point.name))
 
 
 class Projection:
@@ -187,8 +192,10 @@ class Projection:
         """Update the state, and add runs of new trials."""
         self.state.update()
         if len(self.runs) < len(self.state.trial_states):
+            is_program = self.state.plan.space.program is not None
             for key, trial in self.state.trial_states.items():
-                self.runs.setdefault(key, TrialRun(trial, history_file(self.state.folder, key), self.metric))
+                history = history_file(self.state.folder, key)
+                self.runs.setdefault(key, TrialRun(trial, history, self.metric, is_program))
 
     @property
     def metric(self) -> str:

@@ -11,7 +11,8 @@ from torch import nn
 from trainables.errors import ConfigError
 from trainables.models import BACKBONES, HEADS, POOLINGS, build_model, parameter_groups
 from trainables.models.batch_norm import GlobalBatchNorm1d, freeze
-from trainables.models.pooling import _gem
+from trainables.models.heads import LinearHead
+from trainables.models.pooling import AvgPooling, _gem
 from trainables.models.small_conv import _HalvingPool
 
 
@@ -214,3 +215,39 @@ def test_halving_without_gradients_gives_the_same_numbers(size):
         with torch.no_grad():
             found = halved(pictures.contiguous(memory_format=layout))
         assert torch.equal(found.nan_to_num(9.0), expected.nan_to_num(9.0))
+
+
+class WiderHead(LinearHead):
+    name = "wider"
+
+    def __init__(self, in_features, embedding_dim):
+        super().__init__(in_features, embedding_dim + 1)
+
+
+class MapPooling(AvgPooling):
+    name = "map"
+
+    def forward(self, features):
+        return features
+
+
+class PairPooling(AvgPooling):
+    name = "pair"
+
+    def forward(self, features):
+        return super().forward(features), None
+
+
+@pytest.mark.parametrize(
+    ("registry", "kind", "cls", "said"),
+    [
+        (HEADS, "head", WiderHead, r"output of the head wider: must be .* \(B, 8\), but got \(2, 9\)"),
+        (POOLINGS, "pooling", MapPooling, r"output of the pooling map: must be .* \(B, 64\), but got \(2, 64, 2, 2\)"),
+        (POOLINGS, "pooling", PairPooling, "output of the pooling pair: must be .*, but got 'tuple'"),
+    ],
+)
+def test_heads_and_poolings_must_return_vectors(monkeypatch, registry, kind, cls, said):
+    monkeypatch.setitem(registry.data, cls.name, cls)
+    model = build_model(**{kind: cls.name}, embedding_dim=8, in_channels=1)
+    with pytest.raises(ConfigError, match=said):
+        model(torch.zeros(2, 1, 16, 16))

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.published_formats import cub
 from helpers.toys import plan_of, space_of
@@ -16,7 +18,7 @@ from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.space import Grid, Knob
+from tune_dml.space import Arm, Grid, Knob, Range
 
 RHO = Knob("loss.margin", Grid((0.1, 0.2)))
 ONE = Knob("loss.margin", Grid((0.1,)))
@@ -26,6 +28,31 @@ ONE = Knob("loss.margin", Grid((0.1,)))
 def test_a_declared_margin_must_be_positive(margin):
     problems = space_of(RHO, margin=margin).problems()
     assert [problem.place for problem in problems] == ["toy.margin"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"goal": "max"}, "toy.goal: must be 'maximize' or 'minimize', but got 'max'"),
+        ({"margin": None}, "toy.margin: must be a number"),
+        ({"citation": "me"}, "toy.citation: must be a Citation, but got 'me'"),
+        ({"scientific": RHO}, "toy.scientific: must be a list, but got"),
+        ({"scientific": (replace(RHO, domain=(0.1, 0.2)),)}, "toy.scientific.0.domain: must be a Grid, but got"),
+        ({"scientific": (replace(RHO, domain=Range("0", 1)),)}, "toy.scientific.0.domain.low: must be a number"),
+        ({"arms": (Arm("a", {}), Arm("b", None))}, "toy.arms.1.settings: must be a mapping"),
+        ({"baseline": Arm("a", {}, knobs="x")}, "toy.baseline.knobs: must be a list, but got 'x'"),
+    ],
+)
+def test_a_field_of_a_space_of_a_wrong_type_is_named(changes, said):
+    """Verdicts take every goal but `maximize` for `minimize`."""
+    with pytest.raises(ConfigError, match=said) as error:
+        study_of(Request(space_of(**{"scientific": (RHO,), **changes}), "digits"))
+    assert len(error.value.problems) == 1
+
+
+def test_arrays_of_numpy_are_grids():
+    space = space_of(replace(RHO, domain=Grid(np.linspace(0.1, 0.5, 3))))
+    assert len(make_plan(study_of(Request(space, "digits"))).cells) == 3
 
 
 def test_a_single_value_without_a_baseline_is_refused(cache_dir):

@@ -24,7 +24,9 @@ SPACE = Space(
     fixed={"regularizer.name": "sec", "regularizer.eta": 0.5, "training.steps": 4, "training.eval_every": 2},
     baseline=Baseline("no SEC", {"regularizer.name": "none"}),
     protocols=(Protocol("p", "digits", {"evaluation.ks": [1, 2]}, sources={"evaluation.ks": "paper: Table 1"}),),
-    published=(CurveReference("paper", "T1", "digits", ("SEC",), "rho", where={"epochs": 100}),),
+    published=(
+        CurveReference("SEC-supplement", "7", "CIFAR-10", ("NT-Xent+SEC",), "eta", "top1", where={"epochs": 100}),
+    ),
     margin=2,
 )
 

@@ -12,10 +12,10 @@ from pages import by_id, read
 
 from tune_dml.planning.study import Search
 from tune_dml.record.results import results_of
-from tune_dml.report import summary, write_report
+from tune_dml.report import page, summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
-from tune_dml.report.section import tables_of
+from tune_dml.report.section import Table, tables_of, text_cell
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
 
 
@@ -32,6 +32,12 @@ def test_page_is_well_formed_and_ids_are_unique(steep, broken):
         assert len(ids) == len(set(ids))
         targets = {item.attributes["href"] for item in page.all("a")}
         assert all(target.startswith("#") and target[1:] in ids for target in targets)
+
+
+def test_a_long_name_breaks_and_leaves_its_numbers_on_the_page():
+    rows = [(text_cell(name), text_cell("1")) for name in ("short", "a long name " * 9)]
+    lines = page._rows(Table("names", "Names.", ("name", "number"), rows)).splitlines()
+    assert [' class="long">a long' in line for line in lines] == [False, True]
 
 
 def test_page_is_self_contained(steep):

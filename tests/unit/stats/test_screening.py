@@ -151,6 +151,18 @@ def _paired(design: Design, values):
     ]
 
 
+def test_equal_values_of_a_metric_with_steps_bound_no_effect_by_zero():
+    first = screening_design(4)
+    chosen = choose_suspects(first, np.full(24, 100.0))
+    second = confirmation_design(4, chosen)
+    equal = first, np.full(24, 100.0), second, np.full(12, 100.0), chosen
+    assert judge_screening(*equal).effects[0].high == pytest.approx(0)
+    found = judge_screening(*equal, resolution=2.5)
+    assert found.noise == 1.25
+    assert 0.8 < min(effect.high for effect in found.effects) < max(effect.high for effect in found.effects) < 1.6
+    assert not found.named
+
+
 def test_runs_without_a_value_are_left_out():
     first = screening_design(12)
     values = outcomes(first, CASES["one"][0], np.random.default_rng(5))

@@ -5,13 +5,15 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
-from helpers.toys import METRIC, Driver
+from helpers.toys import MARGINS, METRIC, Driver, plan_of, seal, space_of
 
+from tune_dml.programs.command import Program
+from tune_dml.record.held_out.sealed import record_opening
 from tune_dml.record.ledger import trial_folder
-from tune_dml.record.state import SweepState
+from tune_dml.record.state import SweepState, read_state
 from tune_dml.tracking import SyncReport, Tracker
 from tune_dml.tracking.client import log_in_batches
-from tune_dml.tracking.projection import MetricPoint
+from tune_dml.tracking.projection import MetricPoint, Projection
 
 
 def test_runs_have_the_expected_hierarchy_and_parameters(driver, tracker, mlflow_has):
@@ -64,6 +66,27 @@ def test_metrics_keep_their_step_and_time_and_test_metrics_are_left_out(driver, 
     run = seen.by_key[trial.key]
     assert run.data.metrics == {"val/recall_at_1": 150.0, "train/loss": 0.5, "odd name_": 1.0}
     assert seen.history(run) == [(100, 1_700_000_100_000, 150.0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "left_out"),
+    [
+        ({}, {"val/map_at_2", "val/map_at_4", "test/map_at_2", "test/map_at_4"}),
+        ({"metric": "val/map_at_4"}, {"val/map_at_2", "test/map_at_2"}),
+        ({"program": Program(("python", "x.py"), ".")}, set()),
+    ],
+)
+def test_only_our_metrics_that_resemble_others_are_left_out(tmp_path, changes, left_out):
+    driver = Driver(tmp_path / "toy", plan_of(space=space_of(MARGINS, **changes)))
+    rows = {f"{part}/map_at_{k}": 1.0 for part in ("val", "test") for k in (2, 4)}
+    trial = driver.trials[0]
+    driver.ended(trial, step=1, metrics={"val/recall_at_1": 2.0, **seal(driver.folder, trial.key, rows)})
+    record_opening(read_state(driver.folder), "the best")
+    projection = Projection(read_state(driver.folder))
+    projection.update()
+    run = projection.runs[trial.key]
+    points = (*run.every_point(), *run.sealed_points(driver.folder))
+    assert {point.name for point in points} == {"val/recall_at_1", *rows} - left_out
 
 
 def test_names_that_mlflow_refuses_are_replaced(driver, tracker, mlflow_has):

@@ -28,6 +28,7 @@ from tune_dml.report.section import Section, Table
 from tune_dml.report.summary import Answer, answer_of
 from tune_dml.text import json_value
 
+_LONG = 40  # characters of a text from which on it may break, because it would push the numbers out of the page
 _MAX_ROWS = 1500  # maximum number of rows of a table on the page; the CSV file has all rows
 _MAX_CHOICES = 16  # maximum number of views and of toggles of one figure
 
@@ -152,7 +153,8 @@ def _rows(table: Table) -> str:
         parts.append(f'<tr id="{html.escape(row[0].anchor)}">' if row[0].anchor else "<tr>")
         for index, item in enumerate(row):
             tag, scope = ("th", ' scope="row"') if index == 0 else ("td", "")
-            kind = ' class="n"' if item.numeric or table.numeric[index] else ""
+            is_number, is_long = item.numeric or table.numeric[index], len(item.text) > _LONG
+            kind = ' class="n"' if is_number else ' class="long"' if is_long else ""
             value = f' data-value="{item.value}"' if item.numeric else ""
             parts.append(f"<{tag}{scope}{kind}{value}>{_content(item)}</{tag}>")
         parts.append("</tr>\n")

@@ -98,7 +98,7 @@ def _gains(knobs: Sequence[JudgedKnob]) -> Section:
 
 def _estimate_cells(metric: MetricName, estimate: Estimate) -> tuple[float, str]:
     ends = metric.interval(*metric.change_ends(max(estimate.low, 0.0), estimate.high))
-    return round(estimate.value, 2), ends or "-"
+    return round(estimate.value, 2) + 0.0, ends or "-"  # no -0.0
 
 
 def _verdicts(knobs: Sequence[JudgedKnob]) -> Section:

@@ -267,6 +267,7 @@ def _verdict(metric: MetricName, knob: KnobAnalysis) -> str:
 
 def _search_sentence(metric: MetricName, knob: KnobAnalysis, tested: SearchedEffect) -> str:
     test = f"permutation test over {len(tested.test.inside)} configurations, p = {tested.test.p_value:.2g}"
+    test += f"; significant up to {knob.sensitivity.alpha:.2g}"
     if not knob.sensitivity.effect:
         return (
             f"It is undecided whether {knob.symbol} matters: no effect is significant ({test}). A grid would compare its values "
