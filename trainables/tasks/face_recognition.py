@@ -215,7 +215,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
                 ranked = rank_1_with_distractors(probes, benchmark.probe_labels, distractors, self.task.distractors)
                 figures |= {f"rank1_at_{size}": value for size, value in ranked.items()}
             results.append(figures)
-            if show and sheet is None:
+            if show and sheet is None and not benchmark.pictures.are_features:
                 sheet = self._worst_pairs(benchmark, verified, first, second)
         embeddings = torch.cat(raw)
         figures = embedding_statistics(embeddings)
