@@ -220,9 +220,10 @@ def write_evidence(run: Run, evidence: Evidence | None) -> None:
         return
     text_file, picture, maps = EVIDENCE_FILES
     files = {} if evidence.sheet is None else {picture: draw_sheet(evidence.sheet)}
-    if run.config.evaluation.feature_maps and evidence.rows:
-        queries = np.array([row[0].picture for row in evidence.rows if row[0]])
-        files[maps] = draw_feature_maps(run.learner.feature_maps(queries), queries, run.learner.pictures)
+    if run.config.evaluation.feature_maps and evidence.sheet is not None:
+        shown = evidence.sheet.pictures or run.learner.pictures
+        queries = np.array([next(tile.picture for tile in row if tile) for row in evidence.sheet.rows])
+        files[maps] = draw_feature_maps(run.learner.feature_maps(queries, shown), queries, shown)
     watched_pictures = watched.to_evidence(run.state.snapshots, run.learner.watched_pictures())
     text = replace(evidence, step=run.state.step, watched=watched_pictures).text()
     run.context.replace_evidence({**files, text_file: text.encode()})

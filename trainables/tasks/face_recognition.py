@@ -28,7 +28,6 @@ from trainables.evidence.from_embeddings import hardest_pairs
 from trainables.evidence.record import Sheet
 from trainables.losses.base import normalise
 from trainables.metrics.faces import VerificationMetrics, rank_1_with_distractors, verification_metrics
-from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, with_part
 from trainables.tasks.face_benchmarks import (
     DISTRACTORS,
@@ -202,9 +201,10 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         for benchmark in half.benchmarks:
             needed = np.unique(np.concatenate([benchmark.pairs.reshape(-1), benchmark.probes]))
             descriptors, embeddings = self._describe(benchmark.pictures, needed)
-            raw.append(embeddings)
-            if not bool(torch.isfinite(descriptors).all()):
+            if not all(bool(rows.isfinite().all()) for rows in (descriptors, distractors) if rows is not None):
+                raw.append(torch.full_like(embeddings, math.nan))  # a sum may overflow although its terms are finite
                 continue
+            raw.append(embeddings)
             first, second, probes = (
                 descriptors[torch.from_numpy(np.searchsorted(needed, part)).to(descriptors.device)]
                 for part in (*benchmark.pairs.T, benchmark.probes)
@@ -215,7 +215,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
                 ranked = rank_1_with_distractors(probes, benchmark.probe_labels, distractors, self.task.distractors)
                 figures |= {f"rank1_at_{size}": value for size, value in ranked.items()}
             results.append(figures)
-            if show and sheet is None:
+            if show and sheet is None and not benchmark.pictures.are_features:
                 sheet = self._worst_pairs(benchmark, verified, first, second)
         embeddings = torch.cat(raw)
         figures = embedding_statistics(embeddings)
@@ -235,10 +235,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
 
     def _describe(self, pictures: Pictures, indices: Indices) -> tuple[Tensor, Tensor]:
         """Return descriptors and raw embeddings of pictures, (N, d) each."""
-        augmentation, seed, device = self.task.augmentation(), self.config.seed_of("order"), self.context.device
-        views = self.views
-        if pictures is not self.pictures:
-            views = Views(pictures.images, augmentation, seed=seed, device=device)
+        views = self.views_of(pictures)
 
         def descriptors_and_embeddings(part: Indices) -> Tensor:
             images = views.evaluation(part)

@@ -174,12 +174,19 @@ class Learner(ABC, Generic[_E]):
         """Return the training pictures whose norms and directions are watched; see `trainables.evidence.watched`."""
         return watched.sample_pictures(self.split.train, seed=self.config.seed_of("split"))
 
+    def views_of(self, pictures: Pictures) -> Views:
+        """Return the views of the training data set, or of another one, shown in the same way."""
+        if pictures is self.pictures:
+            return self.views
+        seed, device = self.config.seed_of("order"), self.context.device
+        return Views(pictures.images, self.task.augmentation(), seed=seed, device=device)
+
     @torch.no_grad()
-    def feature_maps(self, pictures: Indices) -> Tensor:
-        """Return the backbone's output for a few pictures, (n, C, h, w), in evaluation mode."""
+    def feature_maps(self, indices: Indices, pictures: Pictures) -> Tensor:
+        """Return the backbone's output for a few pictures of a data set, (n, C, h, w), in evaluation mode."""
         self.modules.eval()
         backbone = self.network.backbone
-        maps: Tensor = backbone(backbone.to_input(self.views.evaluation(pictures)))
+        maps: Tensor = backbone(backbone.to_input(self.views_of(pictures).evaluation(indices)))
         return maps
 
     def embed(self, indices: Indices) -> tuple[Tensor, Tensor]:

@@ -89,12 +89,19 @@ def with_fewer_pictures(split: Split, labels: Labels, config: TrialConfig) -> Sp
 def match_classes(labels: Labels, part: Indices, like: Indices, *, seed: int) -> Indices:
     """Return the pictures of `part` (ascending) in as many random classes as `like` has, at most all of `part`.
 
-    A search among fewer classes is easier, so halves compare only at equal numbers of classes. `labels` (N,) are all
-    labels.
+    A search among fewer classes is easier, so halves compare only at equal numbers of classes. Classes of one picture,
+    whose query finds no other, are counted apart. `labels` (N,) are all labels.
     """
-    classes, count = np.unique(labels[part]), len(np.unique(labels[like]))
-    chosen = np.random.default_rng((_MATCH_STREAM, seed)).permutation(classes)[:count]
-    return part[np.isin(labels[part], chosen)]
+    order = np.random.default_rng((_MATCH_STREAM, seed)).permutation(np.unique(labels[part]))
+    kinds = zip(_classes_by_size(labels[part]), _classes_by_size(labels[like]), strict=True)
+    chosen = [order[np.isin(order, classes)][: len(matched)] for classes, matched in kinds]
+    return part[np.isin(labels[part], np.concatenate(chosen))]
+
+
+def _classes_by_size(labels: Labels) -> tuple[Labels, Labels]:
+    """Return the classes of two or more pictures, and those of one."""
+    classes, counts = np.unique(labels, return_counts=True)
+    return classes[counts > 1], classes[counts == 1]
 
 
 def shared_class_split(

@@ -73,6 +73,9 @@ class Task(ABC):
         if keep == "embeddings" and not self.keeps_embeddings:
             rule = f"the metrics of task {self.name} cannot be computed from stored embeddings"
             problems.append(Problem("evaluation.keep", rule, keep, "Set evaluation.keep=scores."))
+        if self.config.evaluation.epoch == "best_validation" and self.headline not in self.metrics():
+            rule, ks = f"best_validation selects by {self.headline}, so it must be measured", self.config.evaluation.ks
+            problems.append(Problem("evaluation.ks", rule, list(ks), "Add 1, or set evaluation.epoch=last."))
         return problems
 
     def kept_bytes(self, pictures: Pictures) -> int:

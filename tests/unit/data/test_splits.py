@@ -110,6 +110,14 @@ def test_as_many_classes_are_drawn_as_the_other_part_has():
     assert match_classes(labels, split.validation, split.test, seed=1).tolist() == split.validation.tolist()
 
 
+def test_classes_of_one_picture_are_matched_apart():
+    """Formerly a trial whose matched test classes had one picture each failed after its training."""
+    labels = np.arange(20).repeat([3] * 10 + [1] * 7 + [3] * 3)
+    for seed in range(20):
+        some = match_classes(labels, np.flatnonzero(labels > 9), np.flatnonzero(labels < 3), seed=seed)
+        assert np.unique(labels[some]).tolist() == [17, 18, 19]
+
+
 SHARED = np.random.default_rng(0).permutation(np.repeat(np.arange(7), [4, 9, 20, 40, 3, 8, 100]))
 
 

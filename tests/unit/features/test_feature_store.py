@@ -93,10 +93,11 @@ def test_the_floor_is_the_nearest_neighbour_of_the_raw_features(tmp_path):
 
 CONTRASTIVE = {"task.name": "contrastive", "loss.name": "nt_xent", "batch.sampler": "random"}
 CONTRASTIVE |= {"data.split": "shared_classes", "task.linear_epochs": 2}
+FACES = {"task.name": "face_recognition", "loss.name": "cosface", "task.pairs": 40}
 
 
-@pytest.mark.parametrize("more", [{"training.precision": "float64"}, {"model.head": "mlp"}, CONTRASTIVE])
-def test_float64_a_small_network_and_contrastive_learning_train_on_features_too(more, tmp_path):
+@pytest.mark.parametrize("more", [{"training.precision": "float64"}, {"model.head": "mlp"}, CONTRASTIVE, FACES])
+def test_float64_a_small_network_and_other_tasks_train_on_features_too(more, tmp_path):
     root = stored(tmp_path / "f", views=2)
     chosen = config(root, **{"training.steps": 2, "training.eval_every": 2, **more})
     assert train(chosen, TrialContext(tmp_path / "t", torch.device("cpu"))).step == 2

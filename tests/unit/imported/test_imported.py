@@ -38,10 +38,10 @@ def test_a_table_becomes_cells_and_seeds(tmp_path):
     assert "lr matters" in summary(found).verdicts[0]
 
 
-def test_semicolons_a_byte_order_mark_and_quoted_line_breaks_are_read(tmp_path):
-    text = '\ufefflr;note;acc\n0.1;"two\nlines";0.5\n0.2;"a;b";0.6\n'
+def test_semicolons_a_byte_order_mark_and_line_breaks_within_a_field_are_read(tmp_path):
+    text = '\ufefflr;note;acc\n0.1;"two\nlines";0.5\n0.2;"a;b";0.6\r\n0.3;form\x0cfeed\x85of\u2028lines;0.7\n'
     found = read_csv(table(tmp_path, text), ASKED)
-    assert [row.settings["note"] for row in found.rows] == ["two lines", "a;b"]
+    assert [row.settings["note"] for row in found.rows] == ["two lines", "a;b", "form feed of lines"]
 
 
 def test_the_index_that_pandas_writes_is_no_setting(tmp_path):

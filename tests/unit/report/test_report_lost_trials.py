@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, space_of, write_sweep
-from judging import diverged, judged, section_of
+from helpers.toys import ETA, FLAT, RHO, STEEP, bare_sweep, crossed, opened, rho_space, space_of, write_sweep
+from judging import diverged, judged, report_of, section_of
 
 from tune_dml.planning.study import Search
 from tune_dml.report import summary
@@ -29,6 +29,14 @@ def test_a_lost_seed_widens_an_interval_and_removes_no_cell(tmp_path: Path) -> N
     assert (cell["n"], cell["planned"], cell["lost"]) == (4, 5, "seed 1 failed: no disk")
     assert cell["against_baseline"]["verdict"] == "better"
     assert "Without a result: rho=0.01 (seed 1 failed: no disk). A value with other seeds keeps them" in lost.text
+
+
+def test_an_opened_sweep_of_which_every_cell_diverged_once_has_a_report(tmp_path: Path) -> None:
+    """As when seeds are added after the opening. Validation can then select no cell."""
+    lost = diverged("no SEC", *(f"rho={rho:g}" for rho in STEEP), seeds=1)
+    found = report_of(opened(bare_sweep(tmp_path / "s", failures=lost)), tmp_path)
+    assert found.data["opened_test"] is None
+    assert "Opened test metrics" not in found.text
 
 
 @pytest.mark.parametrize("goal", ["maximize", "minimize"])

@@ -176,6 +176,17 @@ def test_the_gain_of_the_best_configuration_has_no_selection_bias(tmp_path: Path
     assert len(best["candidates"]) > 10
 
 
+@pytest.mark.parametrize(("others", "said"), [((), "better than no SEC. "), ((2,), "did not select it. ")])
+def test_a_gain_on_a_single_seed_or_on_none_has_no_interval(tmp_path: Path, others, said) -> None:
+    """The baseline has one seed, which the other cells lack in the second case."""
+    lost = {"no SEC": (0, 1)} | {f"rho={rho:g}, eta={eta:g}": others for rho, eta in GRID}
+    failures = {(label, seed): ("failed", "no disk") for label, seeds in lost.items() for seed in seeds}
+    found = judged(tmp_path, space=TWO_KNOBS, means=dict.fromkeys(GRID, 65.0), baseline=60.0, failures=failures)
+    (sentence,) = (line for line in found.files.summary.verdicts if line.startswith("The best configuration found"))
+    assert said in sentence
+    assert "(gain )" not in sentence
+
+
 def test_a_knob_whose_effects_cancel_is_called_flat_only_on_average(tmp_path: Path) -> None:
     """Up by 4 points with one value of the other knob, down by 4 with the other: no two means over it differ."""
     space = rho_space(scientific=(Knob("regularizer.rho", Grid((0.1, 1.0)), "rho"), ETA), published=())

@@ -6,11 +6,13 @@ import torch
 from helpers import published_formats as fixtures
 from helpers.trials import TASKS, config_of, learner_of, run
 
+from trainables import training
 from trainables.context import read_sealed
 from trainables.errors import ConfigError
+from trainables.evidence.record import Tile
 from trainables.metrics.faces import verification_metrics
 from trainables.resolve import Layer, resolve
-from trainables.tasks import task_of
+from trainables.tasks import face_recognition, task_of
 
 DIGITS = TASKS["face_recognition"]
 
@@ -92,6 +94,25 @@ def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
     assert set(named) <= set(rows[-1])
     assert outcome.metrics["val/verification_accuracy"] == outcome.metrics["val/verification_accuracy_lfw_bin"]
     assert "test/tar_at_far_1e-3_agedb30" in read_sealed(tmp_path / "run")
+
+
+def test_feature_maps_are_those_of_the_first_picture_in_each_row_of_the_benchmarks_sheet(faces, tmp_path, monkeypatch):
+    """Formerly those of training pictures with these numbers; a sheet without pictures on its left failed."""
+    drawn, row = [], (None, None, None, Tile(7, "a"), Tile(6, "b", False, 0.5))
+    monkeypatch.setattr(face_recognition, "hardest_pairs", lambda *given, **options: (row,))
+    monkeypatch.setattr(training, "draw_feature_maps", lambda *given: drawn.append(given) or b"")
+    sets = {"task__validation_sets": ["lfw_bin"], "task__test_sets": ["agedb30"]}
+    run(config_of(faces, **sets, evaluation__feature_maps=True), tmp_path / "run")
+    ((maps, numbers, pictures),) = drawn
+    assert (len(maps), numbers.tolist(), pictures.name) == (1, [7], "lfw_bin")
+
+
+def test_descriptors_that_overflow_are_not_finite_embeddings(tmp_path):
+    learner = learner_of(config_of(DIGITS, task__mirror=True), tmp_path)
+    with torch.no_grad():
+        for parameter in learner.network.head.parameters():
+            parameter.fill_(3e38 if parameter.ndim == 1 else 0.0)
+    assert np.isnan(learner.validate().figures["val/mean_cosine"])
 
 
 def test_figures_of_several_benchmarks_are_averaged(faces, tmp_path):

@@ -111,6 +111,11 @@ def test_test_is_also_scored_among_as_many_classes_as_validation(shop):
     assert figures["test/matched_recall_at_1"] == pytest.approx(expected["recall_at_1"])
 
 
+def test_the_best_evaluation_cannot_be_selected_by_a_recall_that_is_not_measured(shop):
+    with pytest.raises(ConfigError, match=r"evaluation\.ks.*: best_validation selects by val/recall_at_1.*Add 1"):
+        config_of(shop[0], evaluation__ks=[10], evaluation__epoch="best_validation")
+
+
 def test_notes_count_classes_and_label_selection_on_test(shop):
     learner = learner_of(*shop)
     (note,) = learner.task.notes(learner.pictures)

@@ -94,7 +94,7 @@ def test_the_most_active_channels_come_first_and_the_picture_shows_where(tmp_pat
     assert np.ptp(np.asarray(_heat(np.ones((2, 2))))) < 50  # a constant channel is dark all over
     learner = learner_of(config_of(TASKS["retrieval"]), tmp_path)
     numbers = learner.split.validation[:3]
-    found = learner.feature_maps(numbers)
+    found = learner.feature_maps(numbers, learner.pictures)
     assert found.ndim == 4
     assert torch.equal(learner.network.pooling(found), learner.network.features(learner.views.evaluation(numbers)))
     width, _ = Image.open(io.BytesIO(draw_feature_maps(found, numbers, learner.pictures))).size

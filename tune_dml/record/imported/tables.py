@@ -27,7 +27,8 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
     """Read a file with a header line, separated by commas, semicolons or tabs. Raise ConfigError with all problems."""
     origin = f"--from-csv {path}"
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = file.readlines()  # a field may hold other separators of lines, such as a form feed
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(Problem(origin, f"the file cannot be read: {reason}", None, "Correct the path.")) from None

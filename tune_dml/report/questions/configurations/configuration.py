@@ -210,12 +210,12 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
     spread = metric.interval(*metric.level_ends(best.score.low, best.score.high))
     text += f": {metric.label} {metric.number(best.table_mean)} on all seeds, and"
     text += f" {metric.number(best.score.mean)} ({confidence(best.alpha)} interval {spread}) on seeds that did not select it"
-    if best.gain is not None and best.label != baseline:
+    if best.gain is not None and best.label != baseline and math.isfinite(best.gain.mean):
         ends = metric.interval(*metric.change_ends(best.gain.low, best.gain.high))
         better = f"{metric.amount(abs(best.gain.mean))} {'better' if best.gain.mean > 0 else 'worse'} than {baseline}"
         if metric.rough(best.gain.mean) == metric.rough(0.0):
             better = f"no better than {baseline}"
-        text += f", {better} (gain {ends})"
+        text += f", {better} (gain {ends})" if ends else f", {better}"
     search = analysis.results.plan.search
     if search.num_samples and search.method in _ADAPTIVE:
         text += f". {search.method} chose where to search by all seeds, so this may still be optimistic"

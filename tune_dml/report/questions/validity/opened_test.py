@@ -49,7 +49,10 @@ class _OpenedTest:
 
 @question(order=500, unanswered={"opened_test": None})
 def opened_test(analysis: Analysis) -> Section | None:
-    """Show the test metric that corresponds to the sweep's metric; None while it is sealed, or if there is none."""
+    """Show the test metric that corresponds to the sweep's metric.
+
+    None while it is sealed, if there is none, or if validation can select no cell, as each diverged under some seed.
+    """
     opening = analysis.results.opening
     opened = _compare_selections(analysis, opening) if opening else None
     if opened is None:
@@ -66,15 +69,15 @@ def _compare_selections(analysis: Analysis, opening: Opened) -> _OpenedTest | No
     trials = [trial for cell in analysis.cells for trial in cell.trials]
     sealed = {trial.key: trial.metrics[key] for trial in trials if key in trial.metrics}
     cells = [cell for cell in analysis.cells if cell.values and any(t.key in sealed for t in cell.trials)]
-    if not cells:
+    selectable = [cells.index(cell) for cell in analysis.selectable if cell in cells]
+    if not selectable:
         return None
     resolution = analysis.results.resolution_of(key)
     table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, analysis.seeds, resolution=resolution)
     bounds = all_pairs(table.values, analysis.looks.level, table.noise)
     bars, metric = comparison_bars(bounds, np.nanmean(table.values, axis=1)).tolist(), metric_name(key)
     rows = tuple(_row(metric, cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
-    labels = [row.label for row in rows]
-    chosen = next(labels.index(cell.label) for cell in analysis.selectable if cell.label in labels)
+    chosen = selectable[0]
     claimed = int(np.argmax([analysis.sign * row.mean for row in rows]))
     pair, optimism = (claimed, chosen), None
     if claimed != chosen:
