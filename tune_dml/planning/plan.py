@@ -175,6 +175,8 @@ class Plan:
             problems.append(option_problem("values", rule, None, remedy))
         if num_samples and self.search.method == "grid":
             problems.append(option_problem("num_samples", "a grid proposes nothing", None, f"Use {spell('values')}."))
+        elif num_samples < 0:
+            problems.append(option_problem("num_samples", "must be at least 1", num_samples))
         raise_if_any(problems)
         known_digests = {cell.digest for cell in self.cells}
         planned, problems = plan_cells(every if values else added, self.search.method)

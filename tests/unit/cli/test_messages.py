@@ -142,6 +142,8 @@ train deadbeef
 train --protocol glyphs/tripet
 train --set optim.lrr=3
 train --dataset glyfs --seed -1
+train --threads 0
+features digits --workers -1 -o new.features
 datasets verify glyhps
 datasets verify image_folder
 datasets verify digits --root . --set optim.lr=1

@@ -17,7 +17,7 @@ from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
-from tune_dml.planning.study import study_of
+from tune_dml.planning.study import Search, study_of
 from tune_dml.space import Arm, Grid, Knob, Range
 
 RHO = Knob("loss.margin", Grid((0.1, 0.2)))
@@ -48,6 +48,13 @@ def test_a_field_of_a_space_of_a_wrong_type_is_named(changes, said):
     with pytest.raises(ConfigError, match=said) as error:
         study_of(Request(space_of(**{"scientific": (RHO,), **changes}), "digits"))
     assert len(error.value.problems) == 1
+
+
+def test_an_extension_takes_no_proposed_cells_away():
+    searched = plan_of(Knob("loss.margin", Range(0.1, 0.5)), search=Search("gp", num_samples=3))
+    assert searched.extend(num_samples=2).search.num_samples == 5
+    with pytest.raises(ConfigError, match="num_samples: must be at least 1, but got -1"):
+        searched.extend(num_samples=-1)
 
 
 def test_arrays_of_numpy_are_grids():
