@@ -95,7 +95,7 @@ def test_a_lost_seed_of_an_average_is_estimated() -> None:
     cells = points({("x", 1, ()): [1, 2], ("x", 2, ()): [3], ("y", 1, ()): [5, 6], ("y", 2, ()): [7, 8]})
     found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
     assert found.means["x"] == pytest.approx(2.5, abs=1e-6)
-    assert found.table.counts == (1, 2)
+    assert np.isfinite(found.table.values).sum(1).tolist() == [1, 2]
     assert np.isnan(found.table.values[0, 1])
     filled, present = fill_holes(np.array([[1.0, 2], [3, np.nan]]))
     assert filled[1, 1] == pytest.approx(4, abs=1e-5)

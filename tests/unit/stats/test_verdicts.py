@@ -45,7 +45,6 @@ def test_the_optimum_is_located_among_the_values_that_trained() -> None:
     unsure = judge_best(sweep([60, 60, 60, 60, 60]), x, 1.0)
     assert unsure.place == "undecided"
     assert unsure.within == (0, 1, 2, 3, 4)
-    assert judge_best(sweep([60, 63, 66, 62, 61]), x, 1.0, matters=False).place == "undecided"
     assert judge_best(sweep([60, 63, 66], n=1), x[:3], 1.0).place == "undecided"
     assert judge_best(sweep([60, 63]), x[:2], 1.0).place == "undecided"
     values = sweep([60, 63, 66, 69, 0])

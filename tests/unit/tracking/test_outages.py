@@ -47,8 +47,8 @@ def test_the_background_thread_pushes_on_request(driver, tracker, mlflow_has, mo
     one = tracker()
     sync = one.sync
 
-    def watched():
-        reports.append(sync())
+    def watched(**how):
+        reports.append(sync(**how))
         if sum(report.rows for report in reports) == 2:
             arrived.set()
         return reports[-1]

@@ -16,6 +16,7 @@ from tune_dml.record.imported.rows import (
     is_finite_number,
     to_knob_value,
 )
+from tune_dml.record.ledger import GrowingFile
 from tune_dml.text import one_line, shortened
 
 _RAY_KEYS = frozenset({
@@ -50,7 +51,7 @@ def _row(trial: Path, origin: str) -> ImportedTraining:
         rule = "params.json must be a readable JSON object"
         raise ConfigError(Problem(f"{origin}/{trial.name}", rule, None, f"{one_line(str(error))}.")) from None
     settings = {name: to_knob_value(value) for name, value in _flatten(params, ".")}
-    results = list(_results(trial / "result.json"))
+    results = [row for _, row in GrowingFile(trial / "result.json").read_new()]
     history = [
         {"step": int(_number(row, "training_iteration", i + 1)), **_numbers(row)} for i, row in enumerate(results)
     ]
@@ -64,20 +65,6 @@ def _row(trial: Path, origin: str) -> ImportedTraining:
     if not results:
         return ImportedTraining(trial.name, settings, {}, "failed", "it reported no result")
     return ImportedTraining(trial.name, settings, _numbers(results[-1]), "finished", "", seconds, history)
-
-
-def _results(path: Path) -> Iterator[JsonRow]:
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row
 
 
 def _number(row: JsonRow, name: str, default: float) -> float:

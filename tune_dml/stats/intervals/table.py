@@ -61,8 +61,3 @@ class SeedTable:
     def testable(self) -> bool:
         """Whether two cells share two seeds, so that noise can be estimated."""
         return has_testable_pair(self.values)
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Number of seeds of each cell."""
-        return tuple(int(count) for count in np.isfinite(self.values).sum(axis=1))
