@@ -239,15 +239,15 @@ class Projection:
     def trial_tags(self, key: str) -> dict[str, str]:
         """Return the identity tags of a trial's run."""
         trial = self.planned_trial(key)
-        is_metric = {**self._cell_tags(trial.cell), "seed": str(trial.seed)} if trial else {}
+        identity = {**self._cell_tags(trial.cell), "seed": str(trial.seed)} if trial else {}
         if key in self.state.confirmation_trials:
-            is_metric["tune_dml.confirmation"] = "true"
-        return {**self.common_tags(), **is_metric, "level": "trial", "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
+            identity["tune_dml.confirmation"] = "true"
+        return {**self.common_tags(), **identity, "level": "trial", "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
 
     def cell_tags(self, cell: Cell) -> dict[str, str]:
         """Return the identity tags of a cell's run."""
-        is_metric = {"level": "cell", "tune_dml.cell_key": f"{self.ledger_id}-{cell.digest}"}
-        return {**self.common_tags(), **self._cell_tags(cell), **is_metric}
+        identity = {"level": "cell", "tune_dml.cell_key": f"{self.ledger_id}-{cell.digest}"}
+        return {**self.common_tags(), **self._cell_tags(cell), **identity}
 
     def _cell_tags(self, cell: Cell) -> dict[str, str]:
         tags = {"cell": cell.label[:TAG_LIMIT]}

@@ -61,7 +61,6 @@ class Reconciler:
             yield run.key, name, replace(contents, points=(*run.every_point(), *sealed))
 
     def _differences_of(self, key: str, expected: RunContents) -> Iterator[str]:
-        """Yield the differences of a run in words."""
         names = {point.name for point in expected.points}
         run_id = self._sync_state.runs.get(key)
         stored = read_run(self._client, run_id, names) if run_id else None

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from tune_dml.report.analysis.knob import Axis, level_key
+from tune_dml.report.analysis.knob import Axis
 from tune_dml.report.drawing.canvas import Canvas, Pen, fit_text, text_width
 from tune_dml.space import Value
-from tune_dml.text import is_number, value_text
+from tune_dml.text import is_number, level_key, value_text
 
 Scale = Literal["linear", "log"]
 _GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)

@@ -17,11 +17,12 @@ from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import seed_values
-from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
+from tune_dml.report.analysis.knob import KnobAnalysis, same_value
 from tune_dml.report.several.comparison import SeveralSweeps
 from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.verdicts.ranks import kendall_tau, significant_order, tau_bounds
 from tune_dml.stats.verdicts.selection import score_of_best
+from tune_dml.text import level_key
 
 _MIN_VALUES = 3  # minimum number of shared values for a statement about their order
 

@@ -21,8 +21,6 @@ from tune_dml.text import counted
 
 @dataclass(frozen=True)
 class _OpenedRow:
-    """One cell's test metric."""
-
     label: str
     n: int
     mean: float
