@@ -54,10 +54,10 @@ class Reconciler:
             yield cell_key(cell), f"cell {cell.label}", cell_contents(projection, cell, final=True)
         for run in projection.runs.values():
             planned = projection.planned_trial(run.key)
-            parent_run = runs.get(cell_key(planned.cell) if planned else PARENT, "")
+            parent_run = runs.get(cell_key(planned.cell), "")
             contents = trial_contents(projection, run, parent_run=parent_run, sweep_run=runs[PARENT], final=True)
             sealed = run.sealed_points(state.folder) if state.opened is not None else ()
-            name = f"trial {run.key}" + (f" ({trial_title(planned)})" if planned else "")
+            name = f"trial {run.key} ({trial_title(planned)})"
             yield run.key, name, replace(contents, points=(*run.every_point(), *sealed))
 
     def _differences_of(self, key: str, expected: RunContents) -> Iterator[str]:

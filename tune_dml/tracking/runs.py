@@ -163,11 +163,11 @@ class RunPusher:
     def _push_trial(self, trial: TrialRun, run: MlflowRun | None, report: SyncReport, *, final: bool) -> None:
         projection, sweep, version = self._projection, self._runs[PARENT], trial.state.version
         planned = projection.planned_trial(trial.key)
-        parent = self._cell_run(planned.cell) if planned else sweep
+        parent = self._cell_run(planned.cell)
         contents = trial_contents(projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=final)
         if run is None:
             tags = {**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key), **contents.tags}
-            run = self._create(trial_title(planned) if planned else trial.key, trial.state.started, tags)
+            run = self._create(trial_title(planned), trial.state.started, tags)
             self._runs[trial.key], self._sync_state.runs[trial.key] = run, run.id
             self._push_data(run)
         if not trial.history.offset:  # the first push by this process
