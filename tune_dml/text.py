@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -29,6 +29,20 @@ def value_text(value: Value) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def level_key(value: Value) -> tuple[str, str]:
+    """Return a hashable key of a value; 1 and 1.0 are equal, True differs."""
+    return ("number", repr(float(value))) if is_number(value) else ("name", repr(value))
+
+
+def flattened(mapping: Mapping[str, Any], separator: str = ".", prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) of every value in nested mappings: `{"a": {"b": 1}}` has `a.b`."""
+    for name, value in mapping.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, separator, f"{prefix}{name}{separator}")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def counted(count: int, what: str) -> str:

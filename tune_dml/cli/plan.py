@@ -218,8 +218,8 @@ def _questions(plan: Plan) -> list[tuple[Arm, Knob]]:
 
 def _noise(results: Results) -> tuple[float, int, str] | None:
     """Return the noise of one trial without the seed's effect, its degrees of freedom and its source."""
-    from tune_dml.report import seed_table
+    from tune_dml.report.analysis import analyse
     from tune_dml.stats.intervals.noise import typical_noise
 
-    estimate = typical_noise(seed_table(results).noise)
+    estimate = typical_noise(analyse(results).table.noise)
     return None if estimate is None else (*estimate, f"noise {estimate[0]:.2f} measured in {results.name}")

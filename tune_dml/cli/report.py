@@ -215,7 +215,7 @@ class _ReportView:
                 metric.number(row.mean),
                 metric.interval(row.low, row.high),
                 "" if math.isnan(row.difference) else metric.signed(row.difference),
-                metric.interval(metric.change(row.difference_low), metric.change(row.difference_high)),
+                metric.interval(*metric.change_ends(row.difference_low, row.difference_high)),
             )
             for row in summary.rows
         )

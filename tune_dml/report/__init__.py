@@ -9,6 +9,6 @@ Importing this package loads neither torch nor Ray. matplotlib is loaded when th
 """
 
 from tune_dml.report.export import ReportFiles, write_report
-from tune_dml.report.summary import SummaryRow, SweepSummary, headline, judged, seed_table, summary
+from tune_dml.report.summary import SummaryRow, SweepSummary, headline, judged, summary
 
-__all__ = ["ReportFiles", "SummaryRow", "SweepSummary", "headline", "judged", "seed_table", "summary", "write_report"]
+__all__ = ["ReportFiles", "SummaryRow", "SweepSummary", "headline", "judged", "summary", "write_report"]

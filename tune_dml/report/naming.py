@@ -54,21 +54,18 @@ class MetricName:
         """Unit at the end of an axis title: `, points`; empty if the metric is not a percentage."""
         return f", {self.unit}" if self.unit else ""
 
-    def level(self, value: float) -> float:
-        """Clip a value to the metric's range."""
-        return min(max(value, 0.0), 100.0) if self.percent else value
-
-    def change(self, value: float) -> float:
-        """Clip a difference to the metric's range."""
-        return min(max(value, -100.0), 100.0) if self.percent else value
-
     def level_ends(self, low: float, high: float) -> tuple[float, float]:
         """Clip the interval of a mean to the metric's range; infinite intervals are not clipped."""
-        return (self.level(low), self.level(high)) if math.isfinite(high - low) else (low, high)
+        return self._clipped(0.0, low, high)
 
     def change_ends(self, low: float, high: float) -> tuple[float, float]:
         """Clip the interval of a difference to the metric's range; infinite intervals are not clipped."""
-        return (self.change(low), self.change(high)) if math.isfinite(high - low) else (low, high)
+        return self._clipped(-100.0, low, high)
+
+    def _clipped(self, least: float, low: float, high: float) -> tuple[float, float]:
+        if not self.percent or not math.isfinite(high - low):
+            return low, high
+        return min(max(low, least), 100.0), min(max(high, least), 100.0)
 
     def number(self, value: float) -> str:
         """Format a value: two decimals for percentages, else four significant digits; `-` if it is not finite."""

@@ -32,10 +32,10 @@ def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
 
     analysis = analyse(results)
     _refuse_unknown(analysis, knob)
-    level, space = analysis.metric.level, results.plan.space.name
+    ends, space = analysis.metric.level_ends, results.plan.space.name
     rows = [
         (item.arm or space, item.path, point.value, point.label, len(point.seeds), point.mean,
-         level(point.mean - point.half_bar), level(point.mean + point.half_bar), len(point.failures),
+         *ends(point.mean - point.half_bar, point.mean + point.half_bar), len(point.failures),
          point is item.baseline)
         for item in analysis.knobs
         if knob in {None, item.path}

@@ -12,7 +12,6 @@ from tune_dml.report.naming import floor_name, floors_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section, figures_of
 from tune_dml.report.steps import Step, cost_of
-from tune_dml.stats import SeedTable
 from tune_dml.text import counted, duration, one_line
 
 _ADDS_SEEDS = 30  # minimum urgency of a step that adds seeds; below it, the answer states why no seeds are advised
@@ -180,8 +179,3 @@ def _row(analysis: Analysis, cell: CellAnalysis) -> SummaryRow:
     ends = (against.difference, against.low, against.high) if against else (math.nan,) * 3
     difference, low, high = (value if math.isfinite(value) else math.nan for value in ends)
     return SummaryRow(*numbers, *analysis.bar(cell), difference, low, high, cell.lost)
-
-
-def seed_table(results: Results) -> SeedTable:
-    """Return the table (cells x seeds) of the sweep's metric, without cells that lost every seed."""
-    return analyse(results).table

@@ -5,7 +5,7 @@ docs/verdicts.md defines what each verdict claims.
 """
 
 from tune_dml.stats.intervals.table import SeedTable
-from tune_dml.stats.verdicts.best import Best, judge_best
+from tune_dml.stats.verdicts.best import judge_best
 from tune_dml.stats.verdicts.isolation import IsolatedKnob, KnobPoint, isolate
 from tune_dml.stats.verdicts.sensitivity import (
     Difference,
@@ -16,7 +16,6 @@ from tune_dml.stats.verdicts.sensitivity import (
 )
 
 __all__ = [
-    "Best",
     "Difference",
     "IsolatedKnob",
     "KnobPoint",

@@ -259,8 +259,6 @@ def _p_value(small: Array, large: Array, outcome: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """A least-squares fit."""
-
     coefficients: Array
     covariance: Array  # covariance of the coefficients, for unit noise
     noise: float

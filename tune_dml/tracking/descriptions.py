@@ -69,7 +69,5 @@ def cell_note(projection: Projection, cell: Cell, finding: str = "") -> str:
 def trial_note(projection: Projection, key: str) -> str:
     """Return the description of a trial."""
     trial = projection.planned_trial(key)
-    if trial is None:
-        return "A trial that is no longer in the plan of its sweep."
     purpose = ", which confirms it on a fresh seed" if key in projection.state.confirmation_trials else ""
     return f"Seed {trial.seed} of {_escape_markdown(trial.cell.label)}{purpose}."

@@ -189,13 +189,15 @@ class Projection:
         self._cached_id: tuple[Plan | None, str] = (None, "")
 
     def update(self) -> None:
-        """Update the state, and add runs of new trials."""
+        """Update the state, and add runs of new trials; trials that the plan does not have are ignored."""
         self.state.update()
         if len(self.runs) < len(self.state.trial_states):
             is_program = self.state.plan.space.program is not None
+            planned = self.state.trials.keys() | self.state.confirmation_trials.keys()
             for key, trial in self.state.trial_states.items():
-                history = history_file(self.state.folder, key)
-                self.runs.setdefault(key, TrialRun(trial, history, self.metric, is_program))
+                if key in planned:
+                    history = history_file(self.state.folder, key)
+                    self.runs.setdefault(key, TrialRun(trial, history, self.metric, is_program))
 
     @property
     def metric(self) -> str:
@@ -246,15 +248,15 @@ class Projection:
     def trial_tags(self, key: str) -> dict[str, str]:
         """Return the identity tags of a trial's run."""
         trial = self.planned_trial(key)
-        is_metric = {**self._cell_tags(trial.cell), "seed": str(trial.seed)} if trial else {}
+        identity = {**self._cell_tags(trial.cell), "seed": str(trial.seed)}
         if key in self.state.confirmation_trials:
-            is_metric["tune_dml.confirmation"] = "true"
-        return {**self.common_tags(), **is_metric, "level": "trial", "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
+            identity["tune_dml.confirmation"] = "true"
+        return {**self.common_tags(), **identity, "level": "trial", "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
 
     def cell_tags(self, cell: Cell) -> dict[str, str]:
         """Return the identity tags of a cell's run."""
-        is_metric = {"level": "cell", "tune_dml.cell_key": f"{self.ledger_id}-{cell.digest}"}
-        return {**self.common_tags(), **self._cell_tags(cell), **is_metric}
+        identity = {"level": "cell", "tune_dml.cell_key": f"{self.ledger_id}-{cell.digest}"}
+        return {**self.common_tags(), **self._cell_tags(cell), **identity}
 
     def _cell_tags(self, cell: Cell) -> dict[str, str]:
         tags = {"cell": cell.label[:TAG_LIMIT]}
@@ -278,8 +280,8 @@ class Projection:
 
     def started_cells(self) -> list[Cell]:
         """Return the cells with trials in the ledger, in order of their first events."""
-        planned_trial = (self.planned_trial(key) for key in self.runs)
-        return list({trial.cell.digest: trial.cell for trial in planned_trial if trial}.values())
+        cells = (self.planned_trial(key).cell for key in self.runs)
+        return list({cell.digest: cell for cell in cells}.values())
 
     def knobs(self, cell: Cell) -> dict[str, str]:
         """Return the parameters of a cell's run: the arm, if there are several, and every knob.
@@ -296,9 +298,9 @@ class Projection:
         """Return every resolved setting of a cell by its dotted path."""
         return {**self.knobs(cell), **mlflow_parameters(cell.settings)}
 
-    def planned_trial(self, key: str) -> PlannedTrial | None:
+    def planned_trial(self, key: str) -> PlannedTrial:
         """Return a trial of the sweep or of its confirmation."""
-        return self.state.trials.get(key) or self.state.confirmation_trials.get(key)
+        return self.state.trials.get(key) or self.state.confirmation_trials[key]
 
     def _own_trials(self) -> list[TrialState]:
         """Return the trials in the ledger without those of the confirmation."""

@@ -54,14 +54,13 @@ class Reconciler:
             yield cell_key(cell), f"cell {cell.label}", cell_contents(projection, cell, final=True)
         for run in projection.runs.values():
             planned = projection.planned_trial(run.key)
-            parent_run = runs.get(cell_key(planned.cell) if planned else PARENT, "")
+            parent_run = runs.get(cell_key(planned.cell), "")
             contents = trial_contents(projection, run, parent_run=parent_run, sweep_run=runs[PARENT], final=True)
             sealed = run.sealed_points(state.folder) if state.opened is not None else ()
-            name = f"trial {run.key}" + (f" ({trial_title(planned)})" if planned else "")
+            name = f"trial {run.key} ({trial_title(planned)})"
             yield run.key, name, replace(contents, points=(*run.every_point(), *sealed))
 
     def _differences_of(self, key: str, expected: RunContents) -> Iterator[str]:
-        """Yield the differences of a run in words."""
         names = {point.name for point in expected.points}
         run_id = self._sync_state.runs.get(key)
         stored = read_run(self._client, run_id, names) if run_id else None
@@ -94,8 +93,7 @@ def _differing_facts(expected: RunContents, stored: RunContents, growing_params:
     changed_params = [
         name
         for name, value in expected.params.items()
-        if name not in growing_params
-        and stored.params.get(name, value) not in {value, value.strip("()")}  # older versions wrote `none`
+        if name not in growing_params and stored.params.get(name, value) != value
     ]
     if stored.status != expected.status:
         yield f"is {stored.status}, should be {expected.status}"

@@ -57,7 +57,7 @@ def trial_contents(
     state, planned = trial.state, projection.planned_trial(trial.key)
     position = {"level": "trial", PARENT_TAG: parent_run, SWEEP_TAG: sweep_run, "sweep": projection.state.plan.name}
     return RunContents(
-        {**projection.parameters(planned.cell), "seed": str(planned.seed)} if planned else {},
+        {**projection.parameters(planned.cell), "seed": str(planned.seed)},
         {**trial.tags(final=final), **position},
         trial.status(final=final),
         state.ended.time if state.ended else state.active,

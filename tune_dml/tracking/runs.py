@@ -1,7 +1,6 @@
 """Find or create the runs of a sweep in an MLflow store, and push their missing content.
 
-Runs are nested: sweep, cell, trial. Trials that an older version created directly below the sweep are moved below their
-cells.
+Runs are nested: sweep, cell, trial.
 
 Nothing is pushed twice: a run is searched by its tag before it is created, no request is retried without a new search,
 and a metric has the time of its row, so that a second push adds nothing.
@@ -90,10 +89,9 @@ class RunPusher:
         describe_experiment(self.client, experiment_id, experiment_note(plan.space), views)
         parent = self._find_or_create_parent(experiment_id)
         self._runs, self._pushed_states = {PARENT: parent}, {}
-        for tag in (SWEEP_TAG, PARENT_TAG):  # trials of older versions have only the second tag
-            for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
-                if key := _key_of(run):
-                    self._runs[key] = self._remove_duplicate(self._runs.get(key), run, key)
+        for run in search_runs(self.client, experiment_id, f"tags.`{SWEEP_TAG}` = '{parent.id}'"):
+            if key := _key_of(run):
+                self._runs[key] = self._remove_duplicate(self._runs.get(key), run, key)
         self._sync_state.adopt(experiment_id, self._runs, self._projection.runs)
         self._sync_state.save()
         self.is_connected = True
@@ -107,7 +105,7 @@ class RunPusher:
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
             wanted = (self._projection.state.plan.name, trial.status(final=final))
-            is_current = run and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == wanted
+            is_current = run and (run.tags.get("sweep"), run.status) == wanted
             if is_current and not trial.needs_push:
                 continue
             try:
@@ -169,11 +167,11 @@ class RunPusher:
     def _push_trial(self, trial: TrialRun, run: MlflowRun | None, report: SyncReport, *, final: bool) -> None:
         projection, sweep, version = self._projection, self._runs[PARENT], trial.state.version
         planned = projection.planned_trial(trial.key)
-        parent = self._cell_run(planned.cell) if planned else sweep
+        parent = self._cell_run(planned.cell)
         contents = trial_contents(projection, trial, parent_run=parent.id, sweep_run=sweep.id, final=final)
         if run is None:
             tags = {**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key), **contents.tags}
-            run = self._create(trial_title(planned) if planned else trial.key, trial.state.started, tags)
+            run = self._create(trial_title(planned), trial.state.started, tags)
             self._runs[trial.key], self._sync_state.runs[trial.key] = run, run.id
             self._push_data(run)
         if not trial.history.offset:  # the first push by this process

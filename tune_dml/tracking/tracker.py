@@ -69,10 +69,6 @@ class Tracker:
         self._lock = threading.RLock()
         self._background = SyncThread(lambda: self.sync().error is None)
 
-    def sync(self) -> SyncReport:
-        """Push what is missing in MLflow. Idempotent; reports errors of the store instead of raising them."""
-        return self._sync()
-
     def start(self) -> None:
         """Sync in a background thread until `stop`. No other thread may import MLflow in the meantime."""
         self._background.start()
@@ -92,7 +88,7 @@ class Tracker:
             self._runs.is_connected = False
         for attempt in range(_FINAL_ATTEMPTS):
             time.sleep(0.5 * attempt)
-            if (report := self._sync(final=True, interrupted=interrupted)).error is None:
+            if (report := self.sync(final=True, interrupted=interrupted)).error is None:
                 break
         checkpoint(self.uri)
         return report
@@ -179,7 +175,11 @@ class Tracker:
         """Return the command that shows this store in MLflow's pages."""
         return ui_command(self.uri)
 
-    def _sync(self, *, final: bool = False, interrupted: bool = False) -> SyncReport:
+    def sync(self, *, final: bool = False, interrupted: bool = False) -> SyncReport:
+        """Push what is missing in MLflow. Idempotent; reports errors of the store instead of raising them.
+
+        The arguments are those of `Projection.parent_status`.
+        """
         report = SyncReport()
         with self._lock:
             self._projection.update()

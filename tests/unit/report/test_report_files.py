@@ -10,7 +10,7 @@ import pytest
 from helpers.toys import bare_sweep
 from pages import by_id, read
 
-from tune_dml.report import seed_table, summary, write_report
+from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.drawing.paper import render_file
 from tune_dml.report.export import SCHEMA
@@ -136,15 +136,6 @@ def test_summary_agrees_with_the_report(steep):
     assert row.low < row.mean < row.high
     assert row.difference == pytest.approx(row.mean - found.rows[0].mean)
     assert math.isnan(found.rows[0].difference)
-
-
-def test_seed_table_keeps_cells_with_a_lost_seed(broken, tmp_path):
-    table = seed_table(broken.results)
-    assert table.labels == ("no SEC", "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1")
-    assert table.counts == (3, 3, 2, 3, 2, 1)
-    failures = {("rho=1", seed): ("diverged", "loss is nan") for seed in range(3)}
-    table = seed_table(bare_sweep(tmp_path / "s", failures=failures))
-    assert table.labels[-1] == "rho=0.9"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.traces import Histories
-from tune_dml.report.drawing.frame import AxisRange, KnobAxis
+from tune_dml.report.drawing.frame import AxisRange
 from tune_dml.report.section import Photographs, Text
 
 
@@ -274,14 +274,6 @@ def test_of_a_long_sheet_only_queries_with_different_answers_are_shown(tmp_path)
 def test_axes_of_a_single_step_or_count_have_whole_numbers():
     assert [text for _, text in AxisRange.of([5.0, 5.0], pad=0.02).whole_ticks(5)] == ["5"]
     assert [text for _, text in AxisRange.of([0.0, 3.0]).whole_ticks(8)] == ["0", "1", "2", "3"]
-
-
-def test_extreme_values_have_places_on_a_logarithmic_axis():
-    """Their quotient is infinite, and the report was not written."""
-    axis = KnobAxis("log", [1e-300, 1.0, 1e300], 600)
-    places = [place for place, _ in axis.named_ticks()]
-    assert 0 < places[0] < places[1] < places[2] < 1
-    assert len(AxisRange.of([1e-300, 1e300], scale="log").ticks()) > 2
 
 
 def test_a_page_without_printed_curves_mentions_none(tmp_path):

@@ -294,7 +294,7 @@ def test_the_section_on_trust_has_spent_error_and_uneven_noise(tmp_path: Path) -
 
 def test_recorded_looks_reduce_the_level_of_the_next_one(tmp_path):
     results = bare_sweep(tmp_path / "s", seeds=range(8))
-    earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds)) for seeds in (3, 5))
+    earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds), cells=6) for seeds in (3, 5))
     results = replace(results, looks=earlier)
     analysis = analyse(results)
     assert analysis.looks.level == pytest.approx(level_left([3, 5, 8], planned=5))

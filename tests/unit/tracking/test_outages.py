@@ -47,8 +47,8 @@ def test_the_background_thread_pushes_on_request(driver, tracker, mlflow_has, mo
     one = tracker()
     sync = one.sync
 
-    def watched():
-        reports.append(sync())
+    def watched(**how):
+        reports.append(sync(**how))
         if sum(report.rows for report in reports) == 2:
             arrived.set()
         return reports[-1]
@@ -98,12 +98,14 @@ def test_a_database_whose_creator_is_killed_is_created_again(driver, tracker, ml
 
 @pytest.mark.slow
 def test_a_database_that_two_sweeps_create_keeps_the_first_content_and_needs_no_hard_links(tmp_path, monkeypatch):
+    from mlflow.tracking import MlflowClient
+
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     link = os.link
 
     def late(new, path):
         monkeypatch.setattr(os, "link", link)
-        open_client(uri).create_experiment("the other's")
+        MlflowClient(uri).create_experiment("the other's")  # of another machine, which does not see our lock
         link(new, path)
 
     monkeypatch.setattr(os, "link", late)

@@ -17,7 +17,7 @@ from tune_dml.planning.study import Search
 from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, choose_metric
 from tune_dml.record.results import ImportOrigin, Results, TrialResult
 from tune_dml.space import Grid, Knob, Scale, Space, Value
-from tune_dml.text import is_number, joined, one_line, value_text
+from tune_dml.text import is_number, joined, level_key, one_line, value_text
 
 _NO_PROTOCOL = 0  # protocol version of imported trials
 _MAX_KNOBS = 20
@@ -37,7 +37,7 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path, *,
     seed_column = _seed_column(data, request)
     knobs, fixed = _knobs(data, request, seed_column)
     raise_if_any([*_margin_problems(data, request, metric), *margin_problems(request.margin)])
-    points = [tuple(_key(row.settings.get(knob.path)) for knob in knobs) for row in data.rows]
+    points = [tuple(level_key(row.settings.get(knob.path)) for knob in knobs) for row in data.rows]
     seeds, notes = _seeds(data, points, seed_column)
     if not keeps_seeds:
         seeds, more_notes = _pair_groups(points, seeds)
@@ -132,15 +132,10 @@ def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tupl
 
 
 def _distinct_values(data: ImportedRows, name: str) -> tuple[Value, ...]:
-    distinct = {_key(row.settings.get(name)): row.settings.get(name) for row in data.rows}
+    distinct = {level_key(row.settings.get(name)): row.settings.get(name) for row in data.rows}
     values = list(distinct.values())
     numbers = [value for value in values if is_number(value)]
     return tuple(sorted(numbers)) if len(numbers) == len(values) else tuple(values)
-
-
-def _key(value: Value) -> Hashable:
-    """Return a key of a value, equal for 1 and 1.0."""
-    return ("number", float(value)) if is_number(value) else ("name", repr(value))
 
 
 def _scale(values: Sequence[Value]) -> Scale:

@@ -1,7 +1,6 @@
 """Read the folder of a Ray Tune experiment, with `params.json` and `result.json` for each trial, without Ray."""
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from tune_dml.record.imported.rows import (
     is_finite_number,
     to_knob_value,
 )
-from tune_dml.text import one_line, shortened
+from tune_dml.record.ledger import GrowingFile
+from tune_dml.text import flattened, one_line, shortened
 
 _RAY_KEYS = frozenset({
     "time_this_iter_s", "time_total_s", "training_iteration", "timestamp", "pid", "iterations_since_restore",
@@ -49,35 +49,18 @@ def _row(trial: Path, origin: str) -> ImportedTraining:
     except (OSError, ValueError, TypeError, RecursionError) as error:
         rule = "params.json must be a readable JSON object"
         raise ConfigError(Problem(f"{origin}/{trial.name}", rule, None, f"{one_line(str(error))}.")) from None
-    settings = {name: to_knob_value(value) for name, value in _flatten(params, ".")}
-    results = list(_results(trial / "result.json"))
+    settings = {name: to_knob_value(value) for name, value in flattened(params)}
+    results = [row for _, row in GrowingFile(trial / "result.json").read_new()]
     history = [
         {"step": int(_number(row, "training_iteration", i + 1)), **_numbers(row)} for i, row in enumerate(results)
     ]
     seconds = _number(results[-1], "time_total_s", 0.0) if results else 0.0
+    figures = _numbers(results[-1]) if results else {}
+    reason = "" if results else "it reported no result"
     if (trial / "error.txt").exists():
         lines = (trial / "error.txt").read_text(errors="replace").strip().splitlines()
         reason = shortened(one_line(lines[-1]), 200) if lines else "an error without a message"
-        return ImportedTraining(
-            trial.name, settings, _numbers(results[-1]) if results else {}, "failed", reason, seconds, history
-        )
-    if not results:
-        return ImportedTraining(trial.name, settings, {}, "failed", "it reported no result")
-    return ImportedTraining(trial.name, settings, _numbers(results[-1]), "finished", "", seconds, history)
-
-
-def _results(path: Path) -> Iterator[JsonRow]:
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row
+    return ImportedTraining(trial.name, settings, figures, "failed" if reason else "finished", reason, seconds, history)
 
 
 def _number(row: JsonRow, name: str, default: float) -> float:
@@ -87,12 +70,4 @@ def _number(row: JsonRow, name: str, default: float) -> float:
 
 def _numbers(row: JsonRow) -> dict[str, float]:
     figures = {name: value for name, value in row.items() if name not in _RAY_KEYS and name != "config"}
-    return {name: float(value) for name, value in _flatten(figures, "/") if is_finite_number(value)}
-
-
-def _flatten(tree: Mapping[str, object], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, separator, f"{prefix}{name}{separator}")
-        else:
-            yield f"{prefix}{name}", value
+    return {name: float(value) for name, value in flattened(figures, "/") if is_finite_number(value)}

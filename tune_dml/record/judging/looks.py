@@ -12,10 +12,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -46,7 +45,7 @@ class Look:
     trials: int  # number of ended trials
     data: str  # digest of the ended trials and their statuses
     failed: int = 0  # number of failed trials, which may run again
-    cells: int = 0  # number of cells with at least two seeds; 0 in looks of older versions
+    cells: int = 0  # number of cells with at least two seeds
     subject: Subject = "sweep"
 
 
@@ -66,12 +65,6 @@ def look_at(
     failed = list(statuses.values()).count("failed")
     seeds_per_cell = (len(statuses) - failed) / len({trial.cell.digest for trial in trials.values()})
     return Look(seeds_per_cell, planned, verb, time.time(), len(statuses), data, failed, comparable, subject)
-
-
-def cells_added(looks: Sequence[Look]) -> frozenset[int]:
-    """Return the indices of the looks that had more cells to compare than the look before."""
-    cell_counts = [(index, look.cells) for index, look in enumerate(looks) if look.cells]
-    return frozenset(index for (_, previous), (index, cells) in pairwise(cell_counts) if cells > previous)
 
 
 def record_look(folder: Path, look: Look | None) -> list[Look]:

@@ -1,7 +1,4 @@
-"""Collect the provenance of a session: code, versions, machine and command line, without secrets.
-
-It queries GPUs with nvidia-smi, or with torch if this is already imported.
-"""
+"""Collect the provenance of a session: code, versions, machine and command line, without secrets."""
 
 import contextlib
 import hashlib
@@ -62,8 +59,8 @@ class Cpu(TypedDict):
     usable: int | None
 
 
-class Gpu(TypedDict, total=False):
-    """One GPU."""
+class Gpu(TypedDict):
+    """One GPU, as nvidia-smi describes it."""
 
     name: str
     memory_mib: int | None
@@ -334,13 +331,8 @@ def _gpus(query: subprocess.Popen[bytes] | None) -> list[Gpu]:
             query.kill()
             query.communicate()
     lines = text.decode(errors="replace").splitlines() if query is not None and query.returncode == 0 else []
-    if rows := [[part.strip() for part in line.split(",")] for line in lines]:
-        return [
-            {"name": name, "memory_mib": int(memory) if memory.isdigit() else None, "driver": driver}
-            for name, memory, driver in (row for row in rows if len(row) == 3)
-        ]
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return []
-    devices = (torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count()))
-    return [{"name": device.name, "memory_mib": device.total_memory // 2**20} for device in devices]
+    rows = ([part.strip() for part in line.split(",")] for line in lines)
+    return [
+        {"name": name, "memory_mib": int(memory) if memory.isdigit() else None, "driver": driver}
+        for name, memory, driver in (row for row in rows if len(row) == 3)
+    ]

@@ -18,7 +18,7 @@ from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.simultaneous import comparison_bars
 from tune_dml.stats.sequential.racing import RaceStanding
 from tune_dml.stats.verdicts.search_effect import SearchEffect, judge_search_effect
-from tune_dml.text import is_number, spelling_key, value_text
+from tune_dml.text import is_number, level_key, spelling_key, value_text
 
 Axis = Literal["log", "linear", "ordered"]
 _UNUSED = "its values trained to the same numbers"
@@ -332,11 +332,6 @@ def _search_effect(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob) -> S
     if ends[0] == ends[1]:
         return SearchedEffect(test, value_label(knob, inside[0]))
     return SearchedEffect(test, f"{symbol_of(knob)} from {ends[0]} to {ends[1]}")
-
-
-def level_key(value: Value) -> tuple[str, str]:
-    """Return a hashable key of a value; 1 and 1.0 are equal, True differs."""
-    return ("number", repr(float(value))) if is_number(value) else ("name", repr(value))
 
 
 def full_grid(arm: ArmAnalysis) -> tuple[list[tuple[int, ...]], list[int]] | None:

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
-from tune_dml.record.judging.looks import Look, cells_added, seeds_after
+from tune_dml.record.judging.looks import Look, seeds_after
 from tune_dml.record.results import TrialResult
 from tune_dml.report.naming import confidence
 from tune_dml.stats.sequential.looks import error_spent, level_left
@@ -55,13 +56,12 @@ def looks_of(
     """Return the recorded looks together with the current look; for `share`, see `Looks`."""
     ended = [trial for trial in trials if trial.status not in {"running", "missing"}]
     failed = sum(trial.status == "failed" for trial in ended)
-    seeds, grown = [look.seeds for look in past], cells_added(past)
+    seeds, cells = [look.seeds for look in past], [look.cells for look in past]
     if not past or past[-1].trials != len(ended) or past[-1].failed not in {failed, 0}:  # not on record yet
         each = (len(ended) - failed) / max(1, len({trial.cell.digest for trial in trials}))
         seeds.append(seeds_after(past[-1] if past else None, each, len(ended)))
-        comparable = sum(count >= 2 for count in Counter(trial.cell.digest for trial in ended).values())
-        if past and 0 < past[-1].cells < comparable:
-            grown |= {len(past)}
+        cells.append(sum(count >= 2 for count in Counter(trial.cell.digest for trial in ended).values()))
+    grown = frozenset(index for index, (before, now) in enumerate(pairwise(cells), start=1) if now > before)
     if any(look.by == "race" for look in past):
         grown = frozenset(range(len(seeds)))  # see `stats.sequential.looks.race_level`
     first = past[0].planned if past else len({trial.seed for trial in trials})

@@ -35,10 +35,6 @@ class Pen:
     dash: str = ""
     opacity: float = 1.0
 
-    def __post_init__(self) -> None:
-        if self.colour not in PALETTE:
-            raise ValueError(f"unknown colour {self.colour!r}; one of {', '.join(PALETTE)}")
-
 
 @dataclass(frozen=True)
 class Mark:
@@ -136,9 +132,9 @@ SVG_STYLE = (
 """Style of lines, areas, hollow dots and texts, for pages and files."""
 
 
-def text_width(text: str, size: float = FONT) -> float:
+def text_width(text: str) -> float:
     """Estimate the width of a text in pixels; the estimate is usually slightly too large."""
-    return size * sum(_WIDTHS.get(letter, _LETTER) for letter in text)
+    return FONT * sum(_WIDTHS.get(letter, _LETTER) for letter in text)
 
 
 def fit_text(text: str, width: float) -> str:

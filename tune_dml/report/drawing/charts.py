@@ -218,7 +218,7 @@ def draw_heat_map(
     left, names = _row_names(rows, width)
     left = max(left, text_width(titles[0]) + 10)
     step = min(72.0, (width - left - 8) / max(1, len(columns)))
-    named = step >= max((text_width(cell.text, FONT) for row in cells for cell in row), default=0.0) + 4
+    named = step >= max((text_width(cell.text) for row in cells for cell in row), default=0.0) + 4
     tall = 24.0 if len(rows) <= 24 else max(5.0, 580.0 / len(rows))
     canvas = Canvas(width, 46 + tall * len(rows) + 6)
     canvas.text(2, 40, titles[0], "ink", bold=True)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from tune_dml.report.analysis.knob import Axis, level_key
+from tune_dml.report.analysis.knob import Axis
 from tune_dml.report.drawing.canvas import Canvas, Pen, fit_text, text_width
 from tune_dml.space import Value
-from tune_dml.text import is_number, value_text
+from tune_dml.text import is_number, level_key, value_text
 
 Scale = Literal["linear", "log"]
 _GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)
@@ -36,17 +35,15 @@ class AxisRange:
         finite = [number for number in numbers if math.isfinite(number)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         if scale == "log":
-            span = math.log10(high) - math.log10(low) or 1.0  # the quotient of extreme values is infinite
-            ends = low / 10 ** (pad * span), high * 10 ** (pad * span)
-            return cls(max(ends[0], sys.float_info.min), min(ends[1], sys.float_info.max), scale)
+            room = 10 ** (pad * (math.log10(high / low) or 1.0))
+            return cls(low / room, high * room, scale)
         span = high - low or abs(high) * 0.1 or 1.0
         return cls(low - pad * span, high + pad * span, scale)
 
     def share(self, value: float) -> float:
         """Return the position of a value, 0 at the low end and 1 at the high end."""
         if self.scale == "log":
-            low, high = math.log(self.low), math.log(self.high)
-            return (math.log(value) - low) / (high - low)
+            return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self, count: int = 6) -> list[float]:

@@ -8,9 +8,9 @@ from tune_dml.papers.published import PublishedCurve, PublishedPoint, PublishedR
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.report.analysis import Analysis, analyse
-from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
+from tune_dml.report.analysis.knob import KnobAnalysis, same_value
 from tune_dml.space import Value
-from tune_dml.text import spelling_key
+from tune_dml.text import level_key, spelling_key
 
 _ALIASES = {
     "verificationaccuracy": "verificationacc",

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
 
 from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.planning.cells import Cell
@@ -15,9 +14,7 @@ from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
 from tune_dml.report.published.comparable import condition_differences, data_difference, our_metric
 from tune_dml.space import Selection, Value
-from tune_dml.stats.distributions import student_isf
-
-_LEVEL = 0.95
+from tune_dml.stats.intervals.paired import mean_interval
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
         exact = [cell for cell in exact if equals_printed(cell.settings.get("regularizer.rho"), rho)] or exact
     if not exact:
         return None, "no cell of ours is this method at these values" if named else "no arm of ours is this method"
-    means = {cell.digest: _mean(_values(results, cell, results.plan.metric)) for cell in exact}
+    means = {cell.digest: mean_interval(_values(results, cell, results.plan.metric)).mean for cell in exact}
     return max(exact, key=lambda cell: means[cell.digest] if math.isfinite(means[cell.digest]) else -math.inf), ""
 
 
@@ -139,8 +136,9 @@ def _reproduce_number(
         not_printed = conditions.unprinted if conditions else ()
     remarks = (*printed.table.remarks, "source_note")
     shown = {name: value for name, value in row.hyperparameters.items() if name not in remarks}
+    ours = mean_interval(values)
     return ReproducedNumber(
-        row.method, shown, row.metric, row.value, _mean(values), _half_width(values), len(values),
+        row.method, shown, row.metric, row.value, ours.mean, ours.high - ours.mean, len(values),
         cell.label if cell else "", tuple(reasons), not_printed,
     )  # fmt: skip
 
@@ -157,16 +155,6 @@ def _reasons(results: Results, printed: PrintedTable, row: PublishedRow, cell: C
 def _values(results: Results, cell: Cell, key: str) -> list[float]:
     trials = [trial for trial in results.trials if trial.cell.digest == cell.digest and trial.status == "finished"]
     return [trial.metrics[key] for trial in trials if math.isfinite(trial.metrics.get(key, math.nan))]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return mean(values) if values else math.nan
-
-
-def _half_width(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        return math.nan
-    return float(student_isf((1 - _LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
 
 
 def _pair(row: ReproducedNumber, reasons: list[tuple[str, ...]]) -> str:

@@ -12,14 +12,13 @@ from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
 from tune_dml.report.analysis.comparisons import better_or_worse
-from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.verdicts.ranks import RankAgreement, agree_in_rank
 from tune_dml.stats.verdicts.ranks import Table as RankTable
-from tune_dml.text import value_text
+from tune_dml.text import level_key, value_text
 
 _SEARCHED = "(searched)"
 _CellsOfLevels = Mapping[Value, Mapping[tuple[object, ...], Cell]]
@@ -250,9 +249,8 @@ def _judge_pairs(
     gains = [(row[id(second)], row[id(first)]) for _, first, second in pairs]
     resolution = max(sweep.resolution for sweep in (reference, *(sweep for sweep, _, _ in pairs)))
     bounds = estimate_gains(table.values, gains, alpha=alpha, resolution=resolution)
-    numbers = zip(*(array.tolist() for array in (bounds.estimate, bounds.low, bounds.high)), strict=True)
     judged = []
-    for (sweep, first, second), (difference, low, high) in zip(pairs, numbers, strict=True):
+    for (sweep, first, second), (difference, low, high) in zip(pairs, bounds.rows, strict=True):
         names = (sweep.results.name, _point(first), first.label, second.label)
         shared = len(first.values.keys() & second.values.keys())
         ends, verdict = reference.metric.change_ends(low, high), better_or_worse(low, high, reference.sign)

@@ -17,11 +17,12 @@ from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import seed_values
-from tune_dml.report.analysis.knob import KnobAnalysis, level_key, same_value
+from tune_dml.report.analysis.knob import KnobAnalysis, same_value
 from tune_dml.report.several.comparison import SeveralSweeps
 from tune_dml.stats.intervals.simultaneous import Bounds
-from tune_dml.stats.verdicts.ranks import significant_order, tau_bounds
+from tune_dml.stats.verdicts.ranks import kendall_tau, significant_order, tau_bounds
 from tune_dml.stats.verdicts.selection import score_of_best
+from tune_dml.text import level_key
 
 _MIN_VALUES = 3  # minimum number of shared values for a statement about their order
 
@@ -159,11 +160,9 @@ def _transfer(first: Analysis, second: Analysis, knob: KnobAnalysis, other: Knob
     if bounds is None or other_bounds is None:
         untestable = knob if bounds is None else other
         return Transfer(*names, f"the noise of one of them is unknown: {untestable.sensitivity.reason}")
-    from scipy.stats import kendalltau  # takes a second
-
     means, order = _order(knob, bounds, [mine[key] for key in shared])
     other_means, other_order = _order(other, other_bounds, [theirs[key] for key in shared])
-    tau, ends = float(kendalltau(means, other_means).statistic), tau_bounds(order, other_order)
+    tau, ends = kendall_tau(means, other_means), tau_bounds(order, other_order)
     best = shared[int(np.argmax(first.sign * means))]
     values = second.sign * other.isolated.table.values
     row = values[other.isolated.table.labels.index(theirs[best])]

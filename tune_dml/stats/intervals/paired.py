@@ -22,8 +22,8 @@ class Interval:
     high: float
 
 
-def _mean_interval(values: Sequence[float] | Array, floor: float, alpha: float) -> Interval:
-    """Return the mean of the finite values with a two-sided t interval; the variance is at least `floor`."""
+def mean_interval(values: Sequence[float] | Array, alpha: float = 0.05, floor: float = 0.0) -> Interval:
+    """Return the mean of the finite values with its 1 - alpha interval; the variance is at least `floor`."""
     array = np.asarray(values, dtype=np.float64)
     array = array[np.isfinite(array)]
     n = len(array)
@@ -36,10 +36,10 @@ def _mean_interval(values: Sequence[float] | Array, floor: float, alpha: float) 
 
 def cell_interval(table: SeedTable, row: int, alpha: float = 0.05) -> Interval:
     """Return the mean of one row with its 1 - alpha interval."""
-    return _mean_interval(table.values[row], float(variance_floor(table.resolution)), alpha)
+    return mean_interval(table.values[row], alpha, float(variance_floor(table.resolution)))
 
 
 def paired_difference(table: SeedTable, first: int, second: int, alpha: float = 0.05) -> Interval:
     """Return mean_j (y_first,j - y_second,j) over the seeds that both cells have, with its 1 - alpha interval."""
     floor = float(2 * variance_floor(table.resolution))
-    return _mean_interval(table.values[first] - table.values[second], floor, alpha)
+    return mean_interval(table.values[first] - table.values[second], alpha, floor)

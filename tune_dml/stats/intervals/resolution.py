@@ -70,6 +70,5 @@ def _common_step(values: Sequence[float]) -> float:
 
 
 def _count_ties(row: Sequence[float], tolerance: float) -> int:
-    """Count the pairs of equal numbers."""
     distances = np.abs(np.subtract.outer(row, row))
     return (int((distances <= tolerance).sum()) - len(row)) // 2

@@ -46,6 +46,11 @@ class Bounds:
         """Return the intervals of the values times 1 or -1."""
         return self if sign == 1 else Bounds(-self.estimate, -self.high, -self.low)
 
+    @property
+    def rows(self) -> list[tuple[float, float, float]]:
+        """(estimate, low, high) of each contrast."""
+        return list(zip(self.estimate.tolist(), self.low.tolist(), self.high.tolist(), strict=True))
+
     def tightened(self) -> Bounds:
         """Return the intervals narrowed by each other: bounds of A - B and B - C bound A - C."""
         low, high = self.low, self.high

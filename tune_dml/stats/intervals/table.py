@@ -24,13 +24,6 @@ class SeedTable:
 
     An average over r cells has a cell's step / sqrt(r), because its variance floor is a cell's / r."""
 
-    def __post_init__(self) -> None:
-        if self.values.shape != (len(self.labels), len(self.seeds)):
-            shape = (len(self.labels), len(self.seeds))
-            raise ValueError(f"values must have shape {shape}, but got {self.values.shape}")
-        if np.isinf(self.values).any():
-            raise ValueError("values must be finite, or NaN where a trial has no number")
-
     @classmethod
     def of(
         cls, cells: Mapping[str, Mapping[int, float]], seeds: Sequence[int], *, resolution: float = 0.0
@@ -68,8 +61,3 @@ class SeedTable:
     def testable(self) -> bool:
         """Whether two cells share two seeds, so that noise can be estimated."""
         return has_testable_pair(self.values)
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Number of seeds of each cell."""
-        return tuple(int(count) for count in np.isfinite(self.values).sum(axis=1))

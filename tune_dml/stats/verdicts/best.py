@@ -111,7 +111,6 @@ def judge_best(
     knob: Sequence[float],
     margin: float,
     *,
-    matters: bool = True,
     alpha: float = 0.05,
     raced: RaceStanding | None = None,
     resolution: float = 0.0,
@@ -126,7 +125,6 @@ def judge_best(
         values: cells x seeds; larger is better, and cells without values are left out.
         knob: value of each cell, in any order.
         margin: the smallest difference that matters.
-        matters: whether the sensitivity verdict is "sensitive"; otherwise no position is claimed.
         alpha: the error that this look may spend.
         raced: findings of a race about the cells.
         resolution: the step of the values.
@@ -154,7 +152,7 @@ def judge_best(
     first, last = run_around(best, bounds.behind < margin)
     is_known = bounds.candidates.any() and bounds.behind[best] < margin
     within = tuple(order[first : last + 1].tolist()) if is_known else ()
-    place, reason = _place(bounds, matters, len(order))
+    place, reason = _place(bounds, len(order))
     behind = np.full(len(values), np.inf)
     behind[order] = bounds.behind
     return Best(place, reason, tuple(order[bounds.candidates].tolist()), within, tuple(behind.tolist()))
@@ -177,9 +175,7 @@ def _consistent(behind: Array, candidates: Mask, pairs: Bounds) -> Array:
     return np.where(only, 0.0, np.maximum(behind, lower))
 
 
-def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
-    if not matters:
-        return "undecided", "whether the knob matters at all is not established"
+def _place(bounds: BestBounds, cells: int) -> tuple[Place, str]:
     if cells < 3:
         return "undecided", "fewer than three values have no interior"
     low, *_, high = bounds.candidates.tolist()

@@ -35,7 +35,7 @@ def agree_in_rank(first: Table, second: Table, *, resolutions: tuple[float, floa
         >>> agree_in_rank(steep, 5 - steep).tau
         -1.0
     """
-    tau = _tau(first.mean(axis=1), second.mean(axis=1))
+    tau = kendall_tau(first.mean(axis=1), second.mean(axis=1))
     low = high = math.nan
     if min(first.shape[1], second.shape[1]) >= 2 and math.isfinite(tau):
         # Each sweep has half of the error, because a pair's agreement is wrong if either order is wrong.
@@ -62,10 +62,10 @@ def tau_bounds(first: NDArray[np.int_], second: NDArray[np.int_]) -> tuple[float
     return (2 * int((products > 0).sum()) - pairs) / pairs, (pairs - 2 * int((products < 0).sum())) / pairs
 
 
-def _tau(first: Table, second: Table) -> float:
-    """Return tau-b; NaN for fewer than three values, or if all values of one sweep are equal."""
+def kendall_tau(first: Sequence[float] | Table, second: Sequence[float] | Table) -> float:
+    """Return tau-b of two rows of numbers; NaN for fewer than three numbers, or if all numbers of one row are equal."""
     if len(first) < 3:
         return math.nan
-    first_signs, second_signs = (np.sign(row[:, None] - row) for row in (first, second))
+    first_signs, second_signs = (np.sign(np.subtract.outer(row, row)) for row in (first, second))
     norm = math.sqrt((first_signs**2).sum() * (second_signs**2).sum())
     return float((first_signs * second_signs).sum()) / norm if norm else math.nan

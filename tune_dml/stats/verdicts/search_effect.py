@@ -36,14 +36,13 @@ class SearchEffect:
     """Mean inside minus mean outside the range, after subtracting the function of the other knobs."""
 
 
-def judge_search_effect(positions: Array, others: Array, means: Array, seed: int = 0) -> SearchEffect | None:
+def judge_search_effect(positions: Array, others: Array, means: Array) -> SearchEffect | None:
     """Test whether a knob changes the means of searched configurations; None if there are fewer than 8, or one value.
 
     Args:
         positions: (cells, columns), positions of the knob from 0 to 1: one column for numbers, one per name for names.
         others: (cells, columns), positions of the other knobs; without other knobs there are no columns.
         means: (cells,), means over seeds, all finite.
-        seed: Seed of the permutations.
     """
     if len(means) < _MIN_CELLS:
         return None
@@ -54,7 +53,7 @@ def judge_search_effect(positions: Array, others: Array, means: Array, seed: int
     count, total = inside.sum(1, keepdims=True), len(means)
     contrasts = np.where(inside, 1 / count, -1 / (total - count))
     scaled = contrasts * np.sqrt(count * (total - count) / total)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     orders = rng.permuted(np.tile(np.arange(total), (_PERMUTATIONS, 1)), axis=1)
     observed = np.abs(scaled @ residuals)
     permuted = np.abs(scaled @ residuals[orders].T).max(0)

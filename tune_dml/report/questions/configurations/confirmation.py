@@ -41,8 +41,6 @@ class ConfirmedCell:
 
 @dataclass(frozen=True)
 class _Confirmation:
-    """The verdict on the winner."""
-
     winner: str
     verdict: str  # `holds`, `worse`, `undecided`, or `measured again` without a baseline
     sentences: tuple[str, ...]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
-from tune_dml.report.analysis.knob import Axis, KnobAnalysis, level_key
+from tune_dml.report.analysis.knob import Axis, KnobAnalysis
 from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen, fit_text, text_width
 from tune_dml.report.drawing.charts import HeatCell, Whisker, draw_heat_map, figure_width
 from tune_dml.report.drawing.colours import RAMP
@@ -15,15 +15,13 @@ from tune_dml.report.naming import symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, FigureView, Section, whisker_figure
 from tune_dml.space import Value
-from tune_dml.text import value_text
+from tune_dml.text import level_key, value_text
 
 _MAX_LINES = 300  # maximum number of configurations in one figure; the best are shown
 
 
 @dataclass(frozen=True)
 class _SearchedKnob:
-    """A searched knob, drawn as an axis."""
-
     path: str
     name: str
     axis: Axis

@@ -10,7 +10,7 @@ import numpy as np
 from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import seed_values
-from tune_dml.report.analysis.knob import KnobAnalysis, level_key
+from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.curve import (
     CurveArm,
@@ -29,7 +29,7 @@ from tune_dml.space import CurveReference, Value
 from tune_dml.stats.intervals.contrasts import against_last, estimate_contrasts, fill_holes
 from tune_dml.stats.intervals.simultaneous import Bounds
 from tune_dml.stats.intervals.tuned import tuned_levels
-from tune_dml.text import is_number, value_text
+from tune_dml.text import is_number, level_key, value_text
 
 
 def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure:
@@ -188,12 +188,8 @@ def _differences_of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str
             for cell in cells
         ]
         ends.append(Bounds(*(np.min([getattr(e, end) for e in effects], 0) for end in ("estimate", "low", "high"))))
-    return _by_label(table.labels, Bounds(ends[0].estimate, ends[0].low, ends[1].high).times(sign))
-
-
-def _by_label(labels: Sequence[str], bounds: Bounds) -> dict[str, tuple[float, float, float]]:
-    rows = zip(bounds.estimate.tolist(), bounds.low.tolist(), bounds.high.tolist(), strict=True)
-    return dict(zip(labels, rows, strict=False))
+    bounds = Bounds(ends[0].estimate, ends[0].low, ends[1].high).times(sign)
+    return dict(zip(table.labels, bounds.rows, strict=False))
 
 
 def _differences_of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
@@ -204,7 +200,8 @@ def _differences_of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, 
     else:
         levels = [tuned.values[np.array(tuned.rows) == level] for level in range(tuned.levels)]
     compared = tuned_levels([*levels, sign * seed_values(analysis.baselines, table.seeds)], analysis.resolution)
-    return _by_label(table.labels, compared.against(len(levels), knob.sensitivity.alpha).times(sign))
+    bounds = compared.against(len(levels), knob.sensitivity.alpha).times(sign)
+    return dict(zip(table.labels, bounds.rows, strict=False))
 
 
 def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[PublishedLine]) -> list[Value]:

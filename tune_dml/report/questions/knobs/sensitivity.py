@@ -301,12 +301,9 @@ def _gap(metric: MetricName, knob: KnobAnalysis, largest: Difference) -> str:
     low, high = largest.low, largest.high
     if size < 0:
         higher, lower, low, high, size = lower, higher, -high, -low, -size
-    interval = (
-        f"{confidence(knob.sensitivity.alpha)} simultaneous interval "
-        f"{metric.number(metric.change(low))} to {metric.number(metric.change(high))}"
-    )
-    if not (math.isfinite(low) and math.isfinite(high)):
-        interval = "too few shared seeds for an interval"
+    interval = "too few shared seeds for an interval"
+    if ends := metric.interval(*metric.change_ends(low, high)):
+        interval = f"{confidence(knob.sensitivity.alpha)} simultaneous interval {ends}"
     gap = f"is {metric.amount(size)} higher at {higher} than at {lower}"
     if metric.rough(size) == metric.rough(0.0):
         gap = "has the same mean at every value"

@@ -54,8 +54,6 @@ class _Budget:
 
 @dataclass(frozen=True)
 class _ArmComparison:
-    """Comparison of all arms at their best configurations."""
-
     arms: tuple[ArmAtBest, ...]
     lost: tuple[str, ...]
     matters: SensitivityVerdict
@@ -269,10 +267,10 @@ def _table(analysis: Analysis, compared: _ArmComparison) -> Table:
     baseline = next((arm.arm for arm in compared.arms if arm.arm in baselines), "")
     rows = []
     for arm in compared.arms:
-        against, ends = arm.against_baseline, (metric.level(arm.score.mean + side * arm.bar) for side in (-1, 1))
+        against, ends = arm.against_baseline, metric.level_ends(arm.score.mean - arm.bar, arm.score.mean + arm.bar)
         numbers, verdict = (math.nan, math.nan, math.nan), "baseline" if arm.arm == baseline else "-"
         if against:
-            numbers = (against.estimate, metric.change(against.low), metric.change(against.high))
+            numbers = (against.estimate, *metric.change_ends(against.low, against.high))
             verdict = _verdict(analysis, against)
         rows.append(
             (arm.arm, arm.configuration, arm.score.n, *metric_cells(metric, arm.score.mean, *ends),
@@ -316,7 +314,7 @@ def _figure(analysis: Analysis, compared: _ArmComparison) -> Figure:
     items = []
     for arm in compared.arms:
         index, mean = names.index(arm.arm), arm.score.mean
-        low, high = (metric.level(mean + side * arm.bar) for side in (-1, 1))
+        low, high = metric.level_ends(mean - arm.bar, mean + arm.bar)
         tip = f"{arm.arm} at {arm.configuration}: {metric.number(mean)}"
         items.append(Whisker(arm.arm, mean, low, high, arm_colour(index), SHAPES[index % len(SHAPES)], tip))
     groups = _indistinguishable_groups(compared)

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from tune_dml.planning.grouping import grouped
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import seed_values
@@ -98,12 +96,9 @@ def _judge(analysis: Analysis) -> _Contrasts | None:
         effects = estimate_gains(best.values, pairs, pairs_of_gains, level, resolution=analysis.resolution)
     else:
         effects = best.tuned.gains(pairs, pairs_of_gains, level)
-    estimate, low, high = (analysis.sign * side for side in (effects.estimate, effects.low, effects.high))
-    low, high = np.minimum(low, high), np.maximum(low, high)
-    numbers = zip(estimate.tolist(), low.tolist(), high.tolist(), strict=True)
     rows = [
         ArmGain(arm, reference, *ends, _verdict(analysis, *ends[1:]))
-        for (arm, reference), ends in zip([*gained, *compared], numbers, strict=True)
+        for (arm, reference), ends in zip([*gained, *compared], effects.times(analysis.sign).rows, strict=True)
     ]
     lost = tuple(dict.fromkeys(name for pair in declared for name in pair if name not in trained))
     gains, differences = tuple(rows[: len(gained)]), tuple(rows[len(gained) :])

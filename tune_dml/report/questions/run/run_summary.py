@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tune_dml.record.origin.commands import retry_arguments, smaller_micro_batch
 from tune_dml.record.results import Results, TrialResult
@@ -15,7 +14,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Facts, Heading, Notes, Section, Table, Text, WordTable
 from tune_dml.report.steps import Step, continue_sweep
 from tune_dml.space import Grid, Knob, Value
-from tune_dml.text import counted, duration, value_text
+from tune_dml.text import counted, duration, flattened, value_text
 
 _MAX_CHARACTERS = 300  # maximum number of characters of a provenance entry on the page
 
@@ -26,7 +25,7 @@ def run_summary(analysis: Analysis) -> Section:
     results, plan = analysis.results, analysis.results.plan
     failures = [(t, why.partition(": ")[2] or why) for cell in analysis.cells for t, why in cell.failures]
     notes = results.notes + plan.space.notes
-    provenance = tuple(_flatten(results.provenance))
+    provenance = tuple((path, _provenance_text(value)) for path, value in flattened(results.provenance))
     body: list[Block] = [Facts(_facts(analysis)), Text(_progress(analysis)), _table_of_failures(failures)]
     body += [Heading("Notes"), Notes(notes)] if notes else []
     body += [_table_of_cells(analysis), *_settings(analysis)]
@@ -252,16 +251,9 @@ def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _flatten(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for key, value in record.items():
-        if isinstance(value, Mapping):
-            rows += _flatten(value, f"{prefix}{key}.")
-            continue
-        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        cut = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} ... ({len(text)} characters)"
-        rows.append((f"{prefix}{key}", cut))
-    return rows
+def _provenance_text(value: object) -> str:
+    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} ... ({len(text)} characters)"
 
 
 @question(order=610)

@@ -8,13 +8,12 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.analysis.convergence import Convergence, judge_convergence
-from tune_dml.report.analysis.knob import level_key
 from tune_dml.report.naming import floor_name, floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
 from tune_dml.report.steps import train_longer
 from tune_dml.stats.intervals.paired import cell_interval
-from tune_dml.text import counted, joined, shortened, value_text
+from tune_dml.text import counted, joined, level_key, shortened, value_text
 
 _MAX_READ = 24
 """Maximum number of trials whose histories are read, the baseline and the best cells first; reading is slow."""

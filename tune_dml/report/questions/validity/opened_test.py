@@ -15,13 +15,12 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.intervals.simultaneous import all_pairs, at_most, comparison_bars
+from tune_dml.stats.verdicts.ranks import kendall_tau
 from tune_dml.text import counted
 
 
 @dataclass(frozen=True)
 class _OpenedRow:
-    """One cell's test metric."""
-
     label: str
     n: int
     mean: float
@@ -85,11 +84,7 @@ def _compare_selections(analysis: Analysis, opening: Opened) -> _OpenedTest | No
         numbers = (float(bounds.estimate[pair]), *ends)
         limit = float(at_most(table.values, analysis.looks.level, table.noise)[pair])
         optimism = Difference(rows[claimed].label, rows[chosen].label, *numbers, limit)
-    tau = math.nan
-    if len(rows) > 2:
-        from scipy.stats import kendalltau  # takes a second
-
-        tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)
+    tau = kendall_tau([row.validation for row in rows], [row.mean for row in rows])
     late = sum(trial.ended > opening.time for trial in trials)
     return _OpenedTest(opening, late, metric, rows, rows[chosen].label, rows[claimed].label, optimism, tau)
 

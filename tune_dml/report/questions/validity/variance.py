@@ -24,8 +24,6 @@ _COMMON = ("data_digest", "protocol_version", "metric")  # properties of a plan 
 
 @dataclass(frozen=True)
 class _Component:
-    """One source of randomness, measured by one sweep."""
-
     source: str  # `init`, `order`, `split` or `all`
     sweep: str
     cells: int
