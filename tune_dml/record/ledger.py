@@ -66,7 +66,19 @@ class GrowingFile:
     @property
     def has_grown(self) -> bool:
         """Whether there are unread bytes."""
-        return self.path.exists() and self.path.stat().st_size > self.offset
+        return self._size > self.offset
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the file still has all bytes that were read."""
+        return self._size >= self.offset
+
+    @property
+    def _size(self) -> int:
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def read_new(self) -> Iterator[tuple[int, JsonRow]]:
         """Yield (end offset, row) of every readable line after `offset`, which the caller must advance."""
@@ -87,12 +99,14 @@ class GrowingFile:
 
 
 def _parse_row(line: bytes) -> JsonRow | None:
-    """Return the JSON object of a line; None if there is none."""
-    with contextlib.suppress(ValueError, RecursionError):
-        row = json.loads(line)
-        if isinstance(row, dict) and b"\\ud" in line.lower():  # a lone surrogate, which cannot be encoded
-            row = json.loads(json.dumps(row, ensure_ascii=False).encode(errors="replace"))
-        return row if isinstance(row, dict) else None
+    """Return the JSON object of a line, which may follow an incomplete one; None if there is none."""
+    for start in (0, line.rfind(b'{"kind"')):
+        with contextlib.suppress(ValueError, RecursionError):
+            row = json.loads(line[max(start, 0) :])
+            if isinstance(row, dict) and b"\\ud" in line.lower():  # a lone surrogate, which cannot be encoded
+                row = json.loads(json.dumps(row, ensure_ascii=False).encode(errors="replace"))
+            if isinstance(row, dict):
+                return row
     return None
 
 
@@ -149,6 +163,7 @@ class Ledger:
         self.sweep = sweep
         self._lock = FileLock(sweep / _LOCK, timeout=0)  # the kernel releases it when its process dies
         self._file: BinaryIO | None = None
+        self._size = 0
         self._steps: dict[str, set[int]] = {}
         self._batch: list[JsonRow] | None = None
 
@@ -192,8 +207,8 @@ class Ledger:
         except OSError:
             file.close()
             raise
-        self._file = file
-        if not os.fstat(file.fileno()).st_size:
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+        if not self._size:
             os.fchmod(file.fileno(), 0o600)  # it holds the command line
         return torn_line
 
@@ -211,8 +226,8 @@ class Ledger:
             yield
         finally:
             batch, self._batch = self._batch, None
-            if batch and self._file is not None:
-                append_rows(self._file, *batch)
+            if batch:
+                self._append(batch)
 
     def write(self, event: Event) -> None:
         """Write an event, with the present time if it has none, and sync it to disk."""
@@ -220,11 +235,46 @@ class Ledger:
             raise RuntimeError("the ledger is not open")
         row = event.to_row(event.time or time.time())
         if self._batch is None:
-            append_rows(self._file, row)
+            self._append([row])
         else:
             self._batch.append(row)
         if event.kind == "ended":
             self._steps.pop(event.key, None)
+
+    def _append(self, rows: list[JsonRow]) -> None:
+        assert self._file is not None  # noqa: S101 - `write` has checked
+        rows = [*self._restore(self._file), *rows]
+        if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # truncated by another program
+            text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they recorded runs again"
+            rows.insert(0, _note(text).to_row(time.time()))
+        append_rows(self._file, *rows)
+        self._size = os.fstat(self._file.fileno()).st_size
+
+    def _restore(self, replaced_file: BinaryIO) -> list[JsonRow]:
+        """If another program replaced or deleted the ledger, open the new file and append the lines that it lacks.
+
+        Editors and backups replace a file, whose writer then writes to one without a name. Return a note.
+        """
+        path = self.sweep / LEDGER
+        with contextlib.suppress(OSError):
+            if os.path.samestat(path.stat(), os.fstat(replaced_file.fileno())):
+                return []
+        if not self._has_own_folder():
+            return []
+        replaced_file.seek(0)
+        lines = replaced_file.read().splitlines(keepends=True)
+        try:
+            self._open()
+        except OSError:  # another process writes there, or it cannot be opened yet
+            return []
+        assert self._file is not None  # noqa: S101 - `_open` has set it
+        present = set(path.read_bytes().splitlines(keepends=True))
+        lost = [line for line in lines if line not in present]
+        _append_bytes(self._file, b"".join(lost))
+        self._size = os.fstat(self._file.fileno()).st_size
+        replaced_file.close()
+        text = f"{LEDGER} was replaced or deleted while it was written; the {len(lost)} lines that it lost are restored"
+        return [_note(text).to_row(time.time())]
 
     def _has_own_folder(self) -> bool:
         """Return whether the folder is there, and does not hold another sweep that was started under the same name."""
@@ -320,8 +370,10 @@ def _is_locked(path: Path) -> bool:
 
 def append_rows(file: BinaryIO, *rows: Mapping[str, object]) -> None:
     """Append a JSON line for each row and sync them to disk; wait while the disk is full."""
-    unwritten = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    _append_bytes(file, b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows))
 
+
+def _append_bytes(file: BinaryIO, unwritten: bytes) -> None:
     def append() -> None:
         nonlocal unwritten
         while unwritten:

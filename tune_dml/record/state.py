@@ -17,7 +17,7 @@ from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record import events
 from tune_dml.record.judging.looks import Look, look_at, read_looks, record_look
-from tune_dml.record.judging.race import Block, Race
+from tune_dml.record.judging.race import Block, Race, SettledCell
 from tune_dml.record.ledger import LEDGER, GrowingFile, read_events
 
 TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
@@ -125,6 +125,8 @@ class SweepState:
     def update(self) -> None:
         """Read the events that were appended since the last update."""
         with self._lock:
+            if not GrowingFile(self.folder / LEDGER, self._offset).is_intact:
+                self._offset = 0  # another program truncated the file
             new_events = read_events(self.folder, self._offset, self._note)
             self.looks = read_looks(self.folder, on_garbage=self._note)
             self.confirmation_looks = read_looks(self.folder, "confirmation")
@@ -204,7 +206,7 @@ class SweepState:
         return self.trial_states.get(key) or TrialState(key)
 
     def _add_proposal(self, cell: Cell) -> None:
-        if self.plan.trial(cell, self.plan.seeds[0]).key not in self.trials:  # else a doubled line
+        if self.plan.trial(cell, self.plan.seeds[0]).key not in self.trials:  # else a doubled line, or read again
             self.proposed_cells.append(cell)
             self._add_cells([cell])
 
@@ -267,14 +269,28 @@ class SweepState:
             case events.BlockJudged():
                 self.race.judged.append((event.seeds, event.level))
             case events.CellSettled(settled=settled):
-                self.race.settled[settled.cell] = settled
+                if settled.why != "diverged" or _has_diverged(self, settled):
+                    self.race.settled[settled.cell] = settled
             case events.CellReopened():
                 self.race.settled.pop(event.cell, None)
             case events.RaceEnded():
-                self.race.over = event.why
+                unsettled = len(self.race.settled) < len(self.plan.cells)
+                self.race.over = "" if unsettled and event.why == "decided" else event.why
         self.trials = {  # trials that a budget prevented are not missing
             key: trial for key, trial in self.requested_trials.items() if not self.race.over or key in self.trial_states
         }
+
+
+def _has_diverged(state: SweepState, settled: SettledCell) -> bool:
+    """Return whether a trial of the cell diverged. Older versions also settled cells whose trials had failed."""
+    cell = next(cell for cell in state.plan.cells if cell.digest == settled.cell)
+    keys = [state.plan.trial(cell, seed).key for seed in state.plan.seeds]
+    if any(state.trial(key).status == "diverged" for key in keys):
+        return True
+    state.notes.setdefault(
+        f"{cell.label} was stopped as diverged, but its trials only failed: the race continues with it", False
+    )
+    return False
 
 
 def look_at_sweep(state: SweepState, verb: str) -> Look | None:

@@ -1,6 +1,7 @@
 """Find or create the runs of a sweep in an MLflow store, and push their missing content.
 
-Runs are nested: sweep, cell, trial.
+Runs are nested: sweep, cell, trial. Trials that an older version created directly below the sweep are moved below their
+cells.
 
 Nothing is pushed twice: a run is searched by its tag before it is created, no request is retried without a new search,
 and a metric has the time of its row, so that a second push adds nothing.
@@ -89,9 +90,10 @@ class RunPusher:
         describe_experiment(self.client, experiment_id, experiment_note(plan.space), views)
         parent = self._find_or_create_parent(experiment_id)
         self._runs, self._pushed_states = {PARENT: parent}, {}
-        for run in search_runs(self.client, experiment_id, f"tags.`{SWEEP_TAG}` = '{parent.id}'"):
-            if key := _key_of(run):
-                self._runs[key] = self._remove_duplicate(self._runs.get(key), run, key)
+        for tag in (SWEEP_TAG, PARENT_TAG):  # trials of older versions have only the second tag
+            for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
+                if key := _key_of(run):
+                    self._runs[key] = self._remove_duplicate(self._runs.get(key), run, key)
         self._sync_state.adopt(experiment_id, self._runs, self._projection.runs)
         self._sync_state.save()
         self.is_connected = True
@@ -105,7 +107,7 @@ class RunPusher:
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
             wanted = (self._projection.state.plan.name, trial.status(final=final))
-            is_current = run and (run.tags.get("sweep"), run.status) == wanted
+            is_current = run and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == wanted
             if is_current and not trial.needs_push:
                 continue
             try:

@@ -27,6 +27,8 @@ _FILE = "mlflow.json"
 PARENT = "parent"
 CELL = "cell-"
 _PER_TRIAL = ("rows", "ended", "evidence", "opened")
+_ALWAYS_STORED = {"experiment_id", "runs", "sessions", "rows", "ended"}
+"""Fields that files of older versions have too; without one, the file is damaged."""
 
 
 def cell_key(cell: Cell) -> str:
@@ -74,7 +76,7 @@ class SyncState(BaseModel):
         path, store, state = folder / _FILE, {"uri": uri, "experiment": experiment}, cls()
         with suppress(OSError, ValueError, RecursionError, AttributeError):
             stored = json.loads(text := path.read_text())
-            if store.items() <= stored.items():
+            if store.items() <= stored.items() and stored.keys() >= _ALWAYS_STORED:
                 state = cls.model_validate(stored)
                 state._saved = text
         state._path, state._store = path, store

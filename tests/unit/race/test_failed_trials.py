@@ -147,6 +147,30 @@ def test_an_interrupted_race_with_failures_takes_the_same_decisions(tmp_path):
         assert len({*first, *second}) == len(first) + len(second) == total
 
 
+def test_a_stored_race_that_counted_failures_as_divergence_continues_the_cell(tmp_path):
+    """Such a ledger has `settled ... diverged` for a cell with one failed trial, then `race_over decided`."""
+    drive = RaceDrive(tmp_path / "toy", plan(), RULE, losing(lambda label, seed: label == BEST and seed == 3))
+    drive.session(15 + 5)
+    state = read_state(drive.folder)
+    assert [seeds for seeds, _ in state.race.judged] == [3]
+    best = state.plan.cells[2]
+    with Ledger(drive.folder) as ledger:
+        ledger.write(event_of("judged", seeds=4, level=0.001))
+        fields = {"against": "", "margin": 1.0, "level": 0.001, "effect": None, "seeds": 4}
+        for cell in state.plan.cells:
+            ledger.write(event_of("settled", cell=cell.digest, why="diverged" if cell is best else "tied", **fields))
+        ledger.write(event_of("race_over", why="decided"))
+    stored = read_state(drive.folder)
+    assert stored.race.over == ""
+    assert best.digest not in stored.race.settled
+    assert any(f"{BEST} was stopped as diverged" in note for note in stored.notes)
+    assert analyse(Results.of(stored)).knobs[0].sensitivity.verdict != "insensitive"
+    assert write_report(Results.of(stored), tmp_path / "report").html.exists()
+    state = drive.finish()
+    assert state.race.over == "decided"
+    assert reasons_of(state)[BEST] == "best"
+
+
 def test_a_failed_trial_that_diverges_on_retry_ends_its_cell(tmp_path):
     drive, state = raced(tmp_path, lambda label, seed: label == BEST and seed < 3)
     assert state.race.over == "decided"

@@ -164,6 +164,31 @@ def test_a_second_writer_is_refused_although_the_lock_file_was_deleted(tmp_path)
         assert (tmp_path / "toy" / "lock").read_text() == str(os.getpid())
 
 
+@pytest.mark.parametrize("kept", [None, 0, 1, 2])
+def test_lines_of_a_replaced_ledger_are_restored(tmp_path, kept):
+    """Editors and backups write a new file. `kept`: its number of lines, None if the ledger was deleted."""
+    path = tmp_path / "ledger.jsonl"
+    (tmp_path / "plan.json").touch()
+    with Ledger(tmp_path) as ledger:
+        for text in ("first", "second"):
+            ledger.write(event_of("note", text=text))
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.unlink()
+        if kept is not None:
+            (tmp_path / "copy").write_bytes(b"".join(lines[:kept]))
+            (tmp_path / "copy").rename(path)
+        ledger.write(event_of("note", text="third"))
+        assert is_running(tmp_path)
+        ledger.write(event_of("note", text="last"))
+    first, second, said, third, last = [event.body()["text"] for event in read_events(tmp_path)]
+    assert [first, second, third, last] == ["first", "second", "third", "last"]
+    lost = 2 - (kept or 0)
+    assert (
+        said == f"ledger.jsonl was replaced or deleted while it was written; the {lost} lines that it lost are restored"
+    )
+    assert path.stat().st_mode & 0o77 == 0 or kept
+
+
 def test_nothing_is_written_into_an_empty_folder_below_a_mount(tmp_path, monkeypatch):
     monkeypatch.setattr("trainables.files.PATIENCE", 0.0)
     with Ledger(tmp_path / "toy") as ledger:
@@ -261,6 +286,12 @@ def test_a_line_of_another_shape_is_skipped_and_named(tmp_path, line, why):
     (text,) = said
     assert text.startswith(f"ledger.jsonl: the {len(line) + 1} bytes from {start} cannot be read")
     assert why in text
+
+
+def test_an_event_behind_a_torn_one_in_its_line_is_read(tmp_path):
+    whole = b'{"kind": "note", "time": 1.0, "key": "", "body": {"text": "whole"}}'
+    (tmp_path / "ledger.jsonl").write_bytes(b'\x00\x00{"ki' + whole + b"\n")
+    assert [event.text for event in read_events(tmp_path)] == ["whole"]
 
 
 def test_an_incomplete_character_is_replaced(tmp_path):

@@ -31,9 +31,9 @@ def _database(tmp_path, new_database):
     new_database(tmp_path)
 
 
-@pytest.fixture
-def sweep(tmp_path):
-    return write_sweep(tmp_path / "sweeps/toy", **SMALL, baseline=60.0)
+@pytest.fixture(params=["sealed files", "an older version's ledger"])
+def sweep(request, tmp_path):
+    return write_sweep(tmp_path / "sweeps/toy", **SMALL, baseline=60.0, older=request.param != "sealed files")
 
 
 def session_of(results, uri=None):

@@ -155,7 +155,7 @@ def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(
 
 
 def test_a_proposal_that_is_read_twice_counts_once(tmp_path):
-    """A doubled line of the ledger."""
+    """A doubled line of the ledger, or a ledger that is read again after another program truncated it."""
     plan = plan_of(MARGINS, search=Search("random", 3))
     state = SweepState(tmp_path, plan)
     with Ledger(tmp_path) as ledger:
@@ -224,3 +224,19 @@ def test_an_incomplete_event_is_skipped_and_reported(state, keys):
     again = read_state(state.folder)
     assert (again.trial(first).ended, again.trial(second).status) == (None, "finished")
     assert any("are skipped" in text and "status" in text for text in again.notes)
+
+
+def test_a_ledger_truncated_during_a_sweep_is_read_on_with_a_note(state, keys):
+    first, second, *_ = keys
+    with Ledger(state.folder) as ledger:
+        ledger.write(event_of("ended", first, status="finished", metrics={}))
+        state.update()
+        (state.folder / "ledger.jsonl").write_bytes(b"")
+        state.update()
+        ledger.write(event_of("ended", second, status="finished", metrics={}))
+    state.update()
+    assert (state.trial(first).status, state.trial(second).status) == ("finished", "finished")  # as it was seen
+    later = read_state(state.folder)
+    assert (later.trial(first).status, later.trial(second).status) == ("missing", "finished")
+    (said,) = later.notes
+    assert "bytes were lost while it was written" in said

@@ -126,6 +126,28 @@ def test_replays_add_no_point_to_the_curve(curve, uri):
     assert StoredRuns(uri, "demo").snapshot() == before
 
 
+@pytest.mark.slow
+def test_an_older_versions_trials_are_moved_below_their_cells(curve, uri):
+    """They were directly under the sweep, with fewer tags; their points stay."""
+    _, _, tracker = curve
+    tracker().stop()
+    seen = StoredRuns(uri, "demo")
+    (parent,) = seen.parents
+    for run in seen.children:
+        seen.client.set_tag(run.info.run_id, "mlflow.parentRunId", parent.info.run_id)
+        for tag in ("tune_dml.sweep_run", "level", "metric"):
+            seen.client.delete_tag(run.info.run_id, tag)
+    for run in seen.cells.values():
+        seen.client.delete_run(run.info.run_id)
+    points = {run.info.run_id: seen.history(run) for run in seen.children}
+    assert tracker().stop().error is None
+    after = StoredRuns(uri, "demo")
+    assert {run.info.run_id: after.history(run) for run in after.children} == points
+    for run in after.children:
+        assert run.data.tags["mlflow.parentRunId"] == after.cells[run.data.tags["cell"]].info.run_id
+        assert run.data.tags["level"] == "trial"
+
+
 def test_each_figure_is_shown_once(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)

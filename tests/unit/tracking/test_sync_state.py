@@ -151,7 +151,7 @@ def test_only_changes_are_pushed(driver, tracker, monkeypatch):
     assert not searches
     other = tracker()  # a new process looks once, however many trials there are, and pushes nothing
     assert other.sync().rows == 0
-    assert len(searches) == 2
+    assert len(searches) == 3
 
 
 def test_another_process_writes_nothing_twice(driver, tracker, mlflow_has, monkeypatch):
@@ -223,3 +223,16 @@ def test_an_experiment_that_was_renamed_keeps_its_sweep(driver, tracker, mlflow_
     driver.run(driver.trials[1])
     assert tracker().sync() == SyncReport(trials=1, rows=2)
     assert sorted(item.name for item in client.search_experiments()) == ["Default", "ours"]
+
+
+def test_an_old_state_file_has_no_evidence(driver, tracker, mlflow_has):
+    driver.leave(driver.trials[0], evidence="{}")
+    driver.run(driver.trials[0])
+    tracker().sync()
+    path = driver.folder / "mlflow.json"
+    stored = json.loads(path.read_text())
+    del stored["evidence"]
+    path.write_text(json.dumps(stored))
+    before = mlflow_has().snapshot()
+    assert tracker().sync() == SyncReport()
+    assert mlflow_has().snapshot() == before

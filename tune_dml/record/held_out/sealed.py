@@ -1,6 +1,7 @@
 """Read sealed test metrics, and record the opening of a sweep: who opened it, when and for which selection.
 
-A trial's test metrics are in a file of its folder (`trainables.context.SEALED`). Only this module reads them.
+A trial's test metrics are in a file of its folder (`trainables.context.SEALED`); older sweeps have them in the ledger.
+Only this module reads them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def record_opening(state: SweepState, cell: str, selection: str = "") -> None:
 
 def sealed_metrics(sweep: Path, trial: TrialState) -> dict[str, float]:
     """Return the test metrics of a finished trial, otherwise nothing. Call it only for opened sweeps."""
-    return read_sealed(trial_folder(sweep, trial.key)) if trial.status == "finished" else {}
+    if trial.ended is None or trial.status != "finished":
+        return {}
+    from_ledger = {name: value for name, value in trial.metrics.items() if is_sealed(name)}
+    return from_ledger | read_sealed(trial_folder(sweep, trial.key))
 
 
 def add_sealed_metrics(sweep: Path, key: str, figures: Mapping[str, float]) -> None:
