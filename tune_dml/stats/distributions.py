@@ -45,8 +45,14 @@ def noncentral_t_cdf(value: float, df: float, centre: float) -> float:
 
 
 def root(function: Callable[[float], float], low: float, high: float, tolerance: float = 1e-10) -> float:
-    """Find by bisection where a continuous function changes sign between `low` and `high`."""
-    at_low = function(low)
+    """Find by bisection where a continuous function changes sign between `low` and `high`.
+
+    Raises:
+        ValueError: if the function has the same sign at both ends.
+    """
+    at_low, at_high = function(low), function(high)
+    if at_low * at_high > 0:
+        raise ValueError(f"signs at {low} and {high} must differ, but got {at_low} and {at_high}")
     for _ in range(_MAX_HALVINGS):
         middle = (low + high) / 2
         at_middle = function(middle)

@@ -41,6 +41,8 @@ def test_a_replay_repeats_every_look_in_order_and_needs_one():
     assert not found.failed.any()
     for name in ("low", "high", "leader", "worse", "tied", "matters"):
         np.testing.assert_array_equal(getattr(found, name), getattr(race, name))
+    with pytest.raises(ValueError, match="at least one look"):
+        replay(trials(table(1.0, 2.0)), 1.0, [], compared=np.ones(2, dtype=bool))
 
 
 @pytest.mark.parametrize(("lead", "leader"), [(0.09, 0), (0.11, 1)])

@@ -186,6 +186,8 @@ def test_the_expected_best_is_the_average_over_all_choices_of_so_many_cells():
         assert expected_best(table, count) == pytest.approx(np.mean(scores))
     table[5, :2] = np.nan  # no seed that chooses: it cannot be chosen
     assert expected_best(table, 6) != expected_best(table, 6)
+    with pytest.raises(ValueError, match="1 <= count <= cells"):
+        expected_best(table, 7)
 
 
 def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, monkeypatch):

@@ -209,6 +209,8 @@ def test_quantiles_equal_those_of_scipy():
 def test_a_root_lies_where_the_sign_changes():
     assert root(lambda x: x**3 - 2, 0.0, 2.0) == pytest.approx(2 ** (1 / 3), abs=1e-9)
     assert root(lambda x: x, 0.0, 1.0) == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match="must differ"):
+        root(lambda x: x + 1, 0.0, 2.0)
 
 
 def test_quantiles_of_very_many_degrees_of_freedom_are_interpolated_and_hardly_too_wide():

@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from helpers.tables import table_of
 from scipy import stats
 
-from tune_dml.stats import KnobPoint, isolate, judge_sensitivity
+from tune_dml.stats import KnobPoint, SeedTable, isolate, judge_sensitivity
 from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 from tune_dml.stats.power import detectable_difference, half_width
@@ -167,6 +168,13 @@ def test_values_without_numbers_are_left_out_and_do_not_break_the_crossing() -> 
     found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
     assert found.tuned is not None
     assert found.tuned.rows == (0, 1, 1)
+
+
+def test_infinite_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        table_of(np.array([[np.inf, 1.0]]))
+    with pytest.raises(ValueError, match="shape"):
+        SeedTable(("a",), (0,), np.ones((2, 2)))
 
 
 def test_nuisance_settings_that_no_two_settings_of_the_other_knobs_share_are_not_averaged() -> None:

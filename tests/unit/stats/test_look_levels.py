@@ -52,6 +52,9 @@ def test_looks_never_spend_more_than_alpha(planned: int) -> None:
 def test_a_repeated_look_spends_nothing_and_one_at_added_cells_only_its_share() -> None:
     assert level_left([3, 5, 5], planned=3) == level_left([3, 5], planned=3) == level_left([3, 5, 4], planned=3)
     assert level_left([3], planned=3) == pytest.approx(0.04)
+    for looks, planned in (([], 3), ([3], 0)):
+        with pytest.raises(ValueError, match="must"):
+            level_left(looks, planned=planned)
     spent = error_spent([3, 5], planned=3) - 0.04
     assert level_left([3, 5], planned=3, grown=frozenset({1})) == pytest.approx(spent)
     assert level_left([3, 5], planned=3) > 1.8 * spent

@@ -155,6 +155,12 @@ def test_one_of_two_equal_edges_of_a_published_curve_is_the_best_in_a_twentieth_
     assert 0.03 < np.mean(claimed) < 0.062
 
 
+def test_printed_curves_refuse_invalid_numbers() -> None:
+    for numbers, run_sd in (([1, 2], 1), ([1, 2, 3], 0)):
+        with pytest.raises(ValueError, match=r"must hold|at least three"):
+            judge_published(numbers, numbers, run_sd=run_sd)
+
+
 def test_agreement_is_an_equivalence_test() -> None:
     values = sweep([60, 62, 64], n=10, sd=0.2)
     quiet = np.array([60.0, 62, 64])[:, None] + 0.2 * np.random.default_rng(1).normal(size=(3, 10))
@@ -168,6 +174,9 @@ def test_agreement_is_an_equivalence_test() -> None:
     assert judge_equivalence(quiet, [60, 62, 64], 1.0) == judge_equivalence(
         quiet, [60, 62, 64], 1.0, runs=1, resolution=0.0
     )
+    for margin, run_sd, words in ((0.0, None, "margin > 0"), (1.0, -0.1, "run_sd >= 0")):
+        with pytest.raises(ValueError, match=words):
+            judge_equivalence(quiet, [60, 62, 64], margin, run_sd=run_sd)
 
 
 @pytest.mark.parametrize(("first", "runs", "verdict"), [(60, 1, "matches"), (0, 400, "higher")])
@@ -192,6 +201,8 @@ def test_order_counts_pairs_that_are_certain_in_both_studies() -> None:
     close = judge_order(bounds.estimate, bounds.low, bounds.high, [1, 1.4, 9], run_sd=0.2)
     assert (close.same, close.open, close.paper_certain) == (1, 2, 2)
     assert judge_order(bounds.estimate, bounds.low, bounds.high, [1, 1, 9], run_sd=0.2).pairs == 2
+    with pytest.raises(ValueError, match="run_sd > 0"):
+        judge_order(bounds.estimate, bounds.low, bounds.high, [1, 2, 3], run_sd=0.0)
 
 
 def test_an_order_has_the_largest_deviation_of_the_paper_for_each_pair() -> None:
@@ -244,6 +255,8 @@ def test_a_race_stops_the_bad_cells_first_and_ends_in_a_tie_if_it_is_flat() -> N
     assert found.tied.all()
     assert not found.matters
     assert [next_look(0), next_look(3), next_look(20)] == [3, 4, 25]
+    with pytest.raises(ValueError, match="margin > 0"):
+        judge_race(sweep([60, 61]), 0.0, 0.05)
 
 
 def test_the_best_is_scored_on_seeds_that_did_not_choose_it() -> None:
@@ -309,6 +322,8 @@ def test_a_knob_is_judged() -> None:
     assert "10.0 diverged" in diverged.reason
     assert judge_sensitivity(table_of(sweep([60, 66], n=1)), 1.0).reason == "one seed gives no noise estimate"
     assert judge_sensitivity(table_of(sweep([60, 66])[:1]), 1.0).reason == "only one value has results"
+    with pytest.raises(ValueError, match="margin > 0"):
+        judge_sensitivity(flat, 0.0)
     table = table_of(np.array([[60.0, 62.0], [62.0, 60.0], [61.0, 61.0]]))
     largest = judge_sensitivity(table, 1.0).largest
     assert largest is not None

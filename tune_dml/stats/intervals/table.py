@@ -24,6 +24,13 @@ class SeedTable:
 
     An average over r cells has a cell's step / sqrt(r), because its variance floor is a cell's / r."""
 
+    def __post_init__(self) -> None:
+        if self.values.shape != (len(self.labels), len(self.seeds)):
+            shape = (len(self.labels), len(self.seeds))
+            raise ValueError(f"values must have shape {shape}, but got {self.values.shape}")
+        if np.isinf(self.values).any():
+            raise ValueError("values must be finite, or NaN where a trial has no number")
+
     @classmethod
     def of(
         cls, cells: Mapping[str, Mapping[int, float]], seeds: Sequence[int], *, resolution: float = 0.0

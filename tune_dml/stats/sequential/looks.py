@@ -45,7 +45,14 @@ def level_left(looks: Sequence[float], *, planned: float, alpha: float = 0.05, g
         planned: seeds per cell that were planned before the first look.
         alpha: the error that all looks may spend together.
         grown: positions of the looks before which cells were added.
+
+    Raises:
+        ValueError: without looks, or if `planned` is below one seed.
     """
+    if not looks:
+        raise ValueError("`looks` must contain at least the current look")
+    if planned < 1:
+        raise ValueError(f"`planned >= 1` must hold, but got {planned=}")
     distinct: list[tuple[float, bool]] = []
     for position, seeds in enumerate(looks):
         if seeds > (distinct[-1][0] if distinct else 0.0):

@@ -144,7 +144,12 @@ def judge_race(
         compared: cells whose differences decide whether the knob matters; a baseline is not among them. Until the knob
             matters, cells that are not compared neither lead nor settle others.
         resolution: the step of the values.
+
+    Raises:
+        ValueError: unless margin > 0.
     """
+    if not margin > 0:
+        raise ValueError(f"`margin > 0` must hold, but got {margin=}")
     running: Mask = np.asarray(np.isfinite(values).any(-1))
     sharing = running
     if so_far is not None:
@@ -243,8 +248,10 @@ def replay(
 ) -> RaceState:
     """Judge every look of a single race again, in order, up to the end of the race; see `judge_race`.
 
-    `judged` has (seeds, level) of every look, of which there must be one.
+    `judged` has (seeds, level) of every look. Raises ValueError without a look.
     """
+    if not judged:
+        raise ValueError("`judged` must contain at least one look")
     race, since = None, 0
     for seeds, level in judged:
         block = outcomes.first(seeds)

@@ -64,7 +64,14 @@ def judge_equivalence(
     alpha: float = 0.05,
     resolution: float = 0.0,
 ) -> Equivalence:
-    """Compare cells x seeds with the published number of each cell; `resolution` is the step of our values."""
+    """Compare cells x seeds with the published number of each cell.
+
+    `resolution` is the step of our values. Raises ValueError unless margin > 0 and run_sd >= 0.
+    """
+    if not margin > 0:
+        raise ValueError(f"`margin > 0` must hold, but got {margin=}")
+    if run_sd is not None and run_sd < 0:
+        raise ValueError(f"`run_sd >= 0` must hold, but got {run_sd=}")
     printed = np.asarray(published, dtype=float)
     counts = np.isfinite(values).sum(1)
     if len(printed) == 0 or (counts < 2).any():
@@ -167,8 +174,10 @@ def judge_order(
     the whole `alpha`: the chance of any false claim is at most `alpha`.
 
     The bounds of tau hold with the same confidence. No interval of exactly 95 % exists, because tau takes few values
-    and noise pulls its draws towards 0.
+    and noise pulls its draws towards 0. Raises ValueError unless run_sd > 0.
     """
+    if not run_sd > 0:
+        raise ValueError(f"`run_sd > 0` must hold, but got {run_sd=}")
     printed = np.asarray(published, dtype=float)
     first, second = np.triu_indices(len(printed), 1)
     gaps = printed[first] - printed[second]
@@ -223,7 +232,11 @@ def judge_published(
     goal: Literal["maximize", "minimize"] = "maximize",
     alpha: float = 0.05,
 ) -> PublishedOptimum:
-    """Locate the best of at least three published numbers."""
+    """Locate the best of at least three published numbers. Raises ValueError for fewer, or unless run_sd > 0."""
+    if len(scores) < 3:
+        raise ValueError(f"at least three printed values are needed, but got {len(scores)}")
+    if not run_sd > 0:
+        raise ValueError(f"`run_sd > 0` must hold, but got {run_sd=}")
     order = np.argsort(np.asarray(knob, dtype=float))
     y = np.asarray(scores, dtype=float)[order] * (1 if goal == "maximize" else -1)
     best = int(y.argmax())

@@ -141,9 +141,12 @@ def expected_best(table: Array, count: int) -> float:
 
     The first third of the seeds ranks the cells, the others score them. Of all C(m, c) subsets, C(i - 1, c - 1) have
     the cell of rank i, counted from the worst, as their best (expected validation performance, Dodge et al. 2019,
-    without replacement). There must be two seeds.
+    without replacement). Raises ValueError unless 1 <= count <= cells, or with fewer than two seeds.
     """
-    ranking_seeds = max(1, table.shape[1] // 3)
+    cells, seeds = table.shape
+    if not 1 <= count <= cells or seeds < 2:
+        raise ValueError(f"`1 <= count <= cells` and two seeds must hold, but got {count=}, {cells=}, {seeds=}")
+    ranking_seeds = max(1, seeds // 3)
     judged = table[:, ranking_seeds:]
     rows = [row for row in best_first(table[:, :ranking_seeds]) if np.isfinite(judged[row]).any()]
     subsets = [math.comb(len(rows) - 1 - rank, count - 1) for rank in range(len(rows))]

@@ -103,7 +103,12 @@ def judge_sensitivity(
         tuned: the settings behind the table, if each row is the best of several; larger is better.
         sign: -1 if smaller is better in the table; needed only with `tuned`.
         raced: findings of a race about the table's rows, all of which have values.
+
+    Raises:
+        ValueError: unless margin > 0.
     """
+    if not margin > 0:
+        raise ValueError(f"`margin > 0` must hold, but got {margin=}")
     table = table.with_numbers() if crossed is None else table
     labels, values = table.labels, table.values
     levels = crossed or tuned
