@@ -45,7 +45,7 @@ class Look:
     trials: int  # number of ended trials
     data: str  # digest of the ended trials and their statuses
     failed: int = 0  # number of failed trials, which may run again
-    cells: int = 0  # number of cells with at least two seeds
+    cells: int = 0  # number of cells with at least two seeds; 0 in looks of older versions
     subject: Subject = "sweep"
 
 

@@ -61,7 +61,7 @@ def looks_of(
         each = (len(ended) - failed) / max(1, len({trial.cell.digest for trial in trials}))
         seeds.append(seeds_after(past[-1] if past else None, each, len(ended)))
         cells.append(sum(count >= 2 for count in Counter(trial.cell.digest for trial in ended).values()))
-    grown = frozenset(index for index, (before, now) in enumerate(pairwise(cells), start=1) if now > before)
+    grown = frozenset(index for index, (before, now) in enumerate(pairwise(cells), start=1) if now > before > 0)
     if any(look.by == "race" for look in past):
         grown = frozenset(range(len(seeds)))  # see `stats.sequential.looks.race_level`
     first = past[0].planned if past else len({trial.seed for trial in trials})
