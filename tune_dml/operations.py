@@ -31,7 +31,7 @@ from tune_dml.record.origin.provenance import secret_problems
 from tune_dml.record.origin.several_jobs import ARRAY_GROUP
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, intent_to_resume, with_trial_files
-from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of
+from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of, read_state
 from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus, resources_of
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
@@ -71,8 +71,7 @@ def run(
     raise_if_any(_program_problems(preparation.plan, session, resources))
     folder = session.sweeps / preparation.plan.name
     raise_if_any(name_problems(folder, preparation.plan))
-    state = SweepState(folder, preparation.plan)
-    state.update()
+    state = read_state(folder, preparation.plan)
     given_files, session = session.trial_files, with_trial_files(session, state)
     if given_files is None:  # the address of the sweep has not been checked yet
         raise_if_any(bucket_problems(session.trial_files))
@@ -102,7 +101,7 @@ def resume(
     """
     state = load_state(session.sweeps, name)
     if data_root is not None:
-        state.replan(relocate_plan(state.stored_plan, data_root))
+        state = read_state(state.folder, relocate_plan(state.stored_plan, data_root))
     resources = resolve_gpus(state.resources, session.address)
     resources = resources if micro_batch is None else replace(resources, micro_batch=micro_batch)
     session = _continuing_session(state, session, resources, other_checks)
@@ -151,7 +150,7 @@ def extend(
         raise ConfigError(option_problem("seeds", rule, sorted(confirmation_seeds), "Choose other seeds."))
     resources = resolve_gpus(state.resources, session.address)
     look = look_at_sweep(state, "extend")
-    state.replan(plan)
+    state = read_state(state.folder, plan)
     session = _continuing_session(state, session, resources, other_checks)
     notes += measure_gpu_sharing(plan, resources, session)
     return _execute(state, resources, session, console, SessionIntent("extend", tuple(notes), look))

@@ -142,13 +142,6 @@ class SweepState:
     def _note(self, text: str) -> None:
         self.notes.setdefault(text, False)
 
-    def replan(self, plan: Plan) -> None:
-        """Replace the plan: by an extended one, or because pictures were moved."""
-        self.stored_plan = self.plan = plan
-        self.proposed_cells = [plan.relocate(cell) for cell in self.proposed_cells]
-        self.trials, self.requested_trials = {}, {}
-        self._add_cells(self.cells)
-
     @property
     def cells(self) -> tuple[Cell, ...]:
         """All cells, planned and proposed, in order."""
@@ -345,8 +338,11 @@ def load_state(storage: Path, name: str) -> SweepState:
     return read_state(storage / name)
 
 
-def read_state(folder: Path) -> SweepState:
-    """Return the state of the sweep in a folder. Its name is that of the folder, which may have been renamed."""
-    state = SweepState(folder, replace(Plan.load(folder / "plan.json"), name=folder.name))
+def read_state(folder: Path, plan: Plan | None = None) -> SweepState:
+    """Return the state of the sweep in a folder, by default with the stored plan and the name of the folder.
+
+    Another `plan` extends the stored one, or has the pictures in another folder.
+    """
+    state = SweepState(folder, plan or replace(Plan.load(folder / "plan.json"), name=folder.name))
     state.update()
     return state

@@ -108,7 +108,7 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
 
     The result is empty if Python started the sweep, or if its command contains a secret.
     """
-    plan, typed = results.plan, [str(word) for word in results.provenance.get("argv", ())]
+    plan, typed = results.plan, results.provenance.get("argv", [])
     key = next((key for key in _LENGTHS if plan.base_settings.get(key)), "")
     if len(typed) < 3 or not is_program(typed[0]) or typed[1] != "sweep" or not key or any("***" in w for w in typed):
         return ()

@@ -303,8 +303,8 @@ class Projection:
         return self.state.trials.get(key) or self.state.confirmation_trials[key]
 
     def _own_trials(self) -> list[TrialState]:
-        """Return the trials in the ledger without those of the confirmation."""
-        return [trial for key, trial in self.state.trial_states.items() if key not in self.state.confirmation_trials]
+        """Return the trials of the sweep in the ledger, without those of the confirmation."""
+        return [trial for key, trial in self.state.trial_states.items() if key in self.state.trials]
 
     def parent_tags(self) -> dict[str, str]:
         """Return the tags of the sweep's run, which change with the sweep."""

@@ -12,6 +12,7 @@ from helpers.toys import METRIC, event_of
 from rich.console import Console
 
 from tune_dml.cli._race import race_data, race_lines
+from tune_dml.planning.continuation import relocate_plan
 from tune_dml.planning.request import Racing
 from tune_dml.planning.study import Search
 from tune_dml.record.events import TrialEnd
@@ -155,6 +156,18 @@ def test_a_limit_of_seeds_ends_a_race_and_a_higher_one_continues_it(tmp_path):
     drive.rule = RaceRule(1.0, 40)
     assert drive.session()
     assert read_state(drive.folder).race.over == "decided"
+
+
+def test_a_race_keeps_its_later_seeds_when_its_pictures_have_moved(tmp_path):
+    begun = plan()
+    arms = tuple(replace(arm, base_settings={**arm.base_settings, "data.root": "/began"}) for arm in begun.arms)
+    drive = RaceDrive(tmp_path / "toy", replace(begun, arms=arms))
+    drive.session(most=22)
+    state = read_state(drive.folder)
+    moved = read_state(drive.folder, relocate_plan(state.stored_plan, tmp_path))
+    assert (moved.plan.seeds, list(moved.trials)) == (state.plan.seeds, list(state.trials))
+    assert len(moved.plan.seeds) > len(begun.seeds)
+    assert {trial.cell.settings["data.root"] for trial in moved.trials.values()} == {str(tmp_path)}
 
 
 def test_a_budget_ends_a_race_and_cut_trials_are_not_missing(tmp_path):

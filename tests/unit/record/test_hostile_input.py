@@ -16,6 +16,7 @@ from tune_dml.record.contradictions import describe_edited_code, find_contradict
 from tune_dml.record.imported import ImportRequest, read_csv
 from tune_dml.record.results import results_of
 from tune_dml.record.state import packages_of, read_state
+from tune_dml.tracking.projection import Projection
 from tune_dml.tracking.sync_state import SyncState, with_last_store
 
 
@@ -92,12 +93,17 @@ def of(state, cache_dir):
     return continuation_problems(state.plan, cache_dir, None, packages_of(state))
 
 
-def test_results_outside_the_plan_are_reported(tmp_path, plan):
+def test_results_outside_the_plan_are_reported_and_ignored(tmp_path, plan):
     driver = Driver(tmp_path, replace(plan, seeds=(0,)))
     for trial in plan.trials():
         driver.ended(trial)
-    (said,) = find_contradictions(read_state(tmp_path))
+    state = read_state(tmp_path)
+    (said,) = find_contradictions(state)
     assert "ledger.jsonl has 2 trial(s) that plan.json does not have" in said
+    projection = Projection(state)
+    projection.update()
+    assert projection.runs.keys() == state.trials.keys()
+    assert projection.parent_tags()["tune_dml.finished"] == "2"
 
 
 def test_trials_of_different_code_are_reported(tmp_path, plan):

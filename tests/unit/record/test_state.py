@@ -150,7 +150,7 @@ def test_a_search_is_complete_when_it_has_proposed_all_or_found_no_further_cell(
             ledger.write(event_of("ended", trial.key, status="finished", metrics={plan.metric: 1.0}, seconds=1.0))
         state.update()
         assert left() == (False, 0, 0, 4)
-    state.replan(replace(state.plan, search=Search("tpe", 5, window=4)))  # extended: it tries again
+    state = read_state(tmp_path, replace(state.plan, search=Search("tpe", 5, window=4)))  # extended: it tries again
     assert left() == (True, 6, 6, 10)
 
 
@@ -167,8 +167,8 @@ def test_a_proposal_that_is_read_twice_counts_once(tmp_path):
 
 
 def test_an_extended_plan_knows_its_new_trials(state, plan):
-    state.replan(plan.extend(seeds=[5]))
-    assert [trial.seed for trial in state.trials.values()] == [0, 1, 5, 0, 1, 5]
+    extended = read_state(state.folder, plan.extend(seeds=[5]))
+    assert [trial.seed for trial in extended.trials.values()] == [0, 1, 5, 0, 1, 5]
 
 
 @pytest.mark.parametrize("name", ["none", "x" * 300, "a\0b"])

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.record.ledger import HistoryRow
@@ -95,6 +95,6 @@ def to_knob_value(value: object) -> Value:
     return shortened(one_line(str(value)), _MAX_LENGTH)
 
 
-def is_finite_number(value: object) -> bool:
+def is_finite_number(value: object) -> TypeGuard[int | float]:
     """Return whether a value is a finite number, not a truth value."""
     return is_number(value) and is_measurable(value)

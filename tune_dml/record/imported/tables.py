@@ -119,7 +119,7 @@ def _row(origin: str, line: int, fields: dict[str, str], metric: str) -> tuple[I
     seconds = parse_value(fields.pop("seconds", ""))
     status = _STATUSES.get(status_text, "finished")
     reason = one_line(fields.pop("reason", ""))
-    metrics = {metric: float(number)} if is_finite_number(number) else {}  # type: ignore[arg-type]
+    metrics = {metric: float(number)} if is_finite_number(number) else {}
     settings = {name: parse_value(text) for name, text in fields.items()}
-    known_seconds = float(seconds) if is_finite_number(seconds) else 0.0  # type: ignore[arg-type]
+    known_seconds = float(seconds) if is_finite_number(seconds) else 0.0
     return ImportedTraining(f"line {line}", settings, metrics, status, reason, known_seconds), problems

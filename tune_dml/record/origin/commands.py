@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tune_dml.record.origin.provenance import mask, without_login
+from tune_dml.record.origin.provenance import STARS, mask, without_login
 from tune_dml.record.results import Results
 
 _STORES = ("--tracking-uri", "--experiment")
@@ -22,7 +22,6 @@ SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
 CONTINUE_WITH = "Continue with: "
 """Precedes the command that continues a sweep; clients of a submitted job find it in the output."""
 _PROGRAM_NAMES = ("tune-dml", "__main__")
-_MASKED = "***"
 
 
 def command(results: Results, verb: str, change: str = "", *, options: Mapping[str, str | None] | None = None) -> str:
@@ -30,21 +29,23 @@ def command(results: Results, verb: str, change: str = "", *, options: Mapping[s
 
     `change` holds further arguments. Options of the present command line take precedence over those of sessions.
     """
-    options, first_words = options or {}, [str(word) for word in results.provenance.get("argv", ())]
+    options = options or {}
     words = [program(), verb, shlex.quote(results.name), *([change] if change else [])]
     words += storage_option(results, given=bool(options.get("--storage")))
-    lines = [line for line in (*results.continued_by, first_words) if line and is_program(line[0])]
+    lines = [
+        line for line in (*results.continued_by, results.provenance.get("argv", [])) if line and is_program(line[0])
+    ]
     for option in _REPEATED_OPTIONS.get(verb, ()):
         given = (_option_value(line, option) for line in lines)
         value = without_login(options.get(option) or next(filter(None, given), ""))
-        if value and _MASKED not in value:
+        if value and STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)
 
 
 def storage_option(results: Results, *, given: bool = False) -> list[str]:
     """Return `--storage` and the sweep's present folder; nothing if this is the default, unless `given`."""
-    first_words = [str(word) for word in results.provenance.get("argv", ())]
+    first_words = results.provenance.get("argv", [])
     is_ours = bool(first_words) and is_program(first_words[0])
     is_elsewhere = bool(_option_value(first_words, "--storage")) if is_ours else results.folder.parent.name != "sweeps"
     return ["--storage", shlex.quote(str(results.folder.parent.absolute()))] if is_elsewhere or given else []

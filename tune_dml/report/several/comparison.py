@@ -250,7 +250,7 @@ def _judge_pairs(
     resolution = max(sweep.resolution for sweep in (reference, *(sweep for sweep, _, _ in pairs)))
     bounds = estimate_gains(table.values, gains, alpha=alpha, resolution=resolution)
     judged = []
-    for (sweep, first, second), (difference, low, high) in zip(pairs, bounds.rows, strict=True):
+    for (sweep, first, second), (difference, low, high) in zip(pairs, bounds.rows(), strict=True):
         names = (sweep.results.name, _point(first), first.label, second.label)
         shared = len(first.values.keys() & second.values.keys())
         ends, verdict = reference.metric.change_ends(low, high), better_or_worse(low, high, reference.sign)

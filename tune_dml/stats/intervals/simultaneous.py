@@ -46,9 +46,8 @@ class Bounds:
         """Return the intervals of the values times 1 or -1."""
         return self if sign == 1 else Bounds(-self.estimate, -self.high, -self.low)
 
-    @property
     def rows(self) -> list[tuple[float, float, float]]:
-        """(estimate, low, high) of each contrast."""
+        """Return (estimate, low, high) of each contrast."""
         return list(zip(self.estimate.tolist(), self.low.tolist(), self.high.tolist(), strict=True))
 
     def tightened(self) -> Bounds:

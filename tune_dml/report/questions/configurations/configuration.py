@@ -82,7 +82,9 @@ def configuration(analysis: Analysis) -> Section | None:
     best = _best(analysis)
     if best is None:
         return None
-    sentence, pairs = _sentence(analysis, best), _interactions(analysis)
+    sentence = _sentence(analysis, best)
+    tables = [table for arm in analysis.arms if not arm.baseline for table in _pairs_of(analysis, arm)]
+    pairs = [_interaction(analysis, *table, len(tables)) for table in tables]
     importance = [_importance(analysis.knobs), *([_interaction_sentence(pairs)] if pairs else [])]
     ahead = _ahead(analysis, best)
     steps = _steps(analysis, best, ahead)
@@ -242,14 +244,8 @@ def _importance(knobs: Sequence[KnobAnalysis]) -> str:
     return f"Does the knob matter{average}? {answers}."
 
 
-def _interactions(analysis: Analysis) -> tuple[_Interaction, ...]:
-    """Judge each pair of knobs in every arm that is a full grid with results; the pairs share the error."""
-    pairs = [pair for arm in analysis.arms if not arm.baseline for pair in _pairs_of(analysis, arm)]
-    return tuple(_interaction(analysis, *pair, len(pairs)) for pair in pairs)
-
-
 def _pairs_of(analysis: Analysis, arm: ArmAnalysis) -> list[tuple[ArmAnalysis, tuple[Knob, Knob], list[list[int]]]]:
-    """Return the arm, two of its knobs, and the level of each of the two in every cell."""
+    """Return the arm, two of its knobs, and the level of each of the two in every cell; empty without a full grid."""
     grid = full_grid(arm)
     if grid is None or not all(cell.values for cell in arm.cells) or len(analysis.seeds) < 2:
         return []
@@ -265,6 +261,7 @@ def _pairs_of(analysis: Analysis, arm: ArmAnalysis) -> list[tuple[ArmAnalysis, t
 def _interaction(
     analysis: Analysis, arm: ArmAnalysis, knobs: tuple[Knob, Knob], rows: list[list[int]], pairs: int
 ) -> _Interaction:
+    """Judge a pair of knobs; all `pairs` share the error."""
     cells = arm.cells
     values = seed_values(cells, analysis.seeds)
     weights, level, step = interaction(*rows), analysis.looks.level / pairs, analysis.resolution

@@ -189,7 +189,7 @@ def _differences_of_averages(analysis: Analysis, knob: KnobAnalysis) -> dict[str
         ]
         ends.append(Bounds(*(np.min([getattr(e, end) for e in effects], 0) for end in ("estimate", "low", "high"))))
     bounds = Bounds(ends[0].estimate, ends[0].low, ends[1].high).times(sign)
-    return dict(zip(table.labels, bounds.rows, strict=False))
+    return dict(zip(table.labels, bounds.rows(), strict=False))
 
 
 def _differences_of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, tuple[float, float, float]]:
@@ -201,7 +201,7 @@ def _differences_of_levels(analysis: Analysis, knob: KnobAnalysis) -> dict[str, 
         levels = [tuned.values[np.array(tuned.rows) == level] for level in range(tuned.levels)]
     compared = tuned_levels([*levels, sign * seed_values(analysis.baselines, table.seeds)], analysis.resolution)
     bounds = compared.against(len(levels), knob.sensitivity.alpha).times(sign)
-    return dict(zip(table.labels, bounds.rows, strict=False))
+    return dict(zip(table.labels, bounds.rows(), strict=False))
 
 
 def _all_values(analysis: Analysis, knob: KnobAnalysis, printed: Sequence[PublishedLine]) -> list[Value]:

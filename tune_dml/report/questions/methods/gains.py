@@ -98,7 +98,7 @@ def _judge(analysis: Analysis) -> _Contrasts | None:
         effects = best.tuned.gains(pairs, pairs_of_gains, level)
     rows = [
         ArmGain(arm, reference, *ends, _verdict(analysis, *ends[1:]))
-        for (arm, reference), ends in zip([*gained, *compared], effects.times(analysis.sign).rows, strict=True)
+        for (arm, reference), ends in zip([*gained, *compared], effects.times(analysis.sign).rows(), strict=True)
     ]
     lost = tuple(dict.fromkeys(name for pair in declared for name in pair if name not in trained))
     gains, differences = tuple(rows[: len(gained)]), tuple(rows[len(gained) :])
