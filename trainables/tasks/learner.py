@@ -191,7 +191,7 @@ class Learner(ABC, Generic[_E]):
         if self._pooled is None:
             return self.network(self.views.evaluation(pictures))  # type: ignore[no-any-return]
         stored = len(self._pooled) // len(self.pictures)
-        return self.network.project(self._pooled.index_select(0, torch.from_numpy(pictures * stored)))  # type: ignore[no-any-return]
+        return self.network.project(self._pooled.index_select(0, torch.from_numpy(pictures * stored)))
 
     @torch.no_grad()
     def compute_rows(self, compute: Callable[[Indices], Tensor], indices: Indices) -> Tensor:
