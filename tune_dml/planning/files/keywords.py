@@ -49,7 +49,7 @@ def _space_adapter() -> TypeAdapter[Space]:
 def _type_problem(space: Space, location: tuple[str | int, ...], error: Any) -> Problem | None:
     """Return the problem of one error of pydantic; None if it is about another class than that of the value."""
     value: Any = space
-    path = list[str]()
+    path: list[str] = []
     for step in location:
         if isinstance(step, str) and not hasattr(value, step):  # a class or a type among those that are allowed
             if hasattr(value, "__dataclass_fields__") and step != type(value).__name__:
