@@ -82,11 +82,8 @@ class Audit:
 
     def confirmation_names(self, suspects: Suspects) -> tuple[str, ...]:
         """Return the names of the second stage's runs."""
-        design = self.confirmation(suspects)
-        return tuple(
-            f"{self._changed(levels)}, seed {_FRESH_SEED + block}"
-            for levels, block in zip(design.levels, design.blocks, strict=True)
-        )
+        levels = self.confirmation(suspects).levels
+        return tuple(f"{self._changed(row)} ({number})" for number, row in enumerate(levels, start=1))
 
     def describe(self, index: int) -> tuple[str, str, str]:
         """Return a factor's name, the user's values and the protocol's values."""

@@ -37,8 +37,6 @@ class Explanations:
     """For each explanation, a matrix (terms, coefficients) from its coefficients to those of all terms."""
     penalty: Array
     """(explanations,): penalty in log-likelihood; it grows with the number of explanations of the same kind."""
-    pair_effect: NDArray[np.int64]
-    """(explanations,): 1 if two settings act only together, -1 if each of them suffices, else 0."""
 
 
 @lru_cache
@@ -49,18 +47,17 @@ def list_explanations(settings: int, factors: int, max_added: int) -> Explanatio
     """
     pairs = list(itertools.combinations(range(settings), 2))
     terms = np.eye(settings + len(pairs))
-    rows: list[tuple[tuple[int, ...], Array, int]] = [
-        (named, terms[:, list(named)], 0)
+    rows: list[tuple[tuple[int, ...], Array, float]] = [
+        (named, terms[:, list(named)], _ADDED * size)
         for size in range(max_added + 1)
         for named in itertools.combinations(range(settings), size)
     ]
     for number, pair in enumerate(pairs):
         both, product = terms[:, list(pair)].sum(axis=1), terms[:, settings + number]
-        rows += [(pair, (both + sign * product)[:, None], sign) for sign in (1, -1)]
+        rows += [(pair, (both + sign * product)[:, None], _IN_COMMON) for sign in (1, -1)]
     members = np.array([[setting in named for setting in range(settings)] for named, _, _ in rows])
-    price = [_IN_COMMON if sign else _ADDED * len(named) for named, _, sign in rows]
-    penalty = np.array(price) + [log(comb(factors, len(named))) for named, _, _ in rows]
-    return Explanations(members, tuple(matrix for _, matrix, _ in rows), penalty, np.array([row[2] for row in rows]))
+    penalty = np.array([price + log(comb(factors, len(named))) for named, _, price in rows])
+    return Explanations(members, tuple(matrix for _, matrix, _ in rows), penalty)
 
 
 def probabilities(levels: Array, blocks: NDArray[np.int64], outcomes: Array, explanations: Explanations) -> Array:

@@ -228,7 +228,7 @@ def _confirming_levels(design: Design, outcomes: Array) -> tuple[NDArray[np.int6
 
 def _fresh_blocks(suspects: int) -> NDArray[np.int64]:
     """Return the block of each run of the second stage: four runs share a seed, or both of a single suspect."""
-    return np.arange(SECOND_RUNS) // min(4, 2**suspects)
+    return np.asarray(np.arange(SECOND_RUNS) // min(4, 2**suspects))
 
 
 def _all_blocks(first: Design, second: Design) -> NDArray[np.int64]:

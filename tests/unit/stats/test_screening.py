@@ -133,16 +133,10 @@ def test_a_setting_that_draws_all_noise_is_considered_even_if_it_is_no_suspect()
 def test_an_explanation_costs_its_effects_and_the_number_of_its_kind():
     known = list_explanations(12, 12, 2)
     number, terms = known.members.sum(axis=1), np.array([one.shape[1] for one in known.maps])
-    price = np.where(known.pair_effect == 0, 3.25 * terms, 2.25)
+    price = np.where(terms == number, 3.25 * terms, 2.25)
     np.testing.assert_allclose(np.exp(known.penalty - price), np.choose(number, [1, 12, 66]))
-    found = np.stack([number, terms, known.pair_effect], axis=1).tolist()
-    assert [found.count(kind) for kind in ([0, 0, 0], [1, 1, 0], [2, 2, 0], [2, 1, 1], [2, 1, -1])] == [
-        1,
-        12,
-        66,
-        66,
-        66,
-    ]
+    kinds = np.stack([number, terms], axis=1).tolist()
+    assert [kinds.count(kind) for kind in ([0, 0], [1, 1], [2, 2], [2, 1])] == [1, 12, 66, 2 * 66]
     assert len(list_explanations(3, 12, 3).maps) == 2**3 + 2 * 3
 
 
