@@ -83,18 +83,15 @@ def run_audit(
     first = run_sweep(Request(audit.screening_space(), *data, seeds=(0,), name=name))
     if first.results.is_incomplete:
         return [first], None
-    values, notes_on_screening = _values(first.results, [(arm, 0) for arm in audit.run_names])
+    values, notes_on_screening = _values(first.results, audit.run_names)
     _raise_if_too_few(values, name)
     selected = choose_suspects(audit.design, values)
-    seeds = audit.fresh_seeds(selected)
     space = audit.confirmation_space(selected)
-    second = run_sweep(Request(space, *data, seeds=seeds, name=f"{name}-confirm"))
+    second = run_sweep(Request(space, *data, seeds=(0,), name=f"{name}-confirm"))
     if second.results.is_incomplete:
         return [first, second], None
-    design = audit.confirmation(selected)
-    cells = [(audit.cell_name(row), seeds[block]) for row, block in zip(design.levels, design.blocks, strict=True)]
-    confirmed_values, notes_on_confirmation = _values(second.results, cells)
-    trials = [*first.results.trials, *second.results.trials]
+    confirmed_values, notes_on_confirmation = _values(second.results, audit.confirmation_names(selected))
+    design, trials = audit.confirmation(selected), [*first.results.trials, *second.results.trials]
     step = resolution_in(audit.metric, [[trial.metrics for trial in trials if trial.status == "finished"]])
     verdict = judge_screening(audit.design, values, design, confirmed_values, selected, resolution=step)
     notes = (*notes_on_screening, *notes_on_confirmation)
@@ -154,20 +151,20 @@ def _find_cell(cells: Sequence[Cell], label: str) -> Cell:
     return by_label[label]
 
 
-def _values(results: Results, keys: Sequence[tuple[str, int]]) -> tuple[NDArray[np.float64], list[str]]:
-    """Return the metric of each run, given by arm and seed, and notes on runs without it.
+def _values(results: Results, arms: Sequence[str]) -> tuple[NDArray[np.float64], list[str]]:
+    """Return the metric of the run of each arm, and notes on runs without it.
 
     A diverged run gets the lowest value of the others, a failed run nan.
     """
     metric = results.plan.metric
-    trials = {(trial.cell.arm, trial.seed): trial for trial in results.trials}
-    values = np.array([trials[key].metrics.get(metric, np.nan) for key in keys], dtype=float)
-    status = np.array([trials[key].status for key in keys])
+    trials = {trial.cell.arm: trial for trial in results.trials}
+    values = np.array([trials[arm].metrics.get(metric, np.nan) for arm in arms], dtype=float)
+    status = np.array([trials[arm].status for arm in arms])
     values[status != "finished"] = np.nan
     lowest = np.nanmin(values) if np.isfinite(values).any() else np.nan
     notes = []
     for outcome, consequence in (("diverged", "counts as the lowest value of the others"), ("failed", "is left out")):
-        names = [f"{arm}, seed {seed}" for (arm, seed), state in zip(keys, status, strict=True) if state == outcome]
+        names = [arm for arm, state in zip(arms, status, strict=True) if state == outcome]
         notes += [f"{results.name}: {run_name} {outcome} and {consequence}" for run_name in names]
     values[status == "diverged"] = lowest
     return values, notes

@@ -56,9 +56,8 @@ class Audit:
 
     @property
     def trials(self) -> int:
-        """Trials of both stages with the usual number of suspects."""
-        suspects = Suspects(tuple(range(min(screening.USUAL_SUSPECTS, len(self.factors)))))
-        return len(self.design.levels) + len(self.confirmation(suspects).levels)
+        """Trials of both stages."""
+        return len(self.design.levels) + screening.SECOND_RUNS
 
     def confirmation(self, suspects: Suspects) -> Design:
         """Return the design of the second stage for these suspects."""
@@ -66,12 +65,7 @@ class Audit:
 
     def screening_space(self) -> Space:
         """Return the first stage as a space: an arm for each run, in the order of the design."""
-        arms = []
-        for number, levels in enumerate(self.design.levels):
-            seed = int(self.design.blocks[number])
-            seeds = {f"seeds.{source}": seed for source in SOURCES}
-            arms.append(self._arm(self.run_names[number], levels > 0, seeds))
-        return self._space(tuple(arms))
+        return self._space(self.design, self.run_names)
 
     @cached_property
     def run_names(self) -> tuple[str, ...]:
@@ -83,26 +77,22 @@ class Audit:
         )
 
     def confirmation_space(self, suspects: Suspects) -> Space:
-        """Return the second stage as a space: an arm for each combination of suspects; the first is the baseline."""
-        arms = {
-            self.cell_name(row): self._arm(self.cell_name(row), row > 0, {})
-            for row in self.confirmation(suspects).levels
-        }
-        return self._space(tuple(arms.values()), baseline=next(iter(arms)))
+        """Return the second stage as a space: an arm for each run, in the order of the design."""
+        return self._space(self.confirmation(suspects), self.confirmation_names(suspects), _FRESH_SEED)
 
-    def cell_name(self, levels: Any) -> str:
-        """Return the name of a combination of the second stage."""
-        changed = [factor.name for factor, level in zip(self.factors, levels, strict=True) if level > 0]
-        return f"{_PROTOCOL} with your {joined(changed)}" if changed else _PROTOCOL
-
-    def fresh_seeds(self, suspects: Suspects) -> tuple[int, ...]:
-        """Return the seeds of the second stage."""
-        return tuple(range(_FRESH_SEED, _FRESH_SEED + int(self.confirmation(suspects).blocks.max()) + 1))
+    def confirmation_names(self, suspects: Suspects) -> tuple[str, ...]:
+        """Return the names of the second stage's runs."""
+        levels = self.confirmation(suspects).levels
+        return tuple(f"{self._changed(row)} ({number})" for number, row in enumerate(levels, start=1))
 
     def describe(self, index: int) -> tuple[str, str, str]:
         """Return a factor's name, the user's values and the protocol's values."""
         factor = self.factors[index]
         return factor.name, _settings_text(factor.yours), _settings_text(factor.protocol)
+
+    def _changed(self, levels: Any) -> str:
+        changed = [factor.name for factor, level in zip(self.factors, levels, strict=True) if level > 0]
+        return f"{_PROTOCOL} with your {joined(changed)}" if changed else _PROTOCOL
 
     def _arm(self, name: str, active: Sequence[bool], seeds: dict[str, int]) -> Arm:
         """Return an arm. Its data settings are knobs of one value, because fixed ones must be equal in all arms."""
@@ -117,7 +107,12 @@ class Audit:
         own = {path: value for path, value in changed.items() if path not in data}
         return Arm(name, {**own, **seeds}, own_knobs=knobs)
 
-    def _space(self, arms: tuple[Arm, ...], baseline: str | None = None) -> Space:
+    def _space(self, design: Design, names: Sequence[str], first_seed: int = 0) -> Space:
+        """Return a stage as a space: an arm for each run, with the seed of its block."""
+        arms = []
+        for name, levels, block in zip(names, design.levels, design.blocks, strict=True):
+            seeds = {f"seeds.{source}": first_seed + int(block) for source in SOURCES}
+            arms.append(self._arm(name, levels > 0, seeds))
         fixed = {
             path: value
             for path, value in self.differences.reference.settings().items()
@@ -133,11 +128,10 @@ class Audit:
             scientific=(),
             fixed={path: value for path, value in fixed.items() if path not in data},
             protocols=(protocol,),
-            baseline=baseline,
             default_dataset=self.protocol.dataset,
             metric=self.metric,
             margin=self.margin,
-            arms=arms,
+            arms=tuple(arms),
             differs="an audit mixes the settings of a run and of a protocol",
         )
 

@@ -9,6 +9,7 @@ simulated outcomes at once.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, log
@@ -19,10 +20,12 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.intervals import Array, Mask
 
-_PER_TERM = 2.5  # penalty of each coefficient of an explanation, in log-likelihood
+_ADDED, _IN_COMMON = 3.25, 2.25
+"""Penalties in log-likelihood: of each setting that adds its effect, and of the one effect that two settings have."""
 _RANDOM_EFFECT = 4.5
 """Penalty of a setting's random effect, in log-likelihood; twice as large if the explanation names the setting."""
 _MIN_NOISE = 0.02  # minimum noise beside a setting's random effect, as a share of the variance within seeds
+_SEED_VARIANCE = 100.0  # of the seed, in noise variances: so large that a run tells only by its difference to others
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +37,6 @@ class Explanations:
     """For each explanation, a matrix (terms, coefficients) from its coefficients to those of all terms."""
     penalty: Array
     """(explanations,): penalty in log-likelihood; it grows with the number of explanations of the same kind."""
-    pair_effect: NDArray[np.int64]
-    """(explanations,): 1 if two settings act only together, -1 if each of them suffices, else 0."""
 
 
 @lru_cache
@@ -46,21 +47,21 @@ def list_explanations(settings: int, factors: int, max_added: int) -> Explanatio
     """
     pairs = list(itertools.combinations(range(settings), 2))
     terms = np.eye(settings + len(pairs))
-    rows: list[tuple[tuple[int, ...], Array, int]] = [
-        (named, terms[:, list(named)], 0)
+    rows: list[tuple[tuple[int, ...], Array, float]] = [
+        (named, terms[:, list(named)], _ADDED * size)
         for size in range(max_added + 1)
         for named in itertools.combinations(range(settings), size)
     ]
     for number, pair in enumerate(pairs):
         both, product = terms[:, list(pair)].sum(axis=1), terms[:, settings + number]
-        rows += [(pair, (both + sign * product)[:, None], sign) for sign in (1, -1)]
+        rows += [(pair, (both + sign * product)[:, None], _IN_COMMON) for sign in (1, -1)]
     members = np.array([[setting in named for setting in range(settings)] for named, _, _ in rows])
-    penalty = np.array([_PER_TERM * matrix.shape[1] + log(comb(factors, len(named))) for named, matrix, _ in rows])
-    return Explanations(members, tuple(matrix for _, matrix, _ in rows), penalty, np.array([row[2] for row in rows]))
+    penalty = np.array([price + log(comb(factors, len(named))) for named, _, price in rows])
+    return Explanations(members, tuple(matrix for _, matrix, _ in rows), penalty)
 
 
-def log_likelihoods(levels: Array, blocks: NDArray[np.int64], outcomes: Array, explanations: Explanations) -> Array:
-    """Return the penalised log-likelihood of each explanation: (outcomes, explanations).
+def probabilities(levels: Array, blocks: NDArray[np.int64], outcomes: Array, explanations: Explanations) -> Array:
+    """Return the probability of each explanation by its penalised likelihood: (outcomes, explanations).
 
     Args:
         levels: (runs, settings), or (outcomes, runs, settings) if the outcomes have different levels; each is 1 or -1.
@@ -68,7 +69,57 @@ def log_likelihoods(levels: Array, blocks: NDArray[np.int64], outcomes: Array, e
         outcomes: (outcomes, runs).
         explanations: The explanations.
     """
-    return _Runs.of(levels, blocks, outcomes).with_equal_noise(explanations)
+    return _weights(_Runs.of(levels, blocks, outcomes, explanations).with_equal_noise(explanations))
+
+
+def choose_runs(
+    levels: Array,
+    blocks: NDArray[np.int64],
+    outcomes: Array,
+    explanations: Explanations,
+    *,
+    candidates: Array,
+    sizes: Sequence[int],
+) -> NDArray[np.int64]:
+    """Return the runs that distinguish the explanations best, as rows of `candidates`: (outcomes, runs).
+
+    `candidates`, (candidates, settings), are the levels of the runs to choose from; `sizes` are the numbers of runs of
+    each block. The runs of a block are chosen one after another: the run is next whose result is least certain given
+    those before it. No block has a run twice. For the other arguments see `probabilities`.
+    """
+    runs = _Runs.of(levels, blocks, outcomes, explanations)
+    sums, terms = _Sums.of(runs.terms, runs.values), _terms(candidates)
+    coefficients = np.stack([sums.coefficients(matrix) for matrix in explanations.maps], axis=1)
+    weights = _weights(runs.with_equal_noise(explanations))[:, :, None]
+    noise = (weights[..., 0] * sums.residuals(explanations)).sum(axis=1) / runs.freedom
+    expected = coefficients @ terms.T
+    apart = (expected - (weights * expected).sum(axis=1, keepdims=True)) * np.sqrt(weights)
+    covariance = np.swapaxes(apart, 1, 2) @ apart / noise[:, None, None]  # between explanations
+    for number, matrix in enumerate(explanations.maps):  # and of what each of them expects
+        covariance += weights[:, [number]] * (terms @ matrix @ sums.inverse(matrix) @ (terms @ matrix).T)
+    chosen = []
+    for size in sizes:
+        picked = _pick_block(covariance, size)
+        centre = np.eye(size) - 1 / size
+        known = np.take_along_axis(covariance, picked[:, None], axis=2)
+        inner = centre @ np.take_along_axis(known, picked[..., None], axis=1) + np.eye(size)
+        covariance = covariance - known @ centre @ np.linalg.solve(inner, np.swapaxes(known @ centre, 1, 2))
+        chosen.append(picked)
+    return np.concatenate(chosen, axis=1)
+
+
+def _pick_block(covariance: Array, size: int) -> NDArray[np.int64]:
+    """Pick runs of one seed from candidates with this covariance (outcomes, candidates, candidates)."""
+    each, picked = np.arange(len(covariance)), np.zeros((len(covariance), size), dtype=int)
+    for number in range(size):
+        variance = np.diagonal(covariance, axis1=1, axis2=2).copy()
+        np.put_along_axis(variance, picked[:, :number], -np.inf, axis=1)
+        picked[:, number] = best = variance.argmax(axis=1)
+        if number == 0:
+            covariance = covariance + _SEED_VARIANCE
+        column = covariance[each, :, best]
+        covariance = covariance - column[:, :, None] * (column / (column[each, best] + 1)[:, None])[:, None, :]
+    return picked
 
 
 def evidence(
@@ -78,14 +129,15 @@ def evidence(
 
     The evidence for a setting is the log-likelihood of the best explanation that names it, minus that of the best
     explanation that does not. For a pair, the first explanation names at least one of the two. In each explanation, the
-    effect of one setting may also differ from seed to seed. For the arguments see `log_likelihoods`.
+    effect of one setting may also differ from seed to seed. `levels` can have settings after those that an explanation
+    can name: these can have only such a random effect. For the arguments see `probabilities`.
     """
-    runs = _Runs.of(levels, blocks, outcomes)
+    runs = _Runs.of(levels, blocks, outcomes, explanations)
     members = explanations.members
     settings = range(members.shape[1])
     scores = [runs.with_equal_noise(explanations)]
-    for setting in settings:
-        penalty = _RANDOM_EFFECT * (1 + members[:, setting])
+    for setting in range(levels.shape[-1]):
+        penalty = _RANDOM_EFFECT * (1 + (members[:, setting] if setting in settings else 0))
         scores.append(runs.with_random_effect(explanations, setting) - penalty)
     best = np.max(scores, axis=0)
     groups = [(setting,) for setting in settings] + list(itertools.combinations(settings, 2))
@@ -94,23 +146,34 @@ def evidence(
     return gains[:, : len(settings)], gains[:, len(settings) :]
 
 
+def _weights(scores: Array) -> Array:
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _terms(levels: Array) -> Array:
+    """Return the levels of the settings, and the products of two of them."""
+    pairs = list(itertools.combinations(range(levels.shape[-1]), 2))
+    return np.concatenate([levels, *[levels[..., [first]] * levels[..., [second]] for first, second in pairs]], axis=-1)
+
+
 @dataclass(frozen=True, eq=False)
 class _Runs:
     """Runs of many simulated audits; the mean of each seed is subtracted."""
 
-    terms: Array  # levels of the settings, and the products of two of them
+    levels: Array
+    terms: Array  # levels of the settings that an explanation can name, and the products of two of them
     values: Array
     member: Array  # (runs, blocks): 1 where a run is in a block
     freedom: int
 
     @classmethod
-    def of(cls, levels: Array, blocks: NDArray[np.int64], outcomes: Array) -> _Runs:
-        pairs = list(itertools.combinations(range(levels.shape[-1]), 2))
-        products = [levels[..., [first]] * levels[..., [second]] for first, second in pairs]
-        terms = np.concatenate([levels, *products], axis=-1)
+    def of(cls, levels: Array, blocks: NDArray[np.int64], outcomes: Array, explanations: Explanations) -> _Runs:
+        terms = _terms(levels[..., : explanations.members.shape[1]])
         member = np.asarray(blocks[:, None] == np.unique(blocks), dtype=float)
         mean = (member / member.sum(axis=0)) @ member.T
-        return cls(terms - mean @ terms, outcomes - outcomes @ mean, member, len(blocks) - member.shape[1])
+        within = np.eye(len(blocks)) - mean
+        return cls(within @ levels, within @ terms, outcomes @ within, member, len(blocks) - member.shape[1])
 
     def with_equal_noise(self, explanations: Explanations) -> Array:
         """Return the penalised log-likelihoods if all runs have the same noise."""
@@ -122,7 +185,7 @@ class _Runs:
 
         The noise then has two variances: along this setting within each seed, and in all other directions.
         """
-        level = self.terms[..., setting]
+        level = self.levels[..., setting]
         size = np.sqrt(level**2 @ self.member)
         along = level / np.maximum(size @ self.member.T, 1e-9)
         draws = (size > 1e-6).sum(axis=-1)
@@ -159,10 +222,13 @@ class _Sums:
     def minus(self, part: _Sums, share: float) -> _Sums:
         return _Sums(self.terms - share * part.terms, self.cross - share * part.cross, self.total - share * part.total)
 
+    def inverse(self, matrix: Array) -> Array:
+        """Return the covariance of the coefficients of the explanation of a matrix, for unit noise."""
+        return np.asarray(np.linalg.inv(matrix.T @ self.terms @ matrix + 1e-9 * np.eye(matrix.shape[1])))
+
     def coefficients(self, matrix: Array) -> Array:
         """Return the least-squares coefficients of all terms, (outcomes, terms), under the explanation of a matrix."""
-        squares = matrix.T @ self.terms @ matrix + 1e-9 * np.eye(matrix.shape[1])
-        solution = (self.cross @ matrix)[..., None, :] @ np.linalg.inv(squares)
+        solution = (self.cross @ matrix)[..., None, :] @ self.inverse(matrix)
         return np.asarray(solution[..., 0, :] @ matrix.T)
 
     def residual(self, coefficients: Array) -> Any:

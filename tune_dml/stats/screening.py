@@ -1,15 +1,15 @@
 """Screen many two-level settings in few runs to find those that change the result.
 
-    first = screening_design(12)                      # 24 runs: 12 and their mirror images, four runs per seed
+    first = screening_design(12)                      # 24 runs: 12 and their mirror images, six runs per seed
     suspects = choose_suspects(first, values)
-    second = confirmation_design(12, suspects)        # 12 runs on fresh seeds
+    second = confirmation_design(12, suspects)        # 12 runs on fresh seeds, four per seed
     verdict = judge_screening(first, values, second, second_values, suspects)
 
 The first stage is a Hadamard design with its mirror image, so main effects are free of all two-way interactions.
-The second stage starts from all suspects and undoes one at a time, or from none and adds one at a time. Explanations
-with few settings are then compared by their likelihood over both stages. A setting is named if every explanation
-without it is much less likely than the best one. The threshold comes from a simulation of the whole procedure,
-selection included. ADR 22 has the error rates.
+Explanations with few settings are compared by their likelihood. The second stage has the runs of the suspects that
+distinguish those best that are still probable. A setting is named if, over both stages, every explanation without it is
+much less likely than the best one. The threshold comes from a simulation of the whole procedure, selection included.
+ADR 22 has the error rates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, stats
 
-from tune_dml.stats.explanations import evidence, list_explanations, log_likelihoods
+from tune_dml.stats.explanations import choose_runs, evidence, list_explanations, probabilities
 from tune_dml.stats.intervals import Array, Mask
 
 _LEVEL = 0.045
@@ -31,12 +31,12 @@ _LEVEL = 0.045
 _INTERVALS = 0.03  # error level of the simultaneous intervals of all effects
 MAX_FACTORS = 24
 _PALEY = {12: 11, 20: 19, 24: 23}  # prime of Paley's construction for each order of a Hadamard matrix
-_FIRST_RUNS, _SECOND_RUNS = 24, 12  # runs of the first stage, for up to 12 settings, and of the second stage
-USUAL_SUSPECTS, _MAX_SUSPECTS = 3, 5
+_FIRST_RUNS, SECOND_RUNS = 24, 12  # runs of the first stage, for up to 12 settings, and of the second stage
+_SUSPECTS = 4
 _SIMULATIONS = 1500
-_EFFECTS = (0.0, 2.3)
-"""Simulated effects of the culprit, in standard deviations of a run without the seed effect."""
-_DRAW_SHARES = (0.0, 0.5, 1.0)
+_CULPRITS, _EFFECT = (0, 1, 2), 2.3
+"""Simulated numbers of culprits, and the effect of each in standard deviations of a run without the seed effect."""
+_DRAW_SHARES = (0.0, 0.6)
 """Simulated shares of a run's noise from a setting without effect that changes the random draws."""
 
 
@@ -101,57 +101,45 @@ def _hadamard(order: int) -> Array:
 
 
 def screening_design(factors: int) -> Design:
-    """Return the first stage: a Hadamard design with its mirror image; two runs and their mirror images share a seed.
+    """Return the first stage: a Hadamard design with its mirror image; three runs and their mirror images share a seed.
 
     The first run has all of the user's settings, its mirror image all of the protocol's. Up to 12 settings take 24 runs
-    under 6 seeds; 24 take 48. If more runs shared a seed, settings that only change the random draws, such as the batch
-    size, would have too few draws to be distinguished from those that change the result.
+    under 4 seeds; 24 take 48. If more runs shared a seed, settings that only change the random draws, such as the batch
+    size, would have too few draws to be distinguished from those that change the result. If fewer did, less of each
+    interaction would be free of the noise between seeds.
     """
     order = next(n for n in (1, 2, 4, 12, 16, 20, 24) if n >= factors)
     half = _hadamard(order)[:, :factors]
     copies = max(1, _FIRST_RUNS // (2 * order))
-    rows = np.arange(order)
-    seeds = np.minimum(rows, order - 1 - rows)  # with 12 rows, each product of two settings varies under some seed
-    levels = np.tile(np.vstack([half, -half]), (copies, 1))
-    return Design(levels, np.concatenate([np.tile(seeds + copy * order, 2) for copy in range(copies)]))
+    seeds = np.tile(np.arange(order) // 3, 2)
+    blocks = np.concatenate([seeds + copy * (seeds.max() + 1) for copy in range(copies)])
+    return Design(np.tile(np.vstack([half, -half]), (copies, 1)), blocks)
 
 
 @dataclass(frozen=True)
 class Suspects:
-    """The factors to confirm."""
+    """The factors to confirm, and the runs that confirm them."""
 
     factors: tuple[int, ...]  # the most probable first
-    undo: bool = True
-    """Whether the second stage starts from all of them and undoes one at a time, rather than adding one at a time."""
+    runs: tuple[tuple[bool, ...], ...]
+    """For each run of the second stage, whether it has the user's value of each suspect."""
 
 
 def confirmation_design(factors: int, chosen: Suspects) -> Design:
-    """Return the second stage, on fresh seeds, with at most 12 runs.
-
-    With `undo`, it runs all suspects together, and all suspects except each one in turn. Otherwise it runs none, and
-    each suspect alone. Two suspects take all four combinations. If two settings act only together, undoing either of
-    them removes the whole effect.
-    """
-    count = len(chosen.factors)
-    changed = np.vstack([np.zeros(count), np.eye(count)]) > 0
-    if count == 2:
-        changed = np.vstack([changed, [True, True]])
-    levels = -np.ones((len(changed), factors))
-    levels[:, list(chosen.factors)] = np.where(changed ^ chosen.undo, 1, -1)
-    seeds = max(2, _SECOND_RUNS // len(levels))
-    return Design(np.tile(levels, (seeds, 1)), np.repeat(np.arange(seeds), len(levels)))
+    """Return the second stage: runs of the suspects on fresh seeds; all other factors have the protocol's values."""
+    levels = -np.ones((len(chosen.runs), factors))
+    levels[:, list(chosen.factors)] = np.where(chosen.runs, 1, -1)
+    return Design(levels, _fresh_blocks(len(chosen.factors)))
 
 
 def choose_suspects(design: Design, values: Array) -> Suspects:
-    """Choose the factors to confirm: the three most probable, and up to two more with a probability above 0.5.
+    """Choose the factors to confirm, the four most probable, and the runs that confirm them.
 
     `values`, (runs,), are the results of the first stage; NaN for a run without a value, which is skipped.
     """
     kept = np.isfinite(values)
-    probable, undo = _probabilities(design.rows(kept), values[None, kept])
-    order = np.argsort(-probable[0], kind="stable")[:_MAX_SUSPECTS].tolist()
-    chosen = [factor for rank, factor in enumerate(order) if rank < USUAL_SUSPECTS or probable[0, factor] > 0.5]
-    return Suspects(tuple(chosen), bool(undo[0]))
+    chosen, levels = _confirming_levels(design.rows(kept), values[None, kept])
+    return Suspects(tuple(chosen[0, :_SUSPECTS].tolist()), tuple(map(tuple, (levels[0] > 0).tolist())))
 
 
 def judge_screening(
@@ -167,7 +155,8 @@ def judge_screening(
     outcome = outcome[kept]
     factors, suspects = both.levels.shape[1], chosen.factors
     explanations = list_explanations(len(suspects), factors, len(suspects))
-    gains, pair_gains = evidence(both.levels[:, list(suspects)], both.blocks, outcome[None], explanations)
+    order = [*suspects, *(factor for factor in range(factors) if factor not in suspects)]
+    gains, pair_gains = evidence(both.levels[:, order], both.blocks, outcome[None], explanations)
     threshold, pair_threshold = _critical(factors)
     named = tuple(factor for factor, gain in zip(suspects, gains[0], strict=True) if gain > threshold)
     one_of: tuple[int, ...] = ()
@@ -222,18 +211,29 @@ def _interacting_pair(
     return pairs[int(np.argmin(p))] if pairs and min(p) * len(pairs) <= 0.05 else None
 
 
-def _probabilities(design: Design, outcomes: Array) -> tuple[Array, Mask]:
-    """Return each factor's probability after the first stage, and whether to undo suspects rather than add them.
+def _confirming_levels(design: Design, outcomes: Array) -> tuple[NDArray[np.int64], Array]:
+    """Rank the factors by their probability after the first stage, and choose the runs of the second stage.
 
-    Undoing is chosen if "two act only together" is at least as probable as "either of two has the whole effect".
+    Return the factors, the most probable first, (outcomes, factors), and the levels of the suspects, which are the
+    first of them: (outcomes, runs, suspects).
     """
     factors = design.levels.shape[1]
-    explanations = list_explanations(factors, factors, 2)
-    scores = log_likelihoods(design.levels, design.blocks, outcomes, explanations)
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    only_together, either = (weights[:, explanations.pair_effect == sign].sum(axis=1) for sign in (1, -1))
-    return weights @ explanations.members, only_together >= either
+    known, count = list_explanations(factors, factors, 2), min(_SUSPECTS, factors)
+    probable = probabilities(design.levels, design.blocks, outcomes, known) @ known.members
+    order = np.argsort(-probable, axis=1, kind="stable")
+    levels, explanations = (
+        design.levels[:, order[:, :count]].transpose(1, 0, 2),
+        list_explanations(count, factors, count),
+    )
+    candidates = np.array(list(itertools.product([-1.0, 1.0], repeat=count)))
+    sizes = np.bincount(_fresh_blocks(count)).tolist()
+    runs = choose_runs(levels, design.blocks, outcomes, explanations, candidates=candidates, sizes=sizes)
+    return order, candidates[runs]
+
+
+def _fresh_blocks(suspects: int) -> NDArray[np.int64]:
+    """Return the block of each run of the second stage: four runs share a seed, or both of a single suspect."""
+    return np.asarray(np.arange(SECOND_RUNS) // min(4, 2**suspects))
 
 
 def _all_blocks(first: Design, second: Design) -> NDArray[np.int64]:
@@ -283,12 +283,12 @@ class _Fit:
 def _critical(factors: int) -> tuple[float, float]:
     """Return two thresholds of the evidence: for naming a setting, and for naming a pair of which one has an effect.
 
-    In every simulated case, at most a share `_LEVEL` of audits exceeds a threshold wrongly. The cases have no effect or
-    one culprit, each with and without a setting that changes only the random draws of a run.
+    In every simulated case, at most a share `_LEVEL` of audits exceeds a threshold wrongly. The cases have up to two
+    culprits, each with and without a setting that changes only the random draws of a run.
     """
-    cases = itertools.product(_EFFECTS if factors > 1 else (0.0,), _DRAW_SHARES)
+    cases = itertools.product(_CULPRITS[:factors], _DRAW_SHARES)
     simulations = _SIMULATIONS * 12 // max(factors, 12)
-    evidences = [_simulate_evidence(factors, effect, share, simulations) for effect, share in cases]
+    evidences = [_simulate_evidence(factors, culprits, share, simulations) for culprits, share in cases]
     threshold = max(_upper_quantile(single) for single, _ in evidences)
     return threshold, max(threshold, *(_upper_quantile(pair) for _, pair in evidences))
 
@@ -298,39 +298,39 @@ def _upper_quantile(evidence: Array) -> float:
 
 
 def _simulate_evidence(
-    factors: int, effect: float, share: float, simulations: int, *, seed: int = 0
+    factors: int, culprits: int, share: float, simulations: int, *, seed: int = 0
 ) -> tuple[Array, Array]:
     """Simulate audits with unit noise, and return the largest evidence of each for a wrong setting and a wrong pair.
 
     Args:
-        factors: Number of settings. The first is the culprit if there is one.
-        effect: The culprit's effect.
+        factors: Number of settings. The first ones are the culprits.
+        culprits: Number of culprits, which add their effects.
         share: Share of the noise variance from the last setting, which has one random draw per seed and value.
         simulations: Number of audits.
         seed: Seed of the simulation.
     """
     generator = np.random.default_rng(seed)
-    count = min(USUAL_SUSPECTS, factors)
+    count = min(_SUSPECTS, factors)
 
-    def outcomes(design: Design, levels: Array) -> Array:
-        draws = generator.standard_normal((simulations, int(design.blocks.max()) + 1, 2))
-        shared = draws[np.arange(simulations)[:, None], design.blocks, (levels[..., -1] > 0).astype(int)]
-        independent = generator.standard_normal(shared.shape)
-        return np.asarray(levels[..., 0] * effect / 2 + np.sqrt(share) * shared + np.sqrt(1 - share) * independent)
+    def outcomes(blocks: NDArray[np.int64], levels: Array) -> Array:
+        draws = generator.standard_normal((simulations, int(blocks.max()) + 1, 2))
+        shared = draws[np.arange(simulations)[:, None], blocks, (levels[..., -1] > 0).astype(int)]
+        noise = np.sqrt(share) * shared + np.sqrt(1 - share) * generator.standard_normal(shared.shape)
+        return np.asarray(_EFFECT / 2 * levels[..., :culprits].sum(axis=-1) + noise)
 
     first = screening_design(factors)
-    values = outcomes(first, first.levels)
-    probable, undo = _probabilities(first, values)
-    chosen = np.argsort(-probable, axis=1, kind="stable")[:, :count]
-    adding, undoing = (confirmation_design(count, Suspects(tuple(range(count)), flag)) for flag in (False, True))
-    suspect_levels = np.where(undo[:, None, None], undoing.levels, adding.levels)
-    levels = -np.ones((simulations, len(adding.levels), factors))
+    values = outcomes(first.blocks, first.levels)
+    order, suspect_levels = _confirming_levels(first, values)
+    chosen = order[:, :count]
+    levels = -np.ones((simulations, SECOND_RUNS, factors))
     np.put_along_axis(levels, np.broadcast_to(chosen[:, None], suspect_levels.shape), suspect_levels, axis=2)
-    second_values = outcomes(adding, levels)
-    both = np.concatenate([first.levels[:, chosen].transpose(1, 0, 2), suspect_levels], axis=1)
+    second_values = outcomes(_fresh_blocks(count), levels)
+    both = np.concatenate([np.broadcast_to(first.levels, (simulations, *first.levels.shape)), levels], axis=1)
+    blocks = np.concatenate([first.blocks, _fresh_blocks(count) + first.blocks.max() + 1])
     explanations = list_explanations(count, factors, count)
-    single, pair = evidence(both, _all_blocks(first, adding), np.hstack([values, second_values]), explanations)
-    is_culprit = (chosen == 0) & (effect != 0)
+    ordered = np.take_along_axis(both, order[:, None], axis=2)
+    single, pair = evidence(ordered, blocks, np.hstack([values, second_values]), explanations)
+    is_culprit = chosen < culprits
     pairs = np.array(list(itertools.combinations(range(count), 2)), dtype=int).reshape(-1, 2)
     has_culprit = is_culprit[:, pairs].any(axis=2)
     single, pair = np.where(is_culprit, -np.inf, single), np.where(has_culprit, -np.inf, pair)

@@ -146,20 +146,22 @@ def test_a_difference_is_described_by_both_sides(audit):
     assert _settings_text({"optim.name": "sgd", "optim.nesterov": False}) == "name=sgd, nesterov=no"
 
 
-@pytest.mark.parametrize("undo", [True, False])
-def test_suspects_are_undone_or_added_one_at_a_time_on_fresh_seeds(audit, cache_dir, undo):
-    chosen = Suspects((0, 1, 2), undo)
-    request = Request(audit.confirmation_space(chosen), "digits", seeds=audit.fresh_seeds(chosen), name="b")
+def test_runs_of_the_suspects_are_cells_with_fresh_seeds(audit, cache_dir):
+    runs = ((True, True, False), (True, False, False), (False, True, True), (False, False, False)) * 3
+    chosen = Suspects((0, 1, 2), runs)
+    request = Request(audit.confirmation_space(chosen), "digits", seeds=(0,), name="b")
     plan = prepare(request, cache_dir=cache_dir).plan
-    assert plan.seeds == (1000, 1001, 1002)
-    assert [cell.baseline for cell in plan.cells] == [True, False, False, False]
-    settings = audit.differences.settings(audit.factors) if undo else protocols()["digits/quick"].settings
-    assert plan.cells[0].settings["optim.lr"] == settings["optim.lr"]
-    assert {cell.settings["seeds.init"] for cell in plan.cells} == {None}
+    assert [cell.arm for cell in plan.cells] == list(audit.confirmation_names(chosen))
+    assert [cell.settings["seeds.init"] for cell in plan.cells] == [1000] * 4 + [1001] * 4 + [1002] * 4
+    for cell, run in zip(plan.cells, runs, strict=True):
+        for factor, yours in zip(audit.factors, run, strict=False):
+            expected = factor.yours if yours else factor.protocol
+            assert {path: cell.settings.get(path) for path in expected} == dict(expected)
+    assert len({cell.digest for cell in plan.cells}) == 12
 
 
 def test_twelve_settings_take_36_trials():
-    """Twice 12 in the first stage; three suspects together and all but each one, under three seeds, in the second."""
+    """Twice 12 in the first stage, and 12 runs of the suspects in the second."""
     audit = audit_of("{loss: {name: triplet, margin: 0.3}, optim.lr: 0.01, model.embedding_dim: 32}")
     assert len(audit.factors) == 3
     assert audit.trials == 24 + 12

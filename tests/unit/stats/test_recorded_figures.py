@@ -191,7 +191,7 @@ def _of_audits():
         second = screening.confirmation_design(factors, chosen)
         if factors <= 2:  # thresholds of more take long
             found[name] = screening.judge_screening(first, values, second, run(second), chosen)
-    simulated = [screening._simulate_evidence(factors, 2.3, 0.5, 20) for factors in (1, 3, 12)]
+    simulated = [screening._simulate_evidence(factors, 1, 0.5, 20) for factors in (1, 3, 12)]
     return {**found, "simulated": simulated, "critical": [screening._critical(1), screening._critical(2)]}
 
 

@@ -179,22 +179,16 @@ def _settings(report: AuditReport) -> Section:
 def _trust(report: AuditReport) -> Section:
     audit, metric = report.audit, report.metric
     names = joined([audit.factors[index].name for index in report.suspects.factors])
-    action = "undid one at a time" if report.suspects.undo else "added to the protocol one at a time"
     text = Text(
         f"The first {counted(len(report.first.trials), 'trial')} change all settings at once, by a two-level design with its "
-        f"mirror image. It found the suspects {names}, which {counted(len(report.second.trials), 'trial')} {action} "
-        "on fresh seeds. The effects are estimated from both. A setting is named if every explanation without it is "
+        f"mirror image. It found the suspects {names}. {counted(len(report.second.trials), 'trial')} on fresh seeds combine "
+        "them so as to tell the probable explanations apart. "
+        "The effects are estimated from both. A setting is named if every explanation without it is "
         "much less likely than the best one; the threshold comes from a simulation of the whole procedure."
     )
-    cells: dict[str, list[float]] = {}
-    for trial in report.second.trials:
-        cells.setdefault(trial.cell.arm, []).append(trial.metrics.get(audit.metric, np.nan))
-    rows = [
-        (arm, str(len(values)), metric_cell(metric, float(np.nanmean(values))))
-        for arm, values in cells.items()
-        if np.isfinite(values).any()
-    ]
-    fresh = Table("fresh", "The second stage.", ("run", "seeds", metric.axis), rows)
+    values = [(trial.cell.arm, trial.metrics.get(audit.metric, np.nan)) for trial in report.second.trials]
+    rows = [(arm, metric_cell(metric, value)) for arm, value in values if np.isfinite(value)]
+    fresh = Table("fresh", "The second stage.", ("run", metric.axis), rows)
     differences = audit.differences
     notes = [f"{path} differs without an effect on training." for path in differences.ineffective]
     notes += [f"{path} differs and chooses other pictures: it was not screened." for path in differences.unscreened]
