@@ -37,6 +37,8 @@ _RUNS = 240
 _MAX_PAIRS = 250_000
 """Maximum number of pairs of cells in all runs; many cells reduce the number of runs, to no less than `_MIN_RUNS`."""
 _MIN_RUNS = 60
+_MAX_CELLS = 200
+"""Maximum number of cells of a forecast; its time grows with their cube."""
 _INDEPENDENT = 4.0  # minimum degrees of freedom of the independent part of the noise
 _TAUS = np.geomspace(0.01, 100.0, 48)
 """Grid of the prior's tau, in units of its scale and the noise of one trial."""
@@ -58,7 +60,9 @@ class Forecast:
 def forecast_seeds(
     values: Array, now: int, level: Callable[[int], float], decided: Verdict, *, scale: float, resolution: float = 0.0
 ) -> Forecast | None:
-    """Return the number of seeds to extend to, and the chance that they decide; None with fewer than two seeds.
+    """Return the number of seeds to extend to, and the chance that they decide.
+
+    Return None with fewer than two seeds, or more than 200 cells.
 
     Args:
         values: cells x seeds, with holes.
@@ -93,7 +97,8 @@ def forecast_fresh_seeds(
 ) -> Forecast | None:
     """Return how many fresh seeds to run so that a paired t interval shows the first cell of a pair above the second.
 
-    Larger is better. The other cells show how much of the first cell's lead is due to selection.
+    Larger is better. The other cells show how much of the first cell's lead is due to selection. Return None with fewer
+    than two seeds, or more than 200 cells.
     """
     futures = _possible_continuations(values, max(counts), scale, resolution)
     if futures is None:
@@ -177,7 +182,9 @@ def pairs_are_decided(
 
 
 def _possible_continuations(values: Array, further: int, scale: float, resolution: float) -> tuple[Array, Array] | None:
-    """Return continuations under mixed noise, and under noise in the residuals' directions; None without an estimate."""
+    """Return continuations under mixed noise, and under noise in the residuals' directions; None if unknown."""
+    if len(values) > _MAX_CELLS:
+        return None
     mixed = _continuations(values, further, scale=scale, resolution=resolution)
     directed = _continuations(values, further, scale=scale, resolution=resolution, directed=True)
     return None if mixed is None or directed is None else (mixed, directed)

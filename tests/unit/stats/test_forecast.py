@@ -198,6 +198,10 @@ def test_without_noise_no_forecast_is_made():
     assert forecast_fresh_seeds(noisy([0, 1], 1), (1, 0), (5,), scale=1.0) is None
 
 
+def test_a_table_of_more_than_200_cells_has_no_forecast():
+    assert ahead(noisy([0] * 201, 3), sensitivity_is_decided(1.0)) is None
+
+
 def test_a_lead_that_luck_explains_is_not_expected_to_hold():
     """The winner of twenty equal cells leads by as much as a truly better cell."""
     values = noisy([0] * 20, 4, seed=2)
