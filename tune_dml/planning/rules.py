@@ -8,7 +8,6 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.option_names import option_names, option_place, option_problem, spell
 from trainables.registries import methods_of
 from trainables.resolve import Layer, resolve
-from tune_dml.papers.published import published_curve
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
 from tune_dml.planning.request import Stopping
 from tune_dml.planning.stopping import ETA
@@ -22,11 +21,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def study_problems(study: Study) -> list[Problem]:
     """Return the problems of a study's space and request."""
     own = [*study.space.problems(), *_override_problems(study.space, study.arms, study.settings)]
-    for reference in study.space.published:  # else the report would fail, after training
-        try:
-            published_curve(reference)
-        except ConfigError as error:
-            own += error.problems
     reported = {problem.place for problem in study.problems}  # a wrong key is reported once
     every = (*own, *search_problems(study.arms, study.search), *_option_problems(study))
     return [*study.problems, *(problem for problem in every if problem.place not in reported)]

@@ -22,9 +22,9 @@ from tune_dml.papers import published as printed_numbers
 from tune_dml.papers.published import published_curve, published_rows
 from tune_dml.planning.arms.settings import method_layers, protocol_layer
 from tune_dml.planning.checks.conditions import conditions_of
+from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
-from tune_dml.planning.rules import study_problems
 from tune_dml.planning.study import study_of
 from tune_dml.space import METHOD, CurveReference, Grid, Knob, Paper, Protocol, SourcedSettings, Space, Tie
 
@@ -231,9 +231,10 @@ def test_declarations_of_unknown_tables_are_refused(change, message):
         published_curve(replace(RHO, **change))
 
 
-def test_a_wrong_reference_is_named_before_training():
-    (problem,) = study_problems(study_of(Request(rho_space(published=(replace(RHO, table="44"),)), name="x", seeds=1)))
-    assert problem.rule == "no package has numbers of this table"
+def test_a_wrong_reference_is_named_before_training(cache_dir):
+    space = replace(spaces()["sec_rho"], published=(replace(RHO, table="44"),))
+    with pytest.raises(ConfigError, match="no package has numbers of this table"):
+        prepare(Request(space, "glyphs", name="x", seeds=1), cache_dir=cache_dir, decode=False)
 
 
 @pytest.mark.parametrize(

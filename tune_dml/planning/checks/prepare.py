@@ -15,6 +15,7 @@ from trainables.config import FREE_SEEDS
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import naming, option_problem, spell, values_from
 from trainables.resolve import FOLLOWS_LENGTH
+from tune_dml.papers.published import published_curve
 from tune_dml.planning.arms.settings import CUT
 from tune_dml.planning.checks.data import SweepData, data_problems
 from tune_dml.planning.checks.dry_run import dry_run
@@ -76,7 +77,7 @@ def prepare(
             return CheckedPlan(plan, tuple(notes), _cautions(plan))
         own_notes = (_shortened_notes, _cut_batch_notes, _dropped_notes, _comparison_notes, _stopping_notes)
         notes = [*study.notes, *(note for notes_of in own_notes for note in notes_of(plan))]
-        problems += _seed_problems(plan)
+        problems += [*_seed_problems(plan), *_published_problems(plan)]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
@@ -110,6 +111,17 @@ def _seed_problems(plan: Plan) -> list[Problem]:
         return []
     rule = f"if {', '.join(sorted(FREE_SEEDS))} are all fixed, every seed trains the same trial"
     return [option_problem("seeds", rule, list(plan.seeds), "Name one seed, or fix at most two of them.")]
+
+
+def _published_problems(plan: Plan) -> list[Problem]:
+    """Return the problems of the space's references to printed numbers, for which the report would fail."""
+    problems = list[Problem]()
+    for reference in plan.space.published:
+        try:
+            published_curve(reference)
+        except ConfigError as error:
+            problems += error.problems
+    return problems
 
 
 def _shortened_notes(plan: Plan) -> list[str]:
