@@ -252,7 +252,7 @@ def test_a_deleted_lock_and_a_replaced_ledger_change_nothing(tmp_path, undisturb
     (sweep.folder / "lock").unlink()
     shutil.copy(sweep.folder / "ledger.jsonl", tmp_path / "copy")
     (tmp_path / "copy").rename(sweep.folder / "ledger.jsonl")
-    sweep.wait_until(lambda: len(sweep.events("started")) > 2)  # the driver notices at its next event
+    sweep.wait_until(lambda: len(sweep.events("ended")) > 1)  # the driver notices at its next event
     os.kill(sweep.driver, signal.SIGSTOP)  # it holds the sweep for as long as the second one looks
     second = begin(tmp_path, cache_dir, "resume")
     assert second.end() == 1
