@@ -110,10 +110,11 @@ def _raise_if_moved(folder: Path) -> None:
 
 @contextmanager
 def _print_command_on_interrupt(driver: Driver) -> Iterator[None]:
-    """Print the command that continues the sweep if Ctrl-C interrupts the session."""
+    """Print the command that continues the sweep if Ctrl-C interrupts the session; a moved sweep has another name."""
     try:
         yield
     except KeyboardInterrupt:
+        _raise_if_moved(driver.state.folder)
         is_confirmation = driver.intent.confirmation is not None
         next_command = "the same command" if is_confirmation else command(Results.of(driver.state), "resume")
         driver.progress.note(interruption_message(next_command))
