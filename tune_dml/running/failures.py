@@ -200,8 +200,11 @@ def _place(frames: Iterable[tuple[str, object]]) -> str:
 
 
 def _text_of(error: BaseException | str) -> str:
-    """Return the message of an error, without the middle of a huge one."""
-    text = str(error)
+    """Return the message of an error, without the middle of a huge one. A method's own error class may have none."""
+    try:
+        text = str(error)
+    except Exception as failure:
+        return f"no message: its __str__ raised {type(failure).__name__}"
     return text if len(text) <= 2 * _TEXT_LIMIT else text[:_TEXT_LIMIT] + text[-_TEXT_LIMIT:]
 
 

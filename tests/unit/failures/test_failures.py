@@ -203,6 +203,17 @@ def test_reasons_are_one_clean_bounded_line():
     assert "hunter2" not in classify(OSError("cannot reach http://me:hunter2@host:5000/")).reason
 
 
+def test_an_error_without_a_message_is_no_lost_process():
+    """The error that `__str__` raised was taken for one of Ray, and the trial was retried."""
+
+    class Mute(Exception):
+        def __str__(self):
+            raise KeyError("text")
+
+    assert classify(Mute("x")).reason.endswith(".Mute: no message: its __str__ raised KeyError")
+    assert classify(chained(ConnectionResetError("peer"), Mute("x"))).kind == "infrastructure"
+
+
 def test_a_message_with_a_whole_tensor_is_read_quickly():
     """A few million characters took a minute, in which the trial counted as stalled."""
     began = time.monotonic()

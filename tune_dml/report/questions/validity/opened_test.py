@@ -50,7 +50,8 @@ class _OpenedTest:
 def opened_test(analysis: Analysis) -> Section | None:
     """Show the test metric that corresponds to the sweep's metric.
 
-    None while it is sealed, if there is none, or if validation can select no cell, as each diverged under some seed.
+    Return None while it is sealed, if it was not measured, or if every cell diverged under some seed, because
+    validation then selects none.
     """
     opening = analysis.results.opening
     opened = _compare_selections(analysis, opening) if opening else None
