@@ -97,7 +97,8 @@ _RETURN_TYPES: Mapping[str, type] = {
     "on_demand": object,
 }
 """Return type of each method of a data set."""
-_PERMANENT_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+_ABOUT = "about.json"
+_PERMANENT_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """Errors of the operating system that waiting does not fix."""
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -118,6 +119,9 @@ def _checked_method(name: str, method: _Method, kind: type) -> _Method:
             result = method(data, *args, **kwargs)
         except (ConfigError, MemoryError):
             raise
+        except PermissionError as error:
+            rule, remedy = "access must be permitted", "Change its permissions."
+            raise DataError(Problem(str(error.filename), rule, error.strerror, remedy)) from error
         except (Exception, SystemExit) as error:
             if isinstance(error, OSError) and not isinstance(error, _PERMANENT_ERRORS):
                 raise
@@ -293,7 +297,7 @@ def _write_contents(directory: Path, contents: Contents, name: str, digest: str,
     np.save(directory / "labels.npy", np.asarray(contents.labels, dtype=np.int64))
     for key, array in contents.extras.items():
         np.save(directory / f"extra-{key}.npy", array)
-    files = sorted(directory.iterdir())
+    files = sorted(file for file in directory.iterdir() if file.name != _ABOUT)  # a killed build may have left it
     about = {
         "name": name,
         "digest": digest,
@@ -304,13 +308,13 @@ def _write_contents(directory: Path, contents: Contents, name: str, digest: str,
         "bytes": {file.name: file.stat().st_size for file in files},
         "fingerprints": {file.name: cache.fingerprint(file) for file in files},
     }
-    (directory / "about.json").write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
+    (directory / _ABOUT).write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
 
 
 def _is_complete(directory: Path, digest: str) -> bool:
     """Return whether a cache has this digest and none of its files is missing, truncated or overwritten."""
     try:
-        about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
+        about = json.loads((directory / _ABOUT).read_text(encoding="utf-8"))
         sizes = {name: (directory / name).stat().st_size for name in about["bytes"]}
         same = all(cache.fingerprint(directory / name) == mark for name, mark in about["fingerprints"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -320,7 +324,7 @@ def _is_complete(directory: Path, digest: str) -> bool:
 
 def open_pictures(directory: Path) -> Pictures:
     """Open a prepared data set, memory-mapped read-only."""
-    about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
+    about = json.loads((directory / _ABOUT).read_text(encoding="utf-8"))
     return Pictures(
         name=about["name"],
         digest=about["digest"],

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,8 +38,17 @@ class _FaceBin(DataSet):
 
     def __init__(self, *, root: Path, cache_dir: Path, strict: Strict = True) -> None:
         super().__init__(cache_dir=cache_dir)
-        self.path = _file_of(root, self.file)
-        self.strict = strict
+        self.root, self.strict = root, strict
+
+    @cached_property
+    def path(self) -> Path:
+        """Return the root, the file in it, or the only one a folder below; not a root that is another set's file."""
+        others = {kind.file for kind in _FaceBin.__subclasses__()} - {self.file}
+        root = self.root.parent if self.root.name in others else self.root
+        if root.is_file():
+            return root
+        below = sorted(root.glob(f"*/{self.file}"))
+        return below[0] if len(below) == 1 and not (root / self.file).exists() else root / self.file
 
     def check(self) -> list[Problem]:
         if not self.path.is_file():
@@ -94,14 +104,6 @@ class _FaceBin(DataSet):
             rule = f"{self.name} has {self.expected['pairs']} pairs"
             raise DataError(Problem(str(self.path), rule, len(same), other_data_remedy(self.strict_setting)))
         return encoded, same
-
-
-def _file_of(root: Path, name: str) -> Path:
-    """Return `root`, the file in it, or the only file of that name one folder below."""
-    if root.is_file() or (root / name).exists():
-        return root if root.is_file() else root / name
-    below = sorted(root.glob(f"*/{name}"))
-    return below[0] if len(below) == 1 else root / name
 
 
 class LfwBin(_FaceBin):

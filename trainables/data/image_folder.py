@@ -204,8 +204,7 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
     ]
     problems += [
         Problem(str(path), f"class {name!r} has no folder", None, nearest(name, classes, what="class"))
-        for name in parts
-        if name not in classes
+        for name in sorted(parts.keys() - set(classes))
     ]
     if missing := [name for name in classes if name not in parts]:
         problems.append(Problem(str(path), "every class must be listed", f"missing: {list_names(missing)}"))

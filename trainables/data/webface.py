@@ -43,7 +43,7 @@ class WebFace(StoredPictures):
     def folder(self) -> Path:
         """Return the root, the folder of a train.rec, or the only folder below that holds one."""
         root = self.path
-        if root.is_file():
+        if root.name in _RECORDS and root.is_file():
             return root.parent
         below = sorted(root.glob(f"*/{_RECORDS[0]}")) if root.is_dir() and not (root / _RECORDS[0]).exists() else []
         return below[0].parent if len(below) == 1 else root

@@ -45,10 +45,10 @@ class MPerClass(Sampler):
             rule = (
                 f"{classes} classes of {instances_per_class} need as many training classes, and there are {num_classes}"
             )
-            remedy = (
-                f"Set batch.batch_size to {num_classes * instances_per_class} or less, or "
-                f"batch.instances_per_class to {-(-batch_size // max(num_classes, 1))} or more."
-            )
+            fewest = -(-batch_size // max(num_classes, 1))
+            divisor = next(m for m in range(fewest, batch_size + 1) if batch_size % m == 0)
+            most = num_classes * instances_per_class
+            remedy = f"Set batch.batch_size to {most} or less, or batch.instances_per_class to {divisor}."
             problems.append(Problem("batch.batch_size", rule, batch_size, remedy))
         return problems
 

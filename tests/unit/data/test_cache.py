@@ -82,6 +82,16 @@ def test_an_unwritable_cache_is_named_with_a_remedy(tmp_path, monkeypatch):
         _build(_target(tmp_path), _write)
 
 
+def test_a_build_that_is_killed_before_its_rename_is_complete_after_the_next_one(tmp_path, monkeypatch):
+    data = Squares(cache_dir=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "_fsync", raises(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            data.prepare()
+    data.prepare()
+    assert data.is_prepared()
+
+
 @pytest.mark.parametrize("damage", ["images.npy", "about.json"])
 def test_a_damaged_cache_is_rebuilt(tmp_path, damage):
     target = _target(tmp_path)
@@ -227,6 +237,12 @@ def test_an_error_in_a_method_of_a_data_set_is_one_line_with_its_name(tmp_path, 
     assert "trainables.testing" in problem.remedy
     assert caught.value.__cause__ is error
     assert not any(path.is_dir() for path in tmp_path.iterdir())
+
+
+def test_a_file_without_permission_is_named(tmp_path):
+    denied = PermissionError(errno.EACCES, "Permission denied", "list.txt")
+    with pytest.raises(DataError, match=r"^list\.txt: access must be permitted, but got 'Permission denied'"):
+        type("Wrong", (Squares,), {"check": raises(denied)})(cache_dir=tmp_path).prepare()
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,13 @@ def test_folders_for_training_and_testing_split_the_classes(parts, build, tmp_pa
     assert split.digest() != data.digest()
 
 
+def test_a_single_class_beside_an_empty_folder_for_testing_is_named(build, tmp_path):
+    (tmp_path / "cut" / "test" / "cow").mkdir(parents=True)
+    picture(tmp_path / "cut" / "train" / "ant" / "0.png", 0)
+    (problem,) = build(root=tmp_path / "cut").check()
+    assert (problem.rule, problem.value) == ("at least 2 classes are needed", "only 'ant'")
+
+
 def test_parts_with_the_same_classes_or_of_other_names_are_refused(parts, build):
     (parts / "test" / "ant").rename(parts / "test" / "dog")
     (problem,) = build(root=parts).check()

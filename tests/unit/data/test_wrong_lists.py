@@ -63,6 +63,13 @@ def empty(folder):
     return folder
 
 
+def beside_other_pictures(folder):
+    """Return an archive in a folder of pictures that are not its own."""
+    fixtures.image_folder(folder)
+    (folder / "faces_webface_112x112.zip").write_bytes(b"PK")
+    return folder / "faces_webface_112x112.zip"
+
+
 def nothing(root):
     """Leave the copy as it is."""
 
@@ -162,6 +169,7 @@ WRONG = [
     ("webface", fixtures.webface, replaced("train.idx", "3\t", "x\t", 1), "train.idx:4"),
     ("webface", fixtures.webface, content("property", "4,112,112\n"), "declares 4 people, but got 3"),
     ("webface", empty, nothing, "train.rec, train.idx, property, or a folder of pictures"),
+    ("webface", beside_other_pictures, nothing, "webface_112x112.zip: the folder must be readable ... Not a directory"),
     ("distractors", empty, nothing, "must hold pictures"),
 ]
 
@@ -247,6 +255,17 @@ def test_a_truncated_archive_is_a_data_error(tmp_path):
     (tmp_path / "a.tgz").write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match="readable archive"):
         unpack(tmp_path / "a.tgz", tmp_path)
+
+
+@pytest.mark.parametrize(("position", "value"), [(8, 1), (10, 9)], ids=["encrypted", "compressed as Deflate64"])
+def test_a_zip_archive_that_cannot_be_unpacked_is_a_data_error(tmp_path, position, value):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("c.txt", "text")
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    data[data.find(b"PK\1\2") + position] = data[data.find(b"PK\3\4") + position - 2] = value
+    (tmp_path / "a.zip").write_bytes(data)
+    with pytest.raises(DataError, match="readable archive"):
+        unpack(tmp_path / "a.zip", tmp_path)
 
 
 def test_an_archive_larger_than_the_disk_is_refused(tmp_path, monkeypatch):

@@ -149,12 +149,12 @@ def test_numbered_classes_are_halved_in_the_order_of_their_numbers(numbers, tmp_
         ({"index": np.arange(8)}, "\ufeffid,class\n", range(8)),
         ({"class": NUMBERS}, "id,label\n", range(8)),
     ],
-    ids=["ids of bytes", "a byte order mark, as of Excel", "classes replaced"],
+    ids=["ids of bytes", "a byte order mark, as of Excel", "classes replaced, rows by number"],
 )
 def test_a_table_of_labels_is_joined_by_id(source, header, ids, tmp_path):
     np.savez(tmp_path / "x.npz", features=ROWS, **source)
     lines = [f"{name},{label}" for name, label in zip(ids, CLASSES, strict=True)]
-    (tmp_path / "own.csv").write_text(header + "\n".join(lines[:: -1 if "index" in source else 1]))
+    (tmp_path / "own.csv").write_text(header + "\n".join(reversed(lines)))
     import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "own.csv")
     assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
 
@@ -256,6 +256,8 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
             "must have a float array (rows, dim",
         ),
         (partial(npz, embeddings=ROWS * 1e-9), "too small for float16"),
+        (partial(npz, embeddings=np.where(np.isnan(WITH_NAN), 0, ROWS)), "the numbers of row 5 are all 0"),
+        (partial(npz, labels=np.array("a")), "each row needs a class"),
         (_expanding, "expand to 1.1 GB"),
         (content("x.npy", _header_alone(f"({10**22}, 4)")), "must be readable as features"),
         (content("x.safetensors", safetensors({"features": about("F32", [2, 4], -32, 0)})), "does not fit the file"),
@@ -276,7 +278,7 @@ def test_bad_files_are_refused_in_one_line(write, message, tmp_path):
         import_features(write(tmp_path / "source"), tmp_path / "f")
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
-    assert not (tmp_path / "f").exists()
+    assert not any((tmp_path / "f").glob("*"))
     assert not list(tmp_path.rglob("unpickled"))
 
 
@@ -301,7 +303,9 @@ def test_after_a_full_disk_the_next_attempt_succeeds(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    (tmp_path / "source").mkdir()
+    for name in ("source", "disk"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "f").symlink_to(tmp_path / "disk")
     source = npz(tmp_path / "source")
     with monkeypatch.context() as patched:
         patched.setattr(feature_files, "finish_store", full)

@@ -91,7 +91,8 @@ def test_broken_rules_name_the_nearest_valid_values():
     assert "multiple of batch.instances_per_class=5" in text
     assert "Try 60 or 65." in text
     assert "12 classes of 5 need as many training classes, and there are 8" in text
-    assert "Set batch.batch_size to 40 or less, or batch.instances_per_class to 8 or more." in text
+    assert "Set batch.batch_size to 40 or less, or batch.instances_per_class to 8." in text
+    assert "batch.instances_per_class to 10." in str(sampler_problems("m_per_class", 120, 3, num_classes=14)[0])
     assert "Try 5." in str(sampler_problems("m_per_class", 3, 5)[0])
     assert sampler_problems("m_per_class", 64, 4, num_classes=16) == []
     assert "exceed the 30" in str(sampler_problems("random", 31, 1, num_images=30)[0])

@@ -146,6 +146,17 @@ def test_benchmarks_may_lie_beside_the_training_set(faces, tmp_path):
     assert learner_of(config_of(settings), tmp_path).test_half.benchmarks[0].name == "lfw_bin"
 
 
+def test_the_file_of_one_benchmark_is_never_read_as_another(faces, tmp_path):
+    settings = {
+        **faces,
+        "task.test_sets": ["lfw_bin", "agedb30"],
+        "task.evaluation_root": str(tmp_path / "bins" / "lfw.bin"),
+    }
+    further = task_of(config_of(settings)).further_datasets(tmp_path / "cache")
+    assert [dataset.path.name for dataset in further] == ["lfw.bin", "agedb_30.bin"]
+    assert not [problem for dataset in further for problem in dataset.check()]
+
+
 def test_a_benchmark_of_another_size_is_refused_with_the_setting_that_allows_it(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin"], task__strict=True)
     (problem,) = task_of(config).further_datasets(tmp_path / "cache")[0].check()

@@ -67,7 +67,7 @@ def unpack(archive: Path, folder: Path) -> None:
             _unzip(archive, folder)
         else:
             _untar(archive, folder)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno in cache.FULL:
             raise
         remedy = "Download it again; known kinds are .tar, .tgz, .tar.gz, .tar.bz2, .tar.xz and .zip."

@@ -95,9 +95,7 @@ class ClassFolders:
             remedy = f"{expected} Or give the table {tables[0]}." if tables else expected
             return [Problem(str(self.root), rule, _pictures_in(self.root)[0].name, remedy)]
         found = f"only {classes[0]!r}" if classes else "no picture at all"
-        inner = [
-            self.root / name for name in classes if sum(path.is_dir() for path in (self.root / name).iterdir()) > 1
-        ]
+        inner = [folder for folder in self._folders if folder.name in classes and len(_subfolders(folder)) > 1]
         remedy = f"If the folders in it are the classes, give {inner[0]}. {expected}" if inner else expected
         if not classes and (self.root / FEATURES).exists():
             remedy = f"It has stored features: use --dataset features --data-root {self.root}."
@@ -123,7 +121,7 @@ class ClassFolders:
             )
         if loose := [path.name for path in _pictures_in(self.root)]:
             notes.append(f"pictures in no class's folder were passed over ({len(loose)}): {list_names(loose)}")
-        classes = self.listing.class_names
+        classes = set(self.listing.class_names)
         if empty := [path.name for path in self._folders if path.name not in classes]:
             notes.append(f"folders without pictures were passed over ({len(empty)}): {list_names(empty)}")
         other_files = [path for _, files_beside in self._files_by_folder.values() for path in files_beside]

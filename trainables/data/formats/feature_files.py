@@ -11,7 +11,6 @@ Labels are an array of the file, a column of the metadata, or a table `id,class`
 
 import json
 import re
-import shutil
 import struct
 import zlib
 from collections import Counter
@@ -51,8 +50,9 @@ _MAX_EXPANDED, _MAX_RATIO = 2**30, 100
 def import_features(source: Path, folder: Path, *, labels: Path | None = None) -> StoreDigest:
     """Convert published features, a file or a folder of .npy parts with .parquet metadata, to a new folder of float16.
 
-    `labels` is a table `id,class` (CSV or Parquet, optional column split), joined by the ids of the source or by order.
-    Raises DataError if the files cannot be read, do not fit each other, or hold numbers that are not finite.
+    `labels` is a table `id,class` (CSV or Parquet, optional column split), joined by the ids of the source, else by row
+    numbers or order. Raises DataError if the files cannot be read or do not fit each other, or if a row is not finite or
+    too small for float16.
     """
     if folder.exists() and any(folder.iterdir()):
         raise DataError(Problem(str(folder), "the folder must be empty", None, "Choose another one with -o."))
@@ -76,7 +76,8 @@ def import_features(source: Path, folder: Path, *, labels: Path | None = None) -
         origin = {"dataset": source.name, "backbone": "imported", "from": {p.name: sha256_of(p) for p in names}}
         return finish_store(folder, table, 1, origin)
     except BaseException:  # also a full disk or Ctrl-C: the next attempt needs an empty folder
-        shutil.rmtree(folder)
+        for file in folder.iterdir():
+            file.unlink()
         raise
 
 
@@ -106,7 +107,7 @@ def _read(source: Path) -> tuple[list[NDArray[Any]], Columns]:
     columns = {key: array[:, 0] if array.shape[1:] == (1,) else array for key, array in arrays.items() if key != name}
     vectors = {key: array for key, array in columns.items() if array.ndim == 1}
     if not any(key in _LABEL_NAMES for key in vectors):  # name labels of a wrong shape, such as one-hot rows
-        vectors |= {key: array for key, array in columns.items() if key in _LABEL_NAMES}
+        vectors |= {key: array for key, array in columns.items() if key in _LABEL_NAMES and array.ndim}
     return [arrays[name]], vectors
 
 
@@ -291,13 +292,13 @@ def _label_table(labels: Path) -> Columns:
 
 
 def _join_labels(columns: Columns, table: Columns, labels: Path) -> Columns:
-    """Put a table of labels in the order of the features, by id if both have ids."""
+    """Put a table of labels in the order of the features: by id if both have ids, or if the table's number the rows."""
     own, theirs = (next((name for name in _ID_NAMES if name in part), None) for part in (columns, table))
     other_columns = [name for name in table if name not in (*_LABEL_NAMES, "split")]
     if own is not None and theirs is None and other_columns:
         rule = f"no column is called as the ids of the features are ({', '.join(_ID_NAMES[:3])} ...)"
         raise DataError(Problem(str(labels), rule, other_columns, f"Call the column of ids {own}."))
-    if own is None or theirs is None:
+    if theirs is None or (own is None and set(table[theirs]) != set(map(str, range(len(table[theirs]))))):
         return {**columns, **table}
     ids = _text_entries(table[theirs], f"{labels}, {theirs}")
     positions = {key: number for number, key in enumerate(ids)}
@@ -305,7 +306,7 @@ def _join_labels(columns: Columns, table: Columns, labels: Path) -> Columns:
         repeated = [key for key, count in Counter(ids).items() if count > 1]
         rule = f"every id must be listed once, but {len(repeated)} are listed several times"
         raise DataError(Problem(str(labels), rule, repeated[:3]))
-    keys = _text_entries(columns[own], own)
+    keys = _text_entries(columns[own], own) if own else [str(row) for row in range(len(ids))]
     if missing := [key for key in keys if key not in positions]:
         rule = f"every id of the features must be listed, but {len(missing)} are missing"
         raise DataError(Problem(str(labels), rule, missing[:3]))
@@ -325,10 +326,10 @@ def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) ->
             block = part[start : start + _BLOCK]
             with np.errstate(over="ignore"):  # `finish_store` reports infinite values
                 target[row : row + len(block)] = block
-            lost = np.flatnonzero(np.asarray(block).any(axis=1) & (np.abs(block).max(axis=1) < _SMALLEST))
-            if len(lost):
-                rule = f"the numbers of row {row + int(lost[0])} are all below {_SMALLEST:.1g}, too small for float16"
-                raise DataError(Problem(str(source), rule, None, "Scale the features."))
+            if len(lost := np.flatnonzero(np.abs(block).max(axis=1) < _SMALLEST)):
+                rule = f"the numbers of row {row + int(lost[0])} are all 0, or below {_SMALLEST:.1g}: too small for float16"
+                remedy = "Leave the row out, which has no direction, or scale the features."
+                raise DataError(Problem(str(source), rule, None, remedy))
             row += len(block)
     target.flush()
     raise_if_any(non_finite_problems(target, str(source)), DataError)
