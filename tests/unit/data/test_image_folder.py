@@ -11,6 +11,7 @@ from helpers.published_formats import picture
 from PIL import Image
 
 from trainables.data import build_dataset
+from trainables.data.formats import files
 from trainables.data.formats.decoding import _to_rgb
 from trainables.data.formats.files import find_pictures
 from trainables.errors import ConfigError, DataError
@@ -274,6 +275,21 @@ def test_folders_and_files_without_permission_are_named(root, build, monkeypatch
         assert len(build(size=16).check()) == 5
         with pytest.raises(DataError, match="the file cannot be read: Permission denied"):
             build(size=16).digest()
+    assert build(size=16).check() == []
+
+
+def test_a_file_that_a_killed_check_could_not_read_is_read_again(build, monkeypatch):
+    def read_bytes(self):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    def progress(done, total):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_bytes)
+        patch.setattr(files, "_SAVE_EVERY", -1.0)  # saves after every file
+        with pytest.raises(KeyboardInterrupt):
+            build(size=16).verify(progress)
     assert build(size=16).check() == []
 
 

@@ -154,7 +154,7 @@ def require_space(directory: Path, needed: int) -> None:
 
 
 def _disk_full_error(directory: Path, needed: int) -> DiskFull:
-    rule = f"the data need {_size_text(needed)} on its disk, of which {_size_text(_SPARE)} stay free"
+    rule = f"the data need {_size_text(needed)} on its disk, and {_size_text(_SPARE)} must stay free"
     free = f"{_size_text(shutil.disk_usage(directory).free)} free"
     return DiskFull(Problem(str(directory.parent), rule, free, _MORE_ROOM))
 

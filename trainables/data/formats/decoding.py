@@ -50,8 +50,8 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _shrunk_size(width: int, height: int, shorter: int | None) -> tuple[int, int]:
-    """Return (width, height) after the shorter side is shrunk to `shorter`; None changes nothing."""
+def _resized(width: int, height: int, shorter: int | None) -> tuple[int, int]:
+    """Return (width, height) after the shorter side is resized to `shorter`; None changes nothing."""
     if shorter is None:
         return width, height
     if width <= height:
@@ -59,19 +59,19 @@ def _shrunk_size(width: int, height: int, shorter: int | None) -> tuple[int, int
     return max(shorter, int(shorter * width / height)), shorter
 
 
-def _shrink(image: Image.Image, shorter: int | None) -> Image.Image:
-    size = _shrunk_size(*image.size, shorter)
+def _resize(image: Image.Image, shorter: int | None) -> Image.Image:
+    size = _resized(*image.size, shorter)
     return image if size == image.size else image.resize(size, Image.Resampling.BILINEAR)
 
 
 @dataclass(frozen=True)
 class SquarePictures:
-    """Stores pictures as squares: shrink the shorter side to `size` pixels, then cut the centre."""
+    """Stores pictures as squares: resize the shorter side to `size` pixels, then cut the centre."""
 
     size: int
 
     def pixels(self, image: Image.Image) -> cache.Pixels:
-        image = _shrink(_to_rgb(image), self.size)
+        image = _resize(_to_rgb(image), self.size)
         left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
         return np.asarray(image.crop((left, top, left + self.size, top + self.size)))
 
@@ -86,7 +86,7 @@ class WholePictures:
     shorter_side: int | None
 
     def pixels(self, image: Image.Image) -> cache.Pixels:
-        return np.asarray(_shrink(_to_rgb(image), self.shorter_side))
+        return np.asarray(_resize(_to_rgb(image), self.shorter_side))
 
     def create(self, directory: Path, encoded: EncodedPictures) -> cache.RaggedImages:
         return cache.create_ragged(directory, self.sizes(encoded), channels=3)
@@ -197,7 +197,7 @@ def available_cores() -> int:
 
 
 def _header_size(encoded: EncodedPictures, i: int, shorter: int | None) -> tuple[int, int]:
-    """Return (height, width) after orientation and shrinking, from the header; (0, 0) without one."""
+    """Return (height, width) after orientation and resizing, from the header; (0, 0) without one."""
     try:
         with encoded.open(i) as image:
             width, height = image.size
@@ -207,7 +207,7 @@ def _header_size(encoded: EncodedPictures, i: int, shorter: int | None) -> tuple
                 width, height = height, width
     except Exception:  # decoders raise many kinds for broken files
         return 0, 0
-    width, height = _shrunk_size(width, height, shorter)
+    width, height = _resized(width, height, shorter)
     return height, width
 
 

@@ -116,8 +116,7 @@ def _read_files(
                     saved = time.monotonic()
                 if progress and (number % _REPORT == 0 or number == len(stale)):
                     progress(number, len(stale))
-        readable = {name: entry for name, entry in entries.items() if entry[2]}  # the next call reads the rest again
-        cache.write_text(index, json.dumps(readable))
+        cache.write_text(index, json.dumps(entries))
     return {name: (entries[name][2], entries[name][3]) for name in names}
 
 
@@ -131,11 +130,12 @@ def _size_and_time(path: str) -> list[int]:
 
 
 def _read_index(index: Path) -> dict[str, list[Any]]:
+    """Return the stored results, without those of unreadable files, which are read again."""
     try:
-        index_entries: dict[str, list[Any]] = json.loads(index.read_text(encoding="utf-8"))
+        entries: dict[str, list[Any]] = json.loads(index.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return index_entries
+    return {name: entry for name, entry in entries.items() if entry[2]}
 
 
 def _read_content(path: Path, *, verify: bool) -> tuple[str, str]:

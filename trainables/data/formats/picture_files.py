@@ -212,7 +212,7 @@ def _missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
         return []
     count = sum(map(len, missing.values()))
     complete = [parent for parent, names_lost in missing.items() if len(names_lost) == listed[parent]]
-    partial = [parent for parent in missing if parent not in complete]
+    partial = [parent for parent, names_lost in missing.items() if len(names_lost) < listed[parent]]
     parts = [f"all of {list_names(complete)}"] if complete else []
     parts += [f"{len(missing[p])} of the {listed[p]} in {p}: {list_names(missing[p], 3)}" for p in partial[:_SHOWN]]
     if len(partial) > _SHOWN:
