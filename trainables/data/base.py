@@ -170,7 +170,7 @@ class DataSet(ABC):
 
     @abstractmethod
     def check(self) -> list[Problem]:
-        """Return everything that would stop `prepare`, without decoding. Never raise for bad data."""
+        """Return everything that would stop `prepare`. Be quick, as every command checks. Never raise for bad data."""
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """Run `check`, then the checks that read every file: checksums, counts, decoding."""

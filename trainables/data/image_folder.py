@@ -81,6 +81,7 @@ class ImageFolder(StoredPictures):
         return self._layout.listing
 
     def check(self) -> list[Problem]:
+        """Check everything, also that every picture decodes; the results are cached, so the next call is fast."""
         return self.verify()
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:

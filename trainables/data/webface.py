@@ -65,6 +65,13 @@ class WebFace(StoredPictures):
     def counts(self) -> dict[str, int]:
         return {"images": len(self._faces[1]), "classes": len(self._faces[2])}
 
+    def passed_over(self) -> list[str]:
+        if not (inner := [name for name in self.encoded.names if name.count("/") > 1]):
+            return []
+        return [
+            f"folders in a person's folder are no separate people: {len(inner)} pictures lie in some, as {inner[0]}"
+        ]
+
     def digest(self) -> str:
         names = _RECORDS if self._is_records else self.encoded.names
         return digest_of(self.name, 1, self.size, self.skip_corrupt, self.digests(names))

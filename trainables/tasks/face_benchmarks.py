@@ -56,7 +56,7 @@ def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Seque
     if not sizes:
         return BenchmarkHalf((FaceBenchmark("", pictures, *drawn, NO_PICTURES, NO_PICTURES),), pictures, NO_PICTURES)
     probes, distractors = _divide_classes(pictures.labels, part, seed=seed)
-    _require_distractors(len(distractors), sizes)
+    require_distractors(len(distractors), sizes)
     held_out = FaceBenchmark("", pictures, *drawn, probes, pictures.labels[probes])
     return BenchmarkHalf((held_out,), pictures, distractors[: max(sizes)])
 
@@ -74,7 +74,7 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
         benchmarks.append(FaceBenchmark(pictures.name, pictures, pairs, same, couples.reshape(-1), persons))
     if gallery is None or not sizes:
         return BenchmarkHalf(tuple(benchmarks), sets[0], NO_PICTURES)
-    _require_distractors(len(gallery), sizes)
+    require_distractors(len(gallery), sizes)
     order = np.random.default_rng(_ORDER_STREAM).permutation(len(gallery))
     return BenchmarkHalf(tuple(benchmarks), gallery, order[: max(sizes)])
 
@@ -88,7 +88,8 @@ def benchmark_dataset(name: str, root: Path, cache_dir: Path | None, *, strict: 
     return dataset
 
 
-def _require_distractors(available: int, sizes: Sequence[int]) -> None:
+def require_distractors(available: int, sizes: Sequence[int]) -> None:
+    """Raise ConfigError if a size of the gallery exceeds the number of distractors."""
     if max(sizes) > available:
         rule = f"there are {available} distractors"
         raise ConfigError(Problem("task.distractors", rule, list(sizes), f"Use {available} or fewer."))

@@ -37,6 +37,7 @@ from trainables.tasks.face_benchmarks import (
     benchmark_dataset,
     benchmark_half,
     held_out_half,
+    require_distractors,
 )
 from trainables.tasks.learner import Learner, open_pictures
 from trainables.tasks.retrieval import disjoint_split
@@ -130,7 +131,7 @@ class FaceRecognitionTask(Task):
             rule = f"{pictures.name} has no test classes, so benchmarks are needed"
             remedy = f"Set task.test_sets to some of {', '.join(_benchmarks())}."
             problems.append(Problem("task.test_sets", rule, [], remedy))
-        problems += problems_raised(lambda: self.further_datasets(None))
+        problems += problems_raised(self._require_benchmarks)
         if problems:
             return problems
         split = self.split(pictures)
@@ -140,6 +141,12 @@ class FaceRecognitionTask(Task):
         for part, seed in drawn:
             problems += problems_raised(partial(self.half, pictures, part, (), {}, seed=seed))
         return list(dict.fromkeys(problems))
+
+    def _require_benchmarks(self) -> None:
+        """Raise ConfigError without a folder of the benchmarks, or if it has too few distractors."""
+        for dataset in self.further_datasets(None):
+            if dataset.name == DISTRACTORS:
+                require_distractors(dataset.counts()["images"], self.distractors)
 
     def further_datasets(self, cache_dir: Path | None) -> list[DataSet]:
         """Return the benchmarks, and the distractors if rank-1 needs them. Raises ConfigError without a folder."""

@@ -258,6 +258,12 @@ def test_webface_reads_plain_folders_too(build_strictly, tmp_path):
     pictures = build_strictly("webface", tmp_path / "faces", size=32).prepare()
     assert pictures.class_names == ("0000045", "0000099")
     assert pictures.images.shape == (4, 32, 32, 3)
+    assert not pictures.notes
+    (tmp_path / "faces" / "0000045").rename(tmp_path / "above")
+    (tmp_path / "above").rename(tmp_path / "faces" / "0000099" / "0000045")
+    fixtures.picture(tmp_path / "faces" / "lfw" / "0.jpg", 5)
+    (note,) = build_strictly("webface", tmp_path / "faces").prepare().notes
+    assert "no separate people: 2 pictures lie in some, as 0000099/0000045/000.jpg" in note
 
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [1, 2, 3, 5, 8, 13, 2, 6]))

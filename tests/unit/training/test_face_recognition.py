@@ -187,8 +187,10 @@ def test_too_few_pairs_distractors_or_tests_are_reported_before_training(faces, 
     web = learner_of(config_of(faces, task__test_sets=["lfw_bin"], data__validation_fraction=0.5), tmp_path)
     problems = task_of(untested).data_problems(web.pictures)
     assert "task.test_sets" in [problem.place for problem in problems]
+    few = config_of(faces, task__test_sets=["lfw_bin"], task__distractors=[13], data__validation_fraction=0.5)
+    assert "12 distractors" in "\n".join(map(str, task_of(few).data_problems(web.pictures)))
     with pytest.raises(ConfigError, match="12 distractors"):
-        learner_of(config_of(faces, task__test_sets=["lfw_bin"], task__distractors=[13]), tmp_path)
+        learner_of(few, tmp_path)
 
 
 def test_benchmarks_with_other_preprocessing_are_refused(faces, tmp_path):

@@ -218,12 +218,8 @@ def write_text(path: Path, text: str) -> None:
     """Replace a small file of the cache atomically; the last writer wins."""
     with _named_folder(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    try:
         with FileLock(path.with_name(f".{path.name}.lock")):
             write_whole(path, text)
-    except OSError as error:
-        rule, remedy = "the cache must be writable", "Free some space, or point TUNE_DML_CACHE elsewhere."
-        raise DataError(Problem(str(path.parent), rule, str(error.strerror), remedy)) from error
 
 
 @contextmanager
@@ -232,5 +228,5 @@ def _named_folder(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        rule = "the cache directory must be writable"
-        raise DataError(Problem(str(directory), rule, str(error), _OTHER_FOLDER)) from error
+        rule, remedy = "the cache directory must be writable", f"Free some space there, or: {_OTHER_FOLDER}"
+        raise DataError(Problem(str(directory), rule, str(error), remedy)) from error

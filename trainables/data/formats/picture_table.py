@@ -39,8 +39,8 @@ class PictureTable:
 
     def notes(self) -> list[str]:
         """Return a remark on columns that are not read."""
-        found = f"{len(self.unread)}): {list_names(self.unread)}"
-        return [f"columns of the table that were not read ({found}"] if self.unread else []
+        note = f"columns of the table that were not read ({len(self.unread)}): {list_names(self.unread)}"
+        return [note] if self.unread else []
 
 
 @dataclass(frozen=True)
