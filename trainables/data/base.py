@@ -98,8 +98,6 @@ _RETURN_TYPES: Mapping[str, type] = {
 }
 """Return type of each method of a data set."""
 _ABOUT = "about.json"
-_PERMANENT_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-"""Errors of the operating system that waiting does not fix."""
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -120,11 +118,13 @@ def _checked_method(name: str, method: _Method, kind: type) -> _Method:
         except (ConfigError, MemoryError):
             raise
         except PermissionError as error:
-            rule, remedy = "access must be permitted", "Change its permissions."
-            raise DataError(Problem(str(error.filename), rule, error.strerror, remedy)) from error
+            place, remedy = error.filename or f"data set {data.name}", "Change its permissions."
+            raise DataError(Problem(str(place), "access must be permitted", error.strerror, remedy)) from error
         except (Exception, SystemExit) as error:
-            if isinstance(error, OSError) and not isinstance(error, _PERMANENT_ERRORS):
-                raise
+            if isinstance(error, OSError) and not isinstance(
+                error, FileNotFoundError | NotADirectoryError | IsADirectoryError
+            ):
+                raise  # waiting may fix it
             frame = traceback.extract_tb(error.__traceback__)[-1]
             found = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
             raise error_of(data, "not fail", found) from error
@@ -243,19 +243,14 @@ class DataSet(ABC):
             undecoded = self.on_demand(progress) if fall_back else None
             if undecoded is None:
                 raise
-            return self._pictures_on_demand(*undecoded, digest, error)
+            problem = error.problems[0]
+            note = (
+                f"{problem.place}: {problem.rule}, but there are {problem.value or 'none left'}. So every trial decodes "
+                f"the pictures at each use, to the same pixels, which is slower. {problem.remedy}"
+            )
+            return self.with_images(*undecoded, digest, note)
         opened = open_pictures(target)
         return replace(opened, notes=(*opened.notes, *self.passed_over()))
-
-    def _pictures_on_demand(
-        self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull
-    ) -> Pictures:
-        problem = reason.problems[0]
-        note = (
-            f"{problem.place}: {problem.rule}, but there are {problem.value or 'none left'}. So every trial decodes the "
-            f"pictures at each use, to the same pixels, which is slower. {problem.remedy}"
-        )
-        return self.with_images(images, contents, digest, note)
 
     def with_images(self, images: cache.Images, contents: Contents, digest: str, *notes: str) -> Pictures:
         """Return pictures that are not in the cache. Raise DataError if `contents` does not fit them."""

@@ -42,7 +42,7 @@ class _FaceBin(DataSet):
 
     @cached_property
     def path(self) -> Path:
-        """Return the root, the file in it, or the only one a folder below; not a root that is another set's file."""
+        """Return the root, or the file in it or in a folder below; if the root is another set's file, the one beside it."""
         others = {kind.file for kind in _FaceBin.__subclasses__()} - {self.file}
         root = self.root.parent if self.root.name in others else self.root
         if root.is_file():
@@ -52,8 +52,7 @@ class _FaceBin(DataSet):
 
     def check(self) -> list[Problem]:
         if not self.path.is_file():
-            rule, remedy = "the verification file must exist", f"Get it from: {self.source}."
-            return [Problem(str(self.path), rule, None, remedy)]
+            return [Problem(str(self.path), "the verification file must exist", None, f"Get it from: {self.source}.")]
         return problems_raised(self._load)
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:

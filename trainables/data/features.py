@@ -114,11 +114,10 @@ def _open_features(folder: Path, state: _FileState) -> Pictures:
     splits = table.splits[first]
     test_labels = np.unique(labels[np.isin(splits, SPLITS[1:])])
     extras = {part: np.flatnonzero(splits == part) for part in SPLITS[2:] if (splits == part).any()}
-    origin = about.origin
     maker = "" if about.network == "imported" else f" by {about.network}"
-    description = f"{about.dimension} numbers a picture{maker}"
     views = f"{about.views} stored view{'s' if about.views > 1 else ''}"
-    note = f"Features of {origin.get('dataset', 'imported data')}: {description}, {views}."
+    data = about.origin.get("dataset", "imported data")
+    note = f"Features of {data}: {about.dimension} numbers a picture{maker}, {views}."
     return _StoredFeatures(
         name=Features.name,
         digest=Features(root=folder, cache_dir=folder).digest(),

@@ -25,10 +25,9 @@ from trainables.files import expand_home
 class ImageFolder(StoredPictures):
     """Pictures below `root/CLASS`, decoded to RGB squares of `size` pixels (shorter side, then centre).
 
-    Classes are sorted by name; the second half is the test half. Folders `root/train/CLASS` and `root/test/CLASS` or a
-    split file say otherwise: JSON `{"class": "train" | "test"}` or text lines `class train` or `class,train`.
-
-    `root` may also be a table (CSV, TSV or Parquet) with columns path and label; column split says which classes test.
+    Folders `root/train/CLASS` and `root/test/CLASS` say which classes test, or a split file: JSON
+    `{"class": "train" | "test"}` or text lines `class train` or `class,train`. `root` may also be a table (CSV, TSV or
+    Parquet) with columns path, label and, optionally, split. Otherwise the second half of the sorted classes tests.
     """
 
     name = "image_folder"

@@ -102,9 +102,8 @@ class WebFace(StoredPictures):
     def _read_records(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
         missing = [name for name in _RECORDS if not (self.folder / name).exists()]
         if missing:
-            rule = "train.rec, train.idx and property belong together"
-            remedy = "Extract the archive again."
-            raise DataError(Problem(str(self.folder), rule, f"missing: {', '.join(missing)}", remedy))
+            rule = f"{', '.join(_RECORDS)} belong together; missing: {', '.join(missing)}"
+            raise DataError(Problem(str(self.folder), rule, None, "Extract the archive again."))
         records = RecordFile(self.folder / "train.rec", self.folder / "train.idx")
         raise_if_any(records.problems(), DataError)
         keys = _picture_keys(records)

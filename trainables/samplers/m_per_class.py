@@ -30,11 +30,8 @@ class MPerClass(Sampler):
         cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
         """Require that B is a multiple of M, and B/M at most the number of classes."""
-        problems = []
-        for key, value in (("batch_size", batch_size), ("instances_per_class", instances_per_class)):
-            if value < 1:
-                problems.append(Problem(f"batch.{key}", "must be at least 1", value))
-        if problems:
+        sizes = {"batch.batch_size": batch_size, "batch.instances_per_class": instances_per_class}
+        if problems := [Problem(key, "must be at least 1", value) for key, value in sizes.items() if value < 1]:
             return problems
         classes, remainder = divmod(batch_size, instances_per_class)
         if remainder:

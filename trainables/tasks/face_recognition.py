@@ -53,7 +53,7 @@ Size = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class FaceRecognitionTask(Task):
-    """Verification accuracy and TAR at FAR 1e-3 over ten folds, rank-1 among distractors.
+    """Verification accuracy and TAR at FAR 1e-3 over `folds` folds of pairs, and rank-1 among distractors.
 
     Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement, Table 6. A picture's
     descriptor is the sum of the embeddings of the picture and its mirror image, scaled to unit length. Pairs drawn from
@@ -131,8 +131,7 @@ class FaceRecognitionTask(Task):
             rule = f"{pictures.name} has no test classes, so benchmarks are needed"
             remedy = f"Set task.test_sets to some of {', '.join(_benchmarks())}."
             problems.append(Problem("task.test_sets", rule, [], remedy))
-        problems += problems_raised(self._require_benchmarks)
-        if problems:
+        if problems := problems + problems_raised(self._require_benchmarks):
             return problems
         split = self.split(pictures)
         drawn = [] if self.test_sets else [(split.test, 0)]

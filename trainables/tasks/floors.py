@@ -18,7 +18,7 @@ from trainables.tasks.retrieval import RetrievalLearner
 from trainables.training import prepare_process
 
 _PIXELS, _FEATURES, _UNTRAINED = "raw_pixels", "raw_features", "untrained_network"
-_SEEDS = 3  # largest number of seeds to measure
+_SEEDS = 3  # seeds that are measured
 _LARGEST_SIDE = 64  # larger pictures are averaged down before their pixels are compared
 _MAX_PIXELS = 50_000_000  # of all validation pictures at the network's input size; more would take minutes on a CPU
 
@@ -26,7 +26,7 @@ _MAX_PIXELS = 50_000_000  # of all validation pictures at the network's input si
 def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path | None = None) -> dict[str, Figures]:
     """Return floor -> `val/...` figures of raw pixels (or features) and of the untrained network.
 
-    They are means over three of the sweep's seeds; none for other tasks, and for too many validation pictures.
+    They are means over the first three seeds. Return an empty dictionary for another task or too many pictures.
     """
     found: dict[str, list[Figures]] = {}
     for seed in seeds[:_SEEDS]:

@@ -111,7 +111,7 @@ class Learner(ABC, Generic[_E]):
         """Measure the initial mean norm of all training embeddings, for a regularizer that needs it.
 
         The network is in training mode, without augmentation, and its statistics do not change. Batch normalisation sees
-        batches of the training size in a random order, for any number of workers.
+        batches of the training size (the last may be smaller) in a random order, for any number of workers.
         """
         if not self.regularizer.needs_mean:
             return

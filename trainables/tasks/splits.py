@@ -20,7 +20,7 @@ _TEST_STREAM = 0x5EED_7E57  # draws the test pictures, the same for every seed, 
 
 @dataclass(frozen=True)
 class Split:
-    """Indices into a data set, each ascending."""
+    """Indices of the pictures of each part, ascending."""
 
     train: Indices
     validation: Indices
@@ -89,8 +89,8 @@ def with_fewer_pictures(split: Split, labels: Labels, config: TrialConfig) -> Sp
 def match_classes(labels: Labels, part: Indices, like: Indices, *, seed: int) -> Indices:
     """Return the pictures of `part` (ascending) in as many random classes as `like` has, at most all of `part`.
 
-    A search among fewer classes is easier, so halves compare only at equal numbers of classes. Classes of one picture,
-    whose query finds no other, are counted apart. `labels` (N,) are all labels.
+    A search among fewer classes is easier, so halves compare only at equal numbers of classes. Classes of one picture
+    are matched with classes of one, because their query finds nothing. `labels` (N,) are all labels.
     """
     order = np.random.default_rng((_MATCH_STREAM, seed)).permutation(np.unique(labels[part]))
     kinds = zip(_classes_by_size(labels[part]), _classes_by_size(labels[like]), strict=True)

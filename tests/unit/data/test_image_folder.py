@@ -335,6 +335,8 @@ def parts(tmp_path):
         for name in names.split():
             picture(tmp_path / "parts" / part / name / f"{part}.png", len(name))
             picture(tmp_path / "parts" / part / name / "1.png", ord(name[0]))
+    (tmp_path / "parts" / "__MACOSX" / "train" / "cow").mkdir(parents=True)
+    (tmp_path / "parts" / "__MACOSX" / "train" / "cow" / "._1.png").touch()
     return tmp_path / "parts"
 
 

@@ -33,7 +33,7 @@ class ClassFolders:
 
     @cached_property
     def listing(self) -> PictureListing:
-        """The pictures by class and name; empty folders are no classes. Without parts the second half tests."""
+        """Return the pictures by class and name, without empty folders. Without parts the second half tests."""
         pictures: dict[str, list[Path]] = {}
         for folder, (found, _) in self._files_by_folder.items():
             pictures.setdefault(folder.name, []).extend(found)  # train and val may share a class
@@ -70,6 +70,8 @@ class ClassFolders:
         for folder in _subfolders(self.root):
             name = folder.name.lower()
             half = "train" if name in TRAINING_PARTS else "test" if name in TEST_PARTS else None
+            if half is None and not find_pictures(folder)[0]:
+                continue  # such as __MACOSX
             if half is None or _pictures_in(folder):
                 return {}
             parts[half] |= {inner.name for inner in _subfolders(folder)}

@@ -195,8 +195,7 @@ def _listing_problems(folder: Path, listing: PictureListing) -> list[Problem]:
     if not len(listing.names):
         return [Problem(str(folder), "the lists name no picture", None, "Extract the archive again.")]
     missing = _missing_problems(folder, listing.names)
-    repeated = [name for name, count in Counter(listing.names).items() if count > 1]
-    if not repeated:
+    if not (repeated := [name for name, count in Counter(listing.names).items() if count > 1]):
         return missing
     rule = f"a picture may be listed once, but {len(repeated)} are repeated"
     return [Problem(str(folder), rule, list_names(repeated), "Extract the archive again."), *missing]

@@ -99,7 +99,7 @@ def _names(rows: TableRows, labels: Sequence[str]) -> list[str]:
     missing = [(row, paths[row] or "an empty cell") for row, name in enumerate(names) if not name]
     unlabelled = [(row, paths[row]) for row, label in enumerate(labels) if not label]
     copies = [(i, f"{names[i]} in lines {rows.line(j)} and {rows.line(i)}") for i, j in again if labels[i] == labels[j]]
-    torn = [
+    two_labels = [
         (i, f"{names[i]}: {labels[j]} in line {rows.line(j)}, {labels[i]} in line {rows.line(i)}")
         for i, j in again
         if labels[i] != labels[j]
@@ -110,7 +110,9 @@ def _names(rows: TableRows, labels: Sequence[str]) -> list[str]:
     remedy = "Fill it in, or delete the line."
     problems += rows.mistakes(unlabelled, "every picture needs a label, but {n} {have} none", remedy)
     problems += rows.mistakes(copies, "a picture may be listed once, but {n} {are} repeated", "Delete the copies.")
-    problems += rows.mistakes(torn, "a picture has one label, but {n} {have} two", "Keep one line of each picture.")
+    problems += rows.mistakes(
+        two_labels, "a picture has one label, but {n} {have} two", "Keep one line of each picture."
+    )
     raise_if_any(problems, DataError)
     return names
 
@@ -163,13 +165,9 @@ def _searched(rows: TableRows, test: Sequence[int], labels: Sequence[str], names
             f"all test pictures or none may be query and gallery at once, but {{n}} of {len(test)} {{are}}",
         ),
     ]
-    problems = [
-        problem
-        for found, rule in checks
-        for problem in rows.mistakes(
-            [(row, names[row]) for row in sorted(found)], rule, "Change the cells of these rows."
-        )
-    ]
+    problems = list[Problem]()
+    for found, rule in checks:
+        problems += rows.mistakes([(row, names[row]) for row in sorted(found)], rule, "Change the cells of these rows.")
     if not problems and not {labels[row] for row in query} & {labels[row] for row in gallery}:
         problems.append(Problem(str(rows.path), "no query has a gallery picture of its class", None, "Add some."))
     raise_if_any(problems, DataError)

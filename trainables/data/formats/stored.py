@@ -40,10 +40,7 @@ class _SquaresOnDemand:
             with self.encoded.open(int(self.indices[index])) as image:
                 return self.form.pixels(image)
         chosen = np.arange(len(self))[index]
-        out = np.empty((len(chosen), *self.shape[1:]), dtype=np.uint8)
-        for row, number in enumerate(chosen):
-            out[row] = self[number]
-        return out
+        return np.array([self[number] for number in chosen], dtype=np.uint8).reshape(len(chosen), *self.shape[1:])
 
 
 class _WholeOnDemand(RaggedImages):
