@@ -238,7 +238,8 @@ def _shorten_interval(part: _SectionSettings, changes: Mapping[str, Value]) -> _
     """Return training's settings with an evaluation at its end, if a layer made it shorter than one interval."""
     steps = changes.get("steps")
     every = part.settings.get("eval_every", TrainingConfig().eval_every)
-    if "eval_every" in changes or not isinstance(steps, int) or not isinstance(every, int) or not 0 < steps < every:
+    are_numbers = isinstance(steps, int | float) and isinstance(every, int | float)  # 1e2 is a whole number too
+    if "eval_every" in changes or not are_numbers or not 0 < steps < every:
         return None
     return _SectionSettings.of(part.section, {**part.settings, "eval_every": steps}, part.methods)
 
