@@ -28,7 +28,7 @@ from trainables.config import (
     flat_names,
 )
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.methods import check_knobs, knob_names, problems_of
+from trainables.methods import check_knobs, knob_names, problems_of, unknown_problem
 from trainables.option_names import option_names
 from trainables.registries import KINDS, knob_keys, method_name, methods_chosen, methods_of, presets_of
 
@@ -298,9 +298,8 @@ def _check_chosen_knobs(
     for chooser, registry in model.chooses.items():
         method = method_name(part.section, chooser, part.settings)
         if chooser not in part.methods:
-            kind = KINDS.get(registry, registry)
-            remedy = nearest(method, list(methods_of(registry)), what=kind)
-            problems.append(Problem(f"{part.section}.{chooser}", f"unknown {kind}", method, remedy))
+            kind, place = KINDS.get(registry, registry), f"{part.section}.{chooser}"
+            problems.append(unknown_problem(methods_of(registry), kind, method, place))
             continue
         stated = {key.partition(".")[2]: value for key, value in part.settings.items() if key.startswith(chooser + ".")}
         shared = any("." in name for (field_name, _), name in names.items() if field_name == chooser)

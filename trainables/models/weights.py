@@ -85,7 +85,7 @@ def source_of(weights: str) -> Source:
 def _checkpoint_folder() -> Path:
     """Return the folder of torch's downloaded weights: `torch.hub.get_dir()`/checkpoints, without importing torch."""
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))).expanduser() / "hub" / "checkpoints"
+    return expand_home(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))) / "hub" / "checkpoints"
 
 
 def _local_path(text: str) -> Path:
