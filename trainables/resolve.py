@@ -236,12 +236,11 @@ def _merge(
 
 def _shorten_interval(part: _SectionSettings, changes: Mapping[str, Value]) -> _SectionSettings | None:
     """Return training's settings with an evaluation at its end, if a layer made it shorter than one interval."""
-    steps = changes.get("steps")
-    every = part.settings.get("eval_every", TrainingConfig().eval_every)
-    are_numbers = isinstance(steps, int | float) and isinstance(every, int | float)  # 1e2 is a whole number too
-    if "eval_every" in changes or not are_numbers or not 0 < steps < every:
-        return None
-    return _SectionSettings.of(part.section, {**part.settings, "eval_every": steps}, part.methods)
+    steps, every = changes.get("steps"), part.settings.get("eval_every", TrainingConfig().eval_every)
+    if "eval_every" in changes or not isinstance(steps, int | float) or not isinstance(every, int | float):
+        return None  # 1e2 is a float
+    shorter = {**part.settings, "eval_every": steps}
+    return _SectionSettings.of(part.section, shorter, part.methods) if 0 < steps < every else None
 
 
 def _exclusive_length(settings: Mapping[str, Value]) -> dict[str, Value]:

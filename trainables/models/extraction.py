@@ -311,10 +311,9 @@ def _features(extractor: _Extractor, pictures: Indices, batches: list[list[Calla
         with extractor.network.precision(extractor.device):
             pooled = [extractor.network.features(wait().to(extractor.device)) for wait in begun]
         parts.append(torch.stack(pooled, dim=1).flatten(0, 1).float().to("cpu", non_blocking=True))
-    if extractor.device.type != "cuda":
-        return _Chunk(pictures, parts, None)
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record()
+    copied = torch.cuda.Event() if extractor.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    if copied is not None:
+        copied.record()
     return _Chunk(pictures, parts, copied)
 
 
