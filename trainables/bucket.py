@@ -64,10 +64,13 @@ class Address:
     @classmethod
     def read(cls, text: str) -> Address:
         """Parse an address and add the environment's endpoint. Raise ConfigError for an invalid one."""
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+        except ValueError:  # an unclosed bracket
+            raise _refusal("must be a valid address", _mask(text)) from None
         if parts.scheme != "s3":
             raise _refusal("must be an address that begins with s3://", _mask(text))
-        if "@" in parts.netloc:
+        if "@" in parts.netloc or (":" in parts.netloc and "@" in parts.path):  # a secret may contain a slash
             raise _refusal("no credentials may stand in an address", _mask(text), _ELSEWHERE)
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", parts.netloc):
             raise _refusal("a bucket's name has 3 to 63 small letters, digits, dots and hyphens", parts.netloc)
@@ -99,8 +102,8 @@ def _refusal(rule: str, value: str, remedy: str = _EXAMPLE) -> ConfigError:
 
 
 def _mask(text: str) -> str:
-    """Return the address with its credentials masked."""
-    return re.sub(r"[^/]*@", "***@", text)
+    """Return the address with everything masked that may be a credential: all before the last @."""
+    return re.sub(r"(.*?//)?.*@", r"\1***@", text)
 
 
 class BucketFiles:

@@ -9,6 +9,7 @@ import io
 import json
 import pickle  # for the error that torch raises
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,7 +197,7 @@ class TrialContext:
                     why = "of another trial"
             except pickle.UnpicklingError:  # torch's message would advise to load it without checks
                 why = "not a checkpoint of ours: it holds code"
-            except (RuntimeError, KeyError, TypeError):  # an intact archive of other content
+            except (RuntimeError, KeyError, TypeError, ValueError):  # an intact archive of other content
                 why = "not a checkpoint of ours"
             if self.rank == 0:
                 self.say(f"{name} cannot be read ({len(content)} bytes, {why}) and is skipped")
@@ -219,5 +220,5 @@ def _is_intact(content: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.testzip() is None
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError):
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError):
         return False

@@ -80,14 +80,14 @@ def process_group(
 
 
 def open_store(address: str) -> int:
-    """Listen for `join` at only this address; return the port, which stays bound.
+    """Listen for `join` at this address, or at all if this node cannot bind it; return the port, which stays bound.
 
-    torch's own functions pick a port that another process may take before use, and listen on all addresses.
+    torch's own functions pick a port that another process may take before use, and always listen on all addresses.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         listener = socket.create_server((address, 0), family=family)
-    except OSError:  # the node cannot bind its public address
+    except OSError:  # a public address, which the network translates
         listener = socket.create_server(("", 0), family=family)
         address = "localhost"
     port = int(listener.getsockname()[1])

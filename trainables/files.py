@@ -30,15 +30,15 @@ def _say(text: str) -> None:
 
 
 def retry_storage(
-    write: Callable[[], _Result],
+    act: Callable[[], _Result],
     place: Path | str,
     say: Callable[[str], None] = _say,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> _Result:
-    """Call `write` and return its result, retrying while the storage at `place` fails temporarily.
+    """Call `act` and return its result, retrying while the storage at `place` fails temporarily.
 
     Args:
-        write: writes or reads a file.
+        act: writes or reads a file.
         place: path or address, for messages.
         say: called once when waiting begins and once when it ends.
         meanwhile: called before each retry.
@@ -49,25 +49,25 @@ def retry_storage(
     """
     began = time.monotonic()
     try:
-        return write()
+        return act()
     except OSError as error:
         if error.errno not in _TEMPORARY:
             raise
         say(f"{place}: {error.strerror}; waiting up to {PATIENCE / 60:.0f} minutes for it to pass")
     with _interrupt_on_ctrl_c():
-        result = _retry(write, began, meanwhile)
-    say(f"{place}: can be written again after {time.monotonic() - began:.0f} s")
+        result = _retry(act, began, meanwhile)
+    say(f"{place}: works again after {time.monotonic() - began:.0f} s")
     return result
 
 
-def _retry(write: Callable[[], _Result], began: float, meanwhile: Callable[[], None]) -> _Result:
+def _retry(act: Callable[[], _Result], began: float, meanwhile: Callable[[], None]) -> _Result:
     pause = _FIRST_PAUSE
     while True:
         time.sleep(pause)
         meanwhile()
         pause = min(2 * pause, _LONGEST_PAUSE)
         try:
-            return write()
+            return act()
         except OSError as error:
             if error.errno not in _TEMPORARY or time.monotonic() - began > PATIENCE:
                 raise

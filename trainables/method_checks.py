@@ -79,13 +79,10 @@ def checked_figures(place: str, figures: object) -> Mapping[str, Tensor]:
     """Return the diagnostics of a loss or regularizer. Raise ConfigError unless each is a tensor of one number."""
     if not isinstance(figures, Mapping):
         raise ConfigError(Problem(place, "diagnostics() must return a dictionary", type(figures).__name__))
+    rule = "must be a tensor of a single number"
     raise_if_any(
-        Problem(f"{place}, diagnostics() {name!r}", "must be a tensor of a single number", _shape_or_type(figure))
+        Problem(f"{place}, diagnostics() {name!r}", rule, tuple(getattr(figure, "shape", ())) or type(figure).__name__)
         for name, figure in figures.items()
         if not (isinstance(figure, Tensor) and figure.numel() == 1)
     )
     return figures
-
-
-def _shape_or_type(figure: object) -> object:
-    return tuple(figure.shape) if isinstance(figure, Tensor) else type(figure).__name__

@@ -223,11 +223,18 @@ class NoBooleanNumbers(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_no_boolean(cls, value: object, info: ValidationInfo) -> object:
-        hint = cls.model_fields[str(info.field_name)].annotation
-        kinds = {hint, *typing.get_args(hint)}
-        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
-            raise PydanticCustomError("float_type", "must be a number")
+        kinds = _classes_in(cls.model_fields[str(info.field_name)].annotation)
+        entries = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(entry, bool) for entry in entries) and kinds & {int, float} and bool not in kinds:
+            raise PydanticCustomError("boolean", "must be a number" if entries[0] is value else "must be numbers")
         return value
+
+
+def _classes_in(hint: Any) -> set[type]:
+    """Return the classes that a type hint consists of."""
+    if parts := typing.get_args(hint):
+        return set().union(*map(_classes_in, parts))
+    return {hint} if isinstance(hint, type) else set()
 
 
 class _Parameters(NoBooleanNumbers):
@@ -294,17 +301,21 @@ def check_knobs(cls: type, knobs: Mapping[str, object], place: str) -> tuple[dic
 
 
 def problems_of(error: ValidationError, place: str, known: Sequence[str]) -> list[Problem]:
-    """Translate pydantic's errors of flat settings into problems."""
-    problems = []
+    """Translate pydantic's errors of flat settings into problems, one for each value."""
+    by_path: dict[str, list[ErrorDetails]] = {}
     for item in error.errors():
-        path = ".".join(str(part) for part in (place, *item["loc"]) if part != "")
+        # Behind a setting stand positions in its list, and pydantic's names of the types that it may have.
+        parts = [place, *item["loc"][:1], *(part for part in item["loc"][1:] if isinstance(part, int))]
+        by_path.setdefault(".".join(map(str, parts)), []).append(item)
+    problems = []
+    for path, (item, *others) in by_path.items():
         if item["type"] == "extra_forbidden":
             remedy = nearest(path, [f"{place}.{name}" for name in known], what="setting", dotted=True)
             problems.append(Problem(path, "unknown setting", None, remedy))
         elif item["type"] == "missing":
             problems.append(Problem(path, "a value is required", None, f"Set {path}=..."))
         else:
-            problems.append(Problem(path, rule_of(item), item["input"]))
+            problems.append(Problem(path, rule_of_any([item, *others]), item["input"]))
     return problems
 
 

@@ -125,8 +125,7 @@ class SGD(OptimizerRecipe):
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
         nesterov = self.nesterov and self.momentum > 0
-        kind = without_compiler(torch.optim.SGD)
-        return kind(groups, momentum=self.momentum, nesterov=nesterov, fused=True)
+        return without_compiler(torch.optim.SGD)(groups, momentum=self.momentum, nesterov=nesterov, fused=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +138,7 @@ class RMSprop(OptimizerRecipe):
     eps: Epsilon = 1e-8
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        kind = without_compiler(torch.optim.RMSprop)
-        return kind(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
+        return without_compiler(torch.optim.RMSprop)(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
 
 
 OPTIMIZERS: dict[str, type[OptimizerRecipe]] = {recipe.name: recipe for recipe in (Adam, AdamW, RMSprop, SGD)}

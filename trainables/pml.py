@@ -23,29 +23,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-_CLASS_NAMES = {"sec": "SECRegularizer", "sec_fixed": "FixedMeanSECRegularizer", "l2": "L2Regularizer"}
+_REGULARIZERS = {"SECRegularizer": "sec", "FixedMeanSECRegularizer": "sec_fixed", "L2Regularizer": "l2"}
 
 
 def __getattr__(name: str) -> Any:
-    for regularizer, class_name in _CLASS_NAMES.items():
-        if name == class_name:
-            return _regularizer_class(regularizer)
+    if name in _REGULARIZERS:
+        return _adapter(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(_CLASS_NAMES.values())
+    return sorted(_REGULARIZERS)
 
 
 @cache
-def _regularizer_class(regularizer: str) -> Any:
-    """Return a PML `BaseRegularizer` class for the regularizer of that name, other packages' included.
+def _adapter(name: str) -> Any:
+    """Return the PML `BaseRegularizer` class called `name`. Raise ConfigError without PML.
 
     Its constructor takes the regularizer's knobs: `SECRegularizer(rho=0.1)`. The `state_dict` of the loss holds its
     state; the attribute `regularizer` is the wrapped module.
-
-    Raises:
-        ConfigError: an unknown name, a wrong knob, or PML is not installed.
     """
     try:
         from pytorch_metric_learning.regularizers import BaseRegularizer
@@ -55,19 +51,16 @@ def _regularizer_class(regularizer: str) -> Any:
         raise ConfigError(Problem("trainables.pml", rule, None, remedy)) from error
     from trainables.regularizers import REGULARIZERS, build_regularizer
 
-    if regularizer not in REGULARIZERS:
-        build_regularizer(regularizer)  # raises ConfigError with the known names
-
     class Adapter(BaseRegularizer):  # type: ignore[misc]
         def __init__(self, **knobs: object):
             super().__init__()
-            self.regularizer = build_regularizer(regularizer, **knobs)
+            self.regularizer = build_regularizer(_REGULARIZERS[name], **knobs)
 
         def compute_loss(self, embeddings: Tensor) -> dict[str, dict[str, object]]:
             value = self.regularizer(embeddings)
             return {"loss": {"losses": value, "indices": None, "reduction_type": "already_reduced"}}
 
-    Adapter.__name__ = Adapter.__qualname__ = _CLASS_NAMES.get(regularizer, regularizer)
+    Adapter.__name__ = Adapter.__qualname__ = name
     Adapter.__module__ = __name__
-    Adapter.__doc__ = REGULARIZERS[regularizer].__doc__
+    Adapter.__doc__ = REGULARIZERS[_REGULARIZERS[name]].__doc__
     return Adapter

@@ -17,6 +17,12 @@ class RateSchedule(ABC):
 
     name: ClassVar[str]
 
+    @classmethod
+    def check_parameters(cls, **knobs: object) -> list[Problem]:
+        """Require milestones to increase."""
+        lists = {name: list(value) for name, value in knobs.items() if isinstance(value, tuple)}
+        return [Problem(k, "must increase", v, "Sort them.") for k, v in lists.items() if v != sorted(set(v))]
+
     @abstractmethod
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         """Return the factor for the step, before it is taken."""
@@ -46,10 +52,6 @@ class Milestones(RateSchedule):
     ]
     lr_decay: Decay = 0.1
 
-    @classmethod
-    def check_parameters(cls, **knobs: object) -> list[Problem]:
-        return _order_problems("lr_milestones", knobs["lr_milestones"])
-
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         return float(self.lr_decay ** sum(step >= milestone for milestone in self.lr_milestones))
 
@@ -65,10 +67,6 @@ class EpochMilestones(RateSchedule):
         Field(min_length=1, description="epochs after which the learning rate is multiplied by lr_decay"),
     ]
     lr_decay: Decay = 0.1
-
-    @classmethod
-    def check_parameters(cls, **knobs: object) -> list[Problem]:
-        return _order_problems("lr_epochs", knobs["lr_epochs"])
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         return float(self.lr_decay ** sum(step >= epoch * steps_per_epoch for epoch in self.lr_epochs))
@@ -98,12 +96,6 @@ class Cosine(RateSchedule):
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         wave = (1 + math.cos(math.pi * min(step / total_steps, 1.0))) / 2
         return self.lr_final + (1 - self.lr_final) * wave
-
-
-def _order_problems(place: str, milestones: object) -> list[Problem]:
-    if isinstance(milestones, tuple) and list(milestones) != sorted(set(milestones)):
-        return [Problem(place, "must increase", list(milestones), "Sort them.")]
-    return []
 
 
 RATES: dict[str, type[RateSchedule]] = {

@@ -28,7 +28,7 @@ from trainables.config import (
     flat_names,
 )
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.methods import check_knobs, knob_names, problems_of
+from trainables.methods import check_knobs, knob_names, problems_of, unknown_problem
 from trainables.option_names import option_names
 from trainables.registries import KINDS, knob_keys, method_name, methods_chosen, methods_of, presets_of
 
@@ -236,11 +236,11 @@ def _merge(
 
 def _shorten_interval(part: _SectionSettings, changes: Mapping[str, Value]) -> _SectionSettings | None:
     """Return training's settings with an evaluation at its end, if a layer made it shorter than one interval."""
-    steps = changes.get("steps")
-    every = part.settings.get("eval_every", TrainingConfig().eval_every)
-    if "eval_every" in changes or not isinstance(steps, int) or not isinstance(every, int) or not 0 < steps < every:
-        return None
-    return _SectionSettings.of(part.section, {**part.settings, "eval_every": steps}, part.methods)
+    steps, every = changes.get("steps"), part.settings.get("eval_every", TrainingConfig().eval_every)
+    if "eval_every" in changes or not isinstance(steps, int | float) or not isinstance(every, int | float):
+        return None  # 1e2 is a float
+    shorter = {**part.settings, "eval_every": steps}
+    return _SectionSettings.of(part.section, shorter, part.methods) if 0 < steps < every else None
 
 
 def _exclusive_length(settings: Mapping[str, Value]) -> dict[str, Value]:
@@ -297,9 +297,8 @@ def _check_chosen_knobs(
     for chooser, registry in model.chooses.items():
         method = method_name(part.section, chooser, part.settings)
         if chooser not in part.methods:
-            kind = KINDS.get(registry, registry)
-            remedy = nearest(method, list(methods_of(registry)), what=kind)
-            problems.append(Problem(f"{part.section}.{chooser}", f"unknown {kind}", method, remedy))
+            kind, place = KINDS.get(registry, registry), f"{part.section}.{chooser}"
+            problems.append(unknown_problem(methods_of(registry), kind, method, place))
             continue
         stated = {key.partition(".")[2]: value for key, value in part.settings.items() if key.startswith(chooser + ".")}
         shared = any("." in name for (field_name, _), name in names.items() if field_name == chooser)

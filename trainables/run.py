@@ -116,7 +116,7 @@ class _Replayed(nn.Module):
 
 
 def update(run: Run) -> Tensor:
-    """Take one optimizer step and return the detached loss. Raise Diverged before a non-finite loss trains."""
+    """Take one optimizer step and return the detached loss. Raise Diverged if it (on CUDA the last one) is not finite."""
     value = objective(run)
     set_gradients([run], [value])
     run.scaler.step(run.optimizer)

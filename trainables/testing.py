@@ -90,7 +90,10 @@ class Method:
         torch.default_generator.manual_seed(0)  # faster than torch.manual_seed
         context = {"num_classes": CLASSES, "embedding_dim": DIMENSION}
         knobs = {**getattr(self.cls, "example", {}), **self.knobs}
-        return methods.construct(self.cls, knobs, context, place=self.cls.name).to(dtype)
+        module = methods.construct(self.cls, knobs, context, place=self.cls.name).to(dtype)
+        if getattr(module, "needs_mean", False):
+            module.set_mean(1.0)
+        return module
 
     def value(self, embeddings: Tensor, labels: Tensor, module: nn.Module | None = None) -> Tensor:
         """Return the value, of `module` if given."""

@@ -73,7 +73,7 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     Raises:
         ConfigError: the configuration does not fit the data.
         DataError: the data are missing or unreadable.
-        Diverged: the loss or the embeddings are not finite, or the embeddings collapsed.
+        Diverged: the loss or a norm of an embedding is not finite, or the embeddings collapsed.
     """
     trial = training(config, context, cache_dir=cache_dir)
     while True:
@@ -179,7 +179,7 @@ def _evaluate(run: Run, since: float) -> None:
     validated: Evaluation = run.learner.validate()
     row.update(validated.figures)
     if math.isnan(row["val/mean_cosine"]):
-        raise Diverged(f"embeddings are not finite at step {state.step}", state.step, dict(row))
+        raise Diverged(f"norms of embeddings are not finite at step {state.step}", state.step, dict(row))
     task = run.learner.task
     if missing := sorted({*task.metrics()} - {*task.final_metrics(), *row}):
         raise ConfigError(

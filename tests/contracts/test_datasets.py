@@ -63,7 +63,7 @@ KNOBS = {
     "none": [{}],
     "l2": [{}],
     "sec": [{}, {"rho": 0.3}, {"rho": 0}],
-    "sec_fixed": [{"mu": 2.5}, {"mu": "first_batch"}],
+    "sec_fixed": [{}, {"mu": 2.5}, {"mu": "first_batch"}],
 }
 CASES = [(name, knobs) for name in REGULARIZERS for knobs in KNOBS.get(name, [{}])]
 

@@ -30,8 +30,7 @@ class LinearProbes:
     def top_k(self, features: Array, labels: Array, ks: Sequence[int] = (1, 5)) -> dict[int, list[float]]:
         """Return for each k each probe's percentage of pictures whose class is among its k most likely.
 
-        Ties count against the class, so a probe with constant or NaN output is never right. Raises ConfigError for
-        wrong shapes or types, or an unknown class.
+        Ties and NaN count against the class. Raises ConfigError for wrong shapes or types, or an unknown class.
         """
         vectors, own = _features_and_labels(features, labels, self.weight.shape[2])
         vectors = vectors.to(self.weight)

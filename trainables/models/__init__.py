@@ -78,7 +78,8 @@ def build_model(
     if not isinstance(getattr(body, "out_channels", None), int):
         rule, remedy = "its constructor must set out_channels", "Set it to the channels of its feature map."
         raise ConfigError(Problem(f"backbone {backbone}", rule, getattr(body, "out_channels", None), remedy))
-    top = HEADS[head](body.out_channels, embedding_dim, **dict(head_parameters or {}))
+    sizes = {"in_features": body.out_channels, "embedding_dim": embedding_dim}
+    top = construct(HEADS[head], dict(head_parameters or {}), sizes, "model.head")
     top.initialise(head_init)
     return Embedder(
         body, pool, top, embedding_dim=embedding_dim, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine

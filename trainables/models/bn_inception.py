@@ -36,8 +36,6 @@ _BLOCKS = {
     "5a": _Inception(352, 192, 320, 160, 224, "avg", 128),
     "5b": _Inception(352, 192, 320, 192, 224, "max", 128),
 }
-_MEAN_BLUE, _MEAN_GREEN = 104.0, 117.0
-
 RedMean = Annotated[
     float,
     Field(ge=0, le=255, description="mean of the red channel: 128 with the published weights, 123 in the code of SEC"),
@@ -67,7 +65,7 @@ class BnInception(Backbone):
         for label, block in _BLOCKS.items():
             channels = self._block(f"inception_{label}", channels, block)
         self.out_channels = channels
-        self.register_buffer("mean", torch.tensor((_MEAN_BLUE, _MEAN_GREEN, red_mean))[:, None, None], persistent=False)
+        self.register_buffer("mean", torch.tensor((104.0, 117.0, red_mean))[:, None, None], persistent=False)
         self.start_from(weights, without=["last_linear."])
 
     def to_input(self, images: Tensor) -> Tensor:

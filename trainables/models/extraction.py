@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
@@ -37,7 +38,7 @@ from trainables.data.formats.feature_store import (
     non_finite_problems,
     store_problems,
 )
-from trainables.errors import DataError, Problem, raise_if_any
+from trainables.errors import ConfigError, DataError, Problem, raise_if_any
 from trainables.files import write_whole
 from trainables.models import BACKBONES, POOLINGS, Embedder
 from trainables.models.ahead import Ahead
@@ -77,7 +78,7 @@ def write_features(job: FeaturePass, *, workers: int = 0, progress: Progress | N
 
     `workers` are processes, 0 for one per GPU, or else one per CPU core. `progress` is called with (pictures done,
     pictures in all), first for decoding. Raises DataError if the data, the weights or the folder do not fit, or a feature
-    is not finite.
+    is not finite, and ConfigError if a process is killed.
     """
     pictures = job.task.dataset(job.cache_dir).prepare(progress)
     raise_if_any(_problems(job, pictures))
@@ -194,8 +195,13 @@ def _chunks(job: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:
         context = multiprocessing.get_context("spawn")
         pool = stack.enter_context(ProcessPoolExecutor(min(workers, max(len(calls), 1)), mp_context=context))
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        for future in as_completed([pool.submit(_write_call, settings, location, call) for call in calls]):
-            yield from future.result()
+        try:
+            for future in as_completed([pool.submit(_write_call, settings, location, call) for call in calls]):
+                yield from future.result()
+        except BrokenProcessPool as error:
+            rule = "a process was killed, perhaps for lack of memory"
+            remedy = "Run the command again with fewer: it continues."
+            raise ConfigError(Problem("--workers", rule, workers, remedy)) from error
 
 
 @dataclass(frozen=True)
@@ -305,10 +311,9 @@ def _features(extractor: _Extractor, pictures: Indices, batches: list[list[Calla
         with extractor.network.precision(extractor.device):
             pooled = [extractor.network.features(wait().to(extractor.device)) for wait in begun]
         parts.append(torch.stack(pooled, dim=1).flatten(0, 1).float().to("cpu", non_blocking=True))
-    if extractor.device.type != "cuda":
-        return _Chunk(pictures, parts, None)
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record()
+    copied = torch.cuda.Event() if extractor.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    if copied is not None:
+        copied.record()
     return _Chunk(pictures, parts, copied)
 
 

@@ -154,12 +154,11 @@ def _import_timm() -> Any:
 
 def _create_network(architecture: str, *, fetch: bool) -> Any:
     """Create the network without classifier. Raise DataError if timm cannot fetch its weights."""
-    timm = _import_timm()
-    if not fetch:
-        return timm.create_model(architecture, pretrained=False, num_classes=0)
     try:
-        return timm.create_model(architecture, pretrained=True, num_classes=0)
+        return _import_timm().create_model(architecture, pretrained=fetch, num_classes=0)
     except Exception as error:  # the hub's client raises many kinds
+        if not fetch:
+            raise
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         remedy = "Check the network, or pass the path of a file as model.weights."
         raise DataError(

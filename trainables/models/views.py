@@ -156,17 +156,17 @@ def _cut_and_resize(
     flips: NDArray[np.bool_],
     size: int,
     *,
-    limits: NDArray[np.float64] | None = None,
+    limits: NDArray[np.float64],
 ) -> Tensor:
     """Resize each picture's window to `size` x `size`, and mirror it where `flips`: (B, H, W, C) to (B, C, S, S).
 
     Bytes become floats in 0..1. Bilinear with antialiasing, as in Pillow: output = A picture B^T with triangular
     weights A (size, H) and B (size, W) per picture, so two batched matrix products. `windows` and `limits` (usable
-    pixels; default the window) are top, left, height, width, (B, 4); `flips` (B,).
+    pixels) are top, left, height, width, (B, 4); `flips` (B,).
     """
     count, height, width, channels = pictures.shape
     window = to_device(windows, pictures.device)
-    valid = window if limits is None else to_device(limits, pictures.device)
+    valid = to_device(limits, pictures.device)
     rows = _filter_weights(window[:, 0::2], valid[:, 0::2], size, height)
     columns = _filter_weights(window[:, 1::2], valid[:, 1::2], size, width)
     mirrored = to_device(flips, pictures.device)[:, None, None]

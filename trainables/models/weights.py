@@ -64,7 +64,10 @@ def source_of(weights: str) -> Source:
         rule = "after # only sha256=HEXDIGITS may follow, 8 to 64 of them"
         raise ConfigError(Problem(_KNOB, rule, weights))
     digests = (stated[1].lower(),) if stated else ()
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:  # an unclosed bracket
+        raise ConfigError(Problem(_KNOB, "must be a path or a valid URL", weights)) from error
     if len(parts.scheme) < 2:  # none, or the drive of a path
         path = _local_path(text)
     elif parts.scheme == "file" and parts.netloc in ("", "localhost"):
@@ -82,7 +85,7 @@ def source_of(weights: str) -> Source:
 def _checkpoint_folder() -> Path:
     """Return the folder of torch's downloaded weights: `torch.hub.get_dir()`/checkpoints, without importing torch."""
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))).expanduser() / "hub" / "checkpoints"
+    return expand_home(os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))) / "hub" / "checkpoints"
 
 
 def _local_path(text: str) -> Path:

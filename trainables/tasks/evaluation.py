@@ -1,5 +1,6 @@
 """Define the results of an evaluation, which all tasks share: figures and evidence."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,15 +37,14 @@ def with_part(part: str, figures: Figures) -> Figures:
 
 
 def embedding_statistics(embeddings: Tensor) -> Figures:
-    """Return mean pairwise cosine and norm statistics of raw embeddings (N, D); NaN if one is not finite."""
-    if not bool(torch.isfinite(embeddings).all()):
-        return {"mean_cosine": float("nan"), "norm_mean": float("nan")}
+    """Return mean pairwise cosine and norm statistics of raw embeddings (N, D); NaN if one of them is not finite."""
     norms = torch.linalg.vector_norm(embeddings, dim=1)
-    return {
+    figures = {
         "mean_cosine": mean_cosine(embeddings),
         "norm_mean": float(norms.mean()),
         "norm_variance": float(norms.var(correction=0)),
     }
+    return figures if all(map(math.isfinite, figures.values())) else dict.fromkeys(figures, math.nan)
 
 
 def mean_cosine(embeddings: Tensor) -> float:

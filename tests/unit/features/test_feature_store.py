@@ -3,6 +3,8 @@
 import json
 import pickle
 import re
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from trainables.data.formats.feature_store import (
     finish_store,
     store_problems,
 )
-from trainables.errors import ConfigError, DataError
+from trainables.errors import ConfigError, DataError, Diverged
 from trainables.models import extraction
 from trainables.models.extraction import FeaturePass, write_features
 from trainables.models.views import Views
@@ -101,6 +103,13 @@ def test_float64_a_small_network_and_other_tasks_train_on_features_too(more, tmp
     root = stored(tmp_path / "f", views=2)
     chosen = config(root, **{"training.steps": 2, "training.eval_every": 2, **more})
     assert train(chosen, TrialContext(tmp_path / "t", torch.device("cpu"))).step == 2
+
+
+def test_a_trial_whose_norms_overflow_has_diverged(tmp_path):
+    root = stored(tmp_path / "f")
+    chosen = config(root, **{"loss.name": "contrastive", "optim.lr": 1e20, "optim.weight_decay": 0.0})
+    with pytest.raises(Diverged, match="norms of embeddings are not finite at step 60"):
+        train(chosen, TrialContext(tmp_path / "t", torch.device("cpu")))
 
 
 @pytest.mark.parametrize(
@@ -273,6 +282,21 @@ def test_a_damaged_folder_does_not_count_as_finished(order):
         file.truncate(1000)
     with pytest.raises(ConfigError, match="Delete the folder and make it again"):
         write_features(order(), workers=1)
+
+
+def test_a_killed_worker_is_one_problem(order, monkeypatch):
+    class Killed(ThreadPoolExecutor):
+        """As the pool raises if the system ends a process."""
+
+        def submit(self, *call):
+            return super().submit(self.fail)
+
+        def fail(self):
+            raise BrokenProcessPool
+
+    monkeypatch.setattr(extraction, "ProcessPoolExecutor", lambda count, mp_context: Killed(count))
+    with pytest.raises(ConfigError, match="--workers: a process was killed, perhaps for lack of memory, but got 2"):
+        write_features(order(), workers=2)
 
 
 @pytest.mark.slow

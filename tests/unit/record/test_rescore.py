@@ -124,8 +124,11 @@ def test_hits_are_by_class_and_by_picture(tmp_path):
         assert read.by_class[number] == hit[labels == name].sum()
     naive = sorted(zip(labels.tolist(), pictures.tolist(), hit.tolist(), strict=True))
     assert [(p, h) for _, p, h in naive] == list(zip(read.pictures.tolist(), read.hit.tolist(), strict=True))
-    (tmp_path / "hits.npz").write_bytes(b"PK damaged")
-    assert Hits.read(tmp_path / "hits.npz") is None
+    data = (tmp_path / "hits.npz").read_bytes()
+    packed = data.index(b"counts.npy") + 10  # a compressed array begins, with some bytes before it
+    for damaged in (b"PK damaged", data[: packed + 24] + b"\xff" * 20 + data[packed + 44 :]):
+        (tmp_path / "hits.npz").write_bytes(damaged)
+        assert Hits.read(tmp_path / "hits.npz") is None
     assert Hits.read(tmp_path / "none.npz") is None
 
 

@@ -67,6 +67,29 @@ def test_values_that_are_not_numbers_are_refused(value):
 
 
 @pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"regularizer.mu": True}, "regularizer.mu (a): must be a number, but got True."),
+        (
+            {"regularizer.mu": -1},
+            "regularizer.mu (a): must be 'first_batch' or 'initial_train_mean' or greater than or equal to 0, but got -1.",
+        ),
+        ({"evaluation.ks": [1, True]}, "evaluation.ks (a): must be numbers, but got [1, True]."),
+        ({"evaluation.ks": [1, 0]}, "evaluation.ks.1: must be greater than or equal to 1, but got 0."),
+    ],
+)
+def test_a_wrong_value_is_one_problem(settings, message):
+    with pytest.raises(ConfigError) as error:
+        resolved(a={"regularizer.name": "sec_fixed", **settings})
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("steps", [50, 5e1])
+def test_evaluations_follow_a_shorter_training(steps):
+    assert resolved(a={"training.steps": steps}).config.training.eval_every == 50
+
+
+@pytest.mark.parametrize(
     ("text", "value"), [("1", 1), ("0.5", 0.5), ("true", True), ("null", None), ("[1, 2]", [1, 2]), ("abc", "abc")]
 )
 def test_values_of_the_command_line_are_parsed(text, value):

@@ -59,7 +59,7 @@ class TestTheContract:
         steps = [_state(context.files.get(name))["step"] for name in CHECKPOINTS]
         assert sorted(steps) == [2, 3]
 
-    @pytest.mark.parametrize("spoil", ["half", "empty", "zeros", "one bit"])
+    @pytest.mark.parametrize("spoil", ["half", "empty", "zeros", "one bit", "method"])
     def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(self, context, spoil):
         for step in (1, 2, 3):
             context.report({"step": step}, {"step": step, "weights": torch.full((1000,), float(step))})
@@ -121,6 +121,9 @@ def _spoilt(content, how):
     if how == "one bit":  # in the middle of the weights, where torch would not notice
         at = len(content) // 2
         return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+    if how == "method":  # one bit of the directory says that parts are compressed
+        at = content.index(b"PK\1\2") + 10
+        return content[:at] + b"\x08" + content[at + 1 :]
     return {"half": content[: len(content) // 2], "empty": b"", "zeros": b"\0" * len(content)}[how]
 
 
@@ -226,6 +229,9 @@ class TestABucket:
             ("s3://", "3 to 63"),
             ("s3://Bucket/x", "3 to 63"),
             ("s3://key:planted@bucket/x", "no credentials"),
+            ("s3://key:planted/and+more@bucket/x", "no credentials"),
+            ("s3://bucket/x?endpoint_override=http://key:planted/more@host", "no credentials"),
+            ("s3://[bucket/x", "must be a valid address"),
             ("s3://bucket/x?endpoint_override=http://key:planted@host:1", "no credentials"),
             ("s3://bucket/x?access_key=planted", "the query may have"),
         ],

@@ -49,12 +49,6 @@ class ClassSolution(NamedTuple):
     """dL/dn, (B,), for a loss that also depends on the norms n_i of the raw embeddings."""
 
 
-def _proxy_spread(proxies: Tensor) -> Tensor:
-    """Return the mean distance of two unit proxies (C, K, D) of one class, twice the regularizer R; 0 for K = 1."""
-    inverse, gram = _inverse_norms(proxies, want_gram=True)
-    return 2 * _spread(inverse, gram)[0] if gram is not None else proxies.new_zeros(())
-
-
 def _inverse_norms(proxies: Tensor, *, want_gram: bool) -> tuple[Tensor, Tensor | None]:
     """Return 1/||w|| (C, K), 0 for a zero proxy, and the Gram matrices (C, K, K) if wanted and K > 1."""
     gram = None
@@ -241,12 +235,13 @@ class ProxyLoss(Loss):
         the entropy of usage over log K, averaged over classes: 1 is even, 0 is one proxy only.
         """
         K = self.proxies.shape[1]
-        if K == 1:
-            return {}
         with torch.no_grad():
+            inverse, gram = _inverse_norms(self.proxies, want_gram=True)
+            if gram is None:
+                return {}
             entropy = torch.special.entr(self.usage).sum(dim=1).mean() / math.log(K)
             return {
                 "proxy_usage_entropy": entropy,
                 "dead_proxies": (self.usage < _DEAD_SHARE / K).to(self.usage.dtype).mean(),
-                "proxy_spread": _proxy_spread(self.proxies),
+                "proxy_spread": 2 * _spread(inverse, gram)[0],  # R is half the distance
             }
