@@ -18,6 +18,7 @@ from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
 from tune_dml.running.cluster import placement
 from tune_dml.running.cluster.placement import PlacementManager
+from tune_dml.running.failures import stall_failure
 from tune_dml.running.recorder import Recorder
 from tune_dml.running.scheduler import TuneScheduler, silence_tune
 from tune_dml.running.screen.progress import Progress
@@ -155,6 +156,24 @@ def test_a_retry_names_the_error_that_a_living_process_raised(tmp_path, recorder
     )
     recorder.driver.state.update()
     assert said in " ".join(recorder.driver.state.notes)
+
+
+def test_a_parameter_of_a_program_may_be_named_as_our_number_of_steps(recorder):
+    """Its text ended the sweep with a traceback."""
+    recorder.hosts = SimpleNamespace(host_of=lambda process: "n1")
+    trial = trial_of(recorder, temporary_state=SimpleNamespace(ray_actor=None))
+    recorder._begin(trial, {**trial.config, "settings": json.dumps({"training.steps": "short"})})
+    recorder.driver.state.update()
+    assert recorder.driver.state.trial(trial.config["key"]).status == "running"
+
+
+def test_after_a_stalled_trial_failed_placement_groups_are_reused_again(recorder):
+    trial = trial_of(recorder)
+    recorder.stall_failures[trial.config["key"]] = stall_failure(10)
+    recorder.on_trial_error(0, [], trial)
+    recorder.driver.state.update()
+    assert recorder.driver.state.trial(trial.config["key"]).end.kind == "stalled"
+    assert not recorder.stall_failures
 
 
 class Process:
