@@ -109,7 +109,7 @@ class TrialRuntime:
     storage: Path | str  # folder or address below which each trial keeps its files
     resources: Resources
     cache_dir: Path | None = None
-    stall_limit: float | None = None
+    stall_limit: float | None = None  # seconds within which a trial sends several messages; None if none is due
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Digests of the data sets that the trials read (`planning.checks.data.known_digests`)."""
     program: Program | None = None  # the user's program; None to train with `trainables`
