@@ -257,7 +257,7 @@ def run_command(*command: str, seconds: float = _TIMEOUT) -> str:
         rule = f"the program `{command[0]}` must be on the PATH, as it is on a login node of SLURM"
         raise ConfigError(Problem("slurm", rule, None, "Run the command on a login node.")) from error
     except subprocess.TimeoutExpired as error:
-        rule = f"SLURM must answer within {_TIMEOUT:g} seconds"
+        rule = f"SLURM must answer within {seconds:g} seconds"
         raise ConfigError(Problem("slurm", rule, " ".join(command), "Try again.")) from error
     if done.returncode:
         message = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

@@ -68,7 +68,7 @@ class Profile:
         """Yield what SLURM or Ray would refuse."""
         if self.time and not _TIME.fullmatch(self.time):
             yield Problem(f"{origin} time", "must be MINUTES, HH:MM:SS or D-HH:MM:SS", self.time, "Example: 04:00:00.")
-        elif self.time and self.requeue and (self.seconds() or 0) <= self.warn_seconds:
+        elif self.time and (self.seconds() or 0) <= self.warn_seconds:
             remedy = "Raise time, or lower warn_seconds."
             yield Problem(f"{origin} time", f"must exceed warn_seconds ({self.warn_seconds})", self.time, remedy)
         for name in ("nodes", "cpus_per_task", "warn_seconds"):
