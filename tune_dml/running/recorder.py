@@ -117,8 +117,8 @@ class Recorder(Callback):  # type: ignore[misc]
         away, began = isinstance(self.storage, str), time.time() - seconds_ago
         self.ledger.write(events.TrialStarted(key=key, time=began, host=host, away=away, micro_batch=self.micro_batch))
         steps = json.loads(request["settings"]).get("training.steps")  # a program's parameter may have this name
-        known_steps = steps if isinstance(steps, int) else 0
-        self.progress.started(key, request["label"], request["seed"], known_steps, ago=seconds_ago)
+        steps = steps if isinstance(steps, int) else 0
+        self.progress.started(key, request["label"], request["seed"], steps, ago=seconds_ago)
 
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, object], **info: Any

@@ -197,9 +197,8 @@ class Connection:
 
     `begin` is optional: it connects before `capacity` is called. `end` returns at once; leaving the block waits.
     If every initial process of a local Ray gets a trial, the processes import what trials need when they start. The
-    thread stays alive because Linux ends Ray's processes with the thread that started them.
-
-    A process has one connection at a time, because Ray is global to it. Raise ConfigError for a second one.
+    thread stays alive because Linux ends Ray's processes with the thread that started them. A second connection of a
+    process raises ConfigError, because a process has one Ray.
     """
 
     _is_in_use = Lock()
@@ -247,10 +246,8 @@ class Connection:
 
     def _connect(self, trials: int) -> Capacity:
         local = local_capacity()
-        processes = int(local.total("CPU"))  # Ray starts one process per CPU
-        preloads = (
-            self._resources.engine == "local" and min(trials, local.trials_that_fit(self._resources)) >= processes
-        )
+        concurrent = min(trials, local.trials_that_fit(self._resources))
+        preloads = self._resources.engine == "local" and concurrent >= local.total("CPU")  # a process per CPU
         return self._ray.enter_context(connect(self._address, engine=self._resources.engine, preload=preloads))
 
 

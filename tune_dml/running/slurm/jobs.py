@@ -139,11 +139,9 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
             return stored_submission, running[-1], False
         for file, text in scripts.items():
             write_whole(scripts_folder / file, text.encode())
-        write_whole(
-            scripts_folder / "submission.json", (json.dumps(asdict(submission), indent=1) + "\n").encode(), private=True
-        )
+        write_whole(scripts_folder / "submission.json", json.dumps(asdict(submission), indent=1) + "\n", private=True)
         _index(submission.name).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(_index(submission.name), f"{submission.folder}\n".encode())
+        write_whole(_index(submission.name), f"{submission.folder}\n")
         number = run_command("sbatch", "--parsable", str(scripts_folder / "job.sh")).strip().partition(";")[0]
         try:
             with (scripts_folder / "jobs").open("a") as file_of_jobs:

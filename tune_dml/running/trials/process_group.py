@@ -3,12 +3,12 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT, Popen, TimeoutExpired
 from typing import Self
 
 _FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
@@ -84,24 +84,13 @@ class ProgramProcess:
 
         `mark` names a variable in `environment` by which the processes that inherit it are found.
         """
-        guard = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-S", "-c", _GUARD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
+        watch = [sys.executable, "-S", "-c", _GUARD]
+        guard = Popen(watch, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, bufsize=0)  # noqa: S603
         guard.wait()
         assert guard.stdin is not None  # noqa: S101 - it is a pipe
         self._lifeline = guard.stdin  # when it closes, the guard kills the program
-        self._process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
-            words,
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+        self._process = Popen(  # noqa: S603 - running the user's command is the task
+            words, cwd=folder, env=dict(environment), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, start_new_session=True
         )
         with contextlib.suppress(BrokenPipeError):  # the guard could not start
             self._lifeline.write(f"{self._process.pid}\n".encode())
@@ -131,7 +120,7 @@ class ProgramProcess:
         """Return the exit status, negative for a signal; None while it runs."""
         try:
             return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             return None
 
     def _kill_group(self) -> None:

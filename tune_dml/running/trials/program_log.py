@@ -126,7 +126,7 @@ class ProgramLog:
         if step is None:
             return self.step + 1
         if not is_number(step) or not 0 <= step <= _MAX_STEP:
-            self._say_once("steps", f"step {step!r} is no whole number from 0 to 2^53; such rows are left out")
+            self._say_once("steps", f"step {step!r:.40} is no whole number from 0 to 2^53; such rows are left out")
             return None
         if step != int(step):
             self._say_once("fractions", f"step {step} is no whole number; such steps are rounded down")

@@ -213,8 +213,7 @@ def _local_engine(runtime: TrialRuntime) -> TrialFunction:
 
 def run_request(config: TrialRequest, runtime: TrialRuntime, post: Callable[[Message], None]) -> None:
     """Train a trial in this process, or run the user's program; post its rows and its end."""
-    run = _train_here if runtime.program is None else _run_program
-    run(config, runtime, post)
+    (_train_here if runtime.program is None else _run_program)(config, runtime, post)
 
 
 def _run_group(requests: Sequence[TrialRequest], runtime: TrialRuntime, post: Callable[[Message], None]) -> None:
