@@ -111,7 +111,6 @@ def test_a_race_on_digits_stops_cells_and_resumes(tmp_path, ray_session, cache_d
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--stopping", "pbt"], "--stopping: population-based training changes a knob while a trial trains"),
         (
             ["--stopping", "asha"],
             "training.eval_every: must be at most 4: trials are first compared at a ninth of their 40 steps, but got",

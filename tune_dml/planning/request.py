@@ -24,7 +24,7 @@ RequestedSearch = Literal["grid", "tpe", "gp", "bayes", "cmaes", "nsga2", "rando
 Engine = Literal["local", "train"]
 Placement = Literal["pack", "spread"]
 Vary = Literal["init", "order", "split", "all"]
-Stopping = Literal["asha", "hyperband", "pbt"]
+Stopping = Literal["asha", "hyperband"]
 MAX_SEEDS, _MIN_SEEDS = 200, 3  # seeds of a race
 _MIN_STALL = 10.0
 

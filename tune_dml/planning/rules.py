@@ -141,13 +141,6 @@ def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> 
     """Return why the cells of these arms cannot be stopped early; no problem if `stopping` is None."""
     if stopping is None:
         return []
-    if stopping == "pbt":
-        rule = (
-            "population-based training changes a knob while a trial trains, so that no trial is a value of the knob and "
-            "there is no curve to report"
-        )
-        remedy = f"Use {spell('search', 'tpe')} with {spell('stopping', 'asha')}: it saves trials."
-        return [option_problem("stopping", rule, stopping, remedy)]
     methods = [arm for arm in arms if not arm.baseline]
     if len(methods) != 1 or not methods[0].knobs:
         names = ", ".join(arm.name for arm in methods) or None

@@ -62,7 +62,7 @@ def log(figures: Mapping[str, Any] | None = None, /, *, step: int | None = None,
     for name, value in {**(figures or {}), **further}.items():
         try:
             row[name] = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise TypeError(f"tune_dml.log: {name} must be a number, but got {value!r}") from None
     if LOG in os.environ:
         append(os.environ[LOG], row)

@@ -116,7 +116,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.started[key] = time.monotonic() - seconds_ago
         away, began = isinstance(self.storage, str), time.time() - seconds_ago
         self.ledger.write(events.TrialStarted(key=key, time=began, host=host, away=away, micro_batch=self.micro_batch))
-        steps = int(json.loads(request["settings"]).get("training.steps") or 0)
+        steps = json.loads(request["settings"]).get("training.steps")  # a program's parameter may have this name
+        steps = steps if isinstance(steps, int) else 0
         self.progress.started(key, request["label"], request["seed"], steps, ago=seconds_ago)
 
     def on_trial_result(
@@ -193,7 +194,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Record a trial that failed after its last retry."""
         call = trial.config["key"]
-        failure = self.stall_failures.get(call) or _last_failure(trial)
+        failure = self.stall_failures.pop(call, None) or _last_failure(trial)
         is_loss = failure.is_process_lost or failure.kind in {"stalled", "preempted"}
         reason = f"{'lost' if is_loss else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         self.groups.give_back(self.calls.drop_later_trials(trial.config), alone=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -63,7 +64,7 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         self.on_process = on_process
         self.on_wait = on_wait
         self._clock = clock
-        self._waiting_since: float | None = None
+        self._waiting_since = math.inf  # infinite while a trial has resources
         self._is_waiting = False
         self.lost_resets: set[TuneTrial] = set()
 
@@ -91,12 +92,8 @@ class TuneScheduler(FIFOScheduler):  # type: ignore[misc]
         if self.on_wait is None:
             return
         now = self._clock()
-        if not lacks_resources:
-            self._waiting_since = None
-        elif self._waiting_since is None:
-            self._waiting_since = now
-        since = self._waiting_since
-        is_waiting = since is not None and now - since >= _LONG_WAIT
+        self._waiting_since = min(self._waiting_since, now) if lacks_resources else math.inf
+        is_waiting = now - self._waiting_since >= _LONG_WAIT
         if is_waiting != self._is_waiting:
             self._is_waiting = is_waiting
             self.on_wait("resources: the present nodes have too few for a trial" if is_waiting else "")

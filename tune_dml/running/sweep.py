@@ -184,7 +184,7 @@ def _trial_function(recorder: Recorder, connection: cluster.Connection) -> Trial
         recorder.storage,
         resources,
         session.cache,
-        session.stall_limit,
+        session.stall_limit or session.start_limit,
         digests,
         program=plan.space.program,
         metric=plan.metric,

@@ -288,7 +288,7 @@ def test_a_wrong_job_is_named_before_it_is_applied(job, case):
 def test_with_a_bucket_only_the_head_needs_the_folder(job):
     spec = job[0]["spec"]
     spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0].pop("volumeMounts")
-    spec["entrypoint"] += " --trial-files s3://bucket/sweeps"
+    spec["entrypoint"] = spec["entrypoint"].replace("--storage ", "--storage=") + " --trial-files=s3://bucket/sweeps"
     assert problems_of(job) == []
     spec["entrypoint"] = "python -m tune_dml.cli sweep sec_rho"
     (problem,) = problems_of(job)

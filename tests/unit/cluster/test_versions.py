@@ -6,11 +6,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import ray
 from helpers.processes import printed_by
 from packaging.requirements import Requirement
 
 from tune_dml.planning.request import Resources
-from tune_dml.running.cluster import versions
+from tune_dml.running.cluster import nodes, versions
 from tune_dml.running.cluster.nodes import (
     _check_clocks,
     _check_each,
@@ -133,6 +134,25 @@ def test_a_head_that_others_cannot_reach_is_noted():
     assert "--node-ip-address=ADDRESS" in alone.remedy
     reached = _count_nodes([{"NodeManagerAddress": "10.0.0.7"}, {"NodeManagerAddress": "10.0.0.8"}])
     assert (reached.found, reached.remedy) == ("2 alive", "")
+
+
+def test_without_any_answer_nothing_else_is_reported(monkeypatch, tmp_path):
+    """Storage, versions and bucket counted as fine, "read on 0"."""
+    node = {
+        "NodeID": "ab",
+        "Alive": True,
+        "NodeManagerHostname": "n1",
+        "NodeManagerAddress": "10.0.0.7",
+        "Resources": {},
+    }
+    monkeypatch.setattr(ray, "nodes", lambda: [node])
+
+    def hang(*question, **how):
+        raise TimeoutError("no answer in time")
+
+    monkeypatch.setattr(nodes, "_ask", hang)
+    found = [(finding.subject, finding.level) for finding in nodes.check_nodes(tmp_path, tmp_path)]
+    assert found == [("nodes", "ok"), ("node n1", "problem")]
 
 
 def test_a_differing_clock_is_a_problem():

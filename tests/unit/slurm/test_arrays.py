@@ -3,8 +3,10 @@
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from helpers.races import driver_of
 from helpers.toys import MARGINS, METRIC, event_of, plan_of
 
 from trainables.errors import ConfigError
@@ -15,7 +17,8 @@ from tune_dml.record.session import SessionIntent
 from tune_dml.record.spending import hours_spent
 from tune_dml.record.state import SweepState
 from tune_dml.running.driver import Driver
-from tune_dml.running.slurm import task
+from tune_dml.running.screen.progress import Progress
+from tune_dml.running.slurm import rounds, task
 from tune_dml.running.slurm.collecting import _count_losses, collect_array
 from tune_dml.running.slurm.node import _has_progressed
 from tune_dml.running.slurm.profile import Profile
@@ -158,6 +161,7 @@ def test_tasks_of_an_array_share_the_rest_of_a_budget(sweep, seconds, until, is_
     now = time.time()
     tell(one, began(1.0), {"cut": 1e6}, {"collected": 1e6}, began(now - 100))
     tell(two, began(now - 500), ended(at=now - 400))
+    tell(two, began(now - 300), {"note": "a broken connection", "time": now - 300, "lost": True})  # it costs no more
     groups = tuple(({"key": log.path.parent.name},) for log in (one, two))
     round_ = Round(groups, "", 1, None, None, {}, "", until=until, seconds=seconds)
     assert _Budget(ledger.sweep, round_).is_exhausted() is is_exhausted
@@ -199,6 +203,26 @@ def test_tasks_decode_pictures_into_the_cache_of_the_session(sweep, monkeypatch,
     (request,) = Round.read(ledger.sweep).groups[0]
     task._train(ledger.sweep, request, Round.read(ledger.sweep), TrialLog(ledger.sweep, trial.key), None)
     assert seen == [session.cache]
+
+
+def test_an_array_without_a_started_trial_is_not_repeated(sweep, monkeypatch):
+    """Where the nodes lack the environment, arrays followed each other without end."""
+    ledger, state, (one, _) = sweep
+    driver = driver_of(state, ledger, Progress(state), SimpleNamespace(notify=lambda: None))
+    monkeypatch.setattr(rounds, "known_digests", lambda plan, cache: {})
+    monkeypatch.setattr(rounds, "read_submission", lambda folder: SimpleNamespace(tasks=1))
+
+    def writes_round(submitted):
+        monkeypatch.setenv("TUNE_DML_BUDGET_FROM", str(submitted))
+        (ledger.sweep / "slurm" / "array").unlink(missing_ok=True)
+        rounds._collect_and_prepare(driver, 1)
+        return (ledger.sweep / "slurm" / "array").exists()
+
+    assert [writes_round(submitted) for submitted in (1.0, 1.0, 2.0)] == [True, False, True]
+    state.update()
+    assert "no task of the last array started a trial; its logs are in" in " ".join(state.notes)
+    tell(one, began(10.0), row(1, 11.0))
+    assert writes_round(2.0)
 
 
 def test_the_session_counts_the_budget_of_an_array(tmp_path, monkeypatch):

@@ -76,6 +76,7 @@ def test_a_profile_is_toml_and_may_begin_with_a_byte_order_mark(tmp_path):
     ("given", "said"),
     [
         ({"time": "5"}, "must exceed warn_seconds"),
+        ({"time": "5", "requeue": False}, "must exceed warn_seconds"),  # SLURM signals it at its start, too
         ({"time": "tomorrow"}, "HH:MM:SS"),
         ({"nodes": 0}, "at least 1"),
         ({"partition": "a; rm -rf /"}, "without shell characters"),

@@ -290,6 +290,28 @@ class TestBadPrograms:
         assert ran.end.metrics == {"val/accuracy": values[-1]}
         assert (ran.notes, (ran.folder / "program/log.jsonl").exists()) == ([], False)
 
+    def test_a_log_that_the_program_writes_anew_is_read_from_its_start(self, tmp_path):
+        """The offset of the replaced lines was kept, so that a killed attempt's rows, or the first row, were the result."""
+        script = (
+            "import json, os, signal, time, tune_dml\nmark = tune_dml.trial().checkpoints / 'mark'\n"
+            "first = not mark.exists()\nmark.touch()\nfor step in range(1, 6 if first else 4):\n"
+            " with open(os.environ['TUNE_DML_LOG'], 'a' if first else 'w') as log:\n"
+            "  log.write(json.dumps({'step': step, 'val/accuracy': step if first else 10 * step}) + '\\n')\n"
+            " time.sleep(0 if first else 0.5)\nif first: os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        with pytest.raises(OSError, match="killed by signal 9"):
+            ProgramRun(tmp_path, script)
+        ran = ProgramRun(tmp_path, script)
+        assert [row["val/accuracy"] for row in ran.rows] == [10, 20, 30]
+        assert (ran.end.metrics, ran.notes) == ({"val/accuracy": 30}, [])
+
+    def test_a_program_whose_output_cannot_be_kept_is_not_started(self, tmp_path):
+        """It ran on without a trial, which had failed because "python cannot be started"."""
+        (tmp_path / "trials/k1/program/output.txt").mkdir(parents=True)
+        with pytest.raises(IsADirectoryError):
+            ProgramRun(tmp_path, "open('ran', 'w').close()")
+        assert not (tmp_path / "ran").exists()
+
     def test_unreadable_rows_are_skipped_and_reported_once(self, tmp_path):
         script = (
             "import os, tune_dml\nlog = open(os.environ['TUNE_DML_LOG'], 'a')\n"
@@ -341,9 +363,9 @@ class TestBadPrograms:
         (tmp_path / "own.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(100)")
         runner = (
             "import os, signal, sys\nfrom pathlib import Path\n"
-            "from tune_dml.running.trials.process_group import ProgramProcess\n"
+            "from tune_dml.running.trials.process_group import Output, ProgramProcess\n"
             "folder, environment = Path(sys.argv[1]), {**os.environ, 'M': 'x'}\n"
-            "p = ProgramProcess([sys.executable, 'own.py'], str(folder), environment, folder / 'out', 'M')\n"
+            "p = ProgramProcess([sys.executable, 'own.py'], str(folder), environment, Output(folder / 'out'), 'M')\n"
             "while not p.output.size: p.wait(0.05)\n"
             "os.kill(os.getpid(), signal.SIGKILL)"
         )

@@ -3,7 +3,7 @@
 import errno
 import json
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,14 +14,17 @@ from ray.air.execution.resources import placement_group as rays
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError
 
+from tune_dml.planning.request import Session
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
+from tune_dml.running import sweep
 from tune_dml.running.cluster import placement
 from tune_dml.running.cluster.placement import PlacementManager
+from tune_dml.running.failures import stall_failure
 from tune_dml.running.recorder import Recorder
 from tune_dml.running.scheduler import TuneScheduler, silence_tune
 from tune_dml.running.screen.progress import Progress
-from tune_dml.running.trials.messages import as_text
+from tune_dml.running.trials.messages import Messages, as_text
 
 
 class Trial(SimpleNamespace):
@@ -155,6 +158,38 @@ def test_a_retry_names_the_error_that_a_living_process_raised(tmp_path, recorder
     )
     recorder.driver.state.update()
     assert said in " ".join(recorder.driver.state.notes)
+
+
+def test_a_parameter_of_a_program_may_be_named_as_our_number_of_steps(recorder):
+    """Its text ended the sweep with a traceback."""
+    recorder.hosts = SimpleNamespace(host_of=lambda process: "n1")
+    trial = trial_of(recorder, temporary_state=SimpleNamespace(ray_actor=None))
+    recorder._begin(trial, {**trial.config, "settings": json.dumps({"training.steps": "short"})})
+    recorder.driver.state.update()
+    assert recorder.driver.state.trial(trial.config["key"]).status == "running"
+
+
+def test_after_a_stalled_trial_failed_placement_groups_are_reused_again(recorder):
+    trial = trial_of(recorder)
+    recorder.stall_failures[trial.config["key"]] = stall_failure(10)
+    recorder.on_trial_error(0, [], trial)
+    recorder.driver.state.update()
+    assert recorder.driver.state.trial(trial.config["key"]).end.kind == "stalled"
+    assert not recorder.stall_failures
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [({}, None), ({"start_limit": 20.0}, 20.0), ({"start_limit": 20.0, "stall_limit": 60.0}, 60.0)],
+)
+def test_a_limit_on_the_start_makes_trials_report_their_first_step(recorder, monkeypatch, limits, expected):
+    """Without --stall-limit the first message was the first row, so that a working trial counted as stalled."""
+    monkeypatch.setattr(sweep, "engine", lambda runtime: runtime)
+    recorder.driver = replace(recorder.driver, session=Session(**limits))
+    runtime = sweep._trial_function(recorder, SimpleNamespace(has_others=False))
+    assert runtime.stall_limit == expected
+    messages = Messages(lambda message: None, runtime.stall_limit)
+    assert messages.needs_sign(0.0) is (expected is not None)
 
 
 class Process:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from trainables.errors import ConfigError, Problem
@@ -196,8 +197,11 @@ class Connection:
 
     `begin` is optional: it connects before `capacity` is called. `end` returns at once; leaving the block waits.
     If every initial process of a local Ray gets a trial, the processes import what trials need when they start. The
-    thread stays alive because Linux ends Ray's processes with the thread that started them.
+    thread stays alive because Linux ends Ray's processes with the thread that started them. A second connection of a
+    process raises ConfigError, because a process has one Ray.
     """
+
+    _is_in_use = Lock()
 
     def __init__(self, address: str | None, resources: Resources):
         self._address, self._resources = address, resources
@@ -207,6 +211,11 @@ class Connection:
         self._capacity: Future[Capacity] | None = None
 
     def __enter__(self) -> Connection:
+        if not self._is_in_use.acquire(blocking=False):
+            rule = "one process runs one sweep at a time, and another thread of this one runs a sweep"
+            raise ConfigError(
+                Problem("Ray", rule, None, "Wait for its end, or start this sweep in a process of its own.")
+            )
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -218,7 +227,9 @@ class Connection:
             kill_node()
             with suppress(TimeoutError):  # a node that we did not start can hang, too
                 self.end().result(_SHUTDOWN_SECONDS)
-        self._thread.shutdown(wait=False)
+        finally:
+            self._thread.shutdown(wait=False)
+            self._is_in_use.release()
 
     def begin(self, trials: int) -> Future[Capacity]:
         """Connect in the background; `trials` is the number of trials that can start at once."""
@@ -235,10 +246,8 @@ class Connection:
 
     def _connect(self, trials: int) -> Capacity:
         local = local_capacity()
-        processes = int(local.total("CPU"))  # Ray starts one process per CPU
-        preloads = (
-            self._resources.engine == "local" and min(trials, local.trials_that_fit(self._resources)) >= processes
-        )
+        concurrent = min(trials, local.trials_that_fit(self._resources))
+        preloads = self._resources.engine == "local" and concurrent >= local.total("CPU")  # a process per CPU
         return self._ray.enter_context(connect(self._address, engine=self._resources.engine, preload=preloads))
 
 

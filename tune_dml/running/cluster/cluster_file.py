@@ -300,7 +300,7 @@ def _rayjob_problems(config: _ClusterConfig) -> Iterator[Problem]:
     groups = [(f"{_POD_CLUSTER}.headGroupSpec", head)]
     workers = _mappings_at(cluster, "workerGroupSpecs")
     groups += [(f"{_POD_CLUSTER}.workerGroupSpecs.{n}", group) for n, group in enumerate(workers)]
-    yield from _volume_problems(str(_at(config, "spec", "entrypoint") or "").split(), groups)
+    yield from _volume_problems(re.split(r"[\s=]+", str(_at(config, "spec", "entrypoint"))), groups)
 
 
 def _at(part: Any, *keys: str) -> Any:

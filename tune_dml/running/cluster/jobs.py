@@ -228,7 +228,7 @@ def continue_command(client: Any, job: RayJob) -> str | None:
 
 @contextmanager
 def run_temporary_job(client: Any, typed_target: str, words: Sequence[str], upload: Upload) -> Iterator[RayJob]:
-    """Run `tune-dml WORDS` on the cluster's head; delete the job when the block ends."""
+    """Run `tune-dml WORDS` on the cluster's head; then stop it, or delete it if it has ended."""
     name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
     _start(client, name, words, upload, typed_target=typed_target, metadata={})
     try:

@@ -80,6 +80,8 @@ def check_nodes(
                 findings.append(Finding(subject, "problem", f"does not answer: {message}", "See its raylet.out."))
     finally:
         marker.unlink(missing_ok=True)
+    if not answers:
+        return findings
     stored = _check_folder(answers, storage) if trial_files is None else _check_bucket(answers)
     findings += [*_check_versions(answers), *stored, *_check_pictures(answers, alive), *_check_clocks(answers)]
     return [*findings, *_check_each(answers, alive)]

@@ -19,10 +19,8 @@ def trial_bundles(capacity: Capacity, resources: Resources) -> PlacementGroupFac
     if resources.engine == "train":
         has_drivers = capacity.total("trial_driver") > 0
         return PlacementGroupFactory([{"trial_driver": 1} if has_drivers else {"memory": 1e6}])
-    bundle: dict[str, float] = {"CPU": resources.cpus}
-    if resources.gpus:
-        bundle["GPU"] = resources.gpus
-    return PlacementGroupFactory([bundle])
+    gpus = {"GPU": resources.gpus} if resources.gpus else {}
+    return PlacementGroupFactory([{"CPU": resources.cpus, **gpus}])
 
 
 class PlacementManager(PlacementGroupResourceManager):  # type: ignore[misc]

@@ -65,7 +65,7 @@ def _folder_problems() -> Iterator[Problem]:
     max_length = _MAX_SOCKET_PATH - len(os.fsencode(os.path.join("/", _SOCKET.format(os.getpid()))))
     if (length := len(os.fsencode(folder))) > max_length:
         rule = (
-            f"the path of Ray's temporary folder, with its sockets, must not exceed {max_length} bytes; it has {length}"
+            f"the path of Ray's temporary folder may have {max_length} bytes, because of its sockets; it has {length}"
         )
         yield Problem("Ray", rule, folder, remedy)
     elif not folder.isascii():
@@ -90,11 +90,7 @@ def _free_threads(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgro
     """Yield each limit of threads, the number of free threads, and how to raise the limit."""
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     if limit != resource.RLIM_INFINITY and os.getuid() != 0 and proc.is_dir():  # root has no limit
-        yield (
-            "ulimit -u",
-            limit - _threads_of(os.getuid(), proc),
-            "Raise it (`ulimit -u`, or /etc/security/limits.conf).",
-        )
+        yield "ulimit -u", limit - _threads_of(os.getuid(), proc), "Raise it (/etc/security/limits.conf)."
     for line in _lines(proc / "self" / "cgroup"):
         _, kind, path = line.split(":", 2)
         if kind in {"", "pids"}:  # cgroups v2 and v1

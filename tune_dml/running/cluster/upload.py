@@ -77,7 +77,7 @@ class Upload:
             info.mkdir()
             # A checkout's own .egg-info names the metadata PKG-INFO.
             metadata = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-            (info / "METADATA").write_text(metadata)
+            (info / "METADATA").write_text(metadata, encoding="utf-8")
             (info / "entry_points.txt").write_text(distribution.read_text("entry_points.txt") or "")
             yield root
 

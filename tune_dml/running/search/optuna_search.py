@@ -143,7 +143,7 @@ class Proposals(TrialSource):
         search = self.plan.search
         reason = (
             f"{search.method} proposed only known cells {_MAX_REPEATS} times after {proposed_count} of "
-            f"{search.num_samples} samples: the space has no further cells to try"
+            f"{search.num_samples} samples: few or no further cells are left to try"
         )
         self._record(SearchExhausted(samples=search.num_samples))
         self._record(Note(text=reason))
@@ -293,12 +293,9 @@ def _copy_study(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.St
     from optuna.trial import TrialState, create_trial
 
     copy = _new_study(plan)
-    for trial in study.get_trials(deepcopy=False):
+    for old in study.get_trials(deepcopy=False):
         reopened = create_trial(
-            state=TrialState.RUNNING,
-            params=trial.params,
-            distributions=trial.distributions,
-            system_attrs=trial.system_attrs,
+            state=TrialState.RUNNING, params=old.params, distributions=old.distributions, system_attrs=old.system_attrs
         )
-        copy.add_trial(reopened if trial.number in running else trial)
+        copy.add_trial(reopened if old.number in running else old)
     return copy

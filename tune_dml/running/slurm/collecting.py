@@ -19,7 +19,6 @@ class CollectedTrial:
     key: str
     end: TrialEnd | None  # None if it continues in the next array
     has_no_progress: bool  # whether the trial was interrupted before a new evaluation
-    began: float  # start of its last attempt, in seconds since the epoch
 
 
 def collect_array(ledger: Ledger, state: SweepState, resources: Resources) -> list[CollectedTrial]:
@@ -47,7 +46,6 @@ def _collect_trial(
 ) -> CollectedTrial:
     new_rows = [row for message in messages for row in ledger.report(key, *message.get("rows", ()))]
     is_evaluated = any(metric in row for row in new_rows)
-    began = 0.0
     for attempt in attempts_of(messages):
         began, last = span_of(attempt)
         host = attempt[0]["began"]["host"]
@@ -65,7 +63,7 @@ def _collect_trial(
         end = TrialEnd("failed", f"lost {losses} times: its task ended without a message", kind="infrastructure")
     if end is not None:
         ledger.write(TrialEnded(key=key, time=ended.get("time", 0.0), end=end))
-    return CollectedTrial(key, end, end is None and not is_evaluated and "cut" in messages[-1], began)
+    return CollectedTrial(key, end, end is None and not is_evaluated and "cut" in messages[-1])
 
 
 def _count_losses(messages: Iterable[JsonRow]) -> int:

@@ -139,11 +139,9 @@ def submit(submission: Submission, scripts: Mapping[str, str]) -> tuple[Submissi
             return stored_submission, running[-1], False
         for file, text in scripts.items():
             write_whole(scripts_folder / file, text.encode())
-        write_whole(
-            scripts_folder / "submission.json", (json.dumps(asdict(submission), indent=1) + "\n").encode(), private=True
-        )
+        write_whole(scripts_folder / "submission.json", json.dumps(asdict(submission), indent=1) + "\n", private=True)
         _index(submission.name).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(_index(submission.name), f"{submission.folder}\n".encode())
+        write_whole(_index(submission.name), f"{submission.folder}\n")
         number = run_command("sbatch", "--parsable", str(scripts_folder / "job.sh")).strip().partition(";")[0]
         try:
             with (scripts_folder / "jobs").open("a") as file_of_jobs:
@@ -257,7 +255,7 @@ def run_command(*command: str, seconds: float = _TIMEOUT) -> str:
         rule = f"the program `{command[0]}` must be on the PATH, as it is on a login node of SLURM"
         raise ConfigError(Problem("slurm", rule, None, "Run the command on a login node.")) from error
     except subprocess.TimeoutExpired as error:
-        rule = f"SLURM must answer within {_TIMEOUT:g} seconds"
+        rule = f"SLURM must answer within {seconds:g} seconds"
         raise ConfigError(Problem("slurm", rule, " ".join(command), "Try again.")) from error
     if done.returncode:
         message = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

@@ -129,9 +129,8 @@ def run_node(folder: Path) -> int:
     with _own_folder(allocation.folder(submission.temp)) as temp:
         try:
             if allocation.nodes == 1:
-                return _run_sweep(
-                    submission, {**_new_token(), "RAY_TMPDIR": str(temp), "RAY_ADDRESS": "local"}, end_signal
-                )
+                access = {**_new_token(), "RAY_TMPDIR": str(temp), "RAY_ADDRESS": "local"}
+                return _run_sweep(submission, access, end_signal)
             head = folder / "slurm" / f"{allocation.job}.{allocation.restarts}.head"
             if allocation.node == 0:
                 return _run_head_node(submission, allocation, head, temp, end_signal)

@@ -16,7 +16,7 @@ from tune_dml.running.slurm.profile import Profile
 from tune_dml.running.slurm.script import head, python_command
 
 _MAX_SKEW = 5.0  # largest accepted difference between the clocks of login node and node, in seconds
-_WAIT = "180"  # seconds that the job may wait for a node
+_TIMEOUT = 300.0  # seconds to wait for the job; SLURM removes it if it has not begun after three minutes
 
 
 def check_site(profile: Profile, storage: Path) -> list[Finding]:
@@ -28,8 +28,8 @@ def check_site(profile: Profile, storage: Path) -> list[Finding]:
         return [Finding("scheduler", "problem", str(error), "Run the command on a login node.")]
     findings = [Finding("scheduler", "ok", version)]
     names = [line.split()[0] for line in partitions]
-    if profile.partition and profile.partition not in names:
-        rule = f"no partition {profile.partition!r}"
+    if unknown := [name for name in profile.partition.split(",") if name and name not in names]:
+        rule = f"no partition {unknown[0]!r}"
         return [*findings, Finding("partition", "problem", rule, f"There are: {', '.join(names)}.")]
     findings.append(Finding("partition", "ok", "; ".join(partitions)))
     storage.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
     lines = head(short_profile, "doctor", folder, "%j", signals=False)
     script.write_text(f"{lines}{python_command(profile)} check {shlex.quote(str(folder))}\n")
     try:
-        run_command("sbatch", "--wait", "--deadline=now+4minutes", str(script), seconds=float(_WAIT) + 120)
+        run_command("sbatch", "--wait", "--deadline=now+4minutes", str(script), seconds=_TIMEOUT)
     except ConfigError as error:
         logs = [log.read_text(errors="replace")[-500:] for log in folder.glob("slurm/*.log")]
         yield Finding("job", "problem", f"{error} {' '.join(logs)}".strip(), "Correct ~/.config/tune-dml/slurm.toml.")

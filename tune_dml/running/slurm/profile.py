@@ -68,7 +68,7 @@ class Profile:
         """Yield what SLURM or Ray would refuse."""
         if self.time and not _TIME.fullmatch(self.time):
             yield Problem(f"{origin} time", "must be MINUTES, HH:MM:SS or D-HH:MM:SS", self.time, "Example: 04:00:00.")
-        elif self.time and self.requeue and (self.seconds() or 0) <= self.warn_seconds:
+        elif self.time and (self.seconds() or 0) <= self.warn_seconds:
             remedy = "Raise time, or lower warn_seconds."
             yield Problem(f"{origin} time", f"must exceed warn_seconds ({self.warn_seconds})", self.time, remedy)
         for name in ("nodes", "cpus_per_task", "warn_seconds"):
@@ -79,13 +79,12 @@ class Profile:
             if value and not _ONE_WORD.fullmatch(value):
                 yield Problem(f"{origin} {name}", "must be one word without shell characters", value)
         for name, lines in (("sbatch", self.sbatch), ("collect", self.collect)):
+            place = f"{origin} {name}"
             for line in lines:
                 if not line.startswith("-") or "\n" in line:
-                    yield Problem(
-                        f"{origin} {name}", "must be an option of sbatch", line, "Example: --constraint=a100."
-                    )
+                    yield Problem(place, "must be an option of sbatch", line, "Example: --constraint=a100.")
                 elif re.match(r"--(signal|output|open-mode|job-name|array|ntasks)|-[oJan]\b", line):
-                    yield Problem(f"{origin} {name}", "the script sets this option itself", line, "Leave it out.")
+                    yield Problem(place, "the script sets this option itself", line, "Leave it out.")
         if not self.temp.startswith("/") or len(os.fsencode(self.temp)) + _RAY_SOCKET_LENGTH > _MAX_SOCKET_PATH:
             limit = _MAX_SOCKET_PATH - _RAY_SOCKET_LENGTH
             rule = f"must be an absolute path of at most {limit} bytes, because Ray creates its sockets there"

@@ -53,6 +53,8 @@ def execute_round(driver: Driver, group: int) -> tuple[bool, SyncReport]:
 def _collect_and_prepare(driver: Driver, group: int) -> bool:
     """Collect the last round, and prepare the next one within the budgets; return whether no trial is left."""
     ledger, began = driver.ledger, float(os.environ[BUDGET_FROM])
+    last_round = ledger.sweep / "slurm" / "round.json"
+    continues = last_round.exists() and json.loads(last_round.read_text(encoding="utf-8")).get("began") == began
     collected = collect_array(ledger, driver.state, driver.resources)
     for trial in collected:
         if trial.end is not None:
@@ -68,8 +70,10 @@ def _collect_and_prepare(driver: Driver, group: int) -> bool:
     hours = hours_spent(ledger.sweep, began)
     if budget := exhausted_budget(driver.session, hours, time.time() - began):
         driver.note(f"stopped after {budget}, resumable", of_session=True)
-    elif collected and all(trial.has_no_progress and trial.began >= began for trial in collected):
+    elif continues and all(trial.has_no_progress for trial in collected):
         rule = "the last array ended before any evaluation; give its tasks more time, or evaluate more often"
+        if not collected:
+            rule = f"no task of the last array started a trial; its logs are in {last_round.parent}"
         driver.note(f"stopped, resumable: {rule}", of_session=True)
     elif trials := list(islice(iter(proposals.next_trial, None), group * read_submission(ledger.sweep).tasks)):
         requests = [request_of(trial) for trial in trials]
@@ -96,6 +100,7 @@ def _write_round(driver: Driver, groups: tuple[tuple[TrialRequest, ...], ...], b
         plan.space.program,
         until=None if session.time_budget is None else began + session.time_budget,
         seconds=None if session.gpu_hours is None else (session.gpu_hours - hours) * 3600 / driver.share,
+        began=began,
     )
     write_whole(folder / "slurm" / "round.json", json.dumps(round_.to_json()).encode(), private=True)
     concurrency_suffix = f"%{limit}" if (limit := session.max_concurrent) else ""

@@ -47,6 +47,7 @@ class Round:
     program: Program | None = None  # the user's program that runs as each trial
     until: float | None = None  # time at which `--time-budget` is exhausted, in seconds since the epoch
     seconds: float | None = None  # of training in this round: the remaining `--gpu-hours`
+    began: float = 0.0  # time of the submission that the round belongs to
 
     def to_json(self) -> JsonRow:
         """Return the fields as JSON data."""
@@ -181,7 +182,7 @@ def _training_seconds(messages: list[JsonRow], now: float) -> float:
     """Return the total seconds of a trial's attempts; an unfinished one counts up to `now`."""
     attempts = attempts_of(messages)
     spans = [span_of(attempt) for attempt in attempts]
-    if attempts and not attempts[-1][-1].keys() & {"cut", "ended"}:
+    if attempts and not attempts[-1][-1].keys() & {"cut", "ended", "lost"}:
         spans[-1] = (spans[-1][0], now)
     return sum(end - began for began, end in spans)
 
@@ -210,7 +211,7 @@ def _train(folder: Path, request: TrialRequest, round_: Round, log: TrialLog, bu
     try:
         run_request(request, runtime, post)
     except Exception as error:  # a retryable error: the next round repeats the trial
-        log.write({"note": classify(error).reason})
+        log.write({"note": classify(error).reason, "time": time.time(), "lost": True})
 
 
 def allocated_gpus(environment: Mapping[str, str]) -> int:

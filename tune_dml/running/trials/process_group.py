@@ -3,12 +3,12 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT, Popen, TimeoutExpired
 from typing import Self
 
 _FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
@@ -16,15 +16,17 @@ _FIRST_BYTES, _LAST_BYTES = 1_000_000, 64_000
 _CHUNK = 65_536
 _GRACE = 2.0  # seconds to wait for the end of the output, whose pipe another process may keep open
 
-# Waits until the trial's process exits, then kills the program. It detaches itself: Ray kills a worker's children.
+# Reads the program's process id, waits until the trial's process exits, then kills the program. It detaches itself,
+# because Ray kills a worker's children.
 _GUARD = """
 import os, signal, sys
 if os.fork():
     os._exit(0)
 os.setsid()
-sys.stdin.buffer.read()
+group, _ = sys.stdin.buffer.readline(), sys.stdin.buffer.read()
 try:
-    os.killpg(int(sys.argv[1]), signal.SIGKILL)
+    if group:
+        os.killpg(int(group), signal.SIGKILL)
 except ProcessLookupError:
     pass
 """
@@ -77,28 +79,22 @@ class Output:
 class ProgramProcess:
     """A running program. Leaving the `with` block kills it and every process that it started."""
 
-    def __init__(self, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Path, mark: str):
+    def __init__(self, words: Sequence[str], folder: str, environment: Mapping[str, str], output: Output, mark: str):
         """Start a program in its own process group. Raise OSError if it cannot be started.
 
         `mark` names a variable in `environment` by which the processes that inherit it are found.
         """
-        self._process = subprocess.Popen(  # noqa: S603 - running the user's command is the task
-            words,
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+        watch = [sys.executable, "-S", "-c", _GUARD]
+        guard = Popen(watch, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, bufsize=0)  # noqa: S603
+        guard.wait()
+        assert guard.stdin is not None  # noqa: S101 - it is a pipe
+        self._lifeline = guard.stdin  # when it closes, the guard kills the program
+        self._process = Popen(  # noqa: S603 - running the user's command is the task
+            words, cwd=folder, env=dict(environment), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, start_new_session=True
         )
-        self._guard = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-S", "-c", _GUARD, str(self._process.pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self._guard.wait()
-        self.output, self._mark = Output(output), f"{mark}={environment[mark]}"
+        with contextlib.suppress(BrokenPipeError):  # the guard could not start
+            self._lifeline.write(f"{self._process.pid}\n".encode())
+        self.output, self._mark = output, f"{mark}={environment[mark]}"
         self.left_running = 0  # processes that the program left running; set when the block ends
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -116,8 +112,7 @@ class ProgramProcess:
         for pid in _marked_processes(self._mark):  # it left the group, as a daemon does
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        assert self._guard.stdin is not None  # noqa: S101 - it is a pipe
-        self._guard.stdin.close()
+        self._lifeline.close()
         self._reader.join(_GRACE)
         self.output.close()
 
@@ -125,7 +120,7 @@ class ProgramProcess:
         """Return the exit status, negative for a signal; None while it runs."""
         try:
             return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        except TimeoutExpired:
             return None
 
     def _kill_group(self) -> None:

@@ -68,10 +68,11 @@ class ProgramTrial:
         code = {str(path): source_digest(str(path)) for path in self.program.scripts}
         with ProgramRunServer(self._log, self.program_folder / "artifacts") as run:
             environment = self._environment(values, run.environment())
+            output = retry_storage(lambda: Output(self.output), self.folder, messages.note, messages.at_work)
             try:
                 # On a node of the cluster, the working directory is a copy of the program's folder.
                 folder = self.program.folder if Path(self.program.folder).is_dir() else os.getcwd()
-                process = ProgramProcess(words, folder, environment, self.output, _ATTEMPT)
+                process = ProgramProcess(words, folder, environment, output, _ATTEMPT)
             except OSError as error:
                 return TrialEnd("failed", f"{words[0]} cannot be started: {error.strerror}", kind="config")
             with process:

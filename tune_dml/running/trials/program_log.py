@@ -37,6 +37,7 @@ class ProgramLog:
     _earlier: list[dict[str, object]] = field(default_factory=list)
     """Rows of a killed attempt, until this attempt reports."""
     _offset: int = 0
+    _last_line: bytes = b""  # the line that ends at `_offset`
     _rows: int = 0
     _lines: int = 0
     _said_about: set[str] = field(default_factory=set)
@@ -125,7 +126,7 @@ class ProgramLog:
         if step is None:
             return self.step + 1
         if not is_number(step) or not 0 <= step <= _MAX_STEP:
-            self._say_once("steps", f"step {step!r} is no whole number from 0 to 2^53; such rows are left out")
+            self._say_once("steps", f"step {step!r:.40} is no whole number from 0 to 2^53; such rows are left out")
             return None
         if step != int(step):
             self._say_once("fractions", f"step {step} is no whole number; such steps are rounded down")
@@ -161,14 +162,19 @@ class ProgramLog:
             self.say(text)
 
     def _new_lines(self, to_end: bool) -> Iterator[bytes]:
-        """Yield each new line; an incomplete last line only `to_end`. The log may not exist yet."""
+        """Yield each new line; an incomplete last line only `to_end`. The log may not exist yet.
+
+        A program that opens the log in mode "w" replaces its lines; then all of them are new.
+        """
         try:
             with self.path.open("rb") as file:
-                file.seek(self._offset)
+                file.seek(self._offset - len(self._last_line))
+                if file.read(len(self._last_line)) != self._last_line:
+                    self._offset = file.seek(0)
                 for line in file:
                     if not line.endswith(b"\n") and not to_end:
                         return
-                    self._offset += len(line)
+                    self._offset, self._last_line = self._offset + len(line), line
                     if line.strip():
                         yield line
         except FileNotFoundError:

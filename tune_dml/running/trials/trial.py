@@ -109,7 +109,7 @@ class TrialRuntime:
     storage: Path | str  # folder or address below which each trial keeps its files
     resources: Resources
     cache_dir: Path | None = None
-    stall_limit: float | None = None
+    stall_limit: float | None = None  # seconds within which a trial sends several messages; None if none is due
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Digests of the data sets that the trials read (`planning.checks.data.known_digests`)."""
     program: Program | None = None  # the user's program; None to train with `trainables`
@@ -213,8 +213,7 @@ def _local_engine(runtime: TrialRuntime) -> TrialFunction:
 
 def run_request(config: TrialRequest, runtime: TrialRuntime, post: Callable[[Message], None]) -> None:
     """Train a trial in this process, or run the user's program; post its rows and its end."""
-    run = _train_here if runtime.program is None else _run_program
-    run(config, runtime, post)
+    (_train_here if runtime.program is None else _run_program)(config, runtime, post)
 
 
 def _run_group(requests: Sequence[TrialRequest], runtime: TrialRuntime, post: Callable[[Message], None]) -> None:

@@ -194,9 +194,7 @@ class WorkerGroup:
 
         # Without the address, Ray Train's cleanup connects to the machine's default Ray, even if we use another one.
         pass_to_train_workers("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
-        per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
-        if resources.share:
-            per_worker["GPU"] = resources.share
+        gpus = {"GPU": resources.share} if resources.share else {}
         return TorchTrainer(
             loop,
             train_loop_config={"mailbox": self.mailbox},
@@ -204,7 +202,7 @@ class WorkerGroup:
             scaling_config=ScalingConfig(
                 num_workers=resources.workers,
                 use_gpu=resources.share > 0,
-                resources_per_worker=per_worker,
+                resources_per_worker={"CPU": resources.cpus_per_worker, **gpus},
                 placement_strategy=resources.placement.upper(),
             ),
             run_config=RunConfig(
