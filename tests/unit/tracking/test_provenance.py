@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import UserDict
 
 import pytest
 from helpers.packages import write_package
@@ -132,6 +133,15 @@ def test_secrets_of_the_environment_are_masked_everywhere(monkeypatch):
         monkeypatch.setenv(name, {"TOKEN_FILE": "/run/secrets/token", "DB_PASS": "short"}.get(name, "a long word"))
     said = f"refused: {SECRET}; a long word, /run/secrets/token, short"
     assert provenance.mask(said) == said.replace(SECRET, "***")
+
+
+def test_a_variable_that_another_thread_removes_is_skipped(monkeypatch):
+    class Shrinking(UserDict):
+        def __iter__(self):
+            return iter([*super().__iter__(), "GONE"])  # a snapshot, as of os.environ
+
+    monkeypatch.setattr(provenance.os, "environ", Shrinking(MY_TOKEN=SECRET))
+    assert provenance.mask(SECRET) == "***"
 
 
 def test_a_command_with_a_secret_is_refused_and_not_repeated():

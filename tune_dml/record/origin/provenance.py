@@ -137,7 +137,8 @@ def mask(text: str) -> str:
     """Replace logins in addresses, values of secret settings, known tokens and secret variables by stars."""
     for pattern, stars in _PATTERNS:
         text = pattern.sub(stars, text)
-    for name, value in os.environ.items():
+    for name in os.environ:
+        value = os.environ.get(name, "")  # another thread may remove a variable during the loop
         if value in text and _is_secret(name, value):
             text = text.replace(value, STARS)
     return text
