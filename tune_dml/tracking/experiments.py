@@ -1,6 +1,5 @@
 """Read the runs of any MLflow experiment, for the report."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +7,7 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, choose_metric, parse_value
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
-from tune_dml.text import one_line
+from tune_dml.text import is_measurable, one_line
 from tune_dml.tracking.client import all_runs, load_mlflow, open_client, quiet_mlflow, reason_of
 from tune_dml.tracking.store import local_database, store_problems, tracking_uri
 
@@ -71,7 +70,7 @@ def _row(run: Any) -> ImportedTraining:
     settings = {
         one_line(name): None if text == "(none)" else parse_value(text) for name, text in run.data.params.items()
     }
-    metrics = {name: float(value) for name, value in run.data.metrics.items() if math.isfinite(value)}
+    metrics = {name: float(value) for name, value in run.data.metrics.items() if is_measurable(value)}
     status = _STATUSES.get(info.status, "failed")
     reason = info.status.lower() if status == "failed" else ""
     seconds = (info.end_time - info.start_time) / 1000 if info.end_time and info.start_time else 0.0
