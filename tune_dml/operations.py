@@ -188,8 +188,6 @@ def open_test(
 
     A second call changes nothing. Raise ConfigError if no trial has finished, or the sweep is running.
     """
-    from tune_dml import tracking
-
     state = load_state(session.sweeps, name)
     if state.opened:
         heads = UntestedHeads.of(state, session.cache)  # left by an interrupted opening
@@ -199,7 +197,7 @@ def open_test(
         results = Results.of(state)
     else:
         results = open_results(state, selection, session.cache, progress)
-    return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).push_opened()))
+    return Sweep(results, tracking=_tracker(state, session).stop(interrupted=state.is_incomplete))
 
 
 def rescore(name: str, session: Session, *, metrics: Sequence[str]) -> tuple[RescoredSweep, str | None]:
@@ -234,16 +232,21 @@ def publish_report(
     margin: float | None = None,
     paper_sd: float | None = None,
     forms: Sequence[Literal["pdf", "png"]] = (),
-) -> tuple[ReportFiles, Attachment]:
-    """Write the report of a sweep that was run or loaded, and attach it to the sweep's run in MLflow.
+) -> tuple[ReportFiles, Callable[[], Attachment]]:
+    """Write the report of a sweep that was run or loaded.
 
-    Errors of the store are returned, not raised.
+    Return it, and a function that attaches it to the sweep's run in MLflow. This takes minutes for a large sweep that
+    the store does not have. The function returns errors of the store, and does not raise them.
     """
     assert sweep.state is not None  # noqa: S101 - it was run or loaded
     tracker = _tracker(sweep.state, session)
     files = write_report(sweep.state, path, margin, paper_sd, forms)
-    refusal = tracker.attach([files.folder], "report", files.summary.judgement)
-    return files, Attachment(tracker.ui_command(), refusal, tracker.link())
+
+    def attach() -> Attachment:
+        refusal = tracker.attach([files.folder], "report", files.summary.judgement)
+        return Attachment(tracker.ui_command(), refusal, tracker.link())
+
+    return files, attach
 
 
 def write_report(

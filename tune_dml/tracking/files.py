@@ -35,16 +35,17 @@ class FilePusher:
     def __init__(self, projection: Projection, sync_state: SyncState):
         self._projection = projection
         self._sync_state = sync_state
-        self._failed = False
+        self.has_failed = False
 
     def push(self, client: Any, report: SyncReport, *, final: bool) -> None:
         """Upload the plan and sessions to the sweep's run, and evidence to the runs of ended trials."""
         try:
-            if not self._failed or final:
+            if not self.has_failed or final:
                 self._push_sources(client)
                 self._push_evidence(client)
+                self.has_failed = False
         except Exception as error:
-            self._failed, report.error = True, reason_of(error)
+            self.has_failed, report.error = True, reason_of(error)
 
     def _push_sources(self, client: Any) -> None:
         state, parent = self._projection.state, self._sync_state.runs[PARENT]

@@ -119,13 +119,13 @@ class RunPusher:
                 self.is_connected = False  # its run may have been deleted: search again
             if report.trials % _BATCH == _BATCH - 1:
                 self._sync_state.save()
-        self.push_opened()
+        self._push_opened()
         self._push_cells(final=final)
         contents = sweep_contents(self._projection, final=final, interrupted=interrupted)
         self._push_contents(self._runs[PARENT], contents)
 
-    def push_opened(self) -> None:
-        """Push the test metrics of an opened sweep, and its opening to the sweep's run."""
+    def _push_opened(self) -> None:
+        """Push the test metrics of an opened sweep."""
         state = self._projection.state
         if state.opened is None:
             return
@@ -133,7 +133,6 @@ class RunPusher:
             if self._sync_state.lacks_opened(trial) and not is_untested(state.folder, trial.key):
                 log_in_batches(self.client, self._runs[trial.key].id, trial.sealed_points(state.folder), {}, {})
                 self._sync_state.opened[trial.key] = trial.state.figures_time
-        log_missing(self.client, self._runs[PARENT], (), {}, self._projection.parent_tags())
 
     def _find_or_create_parent(self, experiment_id: str) -> MlflowRun:
         projection = self._projection
