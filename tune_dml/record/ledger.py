@@ -46,6 +46,7 @@ _UNREADABLE_FILE = "ledger.unreadable"
 _LOCK = "lock"
 _START = 512  # bytes by which ledgers differ: the first event's kind, time and text
 _NUMBER_LIMIT = 2**63  # whole numbers of a row are smaller than this
+TIME_LIMIT = 1e11  # seconds, since the epoch in the year 5138; calendars and MLflow refuse much larger ones
 
 HistoryRow = dict[str, float]  # one evaluation of a trial: step, time and figures
 
@@ -118,7 +119,7 @@ def history_file(sweep: Path, key: str) -> GrowingFile:
 def _is_evaluation(row: JsonRow) -> bool:
     """Return whether a row has a step, a time and only numbers. A damaged row must not replace a valid one."""
     numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
-    return all(map(_is_number, numbers)) and abs(row["step"]) < _NUMBER_LIMIT
+    return all(map(_is_number, numbers)) and abs(row["step"]) < _NUMBER_LIMIT and 0 <= row["time"] <= TIME_LIMIT
 
 
 def _is_number(value: object) -> bool:

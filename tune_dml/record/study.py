@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -85,7 +86,7 @@ def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistrib
         trial_id=0,
         state=state,
         value=value if state == TrialState.COMPLETE else None,
-        datetime_start=datetime.fromtimestamp(max(trial.ended - trial.seconds, 0.0)),
+        datetime_start=datetime.fromtimestamp(max((trial.ended or time.time()) - trial.seconds, 0.0)),
         datetime_complete=ended if state.is_finished() else None,
         params=params,
         distributions={name: knobs[name] for name in params},

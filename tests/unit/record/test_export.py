@@ -76,6 +76,13 @@ def test_a_result_that_is_not_a_number_is_a_failed_trial(results):
     assert trial.state.name == "FAIL"
 
 
+def test_a_running_trial_has_not_started_in_1970(results):
+    running = replace(results.trials[0], status="running", ended=0.0)
+    (trial,) = study_of(replace(results, trials=(running,))).trials
+    assert trial.state.name == "RUNNING"
+    assert trial.datetime_start.year > 1970
+
+
 def test_existing_files_are_not_overwritten(results, tmp_path, output_of):
     url = f"sqlite:///{tmp_path}/x.db"
     study_of(results, url)
