@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.request import Resources
 from tune_dml.record.judging.race import Over, RaceRule, SettledCell
-from tune_dml.record.ledger import TIME_LIMIT
+from tune_dml.text import TIME_LIMIT
 
 if TYPE_CHECKING:
     from tune_dml.record.origin.provenance import Provenance

@@ -32,6 +32,7 @@ from filelock import FileLock, Timeout
 from trainables.errors import ConfigError, Problem
 from trainables.files import missing_folder_error, retry_storage
 from trainables.option_names import option_problem
+from tune_dml.text import TIME_LIMIT
 
 if TYPE_CHECKING:
     from tune_dml.record.events import Event, JsonRow
@@ -46,7 +47,6 @@ _UNREADABLE_FILE = "ledger.unreadable"
 _LOCK = "lock"
 _START = 512  # bytes by which ledgers differ: the first event's kind, time and text
 _NUMBER_LIMIT = 2**63  # whole numbers of a row are smaller than this
-TIME_LIMIT = 1e11  # seconds, since the epoch in the year 5138; calendars and MLflow refuse much larger ones
 
 HistoryRow = dict[str, float]  # one evaluation of a trial: step, time and figures
 
@@ -362,10 +362,8 @@ def _is_locked(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except OSError as error:
-        return error.errno not in _NO_LOCKS  # without locks, no sweep can run
+        return error.errno not in {*_NO_LOCKS, errno.ENOENT}  # without locks or files, no sweep can run
     return False
 
 

@@ -236,11 +236,12 @@ class RunPusher:
         ended = sum(trial.ended is not None for trial in projection.state.trial_states.values())
         experiment_id = self._sync_state.experiment_id
         note = sweep_note(projection, judgement, experiment_id, parent.id, reported=reported, model=model)
-        self._push_missing(parent, _finite_points(judgement.figures, ended, projection.report_time), {}, {NOTE: note})
+        time = projection.report_time
+        self._push_missing(parent, _finite_points(judgement.figures, ended, time), {}, {NOTE: note})
         for cell in projection.started_cells():
             if (finding := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
                 points = cell_points(projection.trials_of(cell), projection.state.plan.metric)
-                figures = _finite_points(finding.figures, points[-1].step if points else 0, projection.report_time)
+                figures = _finite_points(finding.figures, points[-1].step if points else 0, time)
                 self._push_missing(run, figures, {}, {NOTE: cell_note(projection, cell, finding.text)})
 
 
