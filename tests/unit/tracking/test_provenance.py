@@ -37,6 +37,13 @@ def test_a_clean_project_is_named_by_its_commit(project):
     assert "diff" not in found
 
 
+def test_a_project_whose_status_is_slow_is_not_replaced_by_the_repository_of_the_package(project, monkeypatch):
+    run = provenance._run
+    monkeypatch.setattr(provenance, "_run", lambda *words: None if "status" in words else run(*words))
+    note = "git status failed, or took longer than 2 s"
+    assert collect()["git"] == {"commit": git(project, "rev-parse", "HEAD").strip(), "note": note}
+
+
 def test_for_uncommitted_changes_only_digest_and_size_are_stored(project):
     (project / "code.py").write_text("x = 2\n")
     (project / "new.py").write_text("")
