@@ -64,6 +64,15 @@ def test_tables_have_a_row_for_each_trial(results, tmp_path, command_line):
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "new" / "x.parquet"), results.table(), check_dtype=False)
 
 
+def test_a_parameter_named_like_a_column_keeps_both(results):
+    trial = results.trials[0]
+    cell = replace(trial.cell, knobs={"status": 3, "trial": 4})
+    metrics = {"seconds": 9.0}
+    (row,) = replace(results, trials=(replace(trial, cell=cell, metrics=metrics),)).table().to_dict("records")
+    assert (row["status"], row["trial"], row["seconds"]) == (trial.status, trial.key, trial.seconds)
+    assert (row["own.status"], row["own.trial"], row["own.seconds"]) == (3, 4, 9.0)
+
+
 def test_python_exports_a_study(results):
     study = Sweep(results).study()
     assert study.best_trial.value == max(trial.metrics.get(METRIC, 0.0) for trial in results.trials)
