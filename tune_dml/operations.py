@@ -173,7 +173,7 @@ def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, consol
     baseline = next((cell for cell in [*ranked, *state.plan.cells] if cell.baseline), None)
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
-        advice = "Run it first: `tune-dml resume" if state.is_incomplete else "None has: `tune-dml status"
+        advice = "Run it first: `tune-dml resume" if state.is_incomplete else "See why none has: `tune-dml status"
         raise ConfigError(option_problem("sweep", rule, name, f"{advice} {name}`."))
     session = _continuing_session(state, session, state.resources)
     used_seeds = list(dict.fromkeys(trial.seed for trial in state.confirmation_trials.values()))
@@ -243,7 +243,7 @@ def publish_report(
     files = write_report(sweep.state, path, margin, paper_sd, forms)
 
     def attach() -> Attachment:
-        refusal = tracker.attach([files.folder], "report", files.summary.judgement)
+        refusal = tracker.attach(files.folder, files.paths, files.summary.judgement)
         return Attachment(tracker.ui_command(), refusal, tracker.link())
 
     return files, attach

@@ -166,8 +166,8 @@ class Results:
     @property
     def is_incomplete(self) -> bool:
         """Whether requested trials have not ended, a search has cells to propose, or a race continues."""
-        has_open_trials = self.count("missing") + self.count("running") > 0
-        return has_open_trials or (self.race is not None and not self.race.over)
+        open_trials = self.count("missing") + self.count("running")
+        return open_trials > 0 or (self.race is not None and not self.race.over)
 
     @property
     def confirmation_left(self) -> int:

@@ -96,20 +96,16 @@ def log_model(client: Any, cell: Cell, trial: TrialState, network: Path, sync_st
     return model_id
 
 
-def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
-    """Upload files, then delete the other files of an earlier upload, so that a failure loses nothing."""
-    new_paths: set[str] = set()
-    for path in paths:
-        if path.is_dir():
-            client.log_artifacts(run_id, str(path), subfolder)
-            new_paths |= {
-                f"{subfolder}/{file.relative_to(path).as_posix()}" for file in path.rglob("*") if file.is_file()
-            }
-        else:
-            client.log_artifact(run_id, str(path), subfolder)
-            new_paths.add(f"{subfolder}/{path.name}")
+def replace_report(client: Any, run_id: str, folder: Path, files: Sequence[Path]) -> None:
+    """Upload a report, then delete other files of an earlier one, so that a failure loses nothing.
+
+    The folder may hold files of the user, such as with `-o .`; only the report's `files` are uploaded.
+    """
+    paths = {REPORT / file.relative_to(folder): file for file in files}
+    for path, file in paths.items():
+        client.log_artifact(run_id, str(file), path.parent.as_posix())
     repository = file_store(client, run_id)
-    for stale in set(_files_under(client, run_id, subfolder)) - new_paths:
+    for stale in {*_files_under(client, run_id, REPORT)} - {path.as_posix() for path in paths}:
         repository.delete_artifacts(stale)
 
 

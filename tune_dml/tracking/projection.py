@@ -8,11 +8,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, PlannedTrial
+from tune_dml.planning.plan import PlannedTrial
 from tune_dml.record.events import recorded_floors
 from tune_dml.record.held_out.sealed import sealed_metrics, without_sealed
 from tune_dml.record.ledger import GrowingFile, history_file
@@ -186,7 +187,6 @@ class Projection:
         self._colour_of = colour_of
         self._trials: dict[str, list[str]] = {}
         self._indexed_count = -1
-        self._cached_id: tuple[Plan | None, str] = (None, "")
 
     def update(self) -> None:
         """Update the state, and add runs of new trials; trials that the plan does not have are ignored."""
@@ -215,13 +215,10 @@ class Projection:
         """Time of the last event of a trial."""
         return max((trial.active for trial in self.state.trial_states.values()), default=self.state.created or 0.0)
 
-    @property
+    @cached_property
     def sweep_id(self) -> str:
         """Identifier of the stored plan: name and digest."""
-        stored = self.state.stored_plan
-        if self._cached_id[0] is not stored:
-            self._cached_id = stored, f"{stored.name}-{stored.identity()}"
-        return self._cached_id[1]
+        return f"{self.state.stored_plan.name}-{self.state.stored_plan.identity()}"
 
     @property
     def ledger_id(self) -> str:

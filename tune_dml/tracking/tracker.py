@@ -17,7 +17,7 @@ from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import STOP_TIMEOUT, SyncThread
 from tune_dml.tracking.client import checkpoint, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
-from tune_dml.tracking.files import FilePusher, attach_missing_report, log_model, replace_files, typical_trial
+from tune_dml.tracking.files import FilePusher, attach_missing_report, log_model, replace_report, typical_trial
 from tune_dml.tracking.projection import Projection, TrialRun
 from tune_dml.tracking.reconciler import Counts, Reconciler
 from tune_dml.tracking.runs import RunPusher, SyncReport
@@ -93,14 +93,14 @@ class Tracker:
         checkpoint(self.uri)
         return report
 
-    def attach(self, paths: Sequence[Path], subfolder: str, judgement: Judgement | None = None) -> str | None:
-        """Upload files and folders to an artifact folder of the sweep's run, and remove other files there.
+    def attach(self, folder: Path, files: Sequence[Path], judgement: Judgement | None = None) -> str | None:
+        """Attach a report, the `files` below a folder, to the sweep's run, in place of an earlier one.
 
         The findings of a `judgement` are added to descriptions and metrics. Return the reason of a failure, or None.
         """
 
         def action() -> None:
-            replace_files(self._runs.client, self._sync_state.runs[PARENT], paths, subfolder)
+            replace_report(self._runs.client, self._sync_state.runs[PARENT], folder, files)
             if judgement is not None:
                 self._describe(judgement)
 

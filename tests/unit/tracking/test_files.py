@@ -45,13 +45,12 @@ def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     (folder / "figures").mkdir(parents=True)
     for name in ("index.html", "figures/one.svg", "figures/two.svg"):
         (folder / name).write_text(name)
-    extra = tmp_path / "table.csv"
-    extra.write_text("x")
-    assert tracker().attach([folder, extra], "report") is None
+    files = [folder / "index.html", folder / "figures" / "one.svg", folder / "figures" / "two.svg"]
+    (folder / "secret.txt").touch()  # the user's
+    assert tracker().attach(folder, files) is None
     assert mlflow_has().parents[0].info.status == "FINISHED"  # nothing else writes the sweep to this store
-    (folder / "figures" / "two.svg").unlink()
     (folder / "index.html").write_text("new")
-    assert tracker().attach([folder], "report") is None
+    assert tracker().attach(folder, files[:2]) is None
     seen = mlflow_has()
     run_id = seen.parents[0].info.run_id
     assert sorted(_files_under(seen.client, run_id, "report")) == ["report/figures/one.svg", "report/index.html"]
@@ -64,7 +63,7 @@ def test_an_unfinished_search_is_killed_in_a_new_store(tmp_path, uri):
     search = Search("random", num_samples=2)
     driver = Driver(tmp_path / "sweeps" / "toy", plan_of(Knob("loss.margin", Range(0.1, 1.0)), search=search))
     driver.session()
-    assert Tracker(read_state(driver.folder), uri, "toys").attach([], "report") is None
+    assert Tracker(read_state(driver.folder), uri, "toys").attach(Path(), []) is None
     assert StoredRuns(uri).states() == {"parent": "KILLED"}
 
 
@@ -84,9 +83,9 @@ def test_a_report_is_printed_before_its_upload(tmp_path, command_line, capsys):
 
 
 def test_attaching_never_raises(driver, tracker, tmp_path):
-    assert "must answer" in str(tracker(uri="http://127.0.0.1:9/").attach([], "report"))
+    assert "must answer" in str(tracker(uri="http://127.0.0.1:9/").attach(Path(), []))
     unborn = Driver(tmp_path / "unborn", driver.plan)
-    assert Tracker(SweepState(unborn.folder, unborn.plan), "sqlite:////nowhere/x.db", "toys").attach([], "r")
+    assert Tracker(SweepState(unborn.folder, unborn.plan), "sqlite:////nowhere/x.db", "toys").attach(Path(), [])
 
 
 @pytest.mark.slow
@@ -184,7 +183,7 @@ def kept(tmp_path, uri, network):
             (trial_folder(results.folder, trial.key) / NETWORK).write_bytes(network[2])
 
     def attach(judgement=judgement):
-        assert Tracker(read_state(results.folder), uri, "toys").attach([], "report", judgement) is None
+        assert Tracker(read_state(results.folder), uri, "toys").attach(Path(), [], judgement) is None
         seen = StoredRuns(uri, "demo")
         (experiment,) = {run.info.experiment_id for run in seen.runs}
         return seen, seen.client.search_logged_models([experiment])
