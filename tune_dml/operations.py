@@ -189,14 +189,9 @@ def open_test(
     A second call changes nothing. Raise ConfigError if no trial has finished, or the sweep is running.
     """
     state = load_state(session.sweeps, name)
-    if state.opened:
-        heads = UntestedHeads.of(state, session.cache)  # left by an interrupted opening
-        if not heads.trials:
-            return Sweep(Results.of(state))
-        heads.evaluate(progress)
-        results = Results.of(state)
-    else:
-        results = open_results(state, selection, session.cache, progress)
+    if state.opened and not UntestedHeads.of(state, session.cache).trials:  # an interrupted opening leaves heads
+        return Sweep(Results.of(state))
+    results = open_results(state, selection, session.cache, progress)
     return Sweep(results, tracking=_tracker(state, session).stop(interrupted=state.is_incomplete))
 
 
@@ -218,10 +213,8 @@ class Attachment:
     """A report attached to the sweep's run in MLflow."""
 
     ui_command: str
-    refusal: str | None
-    """Reason if the report could not be attached; None if it is."""
-    link: str = ""
-    """Web address of the sweep's curve, if the store serves its pages."""
+    refusal: str | None  # reason if the report could not be attached
+    link: str  # web address of the sweep's cells; empty before the first sync
 
 
 def publish_report(

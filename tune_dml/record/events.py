@@ -27,8 +27,7 @@ else:
 
 JsonRow = dict[str, Any]  # a JSON object of one line
 
-EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]
-"""A trial that pauses at a rung reports `paused`; the ledger has a `TrialPaused` for it."""
+EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]  # a pause has a `TrialPaused` in the ledger
 Figures = Mapping[str, int | float]
 Seconds = Annotated[float, Field(ge=0, le=TIME_LIMIT)]
 

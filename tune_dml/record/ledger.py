@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from tune_dml.record.events import Event, JsonRow
 
 LEDGER = "ledger.jsonl"
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
-"""Errors of a file system without locks, such as Lustre mounted without `-o flock`."""
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}  # file systems without locks: Lustre without `-o flock`
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}  # errors of a folder that is not writable
 READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
 """Remedy for a sweep's folder that is not writable."""

@@ -58,10 +58,8 @@ def study_of(results: Results, storage: str | None = None) -> Study:
         reason = str(error.__cause__ or error).partition("\n")[0]
         rule, remedy = f"must be a storage of Optuna ({reason})", "Example: sqlite:///study.db."
         if study is not None:  # such as on a full disk
-            rule, remedy = (
-                f"the study could not be written completely ({reason})",
-                "Delete it there, or name another file.",
-            )
+            rule = f"the study could not be written completely ({reason})"
+            remedy = "Delete it there, or name another file."
         raise ConfigError(Problem("TO", rule, mask(str(storage)), remedy)) from None
     finally:
         optuna.logging.set_verbosity(verbosity)

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 _METRIC = "recall_at_1"
 _COLUMNS = ("dataset", "loss", "knob", "value", "default", "seed", "status", _METRIC)
-_DIVERGED = 0.0
-"""R@1 of a network that has diverged."""
+_DIVERGED = 0.0  # R@1 of a network that has diverged
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class ReplayedKnob:
         return bool(self.values[0] > 0)
 
     def effect(self, value: float, seed: int) -> float:
-        """Return the interpolated effect of a value under a seed. A value outside the range counts as its end; warn of it."""
+        """Return the interpolated effect of a value under a seed; warn if it is outside the range, as whose end it counts."""
         scale = np.log if self.is_log else np.asarray
         low, high = float(self.values[0]), float(self.values[-1])
         clipped = min(max(value, low), high)

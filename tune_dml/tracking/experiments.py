@@ -8,15 +8,14 @@ from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, Import
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import is_measurable, one_line
-from tune_dml.tracking.client import all_runs, load_mlflow, open_client, quiet_mlflow, reason_of
+from tune_dml.tracking.client import all_runs, open_client, quiet_mlflow, reason_of
 from tune_dml.tracking.store import local_database, store_problems, tracking_uri
 
 _STATUSES: dict[str, TrialStatus] = {
     "FINISHED": "finished", "FAILED": "failed", "KILLED": "failed", "RUNNING": "running", "SCHEDULED": "missing"
 }  # fmt: skip
 
-_TAGS_OF_OTHER_RUNS = {"tune_dml.ledger", "tune_dml.cell_key"}
-"""Tags of the runs of sweeps and cells, which are not trainings."""
+_TAGS_OF_OTHER_RUNS = {"tune_dml.ledger", "tune_dml.cell_key"}  # runs of sweeps and cells are not trainings
 
 
 def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, word: str = "") -> ImportedRows:
@@ -31,7 +30,6 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
     if path is not None and not path.exists():  # otherwise MLflow would create it
         raise ConfigError(Problem(origin, "the database must exist", str(path), "Correct the path."))
     raise_if_any(store_problems(uri))
-    load_mlflow()
     with quiet_mlflow():
         try:
             names = (origin, mask(uri)) if word else ("--experiment", origin)

@@ -36,8 +36,7 @@ _TOO_MANY_REQUESTS, _SERVER_ERROR = 429, 500  # HTTP statuses; all from 500 are 
 
 _CELL_METRICS = ("mean", "low", "high", "seeds")  # columns of the page to which `sweep_link` leads
 
-_MAX_PATH = 470
-"""Longest path of a database in bytes. SQLite allows 511; a new database is created one folder deeper."""
+_MAX_PATH = 470  # bytes of a database's path; SQLite allows 511, and a new database is created one folder deeper
 
 _ORIGIN = "MLflow tracking URI"
 _DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -186,8 +185,9 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
         with contextlib.closing(sqlite3.connect(path, timeout=_TIMEOUT, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")  # takes a writer's lock, which ROLLBACK releases
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            is_migrated = "alembic_version" in tables
-            versions = {row[0] for row in database.execute("SELECT * FROM alembic_version")} if is_migrated else set()
+            versions = (
+                database.execute("SELECT * FROM alembic_version").fetchall() if "alembic_version" in tables else []
+            )
             database.execute("ROLLBACK")
     except sqlite3.Error as error:
         advice = (
@@ -197,7 +197,7 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
         return [_problem(f"the database must open for writing ({error})", uri, remedy)]
     if tables and "experiments" not in tables:
         return [_problem("the database must be MLflow's or empty", uri, "Name another file.")]
-    if versions and (newest := _newest_schema()) and versions != {newest}:
+    if versions and (newest := _newest_schema()) and versions != [(newest,)]:
         rule = "the database must have the schema of the installed MLflow"
         remedy = "Copy it, then run `mlflow db upgrade` on it; if a newer MLflow wrote it, install that one."
         return [_problem(rule, uri, f"{remedy} Or name another file.")]
@@ -205,7 +205,7 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
 
 
 def _newest_schema() -> str:
-    """Return the version of the installed MLflow's schema: the migration that no other one follows; empty if unknown."""
+    """Return the schema version of the installed MLflow: the migration that no other one follows; empty if unknown."""
     spec = find_spec("mlflow")
     scripts = Path(spec.origin or "").parent.glob("store/db_migrations/versions/*.py") if spec else ()
     text = "".join(script.read_text(encoding="utf-8") for script in scripts)

@@ -27,8 +27,7 @@ _FILE = "mlflow.json"
 PARENT = "parent"
 CELL = "cell-"
 _PER_TRIAL = ("rows", "ended", "evidence", "opened")
-_ALWAYS_STORED = {"experiment_id", "runs", "sessions", "rows", "ended"}
-"""Fields that files of older versions have too; without one, the file is damaged."""
+_ALWAYS_STORED = {"experiment_id", "runs", "sessions", "rows", "ended"}  # by older versions too, unless damaged
 
 
 def cell_key(cell: Cell) -> str:

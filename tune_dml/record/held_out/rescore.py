@@ -23,8 +23,7 @@ from tune_dml.record.state import SweepState
 if TYPE_CHECKING:
     from tune_dml.planning.plan import PlannedTrial
 
-_REFERENCE_METRIC = "map_at_r"
-"""Computed again: its difference to the recorded value is the error of half precision."""
+_REFERENCE_METRIC = "map_at_r"  # computed again: its difference to the recorded value is the error of half precision
 
 
 @dataclass(frozen=True)
