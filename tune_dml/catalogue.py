@@ -46,8 +46,7 @@ def papers() -> dict[str, Paper]:
 
 def protocols_for(dataset: str, task: str) -> list[Protocol]:
     """Return the protocols of a data set for a task."""
-    of_dataset = [protocol for protocol in protocols().values() if protocol.dataset == dataset]
-    return [protocol for protocol in of_dataset if protocol.settings.get("task.name", RETRIEVAL) == task]
+    return [p for p in protocols().values() if (p.dataset, p.settings.get("task.name", RETRIEVAL)) == (dataset, task)]
 
 
 def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:

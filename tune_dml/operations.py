@@ -173,7 +173,7 @@ def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, consol
     baseline = next((cell for cell in [*ranked, *state.plan.cells] if cell.baseline), None)
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
-        advice = "Run it first: `tune-dml resume" if state.is_incomplete else "None has: `tune-dml status"
+        advice = "Run it first: `tune-dml resume" if state.is_incomplete else "See why none has: `tune-dml status"
         raise ConfigError(option_problem("sweep", rule, name, f"{advice} {name}`."))
     session = _continuing_session(state, session, state.resources)
     used_seeds = list(dict.fromkeys(trial.seed for trial in state.confirmation_trials.values()))
@@ -188,18 +188,11 @@ def open_test(
 
     A second call changes nothing. Raise ConfigError if no trial has finished, or the sweep is running.
     """
-    from tune_dml import tracking
-
     state = load_state(session.sweeps, name)
-    if state.opened:
-        heads = UntestedHeads.of(state, session.cache)  # left by an interrupted opening
-        if not heads.trials:
-            return Sweep(Results.of(state))
-        heads.evaluate(progress)
-        results = Results.of(state)
-    else:
-        results = open_results(state, selection, session.cache, progress)
-    return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).push_opened()))
+    if state.opened and not UntestedHeads.of(state, session.cache).trials:  # an interrupted opening leaves heads
+        return Sweep(Results.of(state))
+    results = open_results(state, selection, session.cache, progress)
+    return Sweep(results, tracking=_tracker(state, session).stop(interrupted=state.is_incomplete))
 
 
 def rescore(name: str, session: Session, *, metrics: Sequence[str]) -> tuple[RescoredSweep, str | None]:
@@ -220,10 +213,8 @@ class Attachment:
     """A report attached to the sweep's run in MLflow."""
 
     ui_command: str
-    refusal: str | None
-    """Reason if the report could not be attached; None if it is."""
-    link: str = ""
-    """Web address of the sweep's curve, if the store serves its pages."""
+    refusal: str | None  # reason if the report could not be attached
+    link: str  # web address of the sweep's cells; empty before the first sync
 
 
 def publish_report(
@@ -234,16 +225,21 @@ def publish_report(
     margin: float | None = None,
     paper_sd: float | None = None,
     forms: Sequence[Literal["pdf", "png"]] = (),
-) -> tuple[ReportFiles, Attachment]:
-    """Write the report of a sweep that was run or loaded, and attach it to the sweep's run in MLflow.
+) -> tuple[ReportFiles, Callable[[], Attachment]]:
+    """Write the report of a sweep that was run or loaded.
 
-    Errors of the store are returned, not raised.
+    Return it, and a function that attaches it to the sweep's run in MLflow. This takes minutes for a large sweep that
+    the store does not have. The function returns errors of the store, and does not raise them.
     """
     assert sweep.state is not None  # noqa: S101 - it was run or loaded
     tracker = _tracker(sweep.state, session)
     files = write_report(sweep.state, path, margin, paper_sd, forms)
-    refusal = tracker.attach([files.folder], "report", files.summary.judgement)
-    return files, Attachment(tracker.ui_command(), refusal, tracker.link())
+
+    def attach() -> Attachment:
+        refusal = tracker.attach(files.folder, files.paths, files.summary.judgement)
+        return Attachment(tracker.ui_command(), refusal, tracker.link())
+
+    return files, attach
 
 
 def write_report(

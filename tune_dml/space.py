@@ -25,6 +25,7 @@ from tune_dml.papers.paper import Settings
 from tune_dml.papers.paper import SourcedSettings as SourcedSettings
 from tune_dml.papers.paper import Value as Value
 from tune_dml.programs.command import Program
+from tune_dml.text import level_key
 
 Number = float | int  # keeps the type of a number when a plan is read back
 Origin = Literal["paper", "ours", "user"]
@@ -385,7 +386,7 @@ def _domain_problems(location: str, domain: Domain) -> Iterator[Problem]:
     if isinstance(domain, Grid):
         if not domain.values:
             yield Problem(location, "a grid needs at least one value", None, "List its values.")
-        elif len(set(map(repr, domain.values))) < len(domain.values):
+        elif len(set(map(level_key, domain.values))) < len(domain.values):
             yield Problem(location, "the values of a grid must differ", list(domain.values), "Remove the repeats.")
         return
     if not domain.low < domain.high:

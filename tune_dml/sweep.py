@@ -23,12 +23,9 @@ class Sweep:
 
     results: Results
     interrupted: bool = False
-    tracking: SyncReport | None = None
-    """Report of the last MLflow sync; None if the sweep was only loaded."""
-    confirmation: bool = False
-    """Whether the session ran the confirmation, not the trials of the sweep."""
-    state: SweepState | None = field(default=None, repr=False, compare=False)
-    """State of the sweep; None for imported results."""
+    tracking: SyncReport | None = None  # of the last MLflow sync; None if the sweep was only loaded
+    confirmation: bool = False  # whether the session ran the confirmation, not the trials of the sweep
+    state: SweepState | None = field(default=None, repr=False, compare=False)  # None for imported results
 
     @property
     def name(self) -> str:

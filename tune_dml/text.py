@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 if TYPE_CHECKING:
     from trainables.config import Value
 
+TIME_LIMIT = 1e11
+"""Largest time, in seconds since the epoch: the year 5138. Calendars and MLflow refuse much larger ones."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 from helpers.toys import FLAT, rho_space, write_sweep
 
-from tune_dml.tracking import Tracker
+from tune_dml.tracking import SyncReport, Tracker
 
 MOST_CALLS = 7
 REASON = "out of memory: CUDA out of memory"
@@ -62,7 +62,7 @@ def agent(stored, tmp_path, command_line, monkeypatch):
     """An agent in a copy of that folder."""
     place = Path(shutil.copytree(stored, tmp_path / "work"))
     monkeypatch.chdir(place)
-    with patch.object(Tracker, "attach", return_value=None), patch.object(Tracker, "push_opened", return_value=None):
+    with patch.object(Tracker, "attach", return_value=None), patch.object(Tracker, "stop", return_value=SyncReport()):
         yield Agent(command_line)
 
 

@@ -26,7 +26,8 @@ def shown(tmp_path_factory):
     with Server(folder / "server") as server:
         session = Session(folder / "sweeps", tracking_uri=server.uri)
         sweep = tune_dml.load_sweep("demo", storage=folder / "sweeps")
-        _, attachment = operations.publish_report(sweep, session, folder / "report")
+        _, attach = operations.publish_report(sweep, session, folder / "report")
+        attachment = attach()
         assert attachment.refusal is None
         runs = json.loads((results.folder / "mlflow.json").read_text())["runs"]
         cells = [run for key, run in runs.items() if key.startswith("cell-")]

@@ -114,7 +114,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
         text = tmp_path / "index.html"
         for body in ("old", "new"):
             text.write_text(body)
-            assert tracker.attach([text], "report") is None
+            assert tracker.attach(tmp_path, [text]) is None
         parent = json.loads(books.read_text())["runs"]["parent"]
         address = f"{server.uri}/get-artifact?path=report/index.html&run_uuid={parent}"
         with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310

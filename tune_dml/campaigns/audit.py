@@ -1,4 +1,4 @@
-"""Audit a run: find the settings because of which it does not reach a protocol's result.
+"""Audit a run: find the settings that keep it from a protocol's result.
 
     tune-dml audit config.yaml --against glyphs/triplet
 

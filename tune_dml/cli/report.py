@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -120,7 +120,7 @@ def _show_and_exit(written: _ReportView, conditions: Sequence[str], as_json: boo
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
     raise_if_any(checks.argument_problems(conditions, verdicts))
     judged = replace(written, unmet=checks.unmet(conditions, verdicts))
-    print_result(judged.data(), judged.text(), as_json)
+    print_result(as_json and judged.data(), judged.text(), as_json)
     raise typer.Exit(3 if judged.unmet else 0)
 
 
@@ -137,7 +137,7 @@ def close(
         raise typer.Exit(sweep.exit_code)
     try:
         written = _publish(sweep, session, options.output, margin, again=again)
-        print_result(written.data(), written.text(), options.as_json)
+        print_result(options.as_json and written.data(), written.text(), options.as_json)
     except KeyboardInterrupt:
         from tune_dml.record.origin.commands import command, interruption_message
 
@@ -157,7 +157,7 @@ def _publish(
     again: str = "resume",
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> _ReportView:
-    """Write the report; attach it to the sweep's MLflow run, unless another program ran the trials."""
+    """Write the report. The view attaches it to the sweep's MLflow run, unless another program ran the trials."""
     from tune_dml.operations import publish_report
     from tune_dml.report import write_report
     from tune_dml.report.naming import slug
@@ -166,20 +166,21 @@ def _publish(
         folder = absolute(output) or Path.cwd() / f"{slug(sweep.name)}-report"
         return _ReportView(sweep, write_report(sweep.results, folder, paper_sd=paper_sd, forms=forms))
     folder = absolute(output) or sweep.folder / "report"
-    files, attachment = publish_report(sweep, session, folder, margin=margin, paper_sd=paper_sd, forms=forms)
-    return _ReportView(sweep, files, attachment, again)
+    files, attach = publish_report(sweep, session, folder, margin=margin, paper_sd=paper_sd, forms=forms)
+    return _ReportView(sweep, files, attach, again)
 
 
 @dataclass(frozen=True)
 class _ReportView:
     sweep: Sweep
     files: ReportFiles
-    attachment: Attachment | None = None  # location of the report in MLflow; None for results of another program
+    attach: Callable[[], Attachment] | None = None  # uploads it to MLflow; None for results of another program
     again: str = ""  # the command that continues an interrupted session
     unmet: Sequence[str] = ()  # conditions of --check that do not hold
 
     def data(self) -> dict[str, object]:
-        summary, attachment, tracking = self.files.summary, self.attachment, self.sweep.tracking
+        summary, tracking = self.files.summary, self.sweep.tracking
+        attachment = self.attach and self.attach()
         return {
             "sweep": self.sweep.name,
             "exit_code": self.sweep.exit_code,
@@ -230,22 +231,22 @@ class _ReportView:
         yield from race_lines(self.sweep.results)
         yield from (f"Unmet:   {condition}" for condition in self.unmet)
         yield ""
-        running = self.attachment is not None and is_running(self.sweep.folder)  # in another process
+        running = self.attach is not None and is_running(self.sweep.folder)  # in another process
         yield from SweepAnswer.of(summary).lines(running=running)
         if running:
             yield f"The sweep is running. Follow it with: {command(self.sweep.results, 'status')}"
-        elif self.sweep.interrupted and self.attachment:
+        elif self.sweep.interrupted and self.attach:
             yield f"Not complete. {CONTINUE_WITH}{command(self.sweep.results, self.again)}"
         yield f"Report:  {self.files.html}"
-        if self.attachment is None:
+        if self.attach is None:
             return
-        tracking = self.sweep.tracking
+        attachment, tracking = self.attach(), self.sweep.tracking  # may take minutes, so all else is printed before
         if tracking is not None and tracking.error:
             waits = f"{counted(tracking.waiting, 'trial')} {'waits' if tracking.waiting == 1 else 'wait'} in the ledger"
             again = command(self.sweep.results, "sync")
             yield f"MLflow:  not up to date ({tracking.error}); {waits}. Write them later: `{again}`"
-        elif self.attachment.refusal:
-            yield f"MLflow:  the report is not attached: {self.attachment.refusal}"
-        yield f"MLflow:  {self.attachment.ui_command}"
-        if self.attachment.link:
-            yield f"         {self.attachment.link}"
+        elif attachment.refusal:
+            yield f"MLflow:  the report is not attached: {attachment.refusal}"
+        yield f"MLflow:  {attachment.ui_command}"
+        if attachment.link:
+            yield f"         {attachment.link}"

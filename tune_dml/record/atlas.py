@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 METRIC = "recall_at_1"
 _FURTHER_METRICS = ("map_at_r",)
+_COLUMNS = ("dataset", "loss", "knob", "value", "default", "seed", "status", METRIC, *_FURTHER_METRICS, "seconds")
 _SEPARATOR = " / "  # between loss and knob in the name of an arm
 
 
@@ -53,7 +54,7 @@ def build_table(results: Results, dataset: str) -> pd.DataFrame:
         rows.append(
             {**point, "seed": trial.seed, "status": trial.status, **metrics, "seconds": round(trial.seconds, 2)}
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=_COLUMNS)  # also without rows
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

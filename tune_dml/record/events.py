@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, dataclass_transform
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.request import Resources
 from tune_dml.record.judging.race import Over, RaceRule, SettledCell
+from tune_dml.text import TIME_LIMIT
 
 if TYPE_CHECKING:
     from tune_dml.record.origin.provenance import Provenance
@@ -26,9 +27,9 @@ else:
 
 JsonRow = dict[str, Any]  # a JSON object of one line
 
-EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]
-"""A trial that pauses at a rung reports `paused`; the ledger has a `TrialPaused` for it."""
+EndStatus = Literal["finished", "diverged", "failed", "stopped", "paused"]  # a pause has a `TrialPaused` in the ledger
 Figures = Mapping[str, int | float]
+Seconds = Annotated[float, Field(ge=0, le=TIME_LIMIT)]
 
 _EVENT_CLASSES: dict[str, type[Event]] = {}
 
@@ -41,7 +42,7 @@ class TrialEnd:
     reason: str = ""  # why it failed, diverged or was stopped
     metrics: Figures = field(default_factory=dict)  # of the selected evaluation, without sealed test metrics
     step: int | None = None
-    seconds: float | None = None  # training time over all attempts
+    seconds: Seconds | None = None  # training time over all attempts
     kind: str = ""  # the kind of failure (`running.failures`)
     traceback: str = ""
     code: Mapping[str, str] = field(default_factory=dict)  # module of another package -> digest of its source
@@ -68,7 +69,7 @@ class Event:
     kind: ClassVar[str]
     body_field: ClassVar[str]  # the only field, if its value is the whole `body` of the line; else empty
     key: str = ""  # of the trial; empty for events about the sweep
-    time: float = 0.0  # seconds since the epoch; the ledger sets it
+    time: Seconds = 0.0  # since the epoch; the ledger sets it
     end_offset: int = field(default=0, compare=False)  # offset in the ledger at which the line ends
 
     def __init_subclass__(cls, kind: str = "", body_field: str = "") -> None:
@@ -113,7 +114,7 @@ class TrialResumed(TrialEvent, kind="resumed"):
 class TrialPaused(TrialEvent, kind="paused"):
     """A trial pauses at a step at which cells are compared."""
 
-    seconds: float
+    seconds: Seconds
 
 
 class TrialRetried(TrialEvent, kind="retry"):

@@ -32,13 +32,13 @@ from filelock import FileLock, Timeout
 from trainables.errors import ConfigError, Problem
 from trainables.files import missing_folder_error, retry_storage
 from trainables.option_names import option_problem
+from tune_dml.text import TIME_LIMIT
 
 if TYPE_CHECKING:
     from tune_dml.record.events import Event, JsonRow
 
 LEDGER = "ledger.jsonl"
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
-"""Errors of a file system without locks, such as Lustre mounted without `-o flock`."""
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}  # file systems without locks: Lustre without `-o flock`
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}  # errors of a folder that is not writable
 READ_ONLY = "Make the sweep's folder writable, or copy it to a storage folder that is."
 """Remedy for a sweep's folder that is not writable."""
@@ -118,7 +118,7 @@ def history_file(sweep: Path, key: str) -> GrowingFile:
 def _is_evaluation(row: JsonRow) -> bool:
     """Return whether a row has a step, a time and only numbers. A damaged row must not replace a valid one."""
     numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
-    return all(map(_is_number, numbers)) and abs(row["step"]) < _NUMBER_LIMIT
+    return all(map(_is_number, numbers)) and abs(row["step"]) < _NUMBER_LIMIT and 0 <= row["time"] <= TIME_LIMIT
 
 
 def _is_number(value: object) -> bool:
@@ -361,10 +361,8 @@ def _is_locked(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except OSError as error:
-        return error.errno not in _NO_LOCKS  # without locks, no sweep can run
+        return error.errno not in {*_NO_LOCKS, errno.ENOENT}  # without locks or files, no sweep can run
     return False
 
 

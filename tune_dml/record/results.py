@@ -166,8 +166,8 @@ class Results:
     @property
     def is_incomplete(self) -> bool:
         """Whether requested trials have not ended, a search has cells to propose, or a race continues."""
-        has_open_trials = self.count("missing") + self.count("running") > 0
-        return has_open_trials or (self.race is not None and not self.race.over)
+        open_trials = self.count("missing") + self.count("running")
+        return open_trials > 0 or (self.race is not None and not self.race.over)
 
     @property
     def confirmation_left(self) -> int:
@@ -184,17 +184,21 @@ class Results:
         return len(self.trials) + self.to_propose
 
     def table(self) -> pd.DataFrame:
-        """Return one row per trial: arm, cell, seed, status, knobs (dotted), metrics, cost and MLflow run."""
+        """Return one row per trial: arm, cell, seed, status, knobs (dotted), metrics, cost and MLflow run.
+
+        A program's parameter or metric that is named like another column, such as `status`, gets the prefix `own.`.
+        """
         import pandas as pd
 
         rows = []
         for trial in self.trials:
             arm = trial.cell.arm or self.plan.space.name
-            row: dict[str, object] = {"arm": arm, "cell": trial.cell.label, "seed": trial.seed, "status": trial.status}
-            row.update(trial.cell.knobs)
-            row.update(trial.metrics)
-            row.update(seconds=trial.seconds, attempts=trial.attempts, reason=trial.reason)
-            rows.append({**row, "trial": trial.key, "run_id": trial.run_id})
+            first = {"arm": arm, "cell": trial.cell.label, "seed": trial.seed, "status": trial.status}
+            last = {name: getattr(trial, name) for name in ("seconds", "attempts", "reason")}
+            last |= {"trial": trial.key, "run_id": trial.run_id}
+            own = {**trial.cell.knobs, **trial.metrics}
+            own = {f"own.{name}" if name in first or name in last else name: value for name, value in own.items()}
+            rows.append({**first, **own, **last})
         return pd.DataFrame(rows)
 
 

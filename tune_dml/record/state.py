@@ -165,8 +165,7 @@ class SweepState:
     @property
     def is_incomplete(self) -> bool:
         """Whether requested trials have not ended, a search has cells to propose, or a race continues."""
-        has_open_trials = self.to_propose > 0 or any(self.trial(key).ended is None for key in self.trials)
-        return has_open_trials or (self.race is not None and not self.race.over)
+        return self.trials_left(None) > 0 or (self.race is not None and not self.race.over)
 
     @property
     def to_propose(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -57,10 +58,8 @@ def study_of(results: Results, storage: str | None = None) -> Study:
         reason = str(error.__cause__ or error).partition("\n")[0]
         rule, remedy = f"must be a storage of Optuna ({reason})", "Example: sqlite:///study.db."
         if study is not None:  # such as on a full disk
-            rule, remedy = (
-                f"the study could not be written completely ({reason})",
-                "Delete it there, or name another file.",
-            )
+            rule = f"the study could not be written completely ({reason})"
+            remedy = "Delete it there, or name another file."
         raise ConfigError(Problem("TO", rule, mask(str(storage)), remedy)) from None
     finally:
         optuna.logging.set_verbosity(verbosity)
@@ -85,7 +84,7 @@ def _trial(results: Results, trial: TrialResult, knobs: Mapping[str, BaseDistrib
         trial_id=0,
         state=state,
         value=value if state == TrialState.COMPLETE else None,
-        datetime_start=datetime.fromtimestamp(max(trial.ended - trial.seconds, 0.0)),
+        datetime_start=datetime.fromtimestamp(max((trial.ended or time.time()) - trial.seconds, 0.0)),
         datetime_complete=ended if state.is_finished() else None,
         params=params,
         distributions={name: knobs[name] for name in params},

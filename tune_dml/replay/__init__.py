@@ -13,6 +13,7 @@ of several knobs are added; interactions are ignored.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 
 _METRIC = "recall_at_1"
 _COLUMNS = ("dataset", "loss", "knob", "value", "default", "seed", "status", _METRIC)
-_DIVERGED = 0.0
-"""R@1 of a network that has diverged."""
+_DIVERGED = 0.0  # R@1 of a network that has diverged
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +49,14 @@ class ReplayedKnob:
         return bool(self.values[0] > 0)
 
     def effect(self, value: float, seed: int) -> float:
-        """Return the interpolated effect of a value under a seed; values outside the range count as the nearest end."""
+        """Return the interpolated effect of a value under a seed; warn if it is outside the range, as whose end it counts."""
         scale = np.log if self.is_log else np.asarray
-        clipped = min(max(value, float(self.values[0])), float(self.values[-1]))
+        low, high = float(self.values[0]), float(self.values[-1])
+        clipped = min(max(value, low), high)
+        if not math.isclose(clipped, value):
+            warnings.warn(
+                f"{value:g} is outside the measured range {low:g} to {high:g} and counts as its end", stacklevel=4
+            )
         return float(np.interp(scale(clipped), scale(self.values), self.effects[:, seed]))
 
 
@@ -110,7 +115,7 @@ def read_table(path: Path | None) -> pd.DataFrame:
     if missing := [name for name in _COLUMNS if name not in table.columns]:
         raise ConfigError(Problem(location, "the table of an atlas lacks columns", ", ".join(missing), remedy))
     numbers = ("value", "default", "seed", _METRIC)
-    if wrong := [name for name in numbers if not pd.api.types.is_numeric_dtype(table[name])]:
+    if wrong := [name for name in numbers if len(table) and not pd.api.types.is_numeric_dtype(table[name])]:
         raise ConfigError(Problem(location, "columns of an atlas must hold numbers", ", ".join(wrong), remedy))
     return table
 

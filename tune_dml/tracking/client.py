@@ -70,14 +70,11 @@ def quiet_mlflow() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def load_mlflow() -> None:
-    """Import MLflow. Two threads must not import it at the same time."""
-    with quiet_mlflow():
-        import mlflow.tracking  # noqa: F401
-
-
 def open_client(uri: str) -> Any:
-    """Return an MLflow client. A SQLite file on a local disk gets a write-ahead log, so that readers do not wait."""
+    """Return an MLflow client. A SQLite file on a local disk gets a write-ahead log, so that readers do not wait.
+
+    The first call imports MLflow, which two threads must not do at the same time.
+    """
     from mlflow.tracking import MlflowClient
 
     path = local_database(uri)

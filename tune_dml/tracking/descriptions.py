@@ -9,10 +9,8 @@ from tune_dml.space import Space
 from tune_dml.text import one_line
 from tune_dml.tracking.projection import TAG_LIMIT, Projection
 
-REPORT = "report"
-"""Artifact folder of the report in the sweep's run."""
-BEST_CONFIGURATION = "best_configuration.json"
-"""Artifact of the sweep's run with every setting of its best cell."""
+REPORT = "report"  # artifact folder of the report in the sweep's run
+BEST_CONFIGURATION = "best_configuration.json"  # artifact of the sweep's run: every setting of its best cell
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|~])")
 
 

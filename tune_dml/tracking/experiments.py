@@ -1,6 +1,5 @@
 """Read the runs of any MLflow experiment, for the report."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -8,16 +7,15 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, choose_metric, parse_value
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
-from tune_dml.text import one_line
-from tune_dml.tracking.client import all_runs, load_mlflow, open_client, quiet_mlflow, reason_of
+from tune_dml.text import is_measurable, one_line
+from tune_dml.tracking.client import all_runs, open_client, quiet_mlflow, reason_of
 from tune_dml.tracking.store import local_database, store_problems, tracking_uri
 
 _STATUSES: dict[str, TrialStatus] = {
     "FINISHED": "finished", "FAILED": "failed", "KILLED": "failed", "RUNNING": "running", "SCHEDULED": "missing"
 }  # fmt: skip
 
-_TAGS_OF_OTHER_RUNS = {"tune_dml.ledger", "tune_dml.cell_key"}
-"""Tags of the runs of sweeps and cells, which are not trainings."""
+_TAGS_OF_OTHER_RUNS = {"tune_dml.ledger", "tune_dml.cell_key"}  # runs of sweeps and cells are not trainings
 
 
 def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, word: str = "") -> ImportedRows:
@@ -32,7 +30,6 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
     if path is not None and not path.exists():  # otherwise MLflow would create it
         raise ConfigError(Problem(origin, "the database must exist", str(path), "Correct the path."))
     raise_if_any(store_problems(uri))
-    load_mlflow()
     with quiet_mlflow():
         try:
             names = (origin, mask(uri)) if word else ("--experiment", origin)
@@ -71,7 +68,7 @@ def _row(run: Any) -> ImportedTraining:
     settings = {
         one_line(name): None if text == "(none)" else parse_value(text) for name, text in run.data.params.items()
     }
-    metrics = {name: float(value) for name, value in run.data.metrics.items() if math.isfinite(value)}
+    metrics = {name: float(value) for name, value in run.data.metrics.items() if is_measurable(value)}
     status = _STATUSES.get(info.status, "failed")
     reason = info.status.lower() if status == "failed" else ""
     seconds = (info.end_time - info.start_time) / 1000 if info.end_time and info.start_time else 0.0

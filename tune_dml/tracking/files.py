@@ -35,16 +35,17 @@ class FilePusher:
     def __init__(self, projection: Projection, sync_state: SyncState):
         self._projection = projection
         self._sync_state = sync_state
-        self._failed = False
+        self.has_failed = False
 
     def push(self, client: Any, report: SyncReport, *, final: bool) -> None:
         """Upload the plan and sessions to the sweep's run, and evidence to the runs of ended trials."""
         try:
-            if not self._failed or final:
+            if not self.has_failed or final:
                 self._push_sources(client)
                 self._push_evidence(client)
+                self.has_failed = False
         except Exception as error:
-            self._failed, report.error = True, reason_of(error)
+            self.has_failed, report.error = True, reason_of(error)
 
     def _push_sources(self, client: Any) -> None:
         state, parent = self._projection.state, self._sync_state.runs[PARENT]
@@ -95,20 +96,16 @@ def log_model(client: Any, cell: Cell, trial: TrialState, network: Path, sync_st
     return model_id
 
 
-def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
-    """Upload files, then delete the other files of an earlier upload, so that a failure loses nothing."""
-    new_paths: set[str] = set()
-    for path in paths:
-        if path.is_dir():
-            client.log_artifacts(run_id, str(path), subfolder)
-            new_paths |= {
-                f"{subfolder}/{file.relative_to(path).as_posix()}" for file in path.rglob("*") if file.is_file()
-            }
-        else:
-            client.log_artifact(run_id, str(path), subfolder)
-            new_paths.add(f"{subfolder}/{path.name}")
+def replace_report(client: Any, run_id: str, folder: Path, files: Sequence[Path]) -> None:
+    """Upload a report, then delete other files of an earlier one, so that a failure loses nothing.
+
+    The folder may hold files of the user, such as with `-o .`; only the report's `files` are uploaded.
+    """
+    paths = {REPORT / file.relative_to(folder): file for file in files}
+    for path, file in paths.items():
+        client.log_artifact(run_id, str(file), path.parent.as_posix())
     repository = file_store(client, run_id)
-    for stale in set(_files_under(client, run_id, subfolder)) - new_paths:
+    for stale in {*_files_under(client, run_id, REPORT)} - {path.as_posix() for path in paths}:
         repository.delete_artifacts(stale)
 
 

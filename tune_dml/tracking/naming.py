@@ -5,8 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_VALUE_LIMIT = 500
-"""Longest value of a parameter. A longer value is cut, with its length; plan.json has the complete value."""
+_VALUE_LIMIT = 500  # characters of a parameter; a longer value is cut, and plan.json has all of it
 _NAME_LIMIT = 250
 _FORBIDDEN = re.compile(r"[^\w\-. :/]|(?<![^/])(\.\.|\.?(?![^/]))")
 """Matches forbidden characters, and parts of a path that are empty, `.` or start with `..`."""

@@ -8,11 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, PlannedTrial
+from tune_dml.planning.grouping import grouped
+from tune_dml.planning.plan import PlannedTrial
 from tune_dml.record.events import recorded_floors
 from tune_dml.record.held_out.sealed import sealed_metrics, without_sealed
 from tune_dml.record.ledger import GrowingFile, history_file
@@ -23,11 +25,9 @@ from tune_dml.tracking.naming import mlflow_name, mlflow_parameters
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 TAG_LIMIT = 2000
-_MAX_OTHER_METRICS = 24
-"""Most metrics of a trial's run besides validation and opened test metrics. The ledger has all."""
+_MAX_OTHER_METRICS = 24  # of a trial's run, besides validation and opened test metrics; the ledger has all
 _VALIDATION = "val/"
-_NONE = "(none)"
-"""Value of a knob that a cell does not have. MLflow's charts draw this text at the end of the axis."""
+_NONE = "(none)"  # value of a knob that a cell does not have; MLflow's charts draw it at the end of the axis
 
 _REDUNDANT_METRICS = re.compile(r"(.*[/_])?(precision|map|ndcg)_at_\d+")
 """Matches metrics of ours that runs do not show, because they resemble recall and MAP@R."""
@@ -184,13 +184,12 @@ class Projection:
         self.state = state
         self.runs: dict[str, TrialRun] = {}
         self._colour_of = colour_of
-        self._trials: dict[str, list[str]] = {}
-        self._indexed_count = -1
-        self._cached_id: tuple[Plan | None, str] = (None, "")
+        self._keys: dict[str, list[str]] = {}  # digest of a cell -> keys of its trials
 
     def update(self) -> None:
         """Update the state, and add runs of new trials; trials that the plan does not have are ignored."""
         self.state.update()
+        self._keys = grouped(self.state.trials, lambda key: self.state.trials[key].cell.digest)
         if len(self.runs) < len(self.state.trial_states):
             is_program = self.state.plan.space.program is not None
             planned = self.state.trials.keys() | self.state.confirmation_trials.keys()
@@ -215,13 +214,10 @@ class Projection:
         """Time of the last event of a trial."""
         return max((trial.active for trial in self.state.trial_states.values()), default=self.state.created or 0.0)
 
-    @property
+    @cached_property
     def sweep_id(self) -> str:
         """Identifier of the stored plan: name and digest."""
-        stored = self.state.stored_plan
-        if self._cached_id[0] is not stored:
-            self._cached_id = stored, f"{stored.name}-{stored.identity()}"
-        return self._cached_id[1]
+        return f"{self.state.stored_plan.name}-{self.state.stored_plan.identity()}"
 
     @property
     def ledger_id(self) -> str:
@@ -271,12 +267,7 @@ class Projection:
 
     def trials_of(self, cell: Cell) -> list[TrialState]:
         """Return the trials of a cell in order, without those of a confirmation."""
-        if self._indexed_count != len(self.state.trials):
-            self._trials = {}
-            for key, trial in self.state.trials.items():
-                self._trials.setdefault(trial.cell.digest, []).append(key)
-            self._indexed_count = len(self.state.trials)
-        return [self.state.trial(key) for key in self._trials.get(cell.digest, ())]
+        return [self.state.trial(key) for key in self._keys.get(cell.digest, ())]
 
     def started_cells(self) -> list[Cell]:
         """Return the cells with trials in the ledger, in order of their first events."""

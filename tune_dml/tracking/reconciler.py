@@ -111,5 +111,5 @@ def _point_keys(points: Iterable[MetricPoint]) -> frozenset[_PointKey]:
 
 
 def _value_text(value: float) -> str:
-    """Return a value as text, so that NaN equals NaN, with infinity as MLflow stores it."""
-    return "nan" if math.isnan(value) else repr(math.copysign(min(abs(value), _INFINITY), value))
+    """Return a value as text, so that NaN equals NaN, with infinity and -0.0 as MLflow stores them."""
+    return "nan" if math.isnan(value) else repr(math.copysign(min(abs(value), _INFINITY), value) + 0.0)

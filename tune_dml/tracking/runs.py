@@ -119,13 +119,13 @@ class RunPusher:
                 self.is_connected = False  # its run may have been deleted: search again
             if report.trials % _BATCH == _BATCH - 1:
                 self._sync_state.save()
-        self.push_opened()
+        self._push_opened()
         self._push_cells(final=final)
         contents = sweep_contents(self._projection, final=final, interrupted=interrupted)
         self._push_contents(self._runs[PARENT], contents)
 
-    def push_opened(self) -> None:
-        """Push the test metrics of an opened sweep, and its opening to the sweep's run."""
+    def _push_opened(self) -> None:
+        """Push the test metrics of an opened sweep."""
         state = self._projection.state
         if state.opened is None:
             return
@@ -133,7 +133,6 @@ class RunPusher:
             if self._sync_state.lacks_opened(trial) and not is_untested(state.folder, trial.key):
                 log_in_batches(self.client, self._runs[trial.key].id, trial.sealed_points(state.folder), {}, {})
                 self._sync_state.opened[trial.key] = trial.state.figures_time
-        log_missing(self.client, self._runs[PARENT], (), {}, self._projection.parent_tags())
 
     def _find_or_create_parent(self, experiment_id: str) -> MlflowRun:
         projection = self._projection
@@ -237,11 +236,12 @@ class RunPusher:
         ended = sum(trial.ended is not None for trial in projection.state.trial_states.values())
         experiment_id = self._sync_state.experiment_id
         note = sweep_note(projection, judgement, experiment_id, parent.id, reported=reported, model=model)
-        self._push_missing(parent, _finite_points(judgement.figures, ended, projection.report_time), {}, {NOTE: note})
+        time = projection.report_time
+        self._push_missing(parent, _finite_points(judgement.figures, ended, time), {}, {NOTE: note})
         for cell in projection.started_cells():
             if (finding := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
                 points = cell_points(projection.trials_of(cell), projection.state.plan.metric)
-                figures = _finite_points(finding.figures, points[-1].step if points else 0, projection.report_time)
+                figures = _finite_points(finding.figures, points[-1].step if points else 0, time)
                 self._push_missing(run, figures, {}, {NOTE: cell_note(projection, cell, finding.text)})
 
 

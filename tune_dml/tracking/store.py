@@ -19,10 +19,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from trainables.errors import Problem
+from trainables.files import expand_home
 from tune_dml.planning.plan import Plan
 from tune_dml.record.origin.commands import SUBMITTED_TO
 from tune_dml.record.origin.provenance import mask, without_login
@@ -33,12 +36,11 @@ _TOO_MANY_REQUESTS, _SERVER_ERROR = 429, 500  # HTTP statuses; all from 500 are 
 
 _CELL_METRICS = ("mean", "low", "high", "seeds")  # columns of the page to which `sweep_link` leads
 
-_MAX_PATH = 470
-"""Longest path of a database in bytes. SQLite allows 511; a new database is created one folder deeper."""
+_MAX_PATH = 470  # bytes of a database's path; SQLite allows 511, and a new database is created one folder deeper
 
 _ORIGIN = "MLflow tracking URI"
 _DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
-_DRIVERS = {"postgresql": "psycopg2", "mysql": "pymysql", "mssql": "pymssql"}
+_OTHER_LOGINS = ("MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_AWS_SIGV4")  # of MLflow's client, unknown to our check
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "fuse.", "ceph", "gpfs", "beegfs", "9p")
 
 
@@ -73,7 +75,7 @@ def is_on_local_disk(path: Path) -> bool:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
         return False
-    target = str(path.absolute())
+    target = str(path.resolve())
     mount_points = [(len(point), kind) for point, kind in mounts if target.startswith(point.rstrip("/") + "/")]
     return not max(mount_points, default=(0, "nfs"))[1].startswith(_NETWORK_FILE_SYSTEMS)
 
@@ -141,8 +143,8 @@ def store_problems(uri: str) -> list[Problem]:
         return _check_server(uri)
     if scheme in _DEFAULT_PORTS:
         return _check_database(uri, scheme)
-    if uri.partition(":")[0] == "databricks":
-        return []  # its own client authenticates
+    if uri.partition(":")[0] == "databricks" or metadata.entry_points(group="mlflow.tracking_store", name=scheme):
+        return []  # its own client, or that of a plugin, authenticates
     rule = "must name a database or a server; MLflow no longer writes runs to plain folders"
     folder = unquote(urlsplit(uri).path) if scheme == "file" else uri
     database = Path(folder if "://" not in folder else "mlruns").absolute().parent / "mlflow.db"
@@ -183,6 +185,9 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
         with contextlib.closing(sqlite3.connect(path, timeout=_TIMEOUT, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")  # takes a writer's lock, which ROLLBACK releases
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            versions = (
+                database.execute("SELECT * FROM alembic_version").fetchall() if "alembic_version" in tables else []
+            )
             database.execute("ROLLBACK")
     except sqlite3.Error as error:
         advice = (
@@ -192,7 +197,20 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
         return [_problem(f"the database must open for writing ({error})", uri, remedy)]
     if tables and "experiments" not in tables:
         return [_problem("the database must be MLflow's or empty", uri, "Name another file.")]
+    if versions and (newest := _newest_schema()) and versions != [(newest,)]:
+        rule = "the database must have the schema of the installed MLflow"
+        remedy = "Copy it, then run `mlflow db upgrade` on it; if a newer MLflow wrote it, install that one."
+        return [_problem(rule, uri, f"{remedy} Or name another file.")]
     return []
+
+
+def _newest_schema() -> str:
+    """Return the schema version of the installed MLflow: the migration that no other one follows; empty if unknown."""
+    spec = find_spec("mlflow")
+    scripts = Path(spec.origin or "").parent.glob("store/db_migrations/versions/*.py") if spec else ()
+    text = "".join(script.read_text(encoding="utf-8") for script in scripts)
+    versions, followed = (set(re.findall(rf'^{name} = "(\w+)"', text, re.M)) for name in ("revision", "down_revision"))
+    return next(iter(versions - followed), "")
 
 
 def _check_server(uri: str) -> list[Problem]:
@@ -220,6 +238,8 @@ def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
         if json.loads(error.read(100_000)).get("error_code") == "RESOURCE_DOES_NOT_EXIST":
             return []
     if error.code in {401, 403}:
+        if any(map(os.environ.get, _OTHER_LOGINS)) or expand_home("~/.mlflow/credentials").is_file():
+            return []
         rule = f"the server must let us write (it answered {error.code} {error.reason})"
         accounts = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         remedy = f"{accounts}; if it has no accounts, start it with --allowed-hosts naming its address."
@@ -255,22 +275,28 @@ def _credentials(user_part: str) -> dict[str, str]:
 def _tls(scheme: str) -> ssl.SSLContext | None:
     if scheme != "https":
         return None
-    context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
+    variables = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # as MLflow's client
+    bundle = next(filter(None, map(os.environ.get, variables)), None)
+    context = ssl.create_default_context(**{"capath" if bundle and Path(bundle).is_dir() else "cafile": bundle})
+    if certificate := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
+        context.load_cert_chain(certificate)
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in {"1", "true"}:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
 def _check_database(uri: str, scheme: str) -> list[Problem]:
-    """Check that a database server listens. Its driver reports other problems at the first sync."""
-    from importlib.util import find_spec
+    """Check that the driver is installed and the server listens. Other problems are reported at the first sync."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import SQLAlchemyError
 
-    parts = urlsplit(uri)
-    driver = parts.scheme.partition("+")[2] or _DRIVERS[scheme]
-    if find_spec(driver) is None:
-        rule = f"{scheme} needs the package {driver}, which is not installed"
-        return [_problem(rule, uri, f"pip install {driver}")]
     try:
+        make_url(uri).get_dialect().import_dbapi()
+    except (ImportError, SQLAlchemyError, ValueError) as error:
+        remedy = "Install it with pip, or name an installed one: mysql+pymysql://, postgresql+psycopg2://."
+        return [_problem(f"the driver of the database must be installed ({mask(str(error))})", uri, remedy)]
+    try:
+        parts = urlsplit(uri)
         address = (parts.hostname or "localhost", parts.port or _DEFAULT_PORTS[scheme])
         socket.create_connection(address, timeout=_TIMEOUT).close()
     except (OSError, ValueError) as error:

@@ -27,8 +27,7 @@ _FILE = "mlflow.json"
 PARENT = "parent"
 CELL = "cell-"
 _PER_TRIAL = ("rows", "ended", "evidence", "opened")
-_ALWAYS_STORED = {"experiment_id", "runs", "sessions", "rows", "ended"}
-"""Fields that files of older versions have too; without one, the file is damaged."""
+_ALWAYS_STORED = {"experiment_id", "runs", "sessions", "rows", "ended"}  # by older versions too, unless damaged
 
 
 def cell_key(cell: Cell) -> str:
@@ -90,7 +89,7 @@ class SyncState(BaseModel):
             self._saved = text
 
     def adopt(self, experiment_id: str, runs_in_store: Mapping[str, MlflowRun], trials: Mapping[str, TrialRun]) -> None:
-        """Record the runs that are in the store, and which trials it shows as in the ledger."""
+        """Record the runs in the store, and mark the trials whose ends it shows."""
         if self.experiment_id != experiment_id or self.runs.get(PARENT) not in {None, runs_in_store[PARENT].id}:
             self.sessions = 0
         self.experiment_id = experiment_id

@@ -17,7 +17,7 @@ from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import STOP_TIMEOUT, SyncThread
 from tune_dml.tracking.client import checkpoint, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
-from tune_dml.tracking.files import FilePusher, attach_missing_report, log_model, replace_files, typical_trial
+from tune_dml.tracking.files import FilePusher, attach_missing_report, log_model, replace_report, typical_trial
 from tune_dml.tracking.projection import Projection, TrialRun
 from tune_dml.tracking.reconciler import Counts, Reconciler
 from tune_dml.tracking.runs import RunPusher, SyncReport
@@ -93,14 +93,14 @@ class Tracker:
         checkpoint(self.uri)
         return report
 
-    def attach(self, paths: Sequence[Path], subfolder: str, judgement: Judgement | None = None) -> str | None:
-        """Upload files and folders to an artifact folder of the sweep's run, and remove other files there.
+    def attach(self, folder: Path, files: Sequence[Path], judgement: Judgement | None = None) -> str | None:
+        """Attach a report, the `files` below a folder, to the sweep's run, in place of an earlier one.
 
         The findings of a `judgement` are added to descriptions and metrics. Return the reason of a failure, or None.
         """
 
         def action() -> None:
-            replace_files(self._runs.client, self._sync_state.runs[PARENT], paths, subfolder)
+            replace_report(self._runs.client, self._sync_state.runs[PARENT], folder, files)
             if judgement is not None:
                 self._describe(judgement)
 
@@ -144,10 +144,6 @@ class Tracker:
                 model = log_model(client, best, trial, network, self._sync_state)
         self._runs.push_judgement(judgement, reported=reported, model=model)
 
-    def push_opened(self) -> str | None:
-        """Push the test metrics of an opened sweep. Return the reason of a failure, or None."""
-        return self._run_connected(self._runs.push_opened)
-
     def _run_connected(self, action: Callable[[], None]) -> str | None:
         """Connect, push the sweep if the store lacks it, and call `action`. Return the reason of a failure, or None."""
         try:
@@ -157,7 +153,7 @@ class Tracker:
                     return "the sweep has not started"
                 self._runs.connect()
                 if self._runs.is_new_sweep and not self._background.is_running:
-                    self._push(SyncReport(), final=True)
+                    self._push(SyncReport(), final=True, interrupted=self._projection.state.is_incomplete)
                 action()
                 self._sync_state.save()
             if not self._background.is_running:
@@ -182,13 +178,13 @@ class Tracker:
         """
         report = SyncReport()
         with self._lock:
-            self._projection.update()
-            if self._projection.state.created is None:
-                return report
             try:
+                self._projection.update()
+                if self._projection.state.created is None:
+                    return report
                 with quiet_mlflow():
                     self._push(report, final=final, interrupted=interrupted)
-            except Exception as error:  # each store raises its own errors
+            except Exception as error:  # of a store, each of which has its own, or of the sweep's folder
                 report.error = reason_of(error)
                 self._runs.is_connected = False
             runs = self._projection.runs.values() if report.error else ()
@@ -200,7 +196,7 @@ class Tracker:
         opened = self._projection.state.opened is not None
         return self._sync_state.lacks_evidence(run) or (opened and self._sync_state.lacks_opened(run))
 
-    def _push(self, report: SyncReport, *, final: bool, interrupted: bool = False) -> None:
+    def _push(self, report: SyncReport, *, final: bool, interrupted: bool) -> None:
         self._runs.connect()
         self._runs.push(report, final=final, interrupted=interrupted)
         self._files.push(self._runs.client, report, final=final)
@@ -209,7 +205,7 @@ class Tracker:
     def _report_change(self, error: str | None) -> None:
         if error and not self._has_error:
             self._say(f"MLflow is not up to date ({error}); the ledger has everything, and the next sync pushes it")
-        elif self._has_error and error is None:
+        elif self._has_error and error is None and not self._files.has_failed:
             self._say("MLflow is up to date again")
-        self._has_error = error is not None
+        self._has_error = error is not None or self._files.has_failed
         self._had_error |= self._has_error

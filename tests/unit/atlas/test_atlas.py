@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.toys import write_sweep
 
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES
@@ -15,7 +17,7 @@ from trainables.methods import KnobDomain, check_knobs
 from tune_dml import replay
 from tune_dml.campaigns.atlas import atlas_requests
 from tune_dml.planning.atlas import _NUMBER_OF_VALUES, _atlas_knobs, _knob_values, atlas_space
-from tune_dml.record.atlas import judge_knobs
+from tune_dml.record.atlas import build_table, judge_knobs, write_table
 from tune_dml.report.several.atlas_page import atlas_sentences, write_atlas
 from tune_dml.stats.atlas import effects_of_values, judge_knob
 
@@ -200,6 +202,18 @@ def test_a_replay_interpolates_linearly_between_measured_points():
     assert surface.regret({}) == pytest.approx(surface.mean({"margin": 0.1}) - default.mean())
     with pytest.raises(KeyError):
         surface.value({"alpha": 1.0}, 0)
+    with pytest.warns(UserWarning, match="3 is outside the measured range 0.1 to 0.8") as warned:
+        assert surface.value({"margin": 3.0}, 0) == surface.value({"margin": 0.8}, 0)
+    assert warned[0].filename == __file__
+
+
+def test_an_atlas_that_is_interrupted_before_its_first_result_has_an_empty_table(tmp_path, command_line):
+    results = write_sweep(tmp_path / "toy", evidence=False)
+    rows = build_table(replace(results, trials=()), "glyphs")
+    assert judge_knobs(rows, 1.0) == ()
+    write_table(rows, tmp_path / "atlas.parquet")
+    assert command_line("atlas", "--table", tmp_path / "atlas.parquet", "-o", tmp_path / "out")[0] == 0
+    assert replay.surfaces(tmp_path / "atlas.parquet") == {}
 
 
 def test_a_stored_table_is_judged_and_other_files_are_refused(tmp_path, command_line):

@@ -31,7 +31,7 @@ from tune_dml.planning.request import Request
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
 from tune_dml.sweep import Sweep
-from tune_dml.tracking import Reconciliation, Tracker
+from tune_dml.tracking import Reconciliation, SyncReport, Tracker
 from tune_dml.tracking.reconciler import Counts
 
 FROZEN = Path(__file__).with_name("frozen.json")
@@ -186,7 +186,7 @@ def schemas() -> dict[str, Any]:
     """Verb -> schema of its JSON, with the toy sweep in the working directory."""
     with (
         patch.object(Tracker, "attach", return_value=None),  # MLflow has separate tests
-        patch.object(Tracker, "push_opened", return_value=None),
+        patch.object(Tracker, "stop", return_value=SyncReport()),
         patch.object(Tracker, "reconcile", return_value=Reconciliation(("x",), (), Counts(1, 1, 1), None)),
     ):
         said = {name: run([*words, "--json"]) for name, words in JSON.items()}

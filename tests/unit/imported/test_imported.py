@@ -1,6 +1,7 @@
 """Results of other programs are read as written, or refused with rule, value, place and remedy."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,7 @@ def test_an_mlflow_experiment_is_read(tmp_path):
             client.log_param(run, "lr", lr)
             client.log_param(run, "seed", seed)
             client.log_metric(run, "acc", 0.5 + lr + 0.01 * seed)
+            client.log_metric(run, "ratio", math.inf)  # MLflow stores its largest number
             client.set_terminated(run, "FAILED" if (seed, lr) == (1, 0.2) else "FINISHED")
     found = results(read_mlflow(uri, "others", ASKED))
     assert [trial.status for trial in found.trials] == ["finished", "finished", "finished", "failed"]

@@ -136,6 +136,7 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
     [
         ("parameters: {loss.margin: {values: null}}", "`values` must be a list"),
         ("parameters: {loss.margin: {values: [1, 1]}}", "the values of a grid must differ"),
+        ("parameters: {loss.margin: {values: [1, 1.0]}}", "the values of a grid must differ"),
         ("!!python/object/apply:os.system [echo]\n", "must be YAML"),
         ("a: 2020-13-45", r"month must be in 1\.\.12"),
     ],

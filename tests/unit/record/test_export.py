@@ -64,6 +64,15 @@ def test_tables_have_a_row_for_each_trial(results, tmp_path, command_line):
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "new" / "x.parquet"), results.table(), check_dtype=False)
 
 
+def test_a_parameter_named_like_a_column_keeps_both(results):
+    trial = results.trials[0]
+    cell = replace(trial.cell, knobs={"status": 3, "trial": 4})
+    metrics = {"seconds": 9.0}
+    (row,) = replace(results, trials=(replace(trial, cell=cell, metrics=metrics),)).table().to_dict("records")
+    assert (row["status"], row["trial"], row["seconds"]) == (trial.status, trial.key, trial.seconds)
+    assert (row["own.status"], row["own.trial"], row["own.seconds"]) == (3, 4, 9.0)
+
+
 def test_python_exports_a_study(results):
     study = Sweep(results).study()
     assert study.best_trial.value == max(trial.metrics.get(METRIC, 0.0) for trial in results.trials)
@@ -74,6 +83,13 @@ def test_a_result_that_is_not_a_number_is_a_failed_trial(results):
     nan = replace(first, metrics={**first.metrics, METRIC: math.nan})
     (trial,) = study_of(replace(results, trials=(nan,))).trials  # Optuna refuses NaN as a value
     assert trial.state.name == "FAIL"
+
+
+def test_a_running_trial_has_not_started_in_1970(results):
+    running = replace(results.trials[0], status="running", ended=0.0)
+    (trial,) = study_of(replace(results, trials=(running,))).trials
+    assert trial.state.name == "RUNNING"
+    assert trial.datetime_start.year > 1970
 
 
 def test_existing_files_are_not_overwritten(results, tmp_path, output_of):

@@ -16,6 +16,7 @@ from tune_dml.record.contradictions import describe_edited_code, find_contradict
 from tune_dml.record.imported import ImportRequest, read_csv
 from tune_dml.record.results import results_of
 from tune_dml.record.state import packages_of, read_state
+from tune_dml.record.study import study_of
 from tune_dml.tracking.projection import Projection
 from tune_dml.tracking.sync_state import SyncState, with_last_store
 
@@ -57,6 +58,25 @@ def test_a_damaged_mlflow_state_file_is_ignored_and_hides_no_result(tmp_path, pl
     assert (results_of(tmp_path).trials, results_of(tmp_path).parent_run_id) == (expected, "")
     assert not SyncState.read(tmp_path, "sqlite:///x.db", "toy").runs
     assert with_last_store(Session(), tmp_path).tracking_uri is None or b"experiment" in content
+
+
+@pytest.mark.parametrize("time", ["1e300", "NaN", "Infinity", "-1"])
+def test_events_and_rows_of_impossible_times_are_skipped_with_a_note(tmp_path, plan, time):
+    """Calendars, Optuna and MLflow would refuse them, and nothing of the sweep would be exported."""
+    driver = Driver(tmp_path, plan)
+    driver.session()
+    driver.run(driver.trials[0])
+    history = tmp_path / "trials" / driver.trials[0].key / "history.jsonl"
+    history.write_text(f'{{"step": 9, "time": {time}, "val/recall_at_1": 1.0}}\n' + history.read_text())
+    ended = f'"key": "{driver.trials[1].key}", "body": {{"status": "finished"'
+    with (tmp_path / "ledger.jsonl").open("a") as ledger:
+        ledger.write(f'{{"kind": "ended", "time": {time}, {ended}}}}}\n')
+        ledger.write(f'{{"kind": "ended", "time": 1.0, {ended}, "seconds": {time}}}}}\n')
+    results = results_of(tmp_path)
+    assert [trial.status for trial in results.trials] == ["finished", "missing", "missing", "missing"]
+    assert len(results.notes) == 2
+    (exported,) = study_of(results).trials
+    assert list(exported.intermediate_values) == [1, 2]
 
 
 @pytest.fixture

@@ -133,6 +133,15 @@ def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep
 
 
 @pytest.mark.slow
+def test_a_trial_that_mlflow_lacks_gets_its_run_with_its_test_metrics(sweep):
+    track(sweep)
+    key, run = next(iter(stored(sweep).by_key.items()))
+    stored(sweep).client.delete_run(run.info.run_id)
+    assert operations.open_test("toy", session_of(sweep)).tracking.error is None
+    assert TEST in stored(sweep).by_key[key].data.metrics
+
+
+@pytest.mark.slow
 def test_an_unreachable_mlflow_gets_test_metrics_later(sweep, tmp_path):
     track(sweep)
     away = operations.open_test("toy", session_of(sweep, "http://127.0.0.1:9"))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from pathlib import Path
 
 import pytest
 from helpers.arms import space_of_arms
@@ -34,7 +35,7 @@ def curve(tmp_path, uri):
 def test_figures_of_a_cell_equal_those_of_the_report(curve, uri):
     _, said, tracker = curve
     assert tracker().stop().error is None
-    assert tracker().attach([], "report", said.judgement) is None
+    assert tracker().attach(Path(), [], said.judgement) is None
     cells = StoredRuns(uri, "demo").cells
     assert set(cells) == {row.label for row in said.rows}
     for row in said.rows:
@@ -91,7 +92,7 @@ def test_the_run_of_a_sweep_shows_the_answer(curve, uri, tmp_path):
     page = tmp_path / "report.html"
     page.touch()
     for _ in range(2):
-        assert tracker().attach([page], "report", said.judgement) is None
+        assert tracker().attach(tmp_path, [page], said.judgement) is None
     after = StoredRuns(uri, "demo")
     (parent,) = after.parents
     note = parent.data.tags["mlflow.note.content"]
@@ -118,11 +119,11 @@ def test_the_run_of_a_sweep_shows_the_answer(curve, uri, tmp_path):
 @pytest.mark.slow
 def test_replays_add_no_point_to_the_curve(curve, uri):
     results, said, tracker = curve
-    tracker().attach([], "report", said.judgement)
+    tracker().attach(Path(), [], said.judgement)
     before = StoredRuns(uri, "demo").snapshot()
     (results.folder / "mlflow.json").unlink()
     tracker().stop()
-    assert tracker().attach([], "report", said.judgement) is None
+    assert tracker().attach(Path(), [], said.judgement) is None
     assert StoredRuns(uri, "demo").snapshot() == before
 
 

@@ -2,19 +2,22 @@
 
 import dataclasses
 from pathlib import Path
+from unittest.mock import patch
 
 import mlflow
 import pytest
 import torch
 from helpers.stored_runs import StoredRuns
-from helpers.toys import METRIC, STEEP, Driver, write_sweep
+from helpers.toys import METRIC, STEEP, Driver, plan_of, write_sweep
 
 from trainables.context import NETWORK
 from trainables.models import build_model
 from trainables.models.export import export_network
+from tune_dml.planning.study import Search
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import summary
+from tune_dml.space import Knob, Range
 from tune_dml.tracking import runs
 from tune_dml.tracking.files import _files_under, typical_trial
 from tune_dml.tracking.tracker import _FINAL_ATTEMPTS, Tracker
@@ -42,13 +45,12 @@ def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     (folder / "figures").mkdir(parents=True)
     for name in ("index.html", "figures/one.svg", "figures/two.svg"):
         (folder / name).write_text(name)
-    extra = tmp_path / "table.csv"
-    extra.write_text("x")
-    assert tracker().attach([folder, extra], "report") is None
+    files = [folder / "index.html", folder / "figures" / "one.svg", folder / "figures" / "two.svg"]
+    (folder / "secret.txt").touch()  # the user's
+    assert tracker().attach(folder, files) is None
     assert mlflow_has().parents[0].info.status == "FINISHED"  # nothing else writes the sweep to this store
-    (folder / "figures" / "two.svg").unlink()
     (folder / "index.html").write_text("new")
-    assert tracker().attach([folder], "report") is None
+    assert tracker().attach(folder, files[:2]) is None
     seen = mlflow_has()
     run_id = seen.parents[0].info.run_id
     assert sorted(_files_under(seen.client, run_id, "report")) == ["report/figures/one.svg", "report/index.html"]
@@ -57,10 +59,33 @@ def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     assert seen.client.get_experiment_by_name("toys").artifact_location.startswith(tmp_path.as_uri())
 
 
+def test_an_unfinished_search_is_killed_in_a_new_store(tmp_path, uri):
+    search = Search("random", num_samples=2)
+    driver = Driver(tmp_path / "sweeps" / "toy", plan_of(Knob("loss.margin", Range(0.1, 1.0)), search=search))
+    driver.session()
+    assert Tracker(read_state(driver.folder), uri, "toys").attach(Path(), []) is None
+    assert StoredRuns(uri).states() == {"parent": "KILLED"}
+
+
+def test_a_report_is_printed_before_its_upload(tmp_path, command_line, capsys):
+    results = write_sweep(tmp_path / "sweeps" / "demo", means=STEEP, evidence=False)
+    printed: list[str] = []
+
+    def attach(*_):
+        printed.append(capsys.readouterr().out)
+        return "the bucket is away"
+
+    with patch.object(Tracker, "attach", side_effect=attach):
+        code, rest, _ = command_line("report", "demo", "--storage", results.folder.parent)
+    assert code == 0
+    assert "Report:  " in printed[0]
+    assert rest.startswith("MLflow:  the report is not attached: the bucket is away")
+
+
 def test_attaching_never_raises(driver, tracker, tmp_path):
-    assert "must answer" in str(tracker(uri="http://127.0.0.1:9/").attach([], "report"))
+    assert "must answer" in str(tracker(uri="http://127.0.0.1:9/").attach(Path(), []))
     unborn = Driver(tmp_path / "unborn", driver.plan)
-    assert Tracker(SweepState(unborn.folder, unborn.plan), "sqlite:////nowhere/x.db", "toys").attach([], "r")
+    assert Tracker(SweepState(unborn.folder, unborn.plan), "sqlite:////nowhere/x.db", "toys").attach(Path(), [])
 
 
 @pytest.mark.slow
@@ -121,13 +146,15 @@ def test_metrics_do_not_wait_for_files(driver, tracker, mlflow_has, monkeypatch)
         return found
 
     monkeypatch.setattr(runs, "open_client", opened)
-    one = tracker()
+    said: list[str] = []
+    one = tracker(say=said.append)
     report = one.sync()
     assert report.error == "the bucket is away"
     assert report.waiting == 2
     assert one.sync().error is None  # not computed again before the end
     assert len(asked) == 1
     assert one.stop().error == "the bucket is away"
+    assert len(said) == 1  # not "up to date again" in between
     assert len(asked) == 1 + _FINAL_ATTEMPTS
     seen = mlflow_has()
     assert {run.info.status for run in seen.children} == {"FINISHED"}
@@ -156,7 +183,7 @@ def kept(tmp_path, uri, network):
             (trial_folder(results.folder, trial.key) / NETWORK).write_bytes(network[2])
 
     def attach(judgement=judgement):
-        assert Tracker(read_state(results.folder), uri, "toys").attach([], "report", judgement) is None
+        assert Tracker(read_state(results.folder), uri, "toys").attach(Path(), [], judgement) is None
         seen = StoredRuns(uri, "demo")
         (experiment,) = {run.info.experiment_id for run in seen.runs}
         return seen, seen.client.search_logged_models([experiment])

@@ -39,6 +39,17 @@ def test_an_outage_loses_nothing_and_is_reported_once(driver, tracker, mlflow_ha
     assert len(mlflow_has().children) == 3
 
 
+def test_an_unreadable_folder_of_the_sweep_is_reported_and_does_not_end_the_background_thread(
+    driver, tracker, monkeypatch
+):
+    driver.run(driver.trials[0])
+    one = tracker()
+    with monkeypatch.context() as outage:
+        outage.setattr(one._projection.state, "update", lambda: os.stat("gone"))
+        assert "No such file" in str(one.sync().error)
+    assert one.sync().error is None
+
+
 def test_the_background_thread_pushes_on_request(driver, tracker, mlflow_has, monkeypatch):
     monkeypatch.setattr(background, "_INTERVAL", 60.0)
     monkeypatch.setattr(background, "_NOTIFY_DELAY", 0.0)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import UserDict
 
 import pytest
 from helpers.packages import write_package
@@ -34,6 +35,13 @@ def test_a_clean_project_is_named_by_its_commit(project):
     assert found["branch"] == "main"
     assert not found["dirty"]
     assert "diff" not in found
+
+
+def test_a_project_whose_status_is_slow_is_not_replaced_by_the_repository_of_the_package(project, monkeypatch):
+    run = provenance._run
+    monkeypatch.setattr(provenance, "_run", lambda *words: None if "status" in words else run(*words))
+    note = "git status failed, or took longer than 2 s"
+    assert collect()["git"] == {"commit": git(project, "rev-parse", "HEAD").strip(), "note": note}
 
 
 def test_for_uncommitted_changes_only_digest_and_size_are_stored(project):
@@ -132,6 +140,15 @@ def test_secrets_of_the_environment_are_masked_everywhere(monkeypatch):
         monkeypatch.setenv(name, {"TOKEN_FILE": "/run/secrets/token", "DB_PASS": "short"}.get(name, "a long word"))
     said = f"refused: {SECRET}; a long word, /run/secrets/token, short"
     assert provenance.mask(said) == said.replace(SECRET, "***")
+
+
+def test_a_variable_that_another_thread_removes_is_skipped(monkeypatch):
+    class Shrinking(UserDict):
+        def __iter__(self):
+            return iter([*super().__iter__(), "GONE"])  # a snapshot, as of os.environ
+
+    monkeypatch.setattr(provenance.os, "environ", Shrinking(MY_TOKEN=SECRET))
+    assert provenance.mask(SECRET) == "***"
 
 
 def test_a_command_with_a_secret_is_refused_and_not_repeated():

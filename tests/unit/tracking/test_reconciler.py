@@ -15,7 +15,11 @@ from tune_dml.tracking.tracker import Tracker
 def store(driver, tracker, uri):
     """The runs of a finished sweep, one without finite numbers, and MLflow's client to edit them."""
     driver.started(driver.trials[0])
-    driver.row(driver.trials[0], 1, **{"train/loss": math.nan, "train/top": math.inf, "train/low": -math.inf})
+    driver.row(
+        driver.trials[0],
+        1,
+        **{"train/loss": math.nan, "train/top": math.inf, "train/low": -math.inf, "train/zero": -0.0},
+    )
     driver.run(*driver.trials)
     assert tracker().stop().error is None
     assert tracker().reconcile(None).before == ()

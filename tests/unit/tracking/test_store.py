@@ -9,6 +9,7 @@ import urllib.request
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +17,7 @@ from tune_dml.planning.request import Session
 from tune_dml.tracking import experiment_name, store_problems, tracking_uri, with_last_store
 from tune_dml.tracking import store as tracking_store
 from tune_dml.tracking.client import open_client
-from tune_dml.tracking.store import sweep_link, ui_command
+from tune_dml.tracking.store import is_on_local_disk, sweep_link, ui_command
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +88,20 @@ def one_problem(uri):
     return str(problem)
 
 
+def test_a_database_of_another_mlflow_is_reported(uri):
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'older'")
+    assert "must have the schema of the installed MLflow" in one_problem(uri)
+
+
+def test_a_link_to_a_network_file_system_is_not_local(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path / "far")
+    mounts = f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path}/far nfs rw 0 0\n"
+    monkeypatch.setattr(Path, "read_text", lambda path, *_: mounts)
+    assert is_on_local_disk(tmp_path / "x.db")
+    assert not is_on_local_disk(tmp_path / "link" / "x.db")
+
+
 def test_unusable_databases_are_reported(tmp_path, monkeypatch):
     assert "in memory" in one_problem("sqlite://")
     assert "in memory" in one_problem("sqlite:///:memory:")
@@ -139,6 +154,35 @@ def test_a_writable_server_is_accepted(serve, monkeypatch):
     assert serve.seen == ["", "Bearer t0ken", "Basic bWU6cHc="]
 
 
+def test_a_server_that_only_mlflows_own_login_opens_is_accepted(serve, tmp_path, monkeypatch):
+    uri = serve(401, "who are you")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "must let us write" in one_problem(uri)
+    (tmp_path / ".mlflow").mkdir()
+    (tmp_path / ".mlflow" / "credentials").touch()
+    assert store_problems(uri) == []
+
+
+def test_a_store_of_a_plugin_is_accepted(monkeypatch):
+    plugin = lambda group, name: ["azureml"] * (group == "mlflow.tracking_store" and name == "azureml")  # noqa: E731
+    monkeypatch.setattr(tracking_store.metadata, "entry_points", plugin)
+    assert store_problems("azureml://host/mlflow") == []
+    assert "must name a database or a server" in one_problem("azure://host/mlflow")
+
+
+def test_certificates_are_those_of_mlflows_client(tmp_path, monkeypatch):
+    loaded: list[object] = []
+    context = SimpleNamespace(load_cert_chain=loaded.append)
+    monkeypatch.setattr(tracking_store.ssl, "create_default_context", lambda **named: loaded.append(named) or context)
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path))
+    tracking_store._tls("https")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "all.pem")
+    monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", "me.pem")
+    tracking_store._tls("https")
+    assert loaded == [{"capath": str(tmp_path)}, {"cafile": "all.pem"}, "me.pem"]
+
+
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
@@ -157,8 +201,12 @@ def test_unexpected_answers_of_a_server_are_named(serve, status, body, said):
 
 
 def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch):
-    assert "pip install" in one_problem("postgresql+nosuchdriver://me:hunter2@127.0.0.1:9/db")
-    text = one_problem("mysql+json://me:hunter2@127.0.0.1:9/db")  # any importable module will do here
+    for scheme in ("mysql", "mysql+mysqldb", "mysql+nosuchdriver"):
+        monkeypatch.setitem(sys.modules, "MySQLdb", None)
+        assert "driver of the database must be installed" in one_problem(f"{scheme}://me:hunter2@127.0.0.1:9/db")
+    monkeypatch.setitem(sys.modules, "MySQLdb", SimpleNamespace())  # SQLAlchemy's driver of both addresses
+    assert "must accept connections" in one_problem("mysql://me:hunter2@127.0.0.1:9/db")
+    text = one_problem("mysql+mysqldb://me:hunter2@127.0.0.1:9/db")
     assert "must accept connections" in text
     assert "hunter2" not in text
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from helpers.costly import slow_after
@@ -75,7 +76,7 @@ def test_a_copy_of_the_database_alone_has_every_run(driver, tracker, mlflow_has,
         copied = StoredRuns(f"sqlite:///{tmp_path / name}")
         assert copied.states() == mlflow_has().states()
         assert len(copied.children) == len(driver.trials)
-        assert last.attach([], "report", Judgement(("said",), {"best_mean": 1.0}, {}, "", "")) is None
+        assert last.attach(Path(), [], Judgement(("said",), {"best_mean": 1.0}, {}, "", "")) is None
     assert copied.parents[0].data.metrics["best_mean"] == 1.0
 
 

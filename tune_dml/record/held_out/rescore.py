@@ -21,11 +21,9 @@ from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.state import SweepState
 
 if TYPE_CHECKING:
-    from trainables.evidence.stored import StoredEmbeddings
     from tune_dml.planning.plan import PlannedTrial
 
-_REFERENCE_METRIC = "map_at_r"
-"""Computed again: its difference to the recorded value is the error of half precision."""
+_REFERENCE_METRIC = "map_at_r"  # computed again: its difference to the recorded value is the error of half precision
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,8 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
 def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
     """Compute and record metrics of every finished trial that stored its embeddings.
 
-    Raise ConfigError if a metric is unknown or measured, no trial has embeddings, or another process runs the sweep.
+    Raise ConfigError if a metric is unknown or was measured in training, if no trial has embeddings, or if another
+    process runs the sweep.
     """
     keys = _metric_keys(names)
     with Ledger(state.folder) as ledger:
@@ -107,16 +106,12 @@ def _already_measured_problems(
 def _figures(folder: Path, half: str, keys: Sequence[str]) -> dict[str, float] | None:
     """Return the metrics of stored embeddings; None if there are none, or if one is not finite."""
     from trainables.evidence.stored import StoredEmbeddings, embeddings_file
-
-    stored = StoredEmbeddings.read(folder / embeddings_file(half))
-    is_usable = stored is not None and bool(stored.vectors.isfinite().all())
-    return _metrics(stored, (*keys, _REFERENCE_METRIC)) if stored is not None and is_usable else None
-
-
-def _metrics(stored: StoredEmbeddings, keys: Sequence[str]) -> dict[str, float]:
     from trainables.metrics.retrieval import retrieval_metrics
 
-    families = [family for key in keys if (family := family_of(key))]
+    stored = StoredEmbeddings.read(folder / embeddings_file(half))
+    if stored is None or not stored.vectors.isfinite().all():
+        return None
+    families = [family for key in (*keys, _REFERENCE_METRIC) if (family := family_of(key))]
     names, ks = dict.fromkeys(family.name for family, _ in families), dict.fromkeys(k for _, k in families)
     queries, labels, gallery = stored.search
     return retrieval_metrics(queries, labels, tuple(ks), gallery=gallery, metrics=tuple(names))

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -227,8 +228,8 @@ def _cells(
         body = json.dumps([data.source, [row.name for row in trainings]])  # code may differ between sources
         digest = hashlib.sha256(body.encode()).hexdigest()
         cells[point] = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
-    labels = [cell.label for cell in cells.values()]
+    labels = Counter(cell.label for cell in cells.values())
     return {  # labels that rounding made equal get a number
-        point: cell if labels.count(cell.label) == 1 else replace(cell, label=f"{cell.label} (#{cell.index + 1})")
+        point: cell if labels[cell.label] == 1 else replace(cell, label=f"{cell.label} (#{cell.index + 1})")
         for point, cell in cells.items()
     }

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 _LOOKS = "looks.jsonl"
 
-Subject = Literal["sweep", "confirmation"]
-"""The trials that a look judges: the sweep's, or those of its confirmation. Each has its own error budget."""
+Subject = Literal["sweep", "confirmation"]  # the trials that a look judges; each kind has its own error budget
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ _REPEATED_OPTIONS = {
 """Verb -> options, besides --storage, that are repeated from the last session that had them."""
 SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
 """Environment variable of a submitted job: the cluster as its user typed it, and further options of `submit`."""
-CONTINUE_WITH = "Continue with: "
-"""Precedes the command that continues a sweep; clients of a submitted job find it in the output."""
+CONTINUE_WITH = "Continue with: "  # by which clients of a submitted job find the command that continues a sweep
 _PROGRAM_NAMES = ("tune-dml", "__main__")
 
 

@@ -137,7 +137,8 @@ def mask(text: str) -> str:
     """Replace logins in addresses, values of secret settings, known tokens and secret variables by stars."""
     for pattern, stars in _PATTERNS:
         text = pattern.sub(stars, text)
-    for name, value in os.environ.items():
+    for name in os.environ:
+        value = os.environ.get(name, "")  # another thread may remove a variable during the loop
         if value in text and _is_secret(name, value):
             text = text.replace(value, STARS)
     return text
@@ -177,7 +178,7 @@ def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | 
     """Return the provenance of this process as JSON values.
 
     `git` describes the repository of the working directory or, without one, of this package. Only size and digest of
-    the diff against HEAD are stored. Equal digests mean equal code.
+    the diff against HEAD are stored. Equal digests mean equal changes of the tracked files.
     """
     environment = os.environ if environment is None else environment
     gpu_query = _start_gpu_query()  # runs at the same time as git
@@ -201,9 +202,13 @@ def _git(*folders: Path) -> Git:
     if shutil.which("git") is None:
         return {"commit": None, "note": "git is not installed"}
     for folder in folders:
-        status = _run("git", "-C", str(folder), "status", "--porcelain=v2", "--branch")
-        if status is None or _run("git", "-C", str(folder), "check-ignore", "-q", ".") is not None:
+        has_repository = any((parent / ".git").exists() for parent in (folder, *folder.parents))
+        if not has_repository or _run("git", "-C", str(folder), "check-ignore", "-q", ".") is not None:
             continue
+        status = _run("git", "-C", str(folder), "status", "--porcelain=v2", "--branch")
+        if status is None:  # the repository of another user, or a large one on a slow disk
+            commit = (_run("git", "-C", str(folder), "rev-parse", "HEAD") or "").strip() or None
+            return {"commit": commit, "note": f"git status failed, or took longer than {_TIMEOUT:g} s"}
         return _repository(folder, status)
     return {"commit": None, "note": "not in a git repository"}
 
