@@ -132,7 +132,9 @@ def extend(
     state = load_state(session.sweeps, name)
     current, names = with_arms_of_files(state.plan, arms)
     with values_from("values", values or ()):
-        plan = current.extend(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
+        listed = listed_seeds(seeds)
+        total_or_more = seeds if isinstance(seeds, int) else listed
+        plan = current.extend(seeds=total_or_more, values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, f"Example: {spell('seeds', len(plan.seeds) + 2)}."))
