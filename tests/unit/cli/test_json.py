@@ -61,7 +61,7 @@ def test_what_a_method_prints_is_no_part_of_the_json(command_line, cache_dir, mo
         ("sweep s --seeds 0", ("--seeds", "at least one", 0, "Use --seeds 3."), "sweep s --seeds 3"),
         ("sweep s --seeds=0 -o x", ("--seeds", "at least one", 0, "Use --seeds 3."), "sweep s -o x --seeds 3"),
         ("confirm s", ("SWEEP", "none", None, "Run it first: `tune-dml resume s`."), "resume s"),
-        ("sweep s --set a.b=1 --set=t.s=2 --set t.s=3", ("--stopping", "needs steps", None, "Use --set t.s=400, or leave it out."),
+        ("sweep s --set a.b=1 --set=t.s=2 --set t.s=3", ("--stopping", "short", None, "Use --set t.s=400, or leave it out."),
          "sweep s --set a.b=1 --set t.s=400"),
         ("sweep s", ("--margin", "is missing", None, "Use --margin 0.01."), "sweep s --margin 0.01"),
         ("sweep s", ("--data-root", "needs its folder", None, "Pass --data-root DIR."), None),

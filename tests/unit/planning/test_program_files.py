@@ -100,6 +100,7 @@ class TestShapesOfWandb:
             ({"command": ["python", "${program}", "{lrr}"]}, "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ({"parameters": {**WANDB["parameters"], "seed": {"min": 1, "max": 5}}}, "Write `seeds: 3` beside `parameters`"),
             ({"parameters": {**WANDB["parameters"], "seed": {"values": [0, 0.5]}}}, "Write `seeds: 3` beside `parameters`"),
+            ({"parameters": {**WANDB["parameters"], "seed": {"values": [5, 6]}}, "seeds": 3}, "Leave it out: `seeds` is given."),
             ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program can only have parameters"),
             ({"parameters": {"program": {"values": [1, 2]}}}, "a parameter cannot have the name of the setting"),
             ({"fixed": {"program": 3}}, "the setting that holds the command, but got 'program'. Rename it."),
