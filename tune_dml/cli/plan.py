@@ -91,11 +91,13 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
 
 
 def _done(plan: Plan, same_name: Results, other_plan: bool) -> int:
-    """Return how many of the plan's trials the stored sweep of the same name has finished."""
-    if not other_plan:
-        return same_name.count("finished")
-    keys = {trial.key for trial in plan.trials()}
-    return sum(trial.status == "finished" and trial.key in keys for trial in same_name.trials)
+    """Return how many of the plan's trials the stored sweep of the same name has finished.
+
+    A race may have added seeds, and a search has proposed cells that are not in the plan.
+    """
+    keys = {trial.key for trial in plan.trials()} if other_plan else set[str]()
+    finished = (trial for trial in same_name.trials if trial.status == "finished")
+    return sum(trial.key in keys if other_plan else trial.seed in plan.seeds for trial in finished)
 
 
 def _free_bytes(folder: Path) -> int:
@@ -104,12 +106,12 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _readable(folder: Path) -> Results | None:
-    """Return a sweep's results; None if its plan is unreadable, which the sweep's own verbs report."""
+    """Return a sweep's results; None if its files are unreadable, which the sweep's own verbs report."""
     from tune_dml.record.results import results_of
 
     try:
         return results_of(folder)
-    except ConfigError:
+    except (ConfigError, OSError):
         return None
 
 

@@ -25,7 +25,7 @@ from tune_dml.planning.files.program import program_space
 from tune_dml.planning.files.wandb import is_program, translate_file
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.request import Request, names_of
-from tune_dml.space import Arm, Baseline, Domain, Knob, Protocol, Range, Space, Tie, Value
+from tune_dml.space import Arm, Baseline, Domain, Knob, Protocol, Range, Space, Tie
 
 
 def read_sweep_file(path: Path) -> Request:
