@@ -86,7 +86,7 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     cost = _probe_cost(plan, resources, session, concurrent) if may_probe else _cost(plan, stored, concurrent)
     return Preview(
         plan, (*checked.cautions, *checked.notes), done, cost, _power(plan, stored), checked.kept_bytes, resources.gpus,
-        _free_bytes(session.sweeps), in_use="".join(map(str, in_use)),
+        free_bytes(session.sweeps), in_use="".join(map(str, in_use)),
     )  # fmt: skip
 
 
@@ -100,7 +100,8 @@ def _done(plan: Plan, same_name: Results, other_plan: bool) -> int:
     return sum(trial.key in keys if other_plan else trial.seed in plan.seeds for trial in finished)
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
+    """Return the free space of the disk that holds a folder, or will hold it."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     return shutil.disk_usage(existing).free
 
