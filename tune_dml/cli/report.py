@@ -17,7 +17,7 @@ from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Json, Output, ReportOptions, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, table
-from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
+from tune_dml.planning.request import Session, folder_problems, margin_problems
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def report(
 
     names, conditions = sweep_names or [], check or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
-    problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
+    problems = [*margin_problems(margin, paper_sd), *folder_problems("-o", absolute(output))]
     problems += [*checks.condition_problems(conditions), *source.problems(names, options)]
     of_sweep: dict[str, object] = {"--unseal-test": unseal_test, "--tracking-uri": tracking_uri}
     if len(names) > 1:
