@@ -219,6 +219,7 @@ def extend_sweep(
     values: Mapping[str, Sequence[Value]] | None = None,
     num_samples: int = 0,
     arms: Sequence[str] = (),
+    data_root: str | Path | None = None,
     storage: str | Path = Session.storage,
     address: str | None = None,
     max_concurrent: int | None = None,
@@ -239,6 +240,7 @@ def extend_sweep(
         values: Values to add, by knob: `{"regularizer.rho": [0.3]}`.
         num_samples: Number of further cells to propose, for every search but `grid`.
         arms: Arms of the space that the sweep does not have, or sweep files that declare further arms.
+        data_root: New folder or table of the pictures, if they were moved. It is stored with the sweep.
         storage, address, ...: As for `run_sweep`.
 
     Raises:
@@ -249,8 +251,9 @@ def extend_sweep(
         trial_files=trial_files, tracking_uri=tracking_uri, experiment=experiment, cache_dir=cache_dir,
     )  # fmt: skip
     return operations.extend(
-        name, session, seeds=seeds, values=values, num_samples=num_samples, arms=arms, console=console
-    )
+        name, session, seeds=seeds, values=values, num_samples=num_samples, arms=arms, data_root=data_root,
+        console=console,
+    )  # fmt: skip
 
 
 @_check_arguments

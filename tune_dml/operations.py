@@ -99,9 +99,7 @@ def resume(
     If the sweep is complete, continue its interrupted confirmation. `retry_failed` also repeats failed and diverged
     trials. A `data_root` is stored. Raise ConfigError if the sweep cannot continue.
     """
-    state = load_state(session.sweeps, name)
-    if data_root is not None:
-        state = read_state(state.folder, relocate_plan(state.stored_plan, data_root))
+    state = _load_with_pictures(name, session, data_root)
     resources = resolve_gpus(state.resources, session.address)
     resources = resources if micro_batch is None else replace(resources, micro_batch=micro_batch)
     session = _continuing_session(state, session, resources, other_checks)
@@ -122,17 +120,21 @@ def extend(
     values: Mapping[str, Sequence[Value]] | None = None,
     num_samples: int = 0,
     arms: Sequence[str] = (),
+    data_root: str | Path | None = None,
     console: Console | None = None,
     other_checks: Sequence[Check] = (),
 ) -> Sweep:
     """Add seeds, values of a listed knob, cells to propose, or arms to a sweep, and run the new trials.
 
-    Raise ConfigError, and change nothing, if the sweep cannot be extended in this way or cannot be resumed.
+    A `data_root` is stored. Raise ConfigError, and change nothing, if the sweep cannot be extended in this way or
+    cannot be resumed.
     """
-    state = load_state(session.sweeps, name)
+    state = _load_with_pictures(name, session, data_root)
     current, names = with_arms_of_files(state.plan, arms)
     with values_from("values", values or ()):
-        plan = current.extend(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
+        listed = listed_seeds(seeds)
+        total_or_more = seeds if isinstance(seeds, int) else listed
+        plan = current.extend(seeds=total_or_more, values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, f"Example: {spell('seeds', len(plan.seeds) + 2)}."))
@@ -172,9 +174,7 @@ def confirm(name: str, session: Session, *, top: int = 3, seeds: int = 5, consol
     best = [cell for cell in ranked if not cell.baseline]
     baseline = next((cell for cell in [*ranked, *state.plan.cells] if cell.baseline), None)
     if not best:
-        rule = "only a cell that has finished a trial, without diverging, can be confirmed"
-        advice = "Run it first: `tune-dml resume" if state.is_incomplete else "See why none has: `tune-dml status"
-        raise ConfigError(option_problem("sweep", rule, name, f"{advice} {name}`."))
+        raise _no_best_cell(state, "confirmed")
     session = _continuing_session(state, session, state.resources)
     used_seeds = list(dict.fromkeys(trial.seed for trial in state.confirmation_trials.values()))
     confirmation = confirmation_plan(state.plan, baseline, best[:top], used_seeds, seeds)
@@ -283,13 +283,23 @@ def open_results(
     state.update()
     best = best_cells(Results.of(state))
     if not best:
-        rule = "only a sweep in which validation can select a cell can be opened; none has finished a trial"
-        remedy = f"Run it first: `tune-dml resume {state.plan.name}`."
-        raise ConfigError(option_problem("sweep", rule, state.plan.name, remedy))
+        raise _no_best_cell(state, "selected by validation")
     heads = UntestedHeads.of(state, cache_dir)
     record_opening(state, best[0].label, selection)
     heads.evaluate(progress)
     return Results.of(state)
+
+
+def _load_with_pictures(name: str, session: Session, data_root: str | Path | None) -> SweepState:
+    """Load a sweep, with its pictures in another folder if one is given."""
+    state = load_state(session.sweeps, name)
+    return state if data_root is None else read_state(state.folder, relocate_plan(state.stored_plan, data_root))
+
+
+def _no_best_cell(state: SweepState, purpose: str) -> ConfigError:
+    rule = f"only a cell that has finished a trial, without diverging, can be {purpose}"
+    advice = "Run it first: `tune-dml resume" if state.is_incomplete else "None has: `tune-dml status"
+    return ConfigError(option_problem("sweep", rule, state.plan.name, f"{advice} {state.plan.name}`."))
 
 
 def _execute(

@@ -13,7 +13,7 @@ from tune_dml.text import json_value
 _SCHEMAS = Path(__file__).with_name("json_schemas.json")
 _COMMAND = re.compile(r"`(tune-dml [^`]+)`")
 _SUGGESTION = re.compile(r"Did you mean '([^']+)'\?")
-_FLAG = re.compile(r"(?:Use|Add|Pass) (--[a-z-]+)(?: ([^\s,.]+(?:\.\d+)?))?")
+_FLAG = re.compile(r"(?:Use|Add|Pass) (--[a-z-]+)(?: ((?:[^\s,.]|\.(?=\w))+))?")
 _PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b|\.\.\.")  # placeholders that a reader must fill in
 
 
@@ -72,9 +72,14 @@ def _replace_word(word: str, given: str, suggestion: str) -> str:
 
 
 def _with_flag(words: Sequence[str], flag: str, value: str | None) -> list[str]:
-    replaced = {index for index, word in enumerate(words) if word == flag or word.startswith(f"{flag}=")}
-    if value is not None:
-        replaced |= {index + 1 for index in replaced if words[index] == flag}
+    """Return `words` with a flag in place of the given one; `--set KEY=VALUE` replaces only the value of that key."""
+    key, is_setting, _ = (value or "").partition("=")
+    replaced: set[int] = set()
+    for index, word in enumerate(words):
+        name, equals, given = word.partition("=")
+        given = given if equals else "".join(words[index + 1 : index + 2])
+        if name == flag and (not is_setting or given.partition("=")[0] == key):
+            replaced |= {index} if equals or value is None else {index, index + 1}
     return [*(word for index, word in enumerate(words) if index not in replaced), flag, *([value] if value else [])]
 
 

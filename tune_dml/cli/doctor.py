@@ -1,9 +1,7 @@
 """`tune-dml doctor`: check the installation, and print how to fix each problem."""
 
 import importlib.util
-import os
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +12,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.cli.options import Json, absolute, verb
+from tune_dml.cli.plan import free_bytes
 from tune_dml.cli.screen import print_result, table
 from tune_dml.planning.checks.gpus import visibility_problems
 from tune_dml.planning.request import Session, folder_problems
@@ -82,7 +81,7 @@ def _check_all(session: Session, data_root: Path | None) -> tuple[list[Finding],
         *_bucket(session.trial_files),
         *_mlflow(session),
         *_datasets(session.cache),
-        _disk(),
+        _disk(session.sweeps),
     ]
     has_glyphs = any(finding.subject == f"{_DATA}glyphs" and finding.level == "ok" for finding in findings)
     return findings, f"Ready for `{_next_command(session, None if has_glyphs else 'digits')}`."
@@ -204,11 +203,11 @@ def _datasets(cache_dir: Path | None) -> list[Finding]:
     return findings
 
 
-def _disk() -> Finding:
-    free = shutil.disk_usage(os.getcwd()).free / 2**30
+def _disk(storage: Path) -> Finding:
+    free = free_bytes(storage) / 2**30
     if free < 1:
-        return Finding("disk", "problem", f"{free:.1f} GiB free here", "Free some, or use --storage.")
-    return Finding("disk", "ok", f"{free:.0f} GiB free here")
+        return Finding("disk", "problem", f"{free:.1f} GiB free in the storage", "Free some, or use another --storage.")
+    return Finding("disk", "ok", f"{free:.0f} GiB free in the storage")
 
 
 def _problems(

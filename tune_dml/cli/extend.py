@@ -6,6 +6,7 @@ import typer
 
 from tune_dml.cli import _complete
 from tune_dml.cli.options import ReportOptions, SweepArgument, seeds_of, values_of, verb
+from tune_dml.cli.resume import MovedPictures
 from tune_dml.cli.screen import console_for
 from tune_dml.planning.request import Session, margin_problems
 
@@ -39,6 +40,7 @@ def extend(
         int, typer.Option(help="Number of further cells to propose, for every search but grid.")
     ] = 0,
     session: Session,
+    data_root: MovedPictures = None,
     margin: float | None,
     options: ReportOptions,
 ) -> None:
@@ -53,6 +55,7 @@ def extend(
         values=values_of(add),
         num_samples=num_samples,
         arms=arm or (),
+        data_root=data_root,
         console=console_for(options.as_json),
         other_checks=[options.problems, lambda: margin_problems(margin)],
     )

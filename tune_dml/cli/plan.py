@@ -86,30 +86,33 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     cost = _probe_cost(plan, resources, session, concurrent) if may_probe else _cost(plan, stored, concurrent)
     return Preview(
         plan, (*checked.cautions, *checked.notes), done, cost, _power(plan, stored), checked.kept_bytes, resources.gpus,
-        _free_bytes(session.sweeps), in_use="".join(map(str, in_use)),
+        free_bytes(session.sweeps), in_use="".join(map(str, in_use)),
     )  # fmt: skip
 
 
 def _done(plan: Plan, same_name: Results, other_plan: bool) -> int:
-    """Return how many of the plan's trials the stored sweep of the same name has finished."""
-    if not other_plan:
-        return same_name.count("finished")
-    keys = {trial.key for trial in plan.trials()}
-    return sum(trial.status == "finished" and trial.key in keys for trial in same_name.trials)
+    """Return how many of the plan's trials the stored sweep of the same name has finished.
+
+    A race may have added seeds, and a search has proposed cells that are not in the plan.
+    """
+    keys = {trial.key for trial in plan.trials()} if other_plan else set[str]()
+    finished = (trial for trial in same_name.trials if trial.status == "finished")
+    return sum(trial.key in keys if other_plan else trial.seed in plan.seeds for trial in finished)
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
+    """Return the free space of the disk that holds a folder, or will hold it."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     return shutil.disk_usage(existing).free
 
 
 def _readable(folder: Path) -> Results | None:
-    """Return a sweep's results; None if its plan is unreadable, which the sweep's own verbs report."""
+    """Return a sweep's results; None if its files are unreadable, which the sweep's own verbs report."""
     from tune_dml.record.results import results_of
 
     try:
         return results_of(folder)
-    except ConfigError:
+    except (ConfigError, OSError):
         return None
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -18,7 +17,7 @@ from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Json, Output, ReportOptions, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, table
-from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
+from tune_dml.planning.request import Session, folder_problems, margin_problems
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -81,12 +80,16 @@ def report(
 
     names, conditions = sweep_names or [], check or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
-    problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
+    problems = [*margin_problems(margin, paper_sd), *folder_problems("-o", absolute(output))]
     problems += [*checks.condition_problems(conditions), *source.problems(names, options)]
+    of_sweep: dict[str, object] = {"--unseal-test": unseal_test, "--tracking-uri": tracking_uri}
     if len(names) > 1:
-        rule, given = "applies to one sweep, and several are named", (check, unseal_test, paper_sd)
-        flags = compress(("--check", "--unseal-test", "--paper-sd"), given)
-        problems += [Problem(flag, rule, None, "Report that sweep alone.") for flag in flags]
+        of_one = {"--check": check, "--paper-sd": paper_sd, "--figures": figures != "svg", "--experiment": experiment}
+        problems += _unused(
+            of_sweep | of_one, "applies to one sweep, and several are named", "Report that sweep alone."
+        )
+    elif source.sources:
+        problems += _unused(of_sweep, "applies to a sweep, not to results of another program", "Leave it out.")
     raise_if_any(problems)
     if len(names) > 1:
         _report_study(names, storage, absolute(output), margin, as_json)
@@ -97,6 +100,10 @@ def report(
     loaded = imported or load_sweep(names[0], storage=storage)
     forms = _FIGURE_FORMS[figures]
     _show_and_exit(_publish(loaded, session, output, margin, paper_sd=paper_sd, forms=forms), conditions, as_json)
+
+
+def _unused(flags: Mapping[str, object], rule: str, remedy: str) -> list[Problem]:
+    return [Problem(flag, rule, None, remedy) for flag, value in flags.items() if value]
 
 
 def _report_study(

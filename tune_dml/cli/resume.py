@@ -16,6 +16,10 @@ tune-dml resume rho1 --data-root /new/CUB_200_2011    # the pictures have moved
 tune-dml resume rho1 --retry-failed
 tune-dml resume rho1 --retry-failed --micro-batch 30  # trials that ran out of memory: the same batches, 30 pictures at a time
 """
+MovedPictures = Annotated[
+    Path | None,
+    typer.Option(help="New folder or table of the same pictures, if they have moved; stored with the sweep."),
+]
 
 
 @verb
@@ -25,10 +29,7 @@ def resume(
     session: Session,
     retry_failed: Annotated[bool, typer.Option(help="Also run failed and diverged trials again.")] = False,
     micro_batch: int | None = None,
-    data_root: Annotated[
-        Path | None,
-        typer.Option(help="New folder or table of the same pictures, if they have moved; stored with the sweep."),
-    ] = None,
+    data_root: MovedPictures = None,
     margin: float | None,
     options: ReportOptions,
 ) -> None:

@@ -100,9 +100,9 @@ class SubmittedCommand:
 
     @property
     def files(self) -> list[Path]:
-        """The user's files that the command names: a sweep file, or none."""
-        space = str(self.given.get("space") or "")
-        return [Path(space)] if space.endswith((".yaml", ".yml")) else []
+        """The sweep files that the command names: that of the sweep, or those of arms to add to it."""
+        words = (self.given.get("space"), *(self.given.get("arm") or ()))
+        return [Path(word) for word in words if str(word).endswith((".yaml", ".yml"))]
 
     def in_json(self) -> SubmittedCommand:
         """Return this command with --json, if the verb has it."""
@@ -202,7 +202,7 @@ def _problems(command: SubmittedCommand, target: str) -> Iterable[Problem]:
         yield from cluster_file_problems(Path(target), to_start=False)
     for file in command.files:
         if not file.is_file():
-            yield Problem("SPACE", "no such sweep file", str(file))
+            yield Problem("--arm" if command.verb == "extend" else "SPACE", "no such sweep file", str(file))
     for flag in ("trial_files", "tracking_uri", "command"):  # Ray's dashboard shows a job's command
         value = str(command.given.get(flag) or "")
         if mask(value) != value:

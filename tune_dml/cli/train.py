@@ -144,6 +144,8 @@ def _single_trial(
     from tune_dml.catalogue import find_protocol
     from tune_dml.planning.arms.settings import trial_layers
 
+    if trial is not None and protocol is not None:
+        raise ConfigError(Problem("--protocol", "a stored trial has its own settings", protocol, "Leave it out."))
     flagged = {path: value for path, value in (flags or {}).items() if value is not None}
     own, sources = {**settings, **flagged}, {path: _FLAGS[path] for path in flagged}
     stored, stored_threads, metrics = ({}, 1, {}) if trial is None else _load_trial(trial, storage)
@@ -213,19 +215,26 @@ def _copy_pictures(source: Path, folder: Path) -> tuple[Path, ...]:
 
 
 def _load_trial(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
-    """Return settings, threads and metrics of a stored trial, by its id or a unique prefix."""
+    """Return settings, threads and metrics of a stored trial, by its id or a unique prefix.
+
+    Unreadable sweeps are skipped; `tune-dml list` names them.
+    """
     from tune_dml.record.results import load_results
     from tune_dml.record.state import sweep_names
 
     matches = []
     for name in sweep_names(storage):
-        results = load_results(storage, name)
-        matches += [(results, item) for item in (*results.trials, *results.confirmed) if item.key.startswith(trial)]
+        with suppress(ConfigError, OSError):
+            results = load_results(storage, name)
+            matches += [(results, item) for item in (*results.trials, *results.confirmed) if item.key.startswith(trial)]
     if len({item.key for _, item in matches}) != 1:
         rule = "unknown trial" if not matches else "several stored trials have an id with this prefix"
         remedy = f"`tune-dml status SWEEP --trials` lists them (under {storage})."
         raise ConfigError(Problem("TRIAL", rule, trial, remedy))
     results, item = next(((r, i) for r, i in matches if i.status == "finished"), matches[0])
+    if results.plan.space.program is not None:
+        remedy = f"Run the program itself, with {item.cell.label} and seed {item.seed}."
+        raise ConfigError(Problem("TRIAL", "a program trained this trial", trial, remedy))
     settings: dict[str, Value] = {**item.cell.settings, "seed": item.seed}
     if item.micro_batch is not None:
         settings["training.micro_batch"] = item.micro_batch

@@ -49,7 +49,9 @@ def continuation_problems(
         if micro_batch is not None:
             problems += dry_run(plan, data.training.prepare(), build=True, micro_batch=micro_batch).problems
     except ConfigError as error:
-        return [*problems, *error.problems, *_moved_problems(plan), *_missing_problems(packages)]
+        moved = _moved_problems(plan)  # instead of the data set's own message about the folder
+        others = [problem for problem in error.problems if problem.place not in {item.value for item in moved}]
+        return [*problems, *others, *moved, *_missing_problems(packages)]
     if digest != plan.data_digest:
         rule = "the content of the data must be that with which the sweep began"
         remedy = "Restore the data, or start a new sweep under another name."

@@ -152,15 +152,19 @@ class Plan:
     def extend(
         self,
         *,
-        seeds: Sequence[int] = (),
+        seeds: int | Sequence[int] = (),
         values: Mapping[str, Sequence[Value]] | None = None,
         num_samples: int = 0,
         arms: Sequence[str] = (),
     ) -> Plan:
         """Return this plan with more seeds, values of a listed knob, proposed cells or arms of its space.
 
-        The extended plan keeps every trial of this one. Raise ConfigError if the plan cannot be extended in this way.
+        `seeds` lists seeds to add, or is the total number; the smallest unused ones are then added. The extended plan
+        keeps every trial of this one. Raise ConfigError if the plan cannot be extended in this way.
         """
+        if isinstance(seeds, int):
+            unused = itertools.filterfalse(set(self.seeds).__contains__, itertools.count())
+            seeds = tuple(itertools.islice(unused, max(0, seeds - len(self.seeds))))
         seeds, values = python_numbers(tuple(seeds)), python_numbers(values or {})
         space = _with_values(self.space, values)
         added, problems = _plan_arms_to_add(replace(self, space=space), arms)

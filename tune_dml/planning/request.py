@@ -243,21 +243,18 @@ class Session:
         return problems
 
 
-def margin_problems(margin: float | None) -> list[Problem]:
-    """Return the problem of a margin that is not positive; None keeps the planned margin."""
-    if margin is None or 0 < margin < math.inf:
-        return []
-    rule = "the smallest difference that matters must be greater than 0"
-    return [option_problem("margin", rule, margin, f"Example: {spell('margin', 1.0)} for one percentage point.")]
-
-
-def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
-    """Return the problem of a papers' standard deviation that is not positive; None is allowed."""
-    if paper_sd is None or 0 < paper_sd < math.inf:
-        return []
-    rule = "the papers' run-to-run standard deviation must be greater than 0"
-    remedy = f"Example: {spell('paper_sd', 0.5)} for half a percentage point."
-    return [option_problem("paper_sd", rule, paper_sd, remedy)]
+def margin_problems(margin: float | None, paper_sd: float | None = None) -> list[Problem]:
+    """Return a problem for a margin, or a papers' standard deviation, that is not positive; None is allowed."""
+    sd = "the papers' run-to-run standard deviation"
+    checked = (
+        ("margin", margin, "the smallest difference that matters", f"{spell('margin', 1.0)} for one percentage point"),
+        ("paper_sd", paper_sd, sd, f"{spell('paper_sd', 0.5)} for half a percentage point"),
+    )
+    return [
+        option_problem(option, f"{what} must be greater than 0", number, f"Example: {example}.")
+        for option, number, what, example in checked
+        if number is not None and not 0 < number < math.inf
+    ]
 
 
 def folder_problems(flag: str, folder: str | Path | None, remedy: str = "Choose another folder.") -> list[Problem]:

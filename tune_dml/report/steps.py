@@ -150,7 +150,7 @@ def extend(
         for path, listed in (values or {}).items()
     }
     try:
-        extended = plan.extend(seeds=range(seeds), values=written, num_samples=num_samples)
+        extended = plan.extend(seeds=seeds, values=written, num_samples=num_samples)
     except ConfigError:
         return ()
     if extended.identity() == plan.identity() or added_cell_problems(plan, extended):

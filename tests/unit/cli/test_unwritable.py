@@ -3,8 +3,12 @@
 import errno
 import json
 import os
+import shutil
+from types import SimpleNamespace
 
 from helpers.toys import write_sweep
+
+from tune_dml.cli.doctor import _disk
 
 
 def test_mv_changes_nothing_if_the_plan_cannot_be_written(output_of, tmp_path, monkeypatch):
@@ -22,6 +26,12 @@ def test_doctor_names_folders_that_cannot_be_written(output_of):
     words = ("--storage", "/proc/sweeps", "--cache-dir", "/proc/cache", "--json")
     findings = {row["subject"]: row["level"] for row in json.loads(output_of("doctor", *words, code=1))["findings"]}
     assert findings["storage"] == findings["cache"] == "problem"
+
+
+def test_doctor_measures_the_disk_of_the_storage(tmp_path, monkeypatch):
+    """It measured the working directory's, and advised the --storage that was given."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=(folder == tmp_path) * 2**31))
+    assert (_disk(tmp_path / "new" / "sweeps").level, _disk(tmp_path.parent).level) == ("ok", "problem")
 
 
 def test_init_refuses_an_unwritable_folder_before_it_reads_pictures(output_of):

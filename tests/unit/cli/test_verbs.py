@@ -20,6 +20,7 @@ from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
 from tune_dml.cli.options import ReportOptions
+from tune_dml.cli.plan import _done
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sync import _text
 from tune_dml.cli.train import TrainedTrial, _show_row
@@ -324,6 +325,20 @@ def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_
         assert "MLflow" in words
     code, out, _ = command_line("list", "--storage", tmp_path, "--json")
     assert (code, [row["state"] for row in json.loads(out)]) == (1, ["complete", "unreadable"])
+    key = load_results(tmp_path, "good").trials[0].key
+    assert command_line("train", key, "--show", "--storage", tmp_path)[0] == 0
+
+
+def test_a_stored_trial_takes_no_protocol(command_line, stored):
+    key = load_results(stored, "toy").trials[0].key
+    code, _, said = command_line("train", key, "--protocol", "glyphs/triplet", "--show", "--storage", stored)
+    assert (code, "--protocol: a stored trial has its own settings" in said) == (1, True)
+
+
+def test_a_plan_counts_only_trials_of_its_seeds_as_done(tmp_path):
+    """A race adds seeds to its sweep, and its plan had minus ten trials to go."""
+    results = write_sweep(tmp_path / "toy", seeds=(0, 1, 2))
+    assert _done(replace(results.plan, seeds=(0, 1)), results, other_plan=False) == 2 * len(results.plan.cells)
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), OSError(errno.ENOSPC, "No space left on device")])
@@ -352,6 +367,7 @@ def test_a_folder_in_place_of_a_ledger_is_named(command_line, tmp_path, stored):
     (tmp_path / "bad" / "ledger.jsonl").mkdir()
     code, out, said = command_line("list", "--storage", tmp_path)
     assert (code, "good" in out, str(tmp_path / "bad") in said) == (1, True, True)
+    assert command_line("plan", "sec_rho", "--dataset", "digits", "--storage", tmp_path)[0] == 0
     shutil.rmtree(tmp_path / "good")
     assert "No sweep" not in command_line("list", "--storage", tmp_path)[1]
 

@@ -287,6 +287,15 @@ def test_a_submitted_command_is_parsed_and_named():
     assert paid.ceiling(empty).startswith("Ceiling: 12 GPU-hours, or worker-hours where no GPU comes.")
 
 
+def test_the_files_of_arms_to_add_are_uploaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("more.yaml").touch()
+    words = ["extend", "rho1", "--storage", "/s", "--arm", "ours", "--arm"]
+    assert read_command([*words, "more.yaml"]).files == [Path("more.yaml")]
+    with pytest.raises(ConfigError, match=r"--arm: no such sweep file, but got 'none\.yaml'"):
+        read_command([*words, "none.yaml"])
+
+
 def test_suggested_commands_have_the_flags_of_the_submitted_one_and_its_working_dir():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--max-concurrent", "4", "--seeds", "2"]
     lines = _commands_for(read_command(words), "c.yaml", "c.yaml")

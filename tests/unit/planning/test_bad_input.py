@@ -57,6 +57,12 @@ def test_an_extension_takes_no_proposed_cells_away():
         searched.extend(num_samples=-1)
 
 
+@pytest.mark.parametrize(("seeds", "every"), [(4, (5, 1, 0, 2)), (2, (5, 1)), ((7, 5), (5, 1, 7))])
+def test_a_number_of_seeds_is_that_of_the_extended_sweep(seeds, every):
+    """Also for a sweep that began with seeds of its own."""
+    assert replace(plan_of(RHO), seeds=(5, 1)).extend(seeds=seeds).seeds == every
+
+
 def test_arrays_of_numpy_are_grids():
     space = space_of(replace(RHO, domain=Grid(np.linspace(0.1, 0.5, 3))))
     assert len(make_plan(study_of(Request(space, "digits"))).cells) == 3

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from trainables.errors import ConfigError
+from tune_dml.cli.train import _load_trial
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.files.program import command_request
 from tune_dml.planning.request import OwnCommand, Request
@@ -100,6 +101,7 @@ class TestShapesOfWandb:
             ({"command": ["python", "${program}", "{lrr}"]}, "unknown parameter '{lrr}'. Did you mean 'lr'?"),
             ({"parameters": {**WANDB["parameters"], "seed": {"min": 1, "max": 5}}}, "Write `seeds: 3` beside `parameters`"),
             ({"parameters": {**WANDB["parameters"], "seed": {"values": [0, 0.5]}}}, "Write `seeds: 3` beside `parameters`"),
+            ({"parameters": {**WANDB["parameters"], "seed": {"values": [5, 6]}}, "seeds": 3}, "Leave it out: `seeds` is given."),
             ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program can only have parameters"),
             ({"parameters": {"program": {"values": [1, 2]}}}, "a parameter cannot have the name of the setting"),
             ({"fixed": {"program": 3}}, "the setting that holds the command, but got 'program'. Rename it."),
@@ -193,6 +195,12 @@ class TestACommand:
         assert (plan.name, plan.metric, plan.space.goal, plan.margin) == ("train", "acc", "minimize", 0.1)
         assert plan.space.program.words(_values(plan.cells[1]), 1, "")[3:] == ["1", "--seed", "1"]
         assert plan.space.knobs[0].domain.scale == "log"
+
+    def test_a_trial_of_a_program_is_not_trained_here(self, planned_command, tmp_path):
+        plan = planned_command(self.WHOLE, margin=0.1)
+        plan.save(tmp_path / "sweeps" / "train" / "plan.json")
+        with pytest.raises(ConfigError, match=r"a program trained this trial.* with lr=0\.1 and seed 0"):
+            _load_trial(plan.trials()[0].key, tmp_path / "sweeps")
 
     def test_fixed_parameters_are_set(self, planned_command):
         command = f"{self.COMMAND} --epochs {{epochs}}"

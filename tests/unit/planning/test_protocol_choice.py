@@ -207,6 +207,9 @@ BATCH, PER_CLASS, KEPT = "batch.batch_size", "batch.instances_per_class", "data.
         (PER_CLASS, (3, 8), {BATCH: 60, "loss.k": 4}, (3, 5), {BATCH: 15, "loss.k": 2}),
         (KEPT, (2, 12, 24, 48), {}, (2, 3, 6, 12), {}),
         (KEPT, (2, 12), {}, (2, 12), {}),
+        (BATCH, (10, 48.0), {PER_CLASS: 8}, (10, 48.0), {}),  # wrong sizes stay, and are reported with the plan
+        (PER_CLASS, (3, 8), {BATCH: "many"}, (3, 8), {}),
+        (BATCH, (10, 48), {PER_CLASS: 0}, (10, 48), {}),
     ],
 )
 def test_sizes_are_scaled_to_five_classes_of_twelve_pictures(path, values, fixed, fitted, more):

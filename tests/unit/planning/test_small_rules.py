@@ -131,6 +131,7 @@ def test_a_rate_three_times_that_of_the_recipe_is_noted(rate, noted):
         ({"data.validation_fraction": 0.2}, "contrastive", TrainingPart(8, 3, 11, "contrastive")),
         ({"data.root": ""}, "retrieval", None),
         ({"data.split_file": "none.txt"}, "retrieval", None),
+        ({"data.pictures_per_class": "two"}, "retrieval", None),
     ],
 )
 def test_the_training_part_of_a_folder_is_known_before_decoding(tmp_path, settings, task, expected):

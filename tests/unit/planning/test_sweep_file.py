@@ -137,10 +137,17 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
         ("parameters: {loss.margin: {values: null}}", "`values` must be a list"),
         ("parameters: {loss.margin: {values: [1, 1]}}", "the values of a grid must differ"),
         ("parameters: {loss.margin: {values: [1, 1.0]}}", "the values of a grid must differ"),
+        ("parameters: {optim.lr: {values: [1, 2], distribution: uniform}}", "uniform` goes with `min` and `max`"),
+        ("parameters: {optim.lr: {value: 1, distribution: int_uniform}}", "int_uniform` goes with `min` and `max`"),
+        ("parameters: {optim.lr: {min: 1, max: 2, distribution: categorical}}", "categorical` goes with `values`"),
+        ("parameters: {optim.lr: {values: [1, 2]}}\nseeds: []", "seeds: must have at least one entry"),
+        ("parameters: {optim.lr: {value: 1}}\nfixed: {optim.lr: 2}", "parameters.optim.lr: the file gives this setting twice"),
+        ("arms: {a: {settings: {loss.margin: 1}, parameters: {loss.margin: {value: 2}}}}",
+         "arms.a.parameters.loss.margin: the file gives this setting twice"),
         ("!!python/object/apply:os.system [echo]\n", "must be YAML"),
         ("a: 2020-13-45", r"month must be in 1\.\.12"),
     ],
-)
+)  # fmt: skip
 def test_wrong_files_are_refused(file, text, words):
     with pytest.raises(ConfigError, match=rf"mine\.yaml.*{words}"):
         read_sweep_file(file(text))

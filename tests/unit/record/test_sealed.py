@@ -170,7 +170,7 @@ def test_a_sweep_without_a_finished_trial_cannot_be_opened(tmp_path):
     empty = Driver(tmp_path / "sweeps/empty", plan_of(space=rho_space(fixed=SETTINGS)))
     empty.session()
     before = (empty.folder / "ledger.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match="none has finished a trial"):
+    with pytest.raises(ConfigError, match="only a cell that has finished a trial, without diverging"):
         operations.open_test("empty", session_of(empty))
     assert (empty.folder / "ledger.jsonl").read_bytes() == before
 

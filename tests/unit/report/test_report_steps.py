@@ -70,7 +70,6 @@ def test_every_command_is_accepted(tmp_path, name):
         parsed = whole_command().commands[verb].make_context(verb, [sweep, *rest]).params
         if verb == "extend":
             seeds = seeds_of(parsed["seeds"]) or ()
-            seeds = range(seeds) if isinstance(seeds, int) else seeds
             added = {"values": values_of(parsed["add"]), "num_samples": parsed["num_samples"]}
             assert results.plan.extend(seeds=seeds, **added).identity() != results.plan.identity()
 
@@ -97,7 +96,7 @@ def test_the_cost_of_an_extension_is_that_of_its_new_trials(tmp_path, name):
     step = summary(results).answer.step
     _, _, _, *rest = shlex.split(step.command)
     options = dict(zip(rest[::2], rest[1::2], strict=True))
-    seeds = range(int(options.get("--seeds", 0)))
+    seeds = int(options.get("--seeds", 0))
     longer = results.plan.extend(seeds=seeds, values=values_of([options["--add"]] if "--add" in options else None))
     assert step.trials == len(longer.trials()) - len(results.plan.trials())
 

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from trainables.config import Settings
@@ -30,18 +31,19 @@ def fitting_space(
     if part is None or space.origin:
         return space, ()
     notes: list[str] = []
-    for path in (_BATCH, _PER_CLASS, _PICTURES):
-        values = _grid_values(space, path)
-        if not values or path in settings or (path == _PER_CLASS and _BATCH in settings):
-            continue
-        by_class = path == _PER_CLASS
-        if scales := _instance_scales(space, values, part) if by_class else _size_scales(space, path, values, part):
-            space = _with_scaled_values(space, scales)
-            batch = f", in batches of {space.fixed[_BATCH]}" if by_class else ""
-            notes.append(
-                f"{path} is {_listed(_grid_values(space, path))} in place of {_listed(values)}{batch}: there are "
-                f"{part.classes} training classes of at most {part.pictures} pictures"
-            )
+    with suppress(ValueError, TypeError, ZeroDivisionError):  # sizes that are wrong are reported when they are planned
+        for path in (_BATCH, _PER_CLASS, _PICTURES):
+            values = _grid_values(space, path)
+            if not values or path in settings or (path == _PER_CLASS and _BATCH in settings):
+                continue
+            by_class = path == _PER_CLASS
+            if scales := _instance_scales(space, values, part) if by_class else _size_scales(space, path, values, part):
+                space = _with_scaled_values(space, scales)
+                batch = f", in batches of {space.fixed[_BATCH]}" if by_class else ""
+                notes.append(
+                    f"{path} is {_listed(_grid_values(space, path))} in place of {_listed(values)}{batch}: there are "
+                    f"{part.classes} training classes of at most {part.pictures} pictures"
+                )
     return space, tuple(notes)
 
 

@@ -43,7 +43,8 @@ def part_of(space: Space, dataset: str, settings: Mapping[str, Value]) -> Traini
 def training_part(dataset: str, settings: Mapping[str, Value], task: str = RETRIEVAL) -> TrainingPart | None:
     """Return the sizes of the part of a user's pictures or of stored features that a trial of a task trains on.
 
-    Return None for other data sets, and for pictures that cannot be listed or split; the data check reports it.
+    Return None for other data sets, for wrong settings, and for pictures that cannot be listed or split: checks of
+    settings and data report them.
     """
     root = settings.get("data.root")
     if dataset not in {_FOLDER, _FEATURES} or not root or not expand_home(str(root)).exists():
@@ -57,6 +58,7 @@ def training_part(dataset: str, settings: Mapping[str, Value], task: str = RETRI
         chosen["protocol"] = chosen.pop("split")
     try:
         labels, test = _classes(dataset, expand_home(str(root)), settings.get("data.split_file"))
+        most = int(str(settings.get("data.pictures_per_class") or len(labels)))
         if task == _CONTRASTIVE:
             shared = {name: value for name, value in chosen.items() if name in {"validation_fraction", "protocol"}}
             split, test = shared_class_split(labels, seed=0, **shared), ()  # type: ignore[arg-type]
@@ -66,8 +68,8 @@ def training_part(dataset: str, settings: Mapping[str, Value], task: str = RETRI
         return None
     _, counts = np.unique(labels[split.train], return_counts=True)
     sizes = counts if task == _CONTRASTIVE else np.bincount(labels)[np.setdiff1d(labels, test)]
-    limited = np.minimum(sizes, int(str(settings.get("data.pictures_per_class") or sizes.max())))
-    return TrainingPart(len(counts), int(counts.max()), int(np.sort(limited)[: len(counts)].sum()), task)
+    fewest = int(np.sort(np.minimum(sizes, most))[: len(counts)].sum())
+    return TrainingPart(len(counts), int(counts.max()), fewest, task)
 
 
 def _classes(dataset: str, root: Path, split_file: Value) -> tuple[Labels, tuple[int, ...]]:

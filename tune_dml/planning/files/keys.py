@@ -54,6 +54,10 @@ class ParameterKeys(_Part):
             raise ValueError("a range needs both `min` and `max`")
         if self.log is not None and not (forms[2] and self.distribution in {None, "int_uniform"}):
             raise ValueError("`log` goes with `min` and `max`, in place of `distribution: log_uniform`")
+        if forms[2] == (self.distribution in {"categorical", "constant"}) and self.distribution is not None:
+            raise ValueError(
+                f"`distribution: {self.distribution}` goes with {'`values`' if forms[2] else '`min` and `max`'}"
+            )
         return self
 
     @property
@@ -112,7 +116,7 @@ class SweepFile(_Part):
         None, description="train by this protocol; the one printed for data set and loss otherwise"
     )
     data_root: str | None = Field(None, description="folder of the pictures, from the file's own folder")
-    seeds: Annotated[int, Field(ge=1, strict=True)] | list[int] | None = Field(
+    seeds: Annotated[int, Field(ge=1, strict=True)] | Annotated[list[int], Field(min_length=1)] | None = Field(
         None, description="how many paired seeds (3), or which ([0, 1, 7])"
     )
     fixed: dict[str, _Setting] = Field(

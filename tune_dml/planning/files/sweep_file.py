@@ -25,7 +25,7 @@ from tune_dml.planning.files.program import program_space
 from tune_dml.planning.files.wandb import is_program, translate_file
 from tune_dml.planning.files.yaml_file import read_mapping
 from tune_dml.planning.request import Request, names_of
-from tune_dml.space import Arm, Baseline, Domain, Knob, Protocol, Range, Space, Tie, Value
+from tune_dml.space import Arm, Baseline, Domain, Knob, Protocol, Range, Space, Tie
 
 
 def read_sweep_file(path: Path) -> Request:
@@ -68,7 +68,7 @@ def _request(path: Path, file: SweepFile, problems: list[Problem], notes: tuple[
         space,
         None if is_program else file.dataset,
         (path.parent / expand_home(file.data_root)) if file.data_root else None,
-        tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds,
+        tuple(file.seeds) if isinstance(file.seeds, list) else file.seeds,
         search="gp" if file.method == "bayes" else file.method,
         num_samples=file.run_cap or 0,
         protocol=file.protocol,
@@ -80,7 +80,7 @@ def _request(path: Path, file: SweepFile, problems: list[Problem], notes: tuple[
 
 def _space(path: Path, file: SweepFile, problems: list[Problem], notes: tuple[str, ...]) -> Space:
     """Return the space that a file declares; add problems to `problems`."""
-    fixed: dict[str, Any] = {**file.fixed, **_fixed_values(file.parameters)}
+    fixed = _with_fixed_values(file.fixed, file.parameters, f"{path}, parameters", problems)
     alternatives = [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed]
     knobs = _knobs(file.parameters, [] if file.trains_program else alternatives)
     name, baseline = file.name or path.stem, file.baseline
@@ -118,7 +118,7 @@ def _arm(path: Path, name: str, arm: ArmKeys, fixed: Settings, problems: list[Pr
         problems += error.problems
     return Arm(
         name,
-        {**arm.settings, **_fixed_values(arm.parameters)},
+        _with_fixed_values(arm.settings, arm.parameters, f"{path}, arms.{name}.parameters", problems),
         knobs=None if arm.knobs is None else tuple(arm.knobs),
         own_knobs=_knobs(arm.parameters, [{**fixed, **arm.settings}]),
         ties=tuple(
@@ -130,8 +130,14 @@ def _arm(path: Path, name: str, arm: ArmKeys, fixed: Settings, problems: list[Pr
     )
 
 
-def _fixed_values(parameters: dict[str, ParameterKeys]) -> dict[str, Value]:
-    return {name: parameter.value for name, parameter in parameters.items() if parameter.is_fixed}
+def _with_fixed_values(
+    settings: Settings, parameters: dict[str, ParameterKeys], place: str, problems: list[Problem]
+) -> dict[str, Any]:
+    """Return settings with the parameters of one value; add a problem for a setting that is given in both ways."""
+    values = {name: parameter.value for name, parameter in parameters.items() if parameter.is_fixed}
+    rule = "the file gives this setting twice"
+    problems += [Problem(f"{place}.{name}", rule, None, "Remove one of them.") for name in values if name in settings]
+    return {**settings, **values}
 
 
 def _knobs(parameters: dict[str, ParameterKeys], settings: Sequence[Settings]) -> tuple[Knob, ...]:

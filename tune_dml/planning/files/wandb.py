@@ -41,13 +41,11 @@ def translate_file(path: Path, raw: Mapping[str, object]) -> tuple[dict[str, obj
     parameters = raw.get("parameters")
     if isinstance(parameters, dict):
         flat = _flatten(parameters)
-        if SEED in flat and "seeds" not in raw:
-            seeds = _listed_seeds(flat[SEED])
-            if seeds:
-                content["seeds"] = seeds
-                notes.append(f"the values of the parameter seed are the sweep's seeds: {', '.join(map(str, seeds))}")
-        if SEED in flat and "seeds" not in content:
-            remedy = "Write `seeds: 3` beside `parameters`."
+        if SEED in flat and "seeds" not in raw and (seeds := _listed_seeds(flat[SEED])):
+            content["seeds"] = seeds
+            notes.append(f"the values of the parameter seed are the sweep's seeds: {', '.join(map(str, seeds))}")
+        elif SEED in flat:
+            remedy = "Leave it out: `seeds` is given." if "seeds" in raw else "Write `seeds: 3` beside `parameters`."
             problems.append(Problem(f"{path}, parameters.seed", NO_PARAMETER, None, remedy))
         content["parameters"] = plain = {name: _as_passed(value) for name, value in flat.items() if name != SEED}
         problems += _distribution_problems(path, plain)

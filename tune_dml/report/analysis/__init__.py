@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trainables.errors import raise_if_any
-from tune_dml.planning.request import margin_problems, paper_sd_problems
+from tune_dml.planning.request import margin_problems
 from tune_dml.record.results import Results
 from tune_dml.report.analysis.cell import analyse_cells
 from tune_dml.report.analysis.comparisons import BaselineDifference, CellComparisons
@@ -76,5 +76,5 @@ def analyse(results: Results, margin: float | None = None, paper_sd: float | Non
     """Analyse the results of a sweep; `margin` defaults to the planned one. Raises ConfigError unless margin > 0."""
     plan, metric = results.plan, results.plan.metric
     margin = plan.margin if margin is None else margin
-    raise_if_any([*margin_problems(margin), *paper_sd_problems(paper_sd)])
+    raise_if_any(margin_problems(margin, paper_sd))
     return Analysis(results, metric_name(metric), margin, analyse_cells(results.trials, metric), paper_sd)
