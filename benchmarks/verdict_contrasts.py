@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import Array, excludes_zero, rate, simulate
 
-from tune_dml.stats.intervals.contrasts import FullGrid, estimate_gains
+from tune_dml.stats.intervals.contrasts import FullGrid, estimate_contrasts, estimate_gains, main_effect
 from tune_dml.stats.intervals.simultaneous import all_pairs
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.verdicts.best import compare_with_best, judge_best
@@ -23,7 +23,7 @@ _GAINS = [(4 * loss + method, 4 * loss) for loss in range(_LOSSES - 1) for metho
 def candidates(sweeps: int) -> Iterable[str]:
     """Print error rates for the values of one knob: the best value is left out, or a wrong position is claimed."""
     yield "The best left out of the candidates / 'interior' claimed of equal cells / an edge claimed with both ends"
-    yield "6 s.d. above the others; all pairs and Hsu's comparisons together, at 5 %"
+    yield "6 s.d. above the others / an end 6/sqrt(n) s.d. above the others found; all pairs and Hsu's together, at 5 %"
     for cells in (2, 3, 6, 10):
         for seeds in _SEEDS:
             row = []
@@ -32,7 +32,8 @@ def candidates(sweeps: int) -> Iterable[str]:
                 found = compare_with_best(values)
                 ends = found.candidates[:, 0] | found.candidates[:, -1]
                 left_out = [~found.candidates[:, best] for best in (0, cells // 2)]
-                edges = rate(_claims_edge(values)) if cells > 2 else "-"
+                edges = rate(_claims_edge(values, [0, -1], 6)) if cells > 2 else "-"
+                edges += f" / {_claims_edge(values, [-1], 6 / math.sqrt(seeds)).mean():.2f}"
                 row.append(f"{kind} {' '.join(map(rate, left_out))} / {rate(~ends)} / {edges}")
             yield f"{cells:3d} cells {seeds:3d} seeds:  " + "   ".join(row)
     draws = max(60, sweeps // 5)
@@ -47,10 +48,10 @@ def candidates(sweeps: int) -> Iterable[str]:
         yield f"{seeds:3d} seeds:  " + "   ".join(row)
 
 
-def _claims_edge(values: Array) -> NDArray[np.bool_]:
-    """Return whether one of two equal ends is claimed to be better than every other value."""
+def _claims_edge(values: Array, ends: list[int], gap: float) -> NDArray[np.bool_]:
+    """Return whether one end is claimed to be better than every other value, if these ends are."""
     raised = values.copy()
-    raised[:, [0, -1]] += 6
+    raised[:, ends] += gap
     found = compare_with_best(raised).candidates
     only = found.sum(-1) == 1
     return np.asarray(only & (found[:, 0] | found[:, -1]))
@@ -102,6 +103,42 @@ def contrasts(sweeps: int) -> Iterable[str]:
             equal, unequal = (_claims(table, [(1, 0)], [(1, 0), (3, 2)]) for table in (values, raised))
             row.append(f"{kind} {rate(equal.any(1))} / {np.mean(unequal[:, 2]):.2f}")
         yield f"{seeds:3d} seeds:  " + "   ".join(row)
+
+
+def quiet_baselines(sweeps: int) -> Iterable[str]:
+    """Print false claims of gains over baselines that are quieter than the methods."""
+    yield "Equal gains, each over its own baseline of 0 / 0.2 / 1 s.d.; 3, 5, 10 seeds: any false claim"
+    for count in (2, 4, 6):
+        gains = [(2 * gain, 2 * gain + 1) for gain in range(count)]
+        for size in (0.0, 0.2, 1.0):
+            row = []
+            for seeds in _SEEDS:
+                values = simulate("iid", 2 * count, seeds, sweeps, np.random.default_rng([count, seeds]), seed_sd=0)
+                values[:, 1::2] *= size
+                row.append(rate(_claims(values, [], gains).any(1)))
+            yield f"{count} gains, baselines of {size:.1f} s.d.:  {'  '.join(row)}"
+
+
+def thin_cells(sweeps: int) -> Iterable[str]:
+    """Print false claims and power of a main effect if one cell of a grid has few of the seeds."""
+    yield "One cell has 2, 3, 5 of the seeds. It is 5 times as noisy: false claims of a main effect; as noisy as the"
+    yield "others: false claims, share that finds a level 3 s.d. off, and the same share if no seed is lost"
+    for rows, columns in ((2, 2), (2, 3), (3, 3)):
+        levels, thin = np.repeat(range(rows), columns), rows * columns // 2
+        weights = main_effect(levels.tolist())
+        for few, seeds in ((2, 5), (3, 5), (2, 10), (3, 10), (5, 10), (5, 15)):
+            row = []
+            for kind in ("one cell 5x", "iid"):
+                whole = simulate(
+                    kind, rows * columns, seeds, sweeps, np.random.default_rng([rows, columns, few, seeds])
+                )
+                lost = whole.copy()
+                lost[:, thin, few:] = np.nan
+                tables = (lost, *(table + 3.0 * (levels == 0)[:, None] for table in (lost, whole)))
+                row.append([excludes_zero(estimate_contrasts(table, weights)).any(1) for table in tables])
+            (noisy, *_), (equal, found, before) = row
+            text = f"{rate(noisy)}   {rate(equal)} {found.mean():.2f}, {before.mean():.2f}"
+            yield f"{rows} x {columns}, {few} of {seeds:2d} seeds:  {text}"
 
 
 def _claims(

@@ -24,7 +24,7 @@ from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, excludes_zero, rate, simulate
 from verdict_advice import advice
 from verdict_atlas import atlas
-from verdict_contrasts import candidates, contrasts
+from verdict_contrasts import candidates, contrasts, quiet_baselines, thin_cells
 from verdict_convergence import convergence, grown_confirmations
 from verdict_estimated_step import estimated_step
 from verdict_failing_races import failing_trials
@@ -270,7 +270,8 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             stopping,
             retries,
         ),
-        *(candidates, search_effects, contrasts, convergence, grown_confirmations, atlas, speed),
+        *(candidates, search_effects, contrasts, quiet_baselines, thin_cells, convergence, grown_confirmations),
+        *(atlas, speed),
     )
 }
 

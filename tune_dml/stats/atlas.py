@@ -56,8 +56,8 @@ class KnobVerdict:
 
     @property
     def best(self) -> int:
-        """Index of the best value."""
-        return int(np.argmax([effect.value for effect in self.effects]))
+        """Index of the best value among those with a result."""
+        return int(np.nanargmax([effect.value for effect in self.effects]))
 
 
 def effects_of_values(tables: Sequence[Array], comparisons: int) -> list[list[Estimate]]:

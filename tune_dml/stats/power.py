@@ -80,8 +80,8 @@ def _critical(
 
 
 _RUNS = 400  # simulated sweeps per scenario; a probability is then accurate to 0.025
-_MAX_LEVELS = 20  # maximum number of simulated levels; probabilities hardly change with more
-_MAX_CELLS = 60  # maximum number of simulated settings of all levels
+_MAX_CELLS, _MAX_SETTINGS = 60, 3
+"""Maximum numbers of simulated settings of all levels, and of those of a level if there are many levels."""
 _CONFIDENCE = 0.6  # confidence of the range of the noise; its upper end gives an assurance of 0.8
 
 
@@ -112,9 +112,10 @@ def verdict_chances(
 ) -> VerdictChances:
     """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each as `verdicts.sensitivity` does.
 
-    With several `settings` each level is tuned over them. All of them are equally good, which is the hardest case.
+    With several `settings` each level is tuned over them. All of them are equally good, which is the hardest case. Of
+    more than 60 settings of all levels only 60 are simulated, which makes a verdict too probable.
     """
-    levels = min(levels, _MAX_LEVELS)
+    levels = min(levels, _MAX_CELLS // max(1, min(settings, _MAX_SETTINGS)))
     settings = max(1, min(settings, _MAX_CELLS // levels)) if levels else 1
     if seeds < 2 or levels < 2:
         return VerdictChances(difference, 0.0, 0.0)

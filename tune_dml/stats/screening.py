@@ -103,10 +103,10 @@ def _hadamard(order: int) -> Array:
 def screening_design(factors: int) -> Design:
     """Return the first stage: a Hadamard design with its mirror image; three runs and their mirror images share a seed.
 
-    The first run has all of the user's settings, its mirror image all of the protocol's. Up to 12 settings take 24 runs
-    under 4 seeds; 24 take 48. If more runs shared a seed, settings that only change the random draws, such as the batch
-    size, would have too few draws to be distinguished from those that change the result. If fewer did, less of each
-    interaction would be free of the noise between seeds.
+    The first run has all of the user's settings, its mirror image all of the protocol's. Up to 12 settings take 24 runs,
+    five and more under 4 seeds; 24 take 48 runs under 8. If more runs shared a seed, settings that only change the random
+    draws, such as the batch size, would have too few draws to be distinguished from those that change the result. If
+    fewer did, less of each interaction would be free of the noise between seeds.
     """
     order = next(n for n in (1, 2, 4, 12, 16, 20, 24) if n >= factors)
     half = _hadamard(order)[:, :factors]

@@ -154,8 +154,9 @@ def test_an_interval_is_wider_with_more_comparisons_and_unknown_without_seeds():
     assert all(b.low < a.low < a.high < b.high for a, b in zip(few[1:], many[1:], strict=True))
     values[2, 1:] = np.nan
     assert effects_of_values([values], 3)[0][2].high == math.inf
-    verdict = judge_knob([1.0, 2.0], 1.0, [few[0], few[1]], 1.0)
-    assert verdict.tunability.value == max(0.0, few[1].value)
+    unknown = effects_of_values([values], 3)[0][2]
+    verdict = judge_knob([1.0, 2.0, 0.5], 1.0, [few[0], few[1], unknown], 1.0)
+    assert verdict.tunability.value == max(0.0, few[1].value) == verdict.effects[verdict.best].value
 
 
 def test_the_page_starts_with_the_answer(tmp_path):

@@ -103,6 +103,14 @@ def test_a_lost_seed_of_an_average_is_estimated() -> None:
     assert present.tolist() == [[1, 1], [1, 0]]
 
 
+def test_holes_are_filled_by_least_squares_also_if_few_seeds_connect_the_cells() -> None:
+    values = np.where(np.tri(6, 7, 1) - np.tri(6, 7, -1) > 0, np.random.default_rng(0).normal(60, 1, (6, 7)), np.nan)
+    cell, seed = np.nonzero(np.isfinite(values))
+    effects = np.linalg.lstsq(np.hstack([np.eye(6)[cell], np.eye(7)[seed]]), values[cell, seed])[0]
+    expected = np.where(np.isfinite(values), values, np.add.outer(effects[:6], effects[6:]))
+    np.testing.assert_allclose(fill_holes(values)[0], expected)
+
+
 def test_main_effects_are_judged_by_the_noise_of_the_cells() -> None:
     values = np.random.default_rng(0).normal(size=(6, 5)) + np.array([0, 0, 10, 10, 20, 20])[:, None]
     cells = [KnobPoint(i // 2, i % 2, (), dict(enumerate(row))) for i, row in enumerate(values.tolist())]

@@ -244,6 +244,9 @@ def test_false_verdicts_are_rare_and_true_ones_grow_with_the_difference_and_the_
     assert shares[-1] > 0.9
     few, many = (verdict_chances(**{**PLAN, "seeds": n}, sd=0.5, difference=0.0).does_not_matter for n in (3, 12))
     assert few < 0.5 < many
+    plan = {"seeds": 6, "margin": 3.0, "sd": 1.0, "difference": 0.0, "runs": 50}
+    twenty, fifty = (verdict_chances(levels=levels, **plan).does_not_matter for levels in (20, 50))
+    assert fifty < twenty / 2
 
 
 def test_chances_are_those_of_sweeps_judged_one_by_one():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.costly import slow_after
 
-from tune_dml.stats.verdicts import importance
+from tune_dml.stats.verdicts import importance, search_effect
 from tune_dml.stats.verdicts.importance import _clip_shares, _shapley_effects, importance_of_grid, importance_of_search
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 
@@ -168,6 +168,16 @@ def test_a_search_whose_worst_region_fails_does_not_seem_flat_there(monkeypatch)
     assert found.low[1] < found.high[0]
 
 
+def test_a_model_is_evaluated_at_few_combinations_and_refused_for_too_many_knobs():
+    names, numbers = np.eye(4), np.linspace(0, 1, 10)[:, None]
+    thinned = importance._thinned([numbers, names, numbers, numbers])
+    assert [len(level) for level in thinned] == [5, 4, 6, 6]
+    assert all(level[0] == 0 and level[-1] == 1 for level in thinned if level.shape[1] == 1)
+    places = np.random.default_rng(0).random((12, 11))
+    found = importance_of_search([places[:, [knob]] for knob in range(11)], [numbers] * 11, 9 * places[:, :2])
+    assert found.problem == "2048 combinations of the knobs' values are too many, 1024 are possible"
+
+
 def test_limits_close_to_0_and_1_are_rounded():
     share, pairs = np.array([0.05, 0.5, 0.95, 1.2]), np.array([-0.1, 0.5, 1.2])
     found = _clip_shares(share, np.array([0.02, 0.12, 0.85, 1.1]), np.array([0.08, 0.88, 0.93, 1.3]), pairs, 1.0)
@@ -235,6 +245,15 @@ def test_orders_with_the_same_difference_count_as_no_smaller():
     """Of the 70 ways to give four of eight cells one name, two separate the means as the given one does."""
     names, means = np.eye(2)[[0] * 4 + [1] * 4], np.array([0.1] * 4 + [0.7] * 4)
     assert judge_search_effect(names, np.zeros((8, 0)), means).p_value == pytest.approx(2 / 70, abs=0.01)
+
+
+def test_a_sample_of_many_configurations_is_tested(monkeypatch):
+    monkeypatch.setattr(search_effect, "_MAX_CELLS", 30)
+    at = np.linspace(0, 1, 300)[:, None]
+    found = judge_search_effect(at, np.zeros((300, 0)), 5.0 * (at[:, 0] > 0.5))
+    assert found.p_value < 0.01
+    assert sum(found.inside) <= 15
+    assert len(set(at[list(found.inside), 0] > 0.5)) == 1
 
 
 def test_names_are_compared_with_all_others():

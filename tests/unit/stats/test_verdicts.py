@@ -355,6 +355,8 @@ def test_the_verdict_names_its_pairs_and_keeps_cells_with_a_lost_seed() -> None:
         ([0.1, 0.3, 0.5], "low", "linear", KnobDomain(0), (0.0,)),
         ([2, 3], "low", "linear", KnobDomain(1, low_open=True), (1.5, 1.2)),
         ([0.5, 0.9], "high", "linear", KnobDomain(0, 1), (1.0,)),
+        ([100, 101, 102], "high", "linear", KnobDomain(), (103.0, 104.0)),
+        ([110, 112, 114], "low", "log", KnobDomain(0), (108.0, 106.0)),
         ([0.5, 0.9, 1.0], "high", "linear", KnobDomain(0, 1), ()),
         ([320, 480, 640], "high", "log", KnobDomain(1, integer=True), (853.0, 1137.0)),
         ([320, 480, 640], "high", "log", KnobDomain(1, 1000, integer=True), (853.0, 1000.0)),

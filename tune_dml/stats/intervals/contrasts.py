@@ -213,12 +213,19 @@ def _is_free_of_seeds(present: Array, weights: Array) -> Mask:
     """Return whether each contrast's weights sum to 0 in every group of cells that common seeds connect, (..., k)."""
     if present.all():
         return np.ones(len(weights), dtype=bool)
-    cells = present.shape[-2]
-    linked = np.minimum(present @ np.swapaxes(present, -1, -2) + np.eye(cells), 1)
-    for _ in range(cells.bit_length()):  # each product doubles the length of the chains
+    linked = np.minimum(np.swapaxes(present, -1, -2) @ present, 1)
+    for _ in range(present.shape[-1].bit_length()):  # each product doubles the length of the chains
         linked = np.minimum(linked @ linked, 1)
-    sums = np.abs(linked @ weights.T)
-    return np.asarray((sums < 1e-9 * np.abs(weights).max(1, initial=1e-300)).all(-2))
+    sums = np.abs(weights @ np.minimum(present @ linked, 1)).max(-1)
+    sums += (present == 0).all(-1) @ np.abs(weights).T  # a cell without seeds is a group
+    return np.asarray(sums < 1e-9 * np.abs(weights).max(1, initial=1e-300))
+
+
+def _inverse_of_seeds(present: Array) -> Array:
+    """Return the pseudo-inverse (..., n, n) of the normal equations for the effects of seeds, beside those of cells."""
+    under_cell = present / np.maximum(present.sum(-1, keepdims=True), 1)
+    normal = np.eye(present.shape[-1]) * present.sum(-2)[..., None, :] - np.swapaxes(present, -1, -2) @ under_cell
+    return np.asarray(np.linalg.pinv(normal, rcond=1e-10, hermitian=True))
 
 
 def _squared_weights(present: Array, weights: Array) -> Array:
@@ -227,12 +234,10 @@ def _squared_weights(present: Array, weights: Array) -> Array:
     b_ij is the weight of cell i's value under seed j in the contrast of the least-squares means of cells, which allow for
     effects of seeds.
     """
-    under_seed = present / np.maximum(present.sum(-2, keepdims=True), 1)
-    seeds = present.sum(-1)[..., None, :]
-    normal = np.eye(present.shape[-2]) * seeds - present @ np.swapaxes(under_seed, -1, -2)
-    slopes = weights @ np.linalg.pinv(normal, hermitian=True)
-    means = slopes @ under_seed  # b_ij = slope_i - mean_j where the value exists
-    transposed = np.swapaxes(present, -1, -2)
+    seeds, transposed = present.sum(-1)[..., None, :], np.swapaxes(present, -1, -2)
+    averaged = weights / np.maximum(seeds, 1)
+    means = averaged @ present @ _inverse_of_seeds(present)
+    slopes = averaged + means @ transposed / np.maximum(seeds, 1)  # b_ij = slope_i - mean_j where the value exists
     squares = slopes**2 * seeds - 2 * slopes * (means @ transposed) + means**2 @ transposed
     return np.asarray(np.maximum(squares, 0))
 
@@ -250,20 +255,20 @@ def _welch_half_widths(variances: Array, squared: Array, present: Array, tail: f
 
 
 def fill_holes(values: Array) -> tuple[Array, Array]:
-    """Fill holes with cell mean + seed effect, from alternating means.
+    """Fill holes with cell mean + seed effect, by least squares.
 
     Returns:
         The filled table, and an array of the same shape with 1 for values and 0 for holes.
     """
     finite = np.isfinite(values)
     present = finite.astype(float)
-    numbers = np.where(finite, values, 0.0)
-    cells = numbers.sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
-    seeds = np.zeros_like(numbers[..., :1, :])
-    if not finite.all():
-        for _ in range(20):
-            seeds = ((numbers - cells) * present).sum(-2, keepdims=True) / np.maximum(present.sum(-2, keepdims=True), 1)
-            cells = ((numbers - seeds) * present).sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
+    if finite.all():
+        return values, present
+    count = np.maximum(present.sum(-1, keepdims=True), 1)
+    means = np.where(finite, values, 0.0).sum(-1, keepdims=True) / count
+    sums = np.where(finite, values - means, 0.0).sum(-2, keepdims=True)
+    seeds = sums @ _inverse_of_seeds(present)
+    cells = means - present @ np.swapaxes(seeds, -1, -2) / count
     return np.where(finite, values, cells + seeds), present
 
 

@@ -52,11 +52,11 @@ class Bounds:
 
     def tightened(self) -> Bounds:
         """Return the intervals narrowed by each other: bounds of A - B and B - C bound A - C."""
-        low, high = self.low, self.high
+        low = self.low.copy()
+        through = np.empty_like(low)
         for cell in range(low.shape[-1]):
-            low = np.maximum(low, low[..., :, [cell]] + low[..., [cell], :])
-            high = np.minimum(high, high[..., :, [cell]] + high[..., [cell], :])
-        return Bounds(self.estimate, low, high)
+            np.maximum(low, np.add(low[..., :, [cell]], low[..., [cell], :], out=through), out=low)
+        return Bounds(self.estimate, low, -np.swapaxes(low, -1, -2))
 
 
 def all_pairs(

@@ -204,9 +204,9 @@ def extension(
     added: list[float] = []
     for _ in range(2):
         further = edge * (edge / inner) if scale == "log" and inner > 0 < edge else edge + (edge - inner)
-        value = _rounded(further, domain)
+        value = _rounded(further, edge, domain)
         if not domain.allows(value) and math.isfinite(bound):
-            value = bound if domain.allows(bound) else _rounded((edge + bound) / 2, domain)
+            value = bound if domain.allows(bound) else _rounded((edge + bound) / 2, edge, domain)
         if value == edge or not domain.allows(value):
             break
         added.append(value)
@@ -214,8 +214,9 @@ def extension(
     return tuple(added)
 
 
-def _rounded(value: float, domain: KnobDomain) -> float:
-    """Round a value to two digits; for a knob of whole numbers, to the nearest allowed multiple."""
+def _rounded(value: float, edge: float, domain: KnobDomain) -> float:
+    """Round a value to two digits of its distance to the edge; for a knob of whole numbers, to an allowed multiple."""
     if domain.integer:
         return float(domain.multiple_of * round(value / domain.multiple_of))
-    return float(f"{value:.2g}")
+    leading = math.log10(abs(value / (value - edge))) if value else 0.0  # digits that value and edge share
+    return float(f"{value:.{2 + max(0, math.floor(leading))}g}")

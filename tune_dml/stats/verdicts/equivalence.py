@@ -214,13 +214,11 @@ class PublishedOptimum:
     @property
     def sentence(self) -> str:
         """The verdict in words, with the run-to-run standard deviation for which it holds."""
-        limit, ends = (
-            f"{self.holds_up_to:.2g}",
-            {"low edge": "at the lowest tested", "high edge": "at the highest tested"},
-        )
+        limit = f"{self.holds_up_to:.2g}"
         if self.verdict == "undecided":
             return f"undecided (it would take a run s.d. of at most {limit}; assumed {self.assumed_sd:.2g})"
-        return f"best {ends.get(self.verdict, 'inside')}, if the run s.d. is at most {limit}"
+        place = {"low edge": "at the lowest tested", "high edge": "at the highest tested"}.get(self.verdict, "inside")
+        return f"best {place}, if the run s.d. is at most {limit}"
 
 
 def judge_published(

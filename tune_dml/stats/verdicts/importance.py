@@ -22,7 +22,7 @@ loses its low values would seem good, and a search whose worst region fails woul
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
@@ -42,7 +42,9 @@ _MIN_SIGNAL = 0.5
 _NEGLIGIBLE = 0.1  # limits this close to 0 or 1 become 0 or 1, which a surrogate never reaches
 _MIN_CELLS, _MAX_CELLS = 10, 200
 """Range of the number of cells for the surrogate; of more cells a sample is used."""
-_FOLDS, _RESAMPLES, _DRAWS, _MAX_POINTS = 5, 12, 25, 800
+_FOLDS, _RESAMPLES, _DRAWS = 5, 12, 25
+_MAX_POINTS, _MOST_POINTS = 800, 1024
+"""Points of the surrogate's grid, to which numbers are thinned; and the most that names and many knobs may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class Importance:
 def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
     """Return effects (..., knobs) and pair effects (..., knobs, knobs) of tables without noise."""
     axes = tuple(range(-knobs, 0))
-    variances = {subset: (part**2).mean(axes) for subset, part in _anova(values, knobs).items()}
+    variances = {subset: (part**2).mean(axes) for subset, part in _anova(values, knobs)}
     return _divide_among_knobs(variances, knobs)
 
 
@@ -101,7 +103,7 @@ def _estimate_from_grid(values: Array, alpha: float, resolution: float) -> Impor
         return _without_shares(knobs, math.nan, "one seed gives no noise estimate")
     cells = values.reshape(-1, seeds)
     filled = fill_holes(cells)[0]
-    parts = _anova(np.moveaxis(filled.reshape(*shape, seeds), -1, 0), knobs)
+    parts = dict(_anova(np.moveaxis(filled.reshape(*shape, seeds), -1, 0), knobs))
     means = {subset: part.mean(0) for subset, part in parts.items()}
     noisy = {subset: (mean**2).mean() for subset, mean in means.items()}
     squares = {subset: (part**2).sum(0).mean() for subset, part in parts.items()}
@@ -140,7 +142,8 @@ def importance_of_search(
     Args:
         positions: for each knob i, its position in each cell, (cells, c_i): one column from 0 to 1 for numbers, one
             column per name for names.
-        levels: for each knob i, the equally likely positions over which its effect is taken, (q_i, c_i).
+        levels: for each knob i, the equally likely positions over which its effect is taken, (q_i, c_i). If all
+            knobs have more than 800 combinations, those of numbers are thinned.
         values: (cells, seeds), NaN for lost seeds; larger is better.
         alpha: the error of all intervals together.
         failed: same shape as `values`, the trials that failed.
@@ -154,7 +157,10 @@ def importance_of_search(
 def _estimate_from_search(
     positions: Sequence[Array], levels: Sequence[Array], values: Array, alpha: float
 ) -> Importance:
-    knobs = len(positions)
+    knobs, levels = len(positions), _thinned(levels)
+    if (combinations_of_levels := math.prod(map(len, levels))) > _MOST_POINTS:
+        reason = f"{combinations_of_levels} combinations of the knobs' values are too many, {_MOST_POINTS} are possible"
+        return _without_shares(knobs, math.nan, reason)
     kept = np.flatnonzero(np.isfinite(values).any(1))
     if len(kept) > _MAX_CELLS:
         kept = np.random.default_rng(0).permutation(kept)[:_MAX_CELLS]
@@ -196,9 +202,8 @@ def _has_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolut
     return False
 
 
-def _anova(values: Array, knobs: int) -> dict[tuple[int, ...], Array]:
-    """Return the ANOVA parts f_u of tables (..., q_1, .., q_knobs) for every non-empty set u of knobs."""
-    parts: dict[tuple[int, ...], Array] = {}
+def _anova(values: Array, knobs: int) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Yield every non-empty set u of knobs and its ANOVA part f_u of tables (..., q_1, .., q_knobs)."""
     for size in range(1, knobs + 1):
         for subset in combinations(range(knobs), size):
 
@@ -206,8 +211,7 @@ def _anova(values: Array, knobs: int) -> dict[tuple[int, ...], Array]:
                 average = part.mean(knob - knobs, keepdims=True)
                 return part - average if knob in subset else np.broadcast_to(average, part.shape)
 
-            parts[subset] = reduce(project, range(knobs), values)
-    return parts
+            yield subset, reduce(project, range(knobs), values)
 
 
 def _divide_among_knobs(variances: dict[tuple[int, ...], Array], knobs: int) -> tuple[Array, Array]:
@@ -267,6 +271,16 @@ def _draw_functions(points: Array, values: Array, grid: Array, rng: np.random.Ge
     noise = process.kernel_.k2.noise_level * values.var()  # part of the prediction's variance at each point
     root = axes * np.sqrt(np.maximum(sizes - noise, 0))
     return np.asarray(mean + rng.standard_normal((_DRAWS, len(grid))) @ root.T)
+
+
+def _thinned(levels: Sequence[Array]) -> list[Array]:
+    """Leave out values of the numbers with most values, evenly, until all knobs have at most 800 combinations."""
+    counts = [len(level) for level in levels]
+    numbers = [knob for knob, level in enumerate(levels) if level.shape[1] == 1]
+    while math.prod(counts) > _MAX_POINTS and any(counts[knob] > 2 for knob in numbers):
+        counts[max(numbers, key=lambda knob: counts[knob])] -= 1
+    spread = (np.linspace(0, len(level) - 1, count) for level, count in zip(levels, counts, strict=True))
+    return [level[rows.round().astype(int)] for level, rows in zip(levels, spread, strict=True)]
 
 
 def levels_per_knob(knobs: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tune_dml.stats.intervals import Array
 
-_MIN_CELLS = 8
+_MIN_CELLS, _MAX_CELLS = 8, 1000  # of more configurations a random sample is tested; the time grows with their cube
 _PERMUTATIONS = 4999
 _MAX_ENDS = 24  # maximum number of ends of the compared ranges
 _SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
@@ -31,7 +31,7 @@ class SearchEffect:
     """The test of a knob's effect over the configurations of a search."""
 
     p_value: float
-    inside: tuple[bool, ...]  # configurations in the range of the knob that differs most from the others
+    inside: tuple[bool, ...]  # tested configurations in the range of the knob that differs most from the others
     difference: float
     """Mean inside minus mean outside the range, after subtracting the function of the other knobs."""
 
@@ -46,6 +46,8 @@ def judge_search_effect(positions: Array, others: Array, means: Array) -> Search
     """
     if len(means) < _MIN_CELLS:
         return None
+    sample = np.random.default_rng(0).permutation(len(means)) < _MAX_CELLS
+    positions, others, means = positions[sample], others[sample], means[sample]
     inside = _ranges(positions)
     if not len(inside):
         return None
@@ -60,7 +62,8 @@ def judge_search_effect(positions: Array, others: Array, means: Array) -> Search
     largest = int(observed.argmax())
     as_large = permuted >= observed[largest] * (1 - 1e-9)
     p_value = float((1 + as_large.sum()) / (1 + _PERMUTATIONS))
-    return SearchEffect(p_value, tuple(inside[largest].tolist()), float(contrasts[largest] @ residuals))
+    sample[sample] = inside[largest]
+    return SearchEffect(p_value, tuple(sample.tolist()), float(contrasts[largest] @ residuals))
 
 
 def _ranges(positions: Array) -> Array:

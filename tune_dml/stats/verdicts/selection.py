@@ -31,8 +31,6 @@ from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 
-_MAX_ITERATIONS = 200  # maximum number of iterations of the additive model; a table with holes needs about ten
-
 ALGORITHM = "lower limit from seeds that did not choose the cell, upper limit from all seeds; Student's t"
 
 
@@ -74,16 +72,10 @@ def score_of_best(
 def best_first(values: Array) -> list[int]:
     """Return the rows of a table (m, n) that have values, best first; larger is better.
 
-    Rows are ranked by their effect in an additive model of cells and seeds (alternating least squares), so that
-    lost seeds and cells that stopped early do not change ranks.
+    Rows are ranked by their effect in an additive model of cells and seeds (least squares), so that lost seeds and
+    cells that stopped early do not change ranks.
     """
-    shift = np.zeros(values.shape[-1])
-    for _ in range(_MAX_ITERATIONS):
-        effect = _mean(values - shift)
-        before, shift = shift, np.nan_to_num(_mean((values - effect[:, None]).T))
-        if np.allclose(before, shift, rtol=0, atol=1e-12):
-            break
-    order = np.argsort(-np.nan_to_num(effect, nan=-np.inf), kind="stable")
+    order = np.argsort(-fill_holes(values)[0].mean(-1), kind="stable")
     return [int(row) for row in order if np.isfinite(values[row]).any()]
 
 

@@ -176,7 +176,7 @@ def _leads(shares: Sequence[KnobShare]) -> bool:
 
 
 def _steps(analysis: Analysis, importances: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
-    if not any(item.searched and item.problem for item in importances):
+    if not any(item.searched and item.problem and "too many" not in item.problem for item in importances):
         return ()
     samples = max(10, analysis.results.plan.search.num_samples)
     settles = "which knob matters, if a model of the configurations can tell"
