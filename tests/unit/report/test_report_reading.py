@@ -51,6 +51,17 @@ def test_a_value_that_diverges_at_every_setting_of_the_other_knob_is_named_alone
     ) in said
 
 
+@pytest.mark.parametrize("domain", [Grid((0.123411, 0.123412, 0.5), scale="log"), LogRange(0.1, 1.0)])
+def test_values_that_rounding_makes_equal_keep_their_own_cells(tmp_path, domain):
+    """A search may propose values that differ in the fifth digit only."""
+    means = {0.123411: 70.0, 0.123412: 40.0, 0.5: 60.0}
+    space = rho_space(scientific=(Knob("regularizer.rho", domain, symbol="rho"),), published=())
+    found = summary(bare_sweep(tmp_path / "s", space=space, means=means))
+    rows = {row.label: round(row.mean / 10) for row in found.rows}
+    assert rows == {"no SEC": 6, "rho=0.1234": 7, "rho=0.1234 (#3)": 4, "rho=0.5": 6}
+    assert "from rho = 0.123411 to 0.123412." in found.answer.sentences[0]
+
+
 def test_a_knob_whose_symbol_is_its_path_is_named_once():
     assert Knob("lr", Grid((0.1, 1.0)), symbol="lr").label == "lr"
 

@@ -135,6 +135,11 @@ class KnobAnalysis:
         """Return the knob's value by label."""
         return self.levels[self.labels.index(label)]
 
+    @staticmethod
+    def text_of(label: str) -> str:
+        """Return the knob's value as text by label: `0.01` for `rho=0.01`."""
+        return label.partition("=")[2]
+
 
 def _baseline_point(analysis: CellComparisons) -> CurvePoint | None:
     """Return the baseline as a point of a curve, with its comparison bar among all cells; None without a baseline."""

@@ -12,7 +12,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, whisker_figure
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
-from tune_dml.text import counted, joined, value_text
+from tune_dml.text import counted, joined
 
 _VERDICTS = ("better", "worse", "undecided")
 _MAX_WHISKERS = 30  # maximum number of cells in the figure, which shows the best cells; the table has all cells
@@ -140,7 +140,7 @@ def _listed_in_prose(analysis: Analysis, labels: Sequence[str], total: int, *, n
     if len(analysis.knobs) != 1 or not set(labels) <= set(analysis.knobs[0].labels):
         return f"{joined(list(map(prose_label, labels)))} {verb}"
     knob = analysis.knobs[0]
-    values = joined([value_text(knob.level(label)) for label in labels])
+    values = joined(list(map(knob.text_of, labels)))
     return f"{knob.symbol} = {values} {verb}" if name_knob else f"{values} {verb}"
 
 
