@@ -293,6 +293,16 @@ def test_methods_without_knobs_have_training_curves_one_interval_each_and_a_figu
     assert "data:image/svg+xml" in notebook_html(load_results_and_look(tmp_path, "toy", "report"))
 
 
+def test_arms_whose_names_differ_only_in_signs_or_case_have_files_of_their_own(tmp_path):
+    signs = {"SEC+L": "sec", "SEC-L": "l2", "sec+l": "sec_fixed", "plain": "none"}
+    arms = tuple(Arm(name, {"regularizer.name": method}) for name, method in signs.items())
+    means = {f"{name}: B={size}": 60.0 + size for name in signs for size in (6, 9)}
+    results = bare_sweep(tmp_path / "toy", space=space_of_arms(arms), means=means, dataset="digits")
+    files = [path.name.lower() for path in write_report(results, tmp_path / "report").csv]
+    assert len(set(files)) == len(files)
+    assert {f"differences-{arm}-batch-batch-size.csv" for arm in ("sec-l", "sec-l-2", "sec-l-2-2")} <= set(files)
+
+
 def test_a_sweep_of_one_arm_has_only_its_knobs(tmp_path):
     steps = {"training.steps": [100, 200]}
     alone = ["mean of binomial losses"]

@@ -9,7 +9,6 @@ from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.cells import TableCell, interval_cells, metric_cells, text_cell
-from tune_dml.report.naming import slug
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Facts, Heading, Notes, Section, Table, Text, WordTable
 from tune_dml.report.steps import Step, continue_sweep
@@ -218,7 +217,7 @@ def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[object, ...]:
     links = tuple((f"{trial.seed}", f"#trial-{trial.key}") for trial in cell.trials)
     trials = TableCell(" ".join(trial.key for trial in cell.trials), None, links)
     return (
-        text_cell(cell.label, anchor=f"cell-{slug(cell.label)}"), len(cell.values), len(cell.trials),
+        cell.label, len(cell.values), len(cell.trials),
         *metric_cells(metric, cell.mean, *analysis.bar(cell)), *interval_cells(metric, *difference),
         verdict, cell.lost, trials,
     )  # fmt: skip
