@@ -21,6 +21,7 @@ from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.notebook import notebook_html
 from tune_dml.report.questions import answers
+from tune_dml.report.questions.methods.methods_by_knob import _fastest
 from tune_dml.report.section import tables_of
 from tune_dml.space import METHOD, Arm, CurveReference, Grid, Knob
 from tune_dml.stats.verdicts.selection import choose_best_cells, expected_best
@@ -205,6 +206,12 @@ def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, 
     assert re.search(r"SEC, 0\.33\d*: 72\.\d", ratio.draw(False).svg())  # 2 of 8 pairs are positive at B = 9, M = 3
     assert seconds.sentence == "At B 9 SEC is fastest (0.09 s per step) and L2 slowest (0.18 s), without evaluation."
     assert "plain" not in seconds.description
+
+
+def test_methods_are_timed_at_a_value_that_two_of_them_have():
+    curves = {"A": [(6.0, [1.0]), (9.0, [2.0])], "B": [(6.0, [3.0]), (9.0, [1.0]), (12.0, [4.0])]}
+    assert _fastest("M", curves).startswith("At M 9 B is fastest (1 s per step) and A slowest (2 s)")
+    assert _fastest("M", {"A": curves["A"], "B": [(7.0, [1.0]), (12.0, [4.0])]}).startswith("No two methods")
 
 
 def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results):

@@ -66,12 +66,14 @@ def test_a_knob_whose_symbol_is_its_path_is_named_once():
     assert Knob("lr", Grid((0.1, 1.0)), symbol="lr").label == "lr"
 
 
-def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_axis():
+def test_a_line_is_drawn_to_its_end_where_one_trial_is_at_0_on_a_logarithmic_axis():
     lines = [
-        Line("a", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),
-        Line("b", (1, 2), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
+        Line("a", (1, 2, 3), (1.0, 100.0, 5.0), (1.0, 100.0, 0.0), (1.0, 100.0, 10.0)),
+        Line("b", (1, 2, 3), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)),
     ]
-    assert 'd=""' not in draw_lines(lines, "loss", "step", narrow=False, log=True).document()
+    canvas = draw_lines(lines, "loss", "step", narrow=False, log=True)
+    assert [len(mark.points) for mark in canvas.marks if mark.kind == "line" and mark.text] == [3, 3]
+    assert "nan" not in canvas.document()
 
 
 @pytest.mark.parametrize("sd", [0.05, 3.0], ids=["both matter", "both are undecided"])

@@ -71,7 +71,8 @@ def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
     labels = {word: [row.label for row in rows if row.verdict == word] for word in _VERDICTS}
     parts = [f"{word} {_listed(named, len(rows), what)}" for word, named in labels.items() if named]
     diverged = [cell.label for cell in analysis.cells if cell.diverged and not cell.values]
-    parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
+    tried = sum(not cell.cell.baseline for cell in analysis.cells)
+    parts += [f"diverged {_listed(diverged, tried, what)}"] if diverged else []
     if count := len(analysis.stopped):
         parts.append(f"{counted(count, 'other')} {'was' if count == 1 else 'were'} stopped early and not compared")
     return f"Against {name} ({analysis.looks.confidence} simultaneous intervals): {'; '.join(parts)}."
@@ -120,7 +121,8 @@ def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
         parts = [f"{none} {what}{finished} is significantly better than {than}"]
         parts += _best_mean_below(analysis, rows)
     parts += [f"{_listed_in_prose(analysis, worse, len(rows))} significantly worse"] if worse else []
-    parts += [f"the others{finished} are undecided"] if better and undecided else []
+    others = "the other{} is" if len(undecided) == 1 else "the others{} are"
+    parts += [f"{others.format(finished)} undecided"] if better and undecided else []
     return "; ".join(parts) + "."
 
 

@@ -113,11 +113,13 @@ def _headline(analysis: Analysis) -> str:
     waiting, stopped = _waiting(analysis), Counter(cell.stopped for cell in analysis.stopped)
     sentences = []
     if waiting:
-        sentences.append(f"Provisional: {waiting} of {analysis.results.planned_trials} trials have not finished.")
+        have = "has" if waiting == 1 else "have"
+        sentences.append(f"Provisional: {waiting} of {analysis.results.planned_trials} trials {have} not finished.")
     if stopped:
         steps = " and ".join(f"{count} at step {step}" for step, count in sorted(stopped.items(), key=str))
+        were = "was" if len(analysis.stopped) == 1 else "were"
         sentences.append(
-            f"{len(analysis.stopped)} of {len(analysis.cells)} configurations were stopped early ({steps}). "
+            f"{len(analysis.stopped)} of {len(analysis.cells)} configurations {were} stopped early ({steps}). "
             "The report compares only the others, which were ahead at those steps."
         )
     return " ".join(sentences)
@@ -159,8 +161,8 @@ def _progress(analysis: Analysis) -> str:
         f"{counts.get('finished', 0)} of {results.planned_trials} trials finished ({cells} cells x "
         f"{len(analysis.seeds)} seeds), {duration(analysis.seconds)} of training in all."
     )
-    if counts.get("stopped"):
-        text += f" {counts['stopped']} were stopped early by the scheduler."
+    if stopped := counts.get("stopped"):
+        text += f" The scheduler stopped {counted(stopped, 'trial')} early."
     lost = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts.get(status)]
     without_metric = sum(trial.status == "finished" for cell in analysis.cells for trial, _ in cell.failures)
     lost += [f"{without_metric} finished without the metric"] if without_metric else []
@@ -208,7 +210,8 @@ def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[object, ...]:
     metric, against = analysis.metric, analysis.against(cell)
     verdict = text_cell("baseline" if cell.cell.baseline else "-")
     if cell.lost and not cell.values:
-        verdict = text_cell("diverged" if cell.diverged else "failed", mark="failed")
+        word = "diverged" if cell.diverged else "failed"
+        verdict = text_cell(word, mark=word)
     elif cell.stopped is not None:
         verdict = text_cell(f"stopped at {cell.stopped}")
     elif against is not None:
