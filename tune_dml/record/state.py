@@ -103,7 +103,9 @@ class SweepState:
     def __init__(self, folder: Path, plan: Plan):
         self.folder = folder
         self.stored_plan = plan
-        self.plan = plan  # the current plan, to which a race adds seeds
+        self._labels: set[str] = set()
+        cells = tuple(map(self._with_own_label, plan.cells))
+        self.plan = plan if cells == plan.cells else replace(plan, cells=cells)  # current; a race adds seeds to it
         self.proposed_cells: list[Cell] = []  # cells that a search has proposed, in order
         self.exhausted_at = 0  # number of requested cells when a search found no new one
         self.trials: dict[str, PlannedTrial] = {}  # requested; of a race that has ended, those that started
@@ -120,7 +122,7 @@ class SweepState:
         self._offset, self._last_event = 0, 0.0
         self._lock = threading.Lock()
         self.requested_trials: dict[str, PlannedTrial] = {}  # trials of the plan and of the race's blocks
-        self._add_cells(plan.cells)
+        self._add_cells(cells)
 
     def update(self) -> None:
         """Read the events that were appended since the last update."""
@@ -199,8 +201,15 @@ class SweepState:
 
     def _add_proposal(self, cell: Cell) -> None:
         if self.plan.trial(cell, self.plan.seeds[0]).key not in self.trials:  # else a doubled line, or read again
-            self.proposed_cells.append(cell)
-            self._add_cells([cell])
+            self.proposed_cells.append(self._with_own_label(cell))
+            self._add_cells(self.proposed_cells[-1:])
+
+    def _with_own_label(self, cell: Cell) -> Cell:
+        """Return the cell; its label gets a number if rounding made it equal to that of an earlier cell."""
+        if cell.label in self._labels:
+            cell = replace(cell, label=f"{cell.label} (#{cell.index + 1})")
+        self._labels.add(cell.label)
+        return cell
 
     def _add_cells(self, cells: Iterable[Cell]) -> None:
         self._add_trials(self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainables.metrics.families import describe_key
@@ -140,6 +141,17 @@ def floors_of(results: Results) -> dict[str, float]:
 def slug(path: str) -> str:
     """Return a knob's path or a cell's label as an anchor and file name."""
     return "".join(letter if letter.isalnum() else "-" for letter in path)
+
+
+def distinct_slugs(names: Iterable[str]) -> dict[str, str]:
+    """Return the slug of each name; slugs that are equal, or that differ only in case, get a suffix."""
+    slugs: dict[str, str] = {}
+    for name in names:
+        text, taken = slug(name), {item.lower() for item in slugs.values()}
+        while text.lower() in taken:
+            text += "-2"
+        slugs[name] = text
+    return slugs
 
 
 def symbol_of(knob: Knob) -> str:

@@ -50,7 +50,9 @@ def _steps(sections: Sequence[Section]) -> list[Step]:
 def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     results, metric, baseline, best_cell = analysis.results, analysis.metric, analysis.baseline, _best_cell(analysis)
     lost, trials, seconds = sum(len(cell.failures) for cell in analysis.cells), len(results.trials), analysis.seconds
-    best = "no configuration has a result" if baseline is None else "only the baseline has a result"
+    best = "only the baseline has a result" if analysis.ranked else "no configuration has a result"
+    if any(not cell.cell.baseline for cell in analysis.ranked):
+        best = "every candidate with a result diverged under another seed"
     if best_cell is not None:
         best = f"{best_cell.label}: {metric.number(best_cell.mean)}"
         if baseline is not None and analysis.sign * (baseline.mean - best_cell.mean) >= 0:

@@ -173,7 +173,7 @@ def test_an_opposite_order_is_reported_as_opposite_and_a_flat_curve_leaves_it_op
 def test_one_seed_is_refused_with_its_reason(steep, tmp_path):
     study = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", seeds=(0,))])
     assert "the noise of one of them is unknown" in study.transfers[0].refusal
-    assert any("is unknown with one seed" in sentence for sentence in study_sentences(study))
+    assert any("is unknown: fewer than two seeds have all values" in sentence for sentence in study_sentences(study))
     assert any("; 1 of 5 means is within " in sentence for sentence in study_sentences(study))
 
 

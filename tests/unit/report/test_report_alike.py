@@ -70,6 +70,8 @@ def test_configurations_and_values_that_train_alike_are_named_and_the_knob_is_ju
     assert alike(results).headline.startswith(
         "rho=0.1, margin=0.1; rho=0.5, margin=0.1; and rho=1, margin=0.1 gave exactly the same"
     )
+    results = twins(two_knobs, lambda label: label if label in {"no SEC", "rho=1, margin=0.5"} else first)
+    assert alike(results).headline == "5 of 7 configurations gave exactly the same results under every seed."
     results = twins(one_knob, lambda label: "rho=0.9" if label == "rho=1" else label)
     assert not analyse(results).knobs[0].unused
     found = alike(results)

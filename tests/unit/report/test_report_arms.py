@@ -21,6 +21,7 @@ from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.cell import best_cells
 from tune_dml.report.notebook import notebook_html
 from tune_dml.report.questions import answers
+from tune_dml.report.questions.methods.methods_by_knob import _fastest
 from tune_dml.report.section import tables_of
 from tune_dml.space import METHOD, Arm, CurveReference, Grid, Knob
 from tune_dml.stats.verdicts.selection import choose_best_cells, expected_best
@@ -207,6 +208,12 @@ def test_methods_that_share_a_knob_have_one_line_each_of_logged_values(results, 
     assert "plain" not in seconds.description
 
 
+def test_methods_are_timed_at_a_value_that_two_of_them_have():
+    curves = {"A": [(6.0, [1.0]), (9.0, [2.0])], "B": [(6.0, [3.0]), (9.0, [1.0]), (12.0, [4.0])]}
+    assert _fastest("M", curves).startswith("At M 9 B is fastest (1 s per step) and A slowest (2 s)")
+    assert _fastest("M", {"A": curves["A"], "B": [(7.0, [1.0]), (12.0, [4.0])]}).startswith("No two methods")
+
+
 def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results):
     arms = [
         Arm(f"{loss}+{penalty}", {"loss.name": loss, "regularizer.name": penalty}, knobs=())
@@ -291,6 +298,16 @@ def test_methods_without_knobs_have_training_curves_one_interval_each_and_a_figu
         cell = next(one for one in analysis.cells if one.label == row[0].text)
         assert (row[3].value, row[4].value) == pytest.approx(analysis.bar(cell), nan_ok=True)
     assert "data:image/svg+xml" in notebook_html(load_results_and_look(tmp_path, "toy", "report"))
+
+
+def test_arms_whose_names_differ_only_in_signs_or_case_have_files_of_their_own(tmp_path):
+    signs = {"SEC+L": "sec", "SEC-L": "l2", "sec+l": "sec_fixed", "plain": "none"}
+    arms = tuple(Arm(name, {"regularizer.name": method}) for name, method in signs.items())
+    means = {f"{name}: B={size}": 60.0 + size for name in signs for size in (6, 9)}
+    results = bare_sweep(tmp_path / "toy", space=space_of_arms(arms), means=means, dataset="digits")
+    files = [path.name.lower() for path in write_report(results, tmp_path / "report").csv]
+    assert len(set(files)) == len(files)
+    assert {f"differences-{arm}-batch-batch-size.csv" for arm in ("sec-l", "sec-l-2", "sec-l-2-2")} <= set(files)
 
 
 def test_a_sweep_of_one_arm_has_only_its_knobs(tmp_path):

@@ -95,6 +95,12 @@ def test_methods_that_add_nothing_by_name_are_counted_as_methods(tmp_path, means
     assert gains_of(results).headline.startswith(said)
 
 
+def test_a_single_contrast_is_one_comparison(tmp_path):
+    two = (Arm("A", {"loss.margin": 0.1}), Arm("B", {"loss.margin": 0.2}, against=("A",)))
+    results = bare_sweep(tmp_path / "toy", space=space_of(arms=two), means={"A": 60.0, "B": 70.0}, dataset="digits")
+    assert "of the 1 declared comparison alone" in gains_of(results).data["gains"]["sentences"][0]
+
+
 def test_a_space_without_contrasts_has_no_section_on_gains(tmp_path):
     plain = tuple(Arm(arm.name, arm.settings) for arm in arms())
     assert gains_of(bare_sweep(tmp_path / "toy", space=space_of(arms=plain), means=MEANS, dataset="digits")) is None

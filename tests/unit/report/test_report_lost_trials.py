@@ -31,6 +31,50 @@ def test_a_lost_seed_widens_an_interval_and_removes_no_cell(tmp_path: Path) -> N
     assert "Without a result: rho=0.01 (seed 1 failed: no disk). A value with other seeds keeps them" in lost.text
 
 
+TENTHS = tuple(round(0.1 * index, 1) for index in range(1, 11))
+
+
+@pytest.mark.parametrize(
+    ("failures", "said"),
+    [
+        (diverged(*(f"rho={rho:g}" for rho in TENTHS[3:])), "; diverged at 7 of 10 values."),
+        (diverged(*(f"rho={rho:g}" for rho in TENTHS[3:])), "the other that finished training is undecided."),
+        (diverged(*(f"rho={rho:g}" for rho in TENTHS)), "only the baseline has a result"),
+        (
+            diverged(*(f"rho={rho:g}" for rho in TENTHS), seeds=1),
+            "every candidate with a result diverged under another",
+        ),
+        (diverged("no SEC", *(f"rho={rho:g}" for rho in TENTHS)), "no configuration has a result"),
+        ({(f"rho={rho:g}", 0): ("diverged", "collapsed") for rho in TENTHS}, "no result (in 10 of 11 configurations)."),
+        ({("rho=0.5", 0): ("stopped", "")}, "1 of 11 configurations was stopped early (1 at step 200)."),
+        ({("rho=0.5", 0): ("stopped", "")}, "The scheduler stopped 1 trial early."),
+    ],
+)
+def test_lost_trials_are_counted_in_words(
+    tmp_path: Path, failures: dict[tuple[str, int], tuple[str, str]], said: str
+) -> None:
+    space = rho_space(scientific=(Knob("regularizer.rho", Grid(TENTHS), symbol="rho"),), published=())
+    means = {rho: 60.0 + 10 * rho for rho in TENTHS}
+    assert said in judged(tmp_path, space=space, means=means, failures=failures).text
+
+
+def test_one_trial_that_has_not_finished_is_named_in_the_singular(tmp_path: Path) -> None:
+    found = summary(bare_sweep(tmp_path / "s", missing=[("rho=0.1", 2)]))
+    assert found.answer.sentences[0] == "Provisional: 1 of 18 trials has not finished."
+
+
+def test_figures_at_the_end_of_training_are_of_trials_that_finished(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "s", failures=diverged("rho=0.01", "rho=0.1"), evidence=False)
+    analysis = analyse(results)
+    mechanism, training = (section_of(analysis, name, traces=True) for name in ("mechanism", "training"))
+    assert mechanism is not None
+    assert training is not None
+    assert {final.label for final in mechanism.data["mechanism"]} == {"rho=0.5", "rho=0.9", "rho=1", "no SEC"}
+    views = [view.sentence for section in (mechanism, training) for view in section.figures[0].views]
+    assert not any("rho=0.1 " in sentence or "rho=0.01 " in sentence for sentence in views[:-2])
+    assert views[-1] == "At the end, training loss is 0 at every value."
+
+
 def test_an_opened_sweep_of_which_every_cell_diverged_once_has_a_report(tmp_path: Path) -> None:
     """As when seeds are added after the opening. Validation can then select no cell."""
     lost = diverged("no SEC", *(f"rho={rho:g}" for rho in STEEP), seeds=1)

@@ -71,7 +71,7 @@ def test_training_shows_metric_and_loss_of_every_value_and_names_rising_curves(s
     (figure,) = section(analysis, "training").figures
     assert [view.title for view in figure.views] == ["R@1", "loss"]
     assert figure.description.startswith("Training had not converged: over the last quarter")
-    assert figure.views[1].sentence.startswith("The training loss ends lowest for")
+    assert figure.views[1].sentence.startswith("At the end, training loss is 0 at every value.")
     changes = {line.label: line.mean[3] - line.mean[2] for line in metric}  # the last quarter
     most = max(changes, key=changes.get)
     assert f"of {most} changed by +{changes[most]:.2f} points" in said(analysis, "training")

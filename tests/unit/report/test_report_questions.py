@@ -126,6 +126,47 @@ def test_functions_that_are_no_questions_are_refused(steep, tmp_path, monkeypatc
         summary(steep.results)
 
 
+class Unreadable(Exception):
+    def __str__(self):
+        raise OSError
+
+
+@pytest.mark.parametrize(
+    ("about", "body", "error"),
+    [
+        ("question", "1 / 0", "ZeroDivisionError: division by zero (line "),
+        ("knob_question", "raise Unreadable", "Unreadable: <exception str() failed> (line "),
+        ("question", "return 3", "TypeError: replace() should be called on dataclass instances (line "),
+        (
+            "question",
+            'return Section("a", "?", "?", (Figure("b", None, "", ""),))',
+            "'NoneType' object is not callable (line ",
+        ),
+        (
+            "knob_question",
+            'return Section("a", "?", "?", (Table("b", "", ("c", "d"), ((1,),)),))',
+            "index out of range (line ",
+        ),
+        ("question", 'return Section("a", data={"b": object()})', "object is not JSON serializable (line "),
+    ],
+)
+def test_a_question_of_a_package_that_fails_is_a_problem_of_the_page(tmp_path, monkeypatch, about, body, error):
+    install(tmp_path, monkeypatch, "bad = toy_questions:bad\nseeds = toy_questions:seeds")
+    own = f"@{about}(order=310, unanswered={{'own': None}})\ndef bad(*_):\n    {body}\n"
+    monkeypatch.setattr("builtins.Unreadable", Unreadable, raising=False)
+    (tmp_path / "toy_questions.py").write_text(TOY + own)
+    results = bare_sweep(tmp_path / "s")
+    files = write_report(results, tmp_path / "report")
+    said = "The entry point tune_dml.questions.bad of the package toy-questions cannot answer: "
+    (found,) = [finding for finding in files.findings if finding.startswith(said)]
+    assert error in found
+    assert found in read(files.html.read_text()).text
+    assert found in summary(results).verdicts
+    verdicts = json.loads(files.verdicts.read_text())
+    assert (verdicts if about == "question" else verdicts["knobs"][0])["own"] is None
+    assert verdicts["toy"] == {"seeds": 3}
+
+
 @pytest.mark.parametrize(
     ("body", "rule"),
     [

@@ -51,16 +51,29 @@ def test_a_value_that_diverges_at_every_setting_of_the_other_knob_is_named_alone
     ) in said
 
 
+@pytest.mark.parametrize("domain", [Grid((0.123411, 0.123412, 0.5), scale="log"), LogRange(0.1, 1.0)])
+def test_values_that_rounding_makes_equal_keep_their_own_cells(tmp_path, domain):
+    """A search may propose values that differ in the fifth digit only."""
+    means = {0.123411: 70.0, 0.123412: 40.0, 0.5: 60.0}
+    space = rho_space(scientific=(Knob("regularizer.rho", domain, symbol="rho"),), published=())
+    found = summary(bare_sweep(tmp_path / "s", space=space, means=means))
+    rows = {row.label: round(row.mean / 10) for row in found.rows}
+    assert rows == {"no SEC": 6, "rho=0.1234": 7, "rho=0.1234 (#3)": 4, "rho=0.5": 6}
+    assert "from rho = 0.123411 to 0.123412." in found.answer.sentences[0]
+
+
 def test_a_knob_whose_symbol_is_its_path_is_named_once():
     assert Knob("lr", Grid((0.1, 1.0)), symbol="lr").label == "lr"
 
 
-def test_a_line_without_a_positive_number_leaves_no_empty_path_on_a_logarithmic_axis():
+def test_a_line_is_drawn_to_its_end_where_one_trial_is_at_0_on_a_logarithmic_axis():
     lines = [
-        Line("a", (1, 2), (1.0, 100.0), (1.0, 100.0), (1.0, 100.0)),
-        Line("b", (1, 2), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)),
+        Line("a", (1, 2, 3), (1.0, 100.0, 5.0), (1.0, 100.0, 0.0), (1.0, 100.0, 10.0)),
+        Line("b", (1, 2, 3), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)),
     ]
-    assert 'd=""' not in draw_lines(lines, "loss", "step", narrow=False, log=True).document()
+    canvas = draw_lines(lines, "loss", "step", narrow=False, log=True)
+    assert [len(mark.points) for mark in canvas.marks if mark.kind == "line" and mark.text] == [3, 3]
+    assert "nan" not in canvas.document()
 
 
 @pytest.mark.parametrize("sd", [0.05, 3.0], ids=["both matter", "both are undecided"])

@@ -62,6 +62,7 @@ class ArmAnalysis:
     """An arm with the analyses of its cells."""
 
     name: str  # empty in a space without arms
+    slug: str  # name as used in anchors and file names, different from those of other arms
     baseline: bool
     knobs: tuple[Knob, ...]  # knobs searched in the arm, scientific ones first
     cells: tuple[CellAnalysis, ...]

@@ -8,11 +8,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from tune_dml.planning.grouping import grouped
 from tune_dml.record.results import Results
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings, race_findings, selectable_cells
 from tune_dml.report.analysis.looks import Looks, looks_of
-from tune_dml.report.naming import MetricName
+from tune_dml.report.naming import MetricName, distinct_slugs
 from tune_dml.space import Knob, Value
 from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
@@ -89,8 +90,11 @@ class CellComparisons:
     def arms(self) -> tuple[ArmAnalysis, ...]:
         """Arms in their order, with their cells; a space without arms counts as one arm, beside its baseline."""
         arms = self.results.plan.arms
-        cells = {arm.name: tuple(cell for cell in self.cells if cell.cell.arm == arm.name) for arm in arms}
-        return tuple(ArmAnalysis(arm.name, arm.baseline, arm.knobs, cells[arm.name]) for arm in arms)
+        slugs, cells = distinct_slugs(arm.name for arm in arms), grouped(self.cells, lambda cell: cell.cell.arm)
+        return tuple(
+            ArmAnalysis(arm.name, slugs[arm.name], arm.baseline, arm.knobs, tuple(cells.get(arm.name, ())))
+            for arm in arms
+        )
 
     @cached_property
     def baseline(self) -> CellAnalysis | None:

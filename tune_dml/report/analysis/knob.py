@@ -72,6 +72,7 @@ class KnobAnalysis:
     points: tuple[CurvePoint, ...]
     baseline: CurvePoint | None
     published: tuple[PublishedCurve, ...]  # published curves of this knob, same data set first
+    slug: str  # arm and path as used in anchors and file names
     arm: str = ""  # arm in which the knob was varied; empty in a space without arms
     cells: tuple[str, ...] = ()  # cell label of each level; empty if a level has several cells
     failed: tuple[str, ...] = ()
@@ -93,11 +94,6 @@ class KnobAnalysis:
     def symbol(self) -> str:
         """Name of the knob in sentences."""
         return f"{symbol_of(self.knob)} of {self.arm}" if self.arm else symbol_of(self.knob)
-
-    @property
-    def slug(self) -> str:
-        """Key as used in anchors and file names."""
-        return slug(self.key)
 
     @property
     def numeric(self) -> bool:
@@ -134,6 +130,11 @@ class KnobAnalysis:
     def level(self, label: str) -> Value:
         """Return the knob's value by label."""
         return self.levels[self.labels.index(label)]
+
+    @staticmethod
+    def text_of(label: str) -> str:
+        """Return the knob's value as text by label: `0.01` for `rho=0.01`."""
+        return label.partition("=")[2]
 
 
 def _baseline_point(analysis: CellComparisons) -> CurvePoint | None:
@@ -181,8 +182,8 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
     return KnobAnalysis(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(analysis.sign), raced, sensitivity, tuple(points),
-        _baseline_point(analysis), _published_curves(analysis, knob, arm.name), arm.name, only_cells, tuple(failed),
-        tested, unused,
+        _baseline_point(analysis), _published_curves(analysis, knob, arm.name), slug(f"{arm.slug} {knob.path}".strip()),
+        arm.name, only_cells, tuple(failed), tested, unused,
     )  # fmt: skip
 
 

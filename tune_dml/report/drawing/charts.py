@@ -36,8 +36,7 @@ def draw_lines(lines: Sequence[Line], y_title: str, x_title: str, *, narrow: boo
     frame.draw_x(x_title, across.whole_ticks(5) if are_whole else across.named_ticks(5))
     ends = []
     for index, item in enumerate(lines):
-        _draw_line(frame, item, index, log)
-        ends.append(frame.y_at(max(item.mean[-1], span.low) if log else item.mean[-1]))
+        ends.append(_draw_line(frame, item, index))
     if narrow:
         _legend(canvas, lines, rows, frame.bottom + 56)
     else:
@@ -46,20 +45,20 @@ def draw_lines(lines: Sequence[Line], y_title: str, x_title: str, *, narrow: boo
     return canvas
 
 
-def _draw_line(frame: Frame, item: Line, index: int, log: bool) -> None:
-    kept = [i for i, low in enumerate(item.low) if not log or low > 0]
-    if not kept:  # a logarithmic axis shows positive numbers only
-        return
+def _draw_line(frame: Frame, item: Line, index: int) -> float:
+    """Draw a line with its band, and return the height of its end; numbers below the axis are drawn at its low end."""
     upper, lower, middle = (
-        [(frame.x_at(item.xs[i]), frame.y_at(ys[i])) for i in kept] for ys in (item.high, item.low, item.mean)
+        [(frame.x_at(x), frame.y_at(max(y, frame.y.low))) for x, y in zip(item.xs, ys, strict=True)]
+        for ys in (item.high, item.low, item.mean)
     )
-    if len(kept) > 1 and any(item.high[i] > item.low[i] for i in kept):
+    if len(middle) > 1 and item.high != item.low:
         frame.canvas.area([*upper, *reversed(lower)], Pen(item.colour, opacity=0.13))
     frame.canvas.line(middle, Pen(item.colour, 1.8, DASHES[index % len(DASHES)]), item.label)
-    stride = max(1, len(kept) // 8)
-    for (x, y), i in list(zip(middle, kept, strict=True))[::stride]:
+    for i in range(0, len(middle), max(1, len(middle) // 8)):
+        x, y = middle[i]
         tip = f"{item.label}, {number_text(item.xs[i])}: {item.mean[i]:.4g} ({item.low[i]:.4g} to {item.high[i]:.4g})"
         frame.canvas.dot(x, y, Pen(item.colour), SHAPES[index % len(SHAPES)], size=3.0, text=tip)
+    return middle[-1][1]
 
 
 def _name_line(canvas: Canvas, x: float, y: float, item: Line, index: int) -> None:

@@ -4,21 +4,26 @@ A question is a function decorated with `question` (about the sweep) or `knob_qu
 one section, or None if the question does not apply.
 """
 
+import json
 import pkgutil
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 
 from trainables.errors import ConfigError, Problem
 from trainables.methods import load_entries
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.section import Section, figures_of, tables_of
-from tune_dml.text import one_line
+from tune_dml.report.naming import slug
+from tune_dml.report.section import Section, Text, figures_of, tables_of
+from tune_dml.text import json_value, one_line, shortened
 
 GROUP = "tune_dml.questions"
 _APPENDIX = 600
+_MAX_CHARACTERS = 300  # maximum number of characters of an error on the page
 _SEARCHED_KNOB = 335
 """Order of a knob whose values cannot be compared: after configurations and importance, before trust."""
 RENAME = "Rename the one in your package."
@@ -36,11 +41,31 @@ class Question:
     about_knob: bool
     reads_traces: bool  # whether it reads histories or evidence; the terminal's summary omits such questions
     unanswered: Mapping[str, object]  # entries of verdicts.json if the question does not apply
+    package: str = ""  # entry point of a question from another package, as in messages; empty for our own
 
     def section(self, analysis: Analysis, knob: KnobAnalysis | None) -> Section:
-        """Return the answer; the section has no title if the question does not apply."""
-        answer = self.answer(analysis, *([knob] if self.about_knob else [])) or Section(data=self.unanswered)
-        return replace(answer, knob=knob, appendix=self.appendix)
+        """Return the answer; the section has no title if the question does not apply.
+
+        If a question from another package raises an error, or its section cannot be written, the section states that.
+        """
+        try:
+            answer = self.answer(analysis, *([knob] if self.about_knob else [])) or Section(data=self.unanswered)
+            answer = replace(answer, knob=knob, appendix=self.appendix)
+            if self.package:
+                _write_in_memory(answer)
+        except Exception as error:
+            if not self.package:
+                raise
+            answer = replace(self._failure(error), knob=knob, appendix=self.appendix)
+        return answer
+
+    def _failure(self, error: Exception) -> Section:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = shortened(one_line("".join(traceback.format_exception_only(error))), _MAX_CHARACTERS)
+        problem = f"The {self.package} cannot answer: {reason} (line {frame.lineno} of {Path(frame.filename).name})."
+        title, name = "A question without an answer", f"problem-{slug(self.package)}"
+        body = (Text(problem, badge="failed"),)
+        return Section(name, title, title, body, verdicts=(problem,), findings=(problem,), data=self.unanswered)
 
     @property
     def appendix(self) -> bool:
@@ -74,8 +99,14 @@ def _questions() -> list[Question]:
         if not isinstance(loaded, Question):
             rule = "a question of the report must be a function decorated with `question` or `knob_question`"
             raise ConfigError(Problem(location, rule, str(loaded), "Decorate the function."))
-        questions.append(loaded)
+        questions.append(replace(loaded, package=location))
     return sorted(questions, key=lambda item: item.order)
+
+
+def _write_in_memory(section: Section) -> None:
+    """Draw the figures and convert the tables and data of a section, which raises errors at once, not in the page."""
+    _ = [figure.drawn for figure in section.figures], [(table.cells, table.numeric) for table in section.tables]
+    json.dumps(json_value(section.data))
 
 
 def answers(analysis: Analysis, *, traces: bool = True) -> tuple[Section, ...]:

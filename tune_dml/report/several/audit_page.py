@@ -178,10 +178,11 @@ def _settings(report: AuditReport) -> Section:
 
 def _trust(report: AuditReport) -> Section:
     audit, metric = report.audit, report.metric
+    suspects = "the suspect" if len(report.suspects.factors) == 1 else "the suspects"
     names = joined([audit.factors[index].name for index in report.suspects.factors])
     text = Text(
         f"The first {counted(len(report.first.trials), 'trial')} change all settings at once, by a two-level design with its "
-        f"mirror image. It found the suspects {names}. {counted(len(report.second.trials), 'trial')} on fresh seeds combine "
+        f"mirror image. It found {suspects} {names}. {counted(len(report.second.trials), 'trial')} on fresh seeds combine "
         "them so as to tell the probable explanations apart. "
         "The effects are estimated from both. A setting is named if every explanation without it is "
         "much less likely than the best one; the threshold comes from a simulation of the whole procedure."

@@ -12,7 +12,7 @@ from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, seed_values
 from tune_dml.report.analysis.knob import full_grid, grid_positions, positions_of
 from tune_dml.report.cells import TableCell
 from tune_dml.report.drawing.charts import Whisker
-from tune_dml.report.naming import confidence, slug, symbol_of
+from tune_dml.report.naming import confidence, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Heading, Section, Table, Text, whisker_figure
 from tune_dml.report.steps import Step, extend
@@ -73,7 +73,10 @@ def importance(analysis: Analysis) -> Section | None:
     for item in importances:
         body += [Heading(item.arm)] if item.arm else []
         body.append(Text(item.sentence, badge="undecided" if item.problem else ""))
-        body += [_figure(analysis, item), _table(analysis, item, level / len(arms))] if item.shares else []
+        if item.shares:
+            arm = next((f"-{arm.slug}" for arm in arms if arm.name == item.arm != ""), "")
+            body.append(_figure(analysis, item, f"shares{arm}"))
+            body.append(_table(analysis, item, f"importance{arm or '-of-knobs'}", level / len(arms)))
     return Section(
         "importance-of-knobs",
         f"What each knob explains of {analysis.metric.label}",
@@ -183,24 +186,22 @@ def _steps(analysis: Analysis, importances: Sequence[ImportanceOfArm]) -> tuple[
     return extend(analysis.results, settles, 25, num_samples=samples)
 
 
-def _figure(analysis: Analysis, item: ImportanceOfArm) -> Figure:
+def _figure(analysis: Analysis, item: ImportanceOfArm, name: str) -> Figure:
     items = [
         Whisker(row.knob, 100 * row.share, 100 * row.low, 100 * row.high, tip=f"{row.knob}: {row.share:.0%}")
         for row in item.shares
     ]
-    name, axis = f"shares-{slug(item.arm)}" if item.arm else "shares", "share of what the knobs explain, %"
     caption = f"Shapley effects on {analysis.metric.label}: joint effects are shared equally between their knobs."
-    return whisker_figure(name, items, axis, item.sentence, caption)
+    return whisker_figure(name, items, "share of what the knobs explain, %", item.sentence, caption)
 
 
-def _table(analysis: Analysis, item: ImportanceOfArm, level: float) -> Table:
+def _table(analysis: Analysis, item: ImportanceOfArm, name: str, level: float) -> Table:
     rows: list[Sequence[object]] = [(r.knob, *map(_share, (r.share, r.low, r.high))) for r in item.shares]
     rows += [(f"{pair.first} with {pair.second} only", _share(pair.share), "-", "-") for pair in item.pairs]
     caption = (
         f"Shares of what the knobs explain of {analysis.metric.label} (Shapley effects), with {confidence(level)} "
         "simultaneous intervals. The knobs' shares include the pairs."
     )
-    name = f"importance-{slug(item.arm)}" if item.arm else "importance-of-knobs"
     return Table(name, caption, ("knob", "share", "low", "high"), tuple(rows), folded="Shares in numbers")
 
 

@@ -22,6 +22,18 @@ def means_and_ranges(analysis: Analysis, knob: KnobAnalysis) -> str:
     return f"Mean (lines) and range (bands) over {over}"
 
 
+def last_values_sentence(histories: Histories, key: str) -> str:
+    """Return a sentence on the values whose last mean of a metric is lowest and highest; empty without any."""
+    last, name = {label: line.mean[-1] for label, line in histories.lines(key).items()}, metric_name(key).label
+    if not last:
+        return ""
+    low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
+    if low == high:
+        where = f"for {low}" if len(last) == 1 else "at every value"
+        return f"At the end, {name} is {last[low]:.3g} {where}."
+    return f"At the end, {name} is lowest for {low} ({last[low]:.3g}) and highest for {high} ({last[high]:.3g})."
+
+
 def figure_of(
     name: str, histories: Histories, sentences: Mapping[str, str], caption: str, *, labels: Sequence[str], ordered: bool
 ) -> Figure | None:

@@ -1,7 +1,7 @@
 """Why? Logged quantities over training for each value of the knob: norms, mu, and quantities of the loss."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from tune_dml.report.analysis.traces import Histories, Rows
 from tune_dml.report.cells import metric_cells
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
-from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
+from tune_dml.report.questions.evidence._over_training import figure_of, last_values_sentence, means_and_ranges
 from tune_dml.report.section import Block, Figure, Fold, Section, Table, Text
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
@@ -50,17 +50,21 @@ def mechanism(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     """
     if knob.isolated.problem:
         return None
-    histories = analysis.histories[knob.key]
+    histories, finished = analysis.histories[knob.key], analysis.finished_histories[knob.key]
     keys = _keys(histories)
     if not keys:
         return None
     finals = [
-        _final(point, list(histories.by_label[point.label].values()), key, knob.published)
+        _final(point, list(finished.by_label[point.label].values()), key, knob.published)
         for key in keys
         for point in knob.points_and_baseline
     ]
     finals = [final for final in finals if final.n]
-    figure = _figure(analysis, knob, histories, keys)
+    sentences = {
+        key: _directions_sentence(knob, finished) if key in _DIRECTIONS else last_values_sentence(finished, key)
+        for key in keys
+    }
+    figure = _figure(analysis, knob, histories, sentences)
     body: list[Block] = [figure] if figure else []
     if not set(_DIRECTIONS) & set(keys):
         body.append(Text(_NO_DIRECTIONS))
@@ -104,7 +108,7 @@ def _source(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> str:
 def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
     source = _source(knob, finals)
     rows = [(f.label, f.metric.label, f.n, *metric_cells(f.metric, f.mean, f.sd, f.published)) for f in finals]
-    caption = "Logged quantities at the last evaluation: mean and standard deviation over seeds"
+    caption = "Logged quantities at the last evaluation: mean and standard deviation over the seeds that finished"
     caption += f", beside those of {source}." if source else "."
     folded = "The quantities at the end of training" + (", beside the published ones" if source else "")
     columns = ("value", "figure", "seeds", "mean", "sd", "published")
@@ -112,28 +116,17 @@ def _table(knob: KnobAnalysis, finals: Sequence[FinalFigure]) -> Table:
     return table if source else table.without(["published"])
 
 
-def _figure(analysis: Analysis, knob: KnobAnalysis, histories: Histories, keys: Sequence[str]) -> Figure | None:
-    sentences = {
-        key: _directions_sentence(knob, histories) if key in _DIRECTIONS else _final_sentence(histories, key)
-        for key in keys
-    }
+def _figure(
+    analysis: Analysis, knob: KnobAnalysis, histories: Histories, sentences: Mapping[str, str]
+) -> Figure | None:
     caption = f"{means_and_ranges(analysis, knob)}, on training batches."
-    if set(_DIRECTIONS) & set(keys):
+    if set(_DIRECTIONS) & set(sentences):
         caption += (
             " Directions: how far the unit embeddings of a fixed sample of training pictures moved between two snapshots "
             "(chord, 0 to 2); after Zhang et al., supplement C.2."
         )
     name = f"mechanism-{knob.slug}"
     return figure_of(name, histories, sentences, caption, labels=knob.labels, ordered=knob.numeric)
-
-
-def _final_sentence(histories: Histories, key: str) -> str:
-    last, name = {label: line.mean[-1] for label, line in histories.lines(key).items()}, metric_name(key).label
-    low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
-    if low == high:
-        where = f"for {low}" if len(last) == 1 else "at every value"
-        return f"At the end, {name} is {last[low]:.3g} {where}."
-    return f"At the end, {name} is lowest for {low} ({last[low]:.3g}) and highest for {high} ({last[high]:.3g})."
 
 
 def _directions_sentence(knob: KnobAnalysis, histories: Histories) -> str:
@@ -147,10 +140,10 @@ def _directions_sentence(knob: KnobAnalysis, histories: Histories) -> str:
     def numbers(label: str) -> str:
         return f"{last[label]:.2g}{f', mean turn {means[label].mean[-1]:.2g}' if label in means else ''}"
 
-    text = (
-        f"At step {variances[high].xs[-1]}, the turns over the last {period} steps had the smallest "
-        f"variance for {low} ({numbers(low)}) and the largest for {high} ({numbers(high)})."
-    )
+    found = f"the smallest variance for {low} ({numbers(low)}) and the largest for {high} ({numbers(high)})"
+    if low == high:
+        found = f"a variance of {numbers(low)} {f'for {low}' if len(last) == 1 else 'at every value'}"
+    text = f"At step {variances[high].xs[-1]}, the turns over the last {period} steps had {found}."
     baseline = knob.baseline.label if knob.baseline else None
     if baseline in last and baseline not in {low, high}:
         text += f" The baseline {baseline} had {numbers(baseline)}."

@@ -11,7 +11,7 @@ from tune_dml.report.analysis.knob import KnobAnalysis
 from tune_dml.report.analysis.traces import Change, Histories
 from tune_dml.report.cells import metric_cells
 from tune_dml.report.questions import knob_question, question, rank_of
-from tune_dml.report.questions.evidence._over_training import figure_of, means_and_ranges
+from tune_dml.report.questions.evidence._over_training import figure_of, last_values_sentence, means_and_ranges
 from tune_dml.report.questions.validity.caveats import short_protocols, twice_the_steps
 from tune_dml.report.section import Block, Fold, Section, Table, Text
 from tune_dml.text import counted
@@ -43,7 +43,7 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     sentence = _sentence(analysis, histories, found)
     gaining = [(label, change.size) for label, change in found.gaining.items()]
     rules = _rules(analysis, knob, finished)
-    sentences = {analysis.metric.key: sentence, _LOSS: _loss_sentence(histories)}
+    sentences = {analysis.metric.key: sentence, _LOSS: last_values_sentence(finished, _LOSS)}
     caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
     name = f"training-{knob.slug}"
     figure = figure_of(name, histories, sentences, caption, labels=knob.labels, ordered=knob.numeric)
@@ -128,14 +128,6 @@ def _period(changes: Sequence[Change]) -> str:
         return ""
     longest = min(changes, key=lambda change: (change.first, change.last))
     return "the last quarter" if longest.is_late else f"steps {longest.first} to {longest.last}"
-
-
-def _loss_sentence(histories: Histories) -> str:
-    last = {label: line.mean[-1] for label, line in histories.lines(_LOSS).items()}
-    if not last:
-        return ""
-    low, high = min(last, key=lambda label: last[label]), max(last, key=lambda label: last[label])
-    return f"The training loss ends lowest for {low} ({last[low]:.3g}) and highest for {high} ({last[high]:.3g})."
 
 
 def _rules(analysis: Analysis, knob: KnobAnalysis, histories: Histories) -> tuple[_Rule, ...]:

@@ -94,13 +94,13 @@ def _verdict_badge(verdict: BestValue) -> str:
 
 def _headline(knob: KnobAnalysis, verdict: BestValue) -> str:
     if verdict.verdict == "edge":
-        best = value_text(knob.level(verdict.best))
+        best = knob.text_of(verdict.best)
         bound = {"low": "lowest", "high": "highest"}[verdict.side]
         return f"The best {knob.symbol} is {best}, the {bound} value that trained."
     if verdict.verdict == "interior" and len(verdict.candidates) == 1:
-        return f"The best {knob.symbol} is {value_text(knob.level(verdict.best))}, inside the tested range."
+        return f"The best {knob.symbol} is {knob.text_of(verdict.best)}, inside the tested range."
     if verdict.verdict in {"interior", "found"} or verdict.candidates:
-        values = [value_text(knob.level(label)) for label in verdict.candidates]
+        values = list(map(knob.text_of, verdict.candidates))
         if len(values) == 1 and verdict.verdict == "found":
             return f"The best {knob.symbol} is {values[0]}."
         if 1 < len(values) <= 4:
@@ -260,7 +260,7 @@ def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
             beyond = "It is the bound of the knob, so the range cannot be extended."
         return f"The optimum of {symbol} is at the edge: {verdict.reason} ({verdict.best}). {beyond}"
     if verdict.verdict == "found":
-        return f"The best {symbol} is {value_text(knob.level(verdict.best))}: {verdict.reason}."
+        return f"The best {symbol} is {knob.text_of(verdict.best)}: {verdict.reason}."
     named = f" {_named(verdict)}" if verdict.candidates else ""
     if verdict.verdict == "interior":
         return f"The optimum of {symbol} is inside the tested range: {verdict.reason}.{named}"

@@ -14,7 +14,7 @@ from tune_dml.report.steps import Step, add_seeds, chance_text, explain_no_exten
 from tune_dml.stats import Difference, SensitivityVerdict
 from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
 from tune_dml.stats.verdicts.sensitivity import holds_at_worst
-from tune_dml.text import counted, joined, value_text
+from tune_dml.text import counted, joined
 
 _INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
 _ONE_DIRECTION = 1.5  # number of directions of noise (epsilon times cells - 1) below which a chance may be too high
@@ -150,7 +150,7 @@ def _change(analysis: Analysis, knob: KnobAnalysis, first: str, second: str, siz
         first, second = second, first
     if analysis.metric.rough(abs(size)) == analysis.metric.rough(0.0):
         return f"{analysis.metric.name} is the same at every {knob.symbol}"
-    better, worse = (value_text(knob.level(label)) for label in (first, second))
+    better, worse = knob.text_of(first), knob.text_of(second)
     verb = "falls" if analysis.sign > 0 else "rises"
     return f"{analysis.metric.name} {verb} {analysis.metric.rough(abs(size))} from {knob.symbol} = {better} to {worse}"
 

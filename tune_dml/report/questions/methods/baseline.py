@@ -12,7 +12,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, whisker_figure
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
-from tune_dml.text import counted, joined, value_text
+from tune_dml.text import counted, joined
 
 _VERDICTS = ("better", "worse", "undecided")
 _MAX_WHISKERS = 30  # maximum number of cells in the figure, which shows the best cells; the table has all cells
@@ -71,7 +71,8 @@ def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
     labels = {word: [row.label for row in rows if row.verdict == word] for word in _VERDICTS}
     parts = [f"{word} {_listed(named, len(rows), what)}" for word, named in labels.items() if named]
     diverged = [cell.label for cell in analysis.cells if cell.diverged and not cell.values]
-    parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
+    tried = sum(not cell.cell.baseline for cell in analysis.cells)
+    parts += [f"diverged {_listed(diverged, tried, what)}"] if diverged else []
     if count := len(analysis.stopped):
         parts.append(f"{counted(count, 'other')} {'was' if count == 1 else 'were'} stopped early and not compared")
     return f"Against {name} ({analysis.looks.confidence} simultaneous intervals): {'; '.join(parts)}."
@@ -120,7 +121,8 @@ def _headline(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
         parts = [f"{none} {what}{finished} is significantly better than {than}"]
         parts += _best_mean_below(analysis, rows)
     parts += [f"{_listed_in_prose(analysis, worse, len(rows))} significantly worse"] if worse else []
-    parts += [f"the others{finished} are undecided"] if better and undecided else []
+    others = "the other{} is" if len(undecided) == 1 else "the others{} are"
+    parts += [f"{others.format(finished)} undecided"] if better and undecided else []
     return "; ".join(parts) + "."
 
 
@@ -140,7 +142,7 @@ def _listed_in_prose(analysis: Analysis, labels: Sequence[str], total: int, *, n
     if len(analysis.knobs) != 1 or not set(labels) <= set(analysis.knobs[0].labels):
         return f"{joined(list(map(prose_label, labels)))} {verb}"
     knob = analysis.knobs[0]
-    values = joined([value_text(knob.level(label)) for label in labels])
+    values = joined(list(map(knob.text_of, labels)))
     return f"{knob.symbol} = {values} {verb}" if name_knob else f"{values} {verb}"
 
 

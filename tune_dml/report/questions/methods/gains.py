@@ -18,7 +18,7 @@ from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
 from tune_dml.stats.verdicts.selection import choose_best_cells
-from tune_dml.text import joined
+from tune_dml.text import counted, joined
 
 Verdict = Literal["gains", "loses", "within the margin", "open"]
 _MARKS = {"gains": "better", "loses": "worse", "within the margin": "insensitive", "open": "undecided"}
@@ -193,7 +193,7 @@ def _sentences(analysis: Analysis, contrasts: _Contrasts) -> list[str]:
     if not contrasts.has_intervals:
         why = "one seed gives no noise estimate" if len(analysis.seeds) == 1 else "no two arms share two seeds"
         return [f"It is undecided what the methods gain: {why}."]
-    level = f"{confidence(contrasts.alpha)} simultaneous intervals of the {count} declared comparisons alone"
+    level = f"{confidence(contrasts.alpha)} simultaneous intervals of the {counted(count, 'declared comparison')} alone"
     sentences = [*_headline(analysis, contrasts)]
     sentences[0] = f"{sentences[0][:-1]} ({level})."
     if contrasts.algorithm == TUNED:

@@ -37,7 +37,8 @@ def methods_by_knob(analysis: Analysis) -> Section | None:
     if not figures:
         return None
     symbols = " and ".join(dict.fromkeys(symbol_of(knobs[0].knob) for knobs in by_path.values() if len(knobs) > 1))
-    return Section("methods-by-knob", f"What else does {symbols} change?", f"Methods by {symbols}", figures)
+    do = "do" if " and " in symbols else "does"
+    return Section("methods-by-knob", f"What else {do} {symbols} change?", f"Methods by {symbols}", figures)
 
 
 def _figure(analysis: Analysis, knobs: Sequence[KnobAnalysis]) -> Figure | None:
@@ -109,10 +110,12 @@ def _view(
 
 
 def _fastest(symbol: str, curves: dict[str, _Curve]) -> str:
-    ends = {arm: curve[-1] for arm, curve in curves.items()}
-    last = max(value for value, _ in ends.values())
-    at_last = sorted((float(np.mean(numbers)), arm) for arm, (value, numbers) in ends.items() if value == last)
-    (shortest, fastest), (longest, slowest) = at_last[0], at_last[-1]
+    times = [(value, float(np.mean(numbers)), arm) for arm, curve in curves.items() for value, numbers in curve]
+    at_values = grouped(sorted(times), lambda time: time[0])
+    last = max((value for value, at_value in at_values.items() if len(at_value) > 1), default=None)
+    if last is None:
+        return "No two methods were timed at the same value."
+    (_, shortest, fastest), *_, (_, longest, slowest) = at_values[last]
     return (
         f"At {symbol} {value_text(last)} {fastest} is fastest ({shortest:.3g} s per step) and {slowest} slowest "
         f"({longest:.3g} s), without evaluation."

@@ -9,7 +9,6 @@ from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.cells import TableCell, interval_cells, metric_cells, text_cell
-from tune_dml.report.naming import slug
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Facts, Heading, Notes, Section, Table, Text, WordTable
 from tune_dml.report.steps import Step, continue_sweep
@@ -114,11 +113,13 @@ def _headline(analysis: Analysis) -> str:
     waiting, stopped = _waiting(analysis), Counter(cell.stopped for cell in analysis.stopped)
     sentences = []
     if waiting:
-        sentences.append(f"Provisional: {waiting} of {analysis.results.planned_trials} trials have not finished.")
+        have = "has" if waiting == 1 else "have"
+        sentences.append(f"Provisional: {waiting} of {analysis.results.planned_trials} trials {have} not finished.")
     if stopped:
         steps = " and ".join(f"{count} at step {step}" for step, count in sorted(stopped.items(), key=str))
+        were = "was" if len(analysis.stopped) == 1 else "were"
         sentences.append(
-            f"{len(analysis.stopped)} of {len(analysis.cells)} configurations were stopped early ({steps}). "
+            f"{len(analysis.stopped)} of {len(analysis.cells)} configurations {were} stopped early ({steps}). "
             "The report compares only the others, which were ahead at those steps."
         )
     return " ".join(sentences)
@@ -160,8 +161,8 @@ def _progress(analysis: Analysis) -> str:
         f"{counts.get('finished', 0)} of {results.planned_trials} trials finished ({cells} cells x "
         f"{len(analysis.seeds)} seeds), {duration(analysis.seconds)} of training in all."
     )
-    if counts.get("stopped"):
-        text += f" {counts['stopped']} were stopped early by the scheduler."
+    if stopped := counts.get("stopped"):
+        text += f" The scheduler stopped {counted(stopped, 'trial')} early."
     lost = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts.get(status)]
     without_metric = sum(trial.status == "finished" for cell in analysis.cells for trial, _ in cell.failures)
     lost += [f"{without_metric} finished without the metric"] if without_metric else []
@@ -209,7 +210,8 @@ def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[object, ...]:
     metric, against = analysis.metric, analysis.against(cell)
     verdict = text_cell("baseline" if cell.cell.baseline else "-")
     if cell.lost and not cell.values:
-        verdict = text_cell("diverged" if cell.diverged else "failed", mark="failed")
+        word = "diverged" if cell.diverged else "failed"
+        verdict = text_cell(word, mark=word)
     elif cell.stopped is not None:
         verdict = text_cell(f"stopped at {cell.stopped}")
     elif against is not None:
@@ -218,7 +220,7 @@ def _row(analysis: Analysis, cell: CellAnalysis) -> tuple[object, ...]:
     links = tuple((f"{trial.seed}", f"#trial-{trial.key}") for trial in cell.trials)
     trials = TableCell(" ".join(trial.key for trial in cell.trials), None, links)
     return (
-        text_cell(cell.label, anchor=f"cell-{slug(cell.label)}"), len(cell.values), len(cell.trials),
+        cell.label, len(cell.values), len(cell.trials),
         *metric_cells(metric, cell.mean, *analysis.bar(cell)), *interval_cells(metric, *difference),
         verdict, cell.lost, trials,
     )  # fmt: skip

@@ -6,6 +6,8 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 from tune_dml.text import joined
 
+_MAX_NAMED = 4  # maximum number of configurations that a sentence names; for more it gives their number
+
 
 @question(order=341, unanswered={"alike": ()})
 def identical_configurations(analysis: Analysis) -> Section | None:
@@ -21,8 +23,10 @@ def identical_configurations(analysis: Analysis) -> Section | None:
     same = "gave exactly the same results under every seed"
     sentence = f"{len(groups)} groups of configurations {same}."
     notes = [Notes(tuple(map(joined, groups)))]
-    if len(groups) == 1:
+    if len(groups) == 1 and len(groups[0]) <= _MAX_NAMED:
         sentence, notes = f"{joined(groups[0])} {same}.", []
+    elif len(groups) == 1:
+        sentence = f"{len(groups[0])} of {len(analysis.cells)} configurations {same}."
     advice = (
         "The setting in which they differ had no effect: the method does not read it, other settings switch it off, or no "
         "batch reached it. If the configurations are equal by definition, this confirms it."

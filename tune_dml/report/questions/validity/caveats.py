@@ -141,6 +141,7 @@ def collapsed(analysis: Analysis) -> Section | None:
         return None
     count = sum(number for _, number in cells)
     where = ", ".join(f"{cell.label}: {number} of {len(cell.trials)}" for cell, number in cells)
+    where = where if len(cells) <= _MAX_NAMED else f"in {len(cells)} of {len(analysis.cells)} configurations"
     verb = "has" if count == 1 else "have"
     trials = counted(len(analysis.results.trials), "trial")
     advice = " A smaller optim.lr may help." if _mostly_collapsed(analysis) else ""
