@@ -128,7 +128,7 @@ def test_a_name_of_another_plan_is_refused_with_the_differences(tmp_path):
 
 
 def test_cells_that_resolve_to_the_same_settings_are_one():
-    space = replace(SPACE, scientific=(Knob("regularizer.rho", Grid((1, 1.0)), "rho"),), nuisance=(), ties=())
+    space = replace(SPACE, scientific=(Knob("regularizer.rho", Grid((1, "1.0")), "rho"),), nuisance=(), ties=())
     assert [cell.label for cell in plan_of(space).cells] == ["no SEC", "rho=1"]
 
 

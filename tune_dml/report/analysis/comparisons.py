@@ -122,16 +122,8 @@ class CellComparisons:
         confirmed cells then share the error, because several may have been judged on the same fresh seeds.
         """
         confirmed = {trial.cell.digest for trial in self.results.confirmed if not trial.cell.baseline}
-        share = 1 / max(1, len(confirmed)) if self._grew_after_confirmation else 1.0
+        share = 1 / max(1, len(confirmed)) if _grew_after_confirmation(self.results) else 1.0
         return looks_of(self.results.confirmation_looks, self.results.confirmed, share=share)
-
-    @property
-    def _grew_after_confirmation(self) -> bool:
-        """Whether trials of the sweep ended after the first look at fresh seeds."""
-        first = min((look.time for look in self.results.confirmation_looks), default=math.inf)
-        seen = [look.trials - look.failed for look in self.results.looks if look.time <= first]
-        ended = [trial for trial in self.results.trials if trial.status not in {"running", "missing", "failed"}]
-        return bool(seen) and math.isfinite(first) and len(ended) > seen[-1]
 
     @property
     def _share_left(self) -> float:
@@ -235,6 +227,14 @@ class CellComparisons:
     def against(self, cell: CellAnalysis) -> BaselineDifference | None:
         """Return a cell's difference to the baseline; None for the baseline itself or without one."""
         return next((row for row in self.against_baseline or () if row.label == cell.label), None)
+
+
+def _grew_after_confirmation(results: Results) -> bool:
+    """Return whether trials of the sweep ended after the first look at fresh seeds."""
+    first = min((look.time for look in results.confirmation_looks), default=math.inf)
+    seen = [look.trials - look.failed for look in results.looks if look.time <= first]
+    ended = [trial for trial in results.trials if trial.status not in {"running", "missing", "failed"}]
+    return bool(seen) and math.isfinite(first) and len(ended) > seen[-1]
 
 
 def better_or_worse(low: float, high: float, sign: float) -> Literal["better", "worse", "undecided"]:
