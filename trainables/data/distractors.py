@@ -36,9 +36,8 @@ class Distractors(StoredPictures):
 
     @cached_property
     def encoded(self) -> EncodedPictures:
-        return encoded_files(
-            self.root, [path.relative_to(self.root).as_posix() for path in find_pictures(self.root)[0]]
-        )
+        names = [path.relative_to(self.root).as_posix() for path in find_pictures(self.root)[0]]
+        return encoded_files(self.root, names)
 
     def check(self) -> list[Problem]:
         if not self.root.is_dir():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
+from unicodedata import normalize
 
 import numpy as np
 from pydantic import Field
@@ -176,11 +177,8 @@ class ImageFolder(StoredPictures):
 
 def _file_problem(file: Path, source: str) -> Problem:
     """Return the problem of a root that is neither a folder nor a table."""
-    remedies = {
-        ".zip": "Unpack it, and give its folder.",
-        ".tar": "Unpack it, and give its folder.",
-        ".xlsx": "Save it as .csv.",
-    }
+    unpack = "Unpack it, and give its folder."
+    remedies = {".zip": unpack, ".tar": unpack, ".tgz": unpack, ".xlsx": "Save it as .csv."}
     endings = [suffix.lower() for suffix in file.suffixes]
     remedy = next((text for suffix, text in remedies.items() if suffix in endings), f"Expected {source}.")
     return Problem(str(file), f"must be a folder or a table ({', '.join(TABLES[:-1])} or {TABLES[-1]})", None, remedy)
@@ -197,6 +195,8 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
         return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error), remedy)]
     if not isinstance(parts, dict):
         return {}, [Problem(str(path), 'must be an object {"class": "train" or "test"}', type(parts).__name__)]
+    spelled = {normalize("NFC", name): name for name in classes} | {name: name for name in classes}  # macOS decomposes
+    parts = {spelled.get(name, spelled.get(normalize("NFC", name), name)): part for name, part in parts.items()}
     problems = [
         Problem(str(path), f"class {name!r} must be 'train' or 'test'", part)
         for name, part in parts.items()

@@ -269,6 +269,10 @@ WITH_NAN = np.where(np.indices(ROWS.shape)[0] == 5, np.nan, ROWS)
             "text must be UTF-8, but that of row 0 is not",
         ),
         (partial(parts, ends=[3, 8], table_ends=[4, 8]), "x_0.npy and y_0.parquet must have the same number of rows"),
+        (
+            partial(parts, ends=[4, 8], table_ends=[4]),
+            "but got '8 and 4 (class)'. Move away .npy files of other arrays",
+        ),
         (_npz_with_text, "must have a float array (rows, dim"),
     ],
 )

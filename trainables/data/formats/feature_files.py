@@ -246,13 +246,13 @@ def _classes_and_splits(source: Path, columns: Columns, labels: Path | None, row
     if labels is not None:
         table = _label_table(labels)
         without_labels = {name: column for name, column in columns.items() if name not in _LABEL_NAMES}
-        columns = _join_labels(
-            without_labels if any(name in table for name in _LABEL_NAMES) else columns, table, labels
-        )
+        described = without_labels if any(name in table for name in _LABEL_NAMES) else columns
+        columns = _join_labels(described, table, labels)
     for name, column in columns.items():
         if name in (*_LABEL_NAMES, "split") and len(column) != rows:
             rule = "features and metadata must have the same number of rows"
-            raise DataError(Problem(str(labels or source), rule, f"{rows} and {len(column)} ({name})"))
+            remedy = "Move away .npy files of other arrays, such as text embeddings." if source.is_dir() else ""
+            raise DataError(Problem(str(labels or source), rule, f"{rows} and {len(column)} ({name})", remedy))
     label = next((name for name in _LABEL_NAMES if name in columns), None)
     if label is None:
         rule = f"each row needs a class: an array or column called {', '.join(_LABEL_NAMES[:3])}"

@@ -60,9 +60,8 @@ class StoreDigest:
         """Read `digest.json`. Raise DataError if it is missing or invalid."""
         file = folder / DIGEST
         if not folder.is_dir():
-            raise DataError(
-                Problem(str(folder), "the folder of features must exist", None, "`tune-dml features` makes one.")
-            )
+            rule = "the folder of features must exist"
+            raise DataError(Problem(str(folder), rule, None, "`tune-dml features` makes one."))
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             if content.pop("format") != _FORMAT:
@@ -78,9 +77,7 @@ class StoreDigest:
                 if not (isinstance(about["sha256"], str) and isinstance(about["bytes"], int)):
                     raise TypeError(f"entry of {name}")
         except FileNotFoundError:
-            rule = (
-                "the folder has no digest.json: it is not a folder of features, or `tune-dml features` was interrupted"
-            )
+            rule = "the folder has no digest.json: it has no features, or `tune-dml features` was interrupted"
             raise DataError(Problem(str(folder), rule, None, "Run the same `tune-dml features` again.")) from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             rule = f"must be the digest of a folder of features ({type(error).__name__}: {error})"

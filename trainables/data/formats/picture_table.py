@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 
@@ -119,7 +120,8 @@ def _names(rows: TableRows, labels: Sequence[str]) -> list[str]:
 
 def _file_name(folder: str, cell: str) -> str:
     """Return the name of the file that a cell means, from the folder if it lies there; an empty text without one."""
-    for name in (cell, cell.strip(), cell.strip().replace("\\", "/")):
+    plain = cell.strip().replace("\\", "/")
+    for name in (cell, cell.strip(), plain, normalize("NFC", plain), normalize("NFD", plain)):  # macOS decomposes
         if name and os.path.isfile(os.path.join(folder, name)):
             climbs = ".." in name.split("/")  # a linked folder makes a/../b another file than b
             path = os.path.realpath(os.path.join(folder, name)) if climbs else os.path.normpath(name)
