@@ -40,7 +40,7 @@ def test_moved_pictures_are_named_once_and_other_pictures_refused(run, places, t
     code, _, error = run("resume", "--data-root", other)
     assert (code, "the content of the data must be" in error) == (1, True)
     code, _, error = run("resume", "--data-root", moved)
-    assert (code, "the data folder must exist" in error) == (1, True)
+    assert (code, "picture folder must exist" in error) == (1, True)
     assert Path("sweeps/lr1/plan.json").read_bytes() == before
 
     shutil.move(began, moved)
