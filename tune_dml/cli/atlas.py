@@ -46,7 +46,7 @@ def atlas(
     if (stored is None) == (not datasets):
         problems.append(Problem("DATASET", "name data sets, or pass --table", None, "Example: tune-dml atlas glyphs."))
     if stored is not None:
-        problems += unused_options({"loss": loss, "settings": dict(settings)}, "a stored table has its own trials")
+        problems += unused_options({"loss": loss, "settings": settings}, "a stored table has its own trials")
     raise_if_any(problems)
     folder = absolute(options.output) or session.sweeps / name
     if stored is not None:
