@@ -40,7 +40,7 @@ def test_moved_pictures_are_named_once_and_other_pictures_refused(run, places, t
     code, _, error = run("resume", "--data-root", other)
     assert (code, "the content of the data must be" in error) == (1, True)
     code, _, error = run("resume", "--data-root", moved)
-    assert (code, "the data folder must exist" in error) == (1, True)
+    assert (code, "picture folder must exist" in error) == (1, True)
     assert Path("sweeps/lr1/plan.json").read_bytes() == before
 
     shutil.move(began, moved)
@@ -48,12 +48,16 @@ def test_moved_pictures_are_named_once_and_other_pictures_refused(run, places, t
     assert (code, error.count("\n")) == (1, 1)
     assert "If it was moved, use `tune-dml resume lr1 --data-root DIR`." in error
     keys = [trial.key for trial in read_state(Path("sweeps/lr1")).trials.values()]
-    code, _, error = run("extend", "--num-samples", 1, "--max-concurrent", 1, "--data-root", moved)
+    assert run("resume", "--data-root", moved)[0] == 0
+    assert roots() == {str(moved)}
+    assert [trial.key for trial in read_state(Path("sweeps/lr1")).trials.values()] == keys
+    again = shutil.move(moved, moved.with_name("again"))
+    code, _, error = run("extend", "--num-samples", 1, "--max-concurrent", 1, "--data-root", again)
+    shutil.move(again, moved)
     assert code == 0, error
     grown = read_state(Path("sweeps/lr1"))
-    assert [trial.key for trial in grown.trials.values()][: len(keys)] == keys
     assert (len(grown.cells), {trial.status for trial in grown.trial_states.values()}) == (5, {"finished"})
-    assert roots() == {str(moved)}
+    assert roots() == {str(again)}
 
 
 def test_a_sweep_without_a_folder_refuses_data_root(a_copy, command_line, monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from trainables.errors import Problem, raise_if_any
+from trainables.option_names import unused_options
 from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import print_result, table
 from tune_dml.cli.sweep import run_with_progress
@@ -44,6 +45,8 @@ def atlas(
     problems = [*margin_problems(margin), *options.problems()]
     if (stored is None) == (not datasets):
         problems.append(Problem("DATASET", "name data sets, or pass --table", None, "Example: tune-dml atlas glyphs."))
+    if stored is not None:
+        problems += unused_options({"loss": loss, "settings": settings}, "a stored table has its own trials")
     raise_if_any(problems)
     folder = absolute(options.output) or session.sweeps / name
     if stored is not None:

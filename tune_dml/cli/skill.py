@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trainables.errors import ConfigError, Problem
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._json import schemas
 from tune_dml.cli.options import Json, absolute, verb
@@ -44,6 +45,8 @@ def skill(
     as_json: Json = False,
 ) -> None:
     """Print a SKILL.md for coding agents: the loop, the verbs, exit codes and JSON, generated from this command line."""
+    if output is not None and not install:
+        raise ConfigError(Problem("-o", "names where --install writes", str(output), "Add --install, or leave it out."))
     text = _skill_text()
     if not install:
         typer.echo(strict_json({"skill": text, "file": None}) if as_json else text, nl=as_json)

@@ -99,7 +99,8 @@ def relocate_plan(plan: Plan, root: str | Path) -> Plan:
 def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]]:
     """Add the arms of sweep files to a plan's space; return the plan and the names of all requested arms.
 
-    Only new arms of a file are added; its other keys are ignored. Raises ConfigError for a wrong file.
+    Only new arms of a file are added. Its other keys are ignored, but `fixed` settings must be those of the sweep, because
+    the arms were written for them. Raises ConfigError for a wrong file.
     """
     names: list[str] = []
     for name in arms:
@@ -113,6 +114,12 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
         if not added:
             rule = "the file must declare an arm that the sweep's space does not have"
             raise ConfigError(option_problem("arms", rule, name, f"It has {', '.join(filter(None, sorted(present)))}."))
+        raise_if_any(
+            Problem(f"{name}, fixed.{path}", "must be as in the sweep", value, "Write it into the arms.")
+            for path, value in declared.fixed.items()
+            if value not in (plan.space.fixed.get(path), plan.base_settings.get(path))
+            and any(path not in arm.settings for arm in added)
+        )
         space = replace(plan.space, arms=(*(plan.space.arms or (Arm(""),)), *added))
         raise_if_any(space.problems())
         plan = replace(plan, space=space)

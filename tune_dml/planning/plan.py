@@ -165,7 +165,7 @@ class Plan:
         if isinstance(seeds, int):
             unused = itertools.filterfalse(set(self.seeds).__contains__, itertools.count())
             seeds = tuple(itertools.islice(unused, max(0, seeds - len(self.seeds))))
-        seeds, values = python_numbers(tuple(seeds)), python_numbers(values or {})
+        more_seeds, values = python_numbers(tuple(seeds)), python_numbers(values or {})
         space = _with_values(self.space, values)
         added, problems = _plan_arms_to_add(replace(self, space=space), arms)
         every = (*(arm.with_knobs_of(space) for arm in self.arms), *added)
@@ -192,7 +192,7 @@ class Plan:
             space=space,
             arms=every,
             cells=self.cells + with_index,
-            seeds=tuple(dict.fromkeys((*self.seeds, *seeds))),
+            seeds=tuple(dict.fromkeys((*self.seeds, *more_seeds))),
             search=replace(self.search, num_samples=self.search.num_samples + num_samples),
         )
 

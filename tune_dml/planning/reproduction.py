@@ -22,7 +22,7 @@ class PrintedTable:
     """Our name of the data set to train on."""
     space: Space
     arms: tuple[str, ...]
-    """Arms that have numbers in the table; empty means all arms of the space."""
+    """Arms that have numbers in the table, beside the baseline if there is only one; empty means all of the space."""
     rows: tuple[PublishedRow, ...]
     """All numbers of the table on the data set, including cited ones."""
 
@@ -55,7 +55,9 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
         rule = f"{space.name}, which reproduces the table, has no protocol on the data set"
         raise ConfigError(option_problem("dataset", rule, dataset, remedy))
     goes_by_method = any(curve.hyperparameter == METHOD for curve in _curves(space, table))
-    arms = tuple(arm.name for arm in space.arms if goes_by_method and arm.name in methods)
+    named = {arm.name for arm in space.arms if goes_by_method and arm.name in methods}
+    compared = {*named, space.baseline_name} if len(named) == 1 else named  # one arm alone is no sweep
+    arms = tuple(arm.name for arm in space.arms if arm.name in compared)
     return PrintedTable(table, printed, trained_on, space, arms, rows)
 
 
