@@ -151,7 +151,8 @@ def judge_screening(
     """
     outcome = np.concatenate([values, second_values])
     kept = np.isfinite(outcome)
-    both = Design(np.vstack([first.levels, second.levels]), _all_blocks(first, second)).rows(kept)
+    blocks_of_runs = np.concatenate([first.blocks, second.blocks + first.blocks.max() + 1])
+    both = Design(np.vstack([first.levels, second.levels]), blocks_of_runs).rows(kept)
     outcome = outcome[kept]
     factors, suspects = both.levels.shape[1], chosen.factors
     explanations = list_explanations(len(suspects), factors, len(suspects))
@@ -234,10 +235,6 @@ def _confirming_levels(design: Design, outcomes: Array) -> tuple[NDArray[np.int6
 def _fresh_blocks(suspects: int) -> NDArray[np.int64]:
     """Return the block of each run of the second stage: four runs share a seed, or both of a single suspect."""
     return np.asarray(np.arange(SECOND_RUNS) // min(4, 2**suspects))
-
-
-def _all_blocks(first: Design, second: Design) -> NDArray[np.int64]:
-    return np.concatenate([first.blocks, second.blocks + first.blocks.max() + 1])
 
 
 def _model(design: Design, chosen: Sequence[int], pair: tuple[int, int] | None = None) -> Array:

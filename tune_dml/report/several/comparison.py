@@ -15,9 +15,9 @@ from tune_dml.report.analysis.comparisons import better_or_worse
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
+from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.contrasts import estimate_gains
 from tune_dml.stats.verdicts.ranks import RankAgreement, agree_in_rank
-from tune_dml.stats.verdicts.ranks import Table as RankTable
 from tune_dml.text import level_key, value_text
 
 _SEARCHED = "(searched)"
@@ -292,7 +292,7 @@ def _complete_cells(sweep: Analysis, path: str) -> _CellsOfLevels:
     return levels
 
 
-def _level_means(levels: _CellsOfLevels, common: Sequence[Value]) -> RankTable:
+def _level_means(levels: _CellsOfLevels, common: Sequence[Value]) -> Array:
     """Return the mean of each value over the other settings that have every value, (values, seeds).
 
     There are no seeds if no setting has every value: averages over different settings have no common order.

@@ -81,7 +81,8 @@ def estimate_contrasts(
     typical = nu.mean(-1)
     prior = np.minimum(fit_pairs(values, resolution).prior_df, _max_prior_df(filled, weights, typical))[..., None]
     cells = cell_variances(values, resolution)
-    noise = _shrink(cells, prior, typical)
+    weight = prior / np.maximum(prior + typical[..., None], 1e-300)
+    noise = weight * cells.mean(-1, keepdims=True) + (1 - weight) * cells
     expected = noise @ (weights**2).T
     total = np.maximum(prior + nu, 1e-300)
     moderated = (prior * expected + squares) / total
@@ -201,12 +202,6 @@ def _max_prior_df(filled: Array, weights: Array, nu: Array) -> Array:
     gram = np.swapaxes(scores, -1, -2) @ scores / max(filled.shape[-1] - 1, 1)
     trace = np.trace(gram, axis1=-2, axis2=-1)
     return max_prior_df(box_epsilon(trace, (gram**2).sum((-2, -1)), size, nu), size, nu)
-
-
-def _shrink(cells: Array, prior: Array, nu: Array) -> Array:
-    """Shrink each cell's variance towards the average, by the prior degrees of freedom."""
-    weight = prior / np.maximum(prior + nu[..., None], 1e-300)
-    return np.asarray(weight * cells.mean(-1, keepdims=True) + (1 - weight) * cells)
 
 
 def _is_free_of_seeds(present: Array, weights: Array) -> Mask:

@@ -54,7 +54,7 @@ def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
     squares = sum(float(np.var(row)) * len(row) for row in rows)
     spread = math.sqrt(squares / max(1, len(values) - len(rows)))
     pairs = sum(len(row) * (len(row) - 1) // 2 for row in rows)
-    ties = sum(_count_ties(row, _SAME * scale) for row in rows)
+    ties = sum((int((np.abs(np.subtract.outer(row, row)) <= _SAME * scale).sum()) - len(row)) // 2 for row in rows)
     return max(_common_step(values), 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
 
 
@@ -67,8 +67,3 @@ def _common_step(values: Sequence[float]) -> float:
         while remainder > tolerance:
             step, remainder = remainder, math.fmod(step, remainder)
     return step
-
-
-def _count_ties(row: Sequence[float], tolerance: float) -> int:
-    distances = np.abs(np.subtract.outer(row, row))
-    return (int((distances <= tolerance).sum()) - len(row)) // 2

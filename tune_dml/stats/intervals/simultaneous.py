@@ -30,7 +30,6 @@ from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, split_between_c
 ALGORITHM = "moderated paired t intervals, Bonferroni over the comparisons, none narrower than the pair's own"
 
 _MOST_BARS = 100  # cells whose shortest bars are computed, in a fifth of a second
-
 GUARD_SHARE = 2 / 3  # level of the pair's own interval as a share of alpha, with several comparisons
 
 

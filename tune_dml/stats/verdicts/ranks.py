@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tune_dml.stats.intervals import Array
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs
-
-Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class RankAgreement:
     """Bounds that hold with at least 95 %; NaN for one seed. Resampled intervals missed a tau of 1 in up to 90 %."""
 
 
-def agree_in_rank(first: Table, second: Table, *, resolutions: tuple[float, float] = (0.0, 0.0)) -> RankAgreement:
+def agree_in_rank(first: Array, second: Array, *, resolutions: tuple[float, float] = (0.0, 0.0)) -> RankAgreement:
     """Compare two tables (values of a knob x seeds) of the same values; the seeds may differ.
 
     `resolutions` are the steps of the two sweeps' numbers.
@@ -62,7 +61,7 @@ def tau_bounds(first: NDArray[np.int_], second: NDArray[np.int_]) -> tuple[float
     return (2 * int((products > 0).sum()) - pairs) / pairs, (pairs - 2 * int((products < 0).sum())) / pairs
 
 
-def kendall_tau(first: Sequence[float] | Table, second: Sequence[float] | Table) -> float:
+def kendall_tau(first: Sequence[float] | Array, second: Sequence[float] | Array) -> float:
     """Return tau-b of two rows of numbers; NaN for fewer than three numbers, or if all numbers of one row are equal."""
     if len(first) < 3:
         return math.nan
