@@ -3,16 +3,19 @@
 import importlib.metadata
 import os
 import shlex
-from contextlib import nullcontext
+import sys
+import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace as Details
 
 import pytest
+from ray.thirdparty_files import psutil
 
 from trainables.errors import ConfigError
 from tune_dml.cli.cancel import cancel
 from tune_dml.cli.submit import _commands_for, read_command
-from tune_dml.running.cluster import jobs, upload
+from tune_dml.running.cluster import cluster_file, jobs, upload
 from tune_dml.running.cluster.upload import Upload, collect_upload
 
 
@@ -36,6 +39,26 @@ class Client:
         self.taken.append(submission_id)
         self.sent = metadata["tune_dml.sent"]
         self.there.append((submission_id, "RUNNING"))
+
+
+def test_the_ssh_of_a_tunnel_ends_with_it(tmp_path, monkeypatch):
+    """Each command to a cluster file left one running."""
+    (tmp_path / "ray").write_text(
+        f"#!{sys.executable} -S\nimport subprocess, sys\nport = sys.argv[sys.argv.index('--port') + 1]\n"
+        'listens = "import os, socket, time; s = socket.create_server((\'127.0.0.1\', " + port + "))"\n'
+        f"listens += \"; open('{tmp_path}/pid', 'w').write(str(os.getpid())); time.sleep(60)\"\n"
+        "subprocess.check_call([sys.executable, '-S', '-c', listens])"
+    )
+    (tmp_path / "ray").chmod(0o755)
+    monkeypatch.setattr(jobs, "sys", Details(executable=str(tmp_path / "python")))
+    monkeypatch.setattr(cluster_file, "cluster_file_problems", lambda path, to_start: [])
+    with jobs._tunnel("cluster.yaml"):
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
+            time.sleep(0.02)
+        ssh = psutil.Process(int((tmp_path / "pid").read_text()))
+    with suppress(psutil.NoSuchProcess):
+        while ssh.status() != psutil.STATUS_ZOMBIE:  # until pytest's time limit
+            time.sleep(0.02)
 
 
 @pytest.fixture

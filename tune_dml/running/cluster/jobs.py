@@ -12,11 +12,10 @@ import shlex
 import socket
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,8 +138,17 @@ def _tunnel(target: str) -> Iterator[str]:
         _wait_for(port, tunnel, target)
         yield f"http://127.0.0.1:{port}"
     finally:
-        tunnel.terminate()
+        _end(tunnel)
         tunnel.wait()
+
+
+def _end(tunnel: subprocess.Popen[str]) -> None:
+    """End `ray dashboard` and its ssh, which would outlive it."""
+    import psutil  # type: ignore[import-untyped]  # in Ray, which `cluster_client` imports
+
+    with suppress(psutil.NoSuchProcess):
+        for process in (*psutil.Process(tunnel.pid).children(recursive=True), tunnel):
+            process.terminate()
 
 
 def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
@@ -150,8 +158,8 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
             with socket.create_connection(("127.0.0.1", port), timeout=1):
                 return
         except OSError:
-            threading.Event().wait(0.2)
-    tunnel.terminate()
+            time.sleep(0.2)
+    _end(tunnel)
     lines = (tunnel.communicate()[0] or "").strip().splitlines() or ["no answer"]
     rule = f"the cluster's head must be reachable by SSH ({lines[-1].strip()})"
     raise ConfigError(Problem(_PLACE, rule, target, f"Start it: `ray up {target}`."))
@@ -316,6 +324,4 @@ def exit_code(client: Any, job: RayJob) -> int:
     """Return the exit code of an ended job."""
     details = client.get_job_info(job.id)
     code = getattr(details, "driver_exit_code", None)
-    if code is not None:
-        return int(code)
-    return 0 if str(details.status.value) == "SUCCEEDED" else 1
+    return int(str(details.status.value) != "SUCCEEDED" if code is None else code)

@@ -205,8 +205,9 @@ def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
         remedy = f"Leave {spell('stopping')} or {spell('until_decided')} out."
         problems.append(option_problem("until_decided", rule_text, plan.search.stopping, remedy))
     elif values < 2:
-        rule_text = "a race needs two values to compare"
-        problems.append(option_problem("until_decided", rule_text, values, "List another one."))
+        problems.append(
+            option_problem("until_decided", "a race needs two values to compare", values, "List another one.")
+        )
     if rule.max_seeds < len(plan.seeds):
         rule_text = "must not be below the present number of seeds"
         remedy = f"Use {spell('max_seeds', max(len(plan.seeds), racing.FIRST_LOOK))} or more."

@@ -6,14 +6,10 @@ from pathlib import Path
 
 def _main() -> int:
     verb, folder, *rest = sys.argv[1:]
-    if verb == "node":
-        from tune_dml.running.slurm.node import run_node
+    if verb in {"node", "collect"}:
+        from tune_dml.running.slurm.node import run_collector, run_node
 
-        return run_node(Path(folder))
-    if verb == "collect":
-        from tune_dml.running.slurm.node import run_collector
-
-        return run_collector(Path(folder))
+        return (run_node if verb == "node" else run_collector)(Path(folder))
     if verb == "check":
         from tune_dml.running.slurm.node_check import write_answer
         from tune_dml.running.slurm.profile import profile_file, read_profile

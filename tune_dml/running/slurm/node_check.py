@@ -16,7 +16,6 @@ from tune_dml.running.slurm.profile import Profile
 from tune_dml.running.slurm.script import head, python_command
 
 _MAX_SKEW = 5.0  # largest accepted difference between the clocks of login node and node, in seconds
-_TIMEOUT = 300.0  # seconds to wait for the job; SLURM removes it if it has not begun after three minutes
 
 
 def check_site(profile: Profile, storage: Path) -> list[Finding]:
@@ -47,7 +46,8 @@ def _ask_node(profile: Profile, folder: Path) -> Iterator[Finding]:
     lines = head(short_profile, "doctor", folder, "%j", signals=False)
     script.write_text(f"{lines}{python_command(profile)} check {shlex.quote(str(folder))}\n")
     try:
-        run_command("sbatch", "--wait", "--deadline=now+4minutes", str(script), seconds=_TIMEOUT)
+        # SLURM removes the job, which takes up to a minute, if it has not begun after three minutes.
+        run_command("sbatch", "--wait", "--deadline=now+4minutes", str(script), seconds=300.0)
     except ConfigError as error:
         logs = [log.read_text(errors="replace")[-500:] for log in folder.glob("slurm/*.log")]
         yield Finding("job", "problem", f"{error} {' '.join(logs)}".strip(), "Correct ~/.config/tune-dml/slurm.toml.")

@@ -46,9 +46,8 @@ class Profile:
     def with_flags(self, given: Mapping[str, object]) -> Profile:
         """Return the profile with the given flags, those that are not None; `sbatch` lines are added."""
         flags = {name: value for name, value in given.items() if value is not None and name != "sbatch"}
-        sbatch_lines = given.get("sbatch") or ()
-        assert isinstance(sbatch_lines, list | tuple)  # noqa: S101
-        return replace(self, **flags, sbatch=(*self.sbatch, *map(_without_prefix, sbatch_lines)))  # type: ignore[arg-type]
+        sbatch_lines = map(_without_prefix, given.get("sbatch") or ())  # type: ignore[call-overload]
+        return replace(self, **flags, sbatch=(*self.sbatch, *sbatch_lines))  # type: ignore[arg-type]
 
     @property
     def gpus(self) -> int:

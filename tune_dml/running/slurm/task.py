@@ -122,9 +122,8 @@ def span_of(attempt: list[JsonRow]) -> tuple[float, float]:
 def run_task(folder: Path, number: int) -> int:
     """Train a task's unfinished trials. Return 0, or 130 if a budget is exhausted or SLURM interrupts the task."""
     round_ = Round.read(folder)
-    signal.signal(signal.SIGUSR1, _interrupt)
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGALRM, _interrupt)
+    for signal_number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(signal_number, _interrupt)
     budget = _Budget(folder, round_)
     for request in round_.groups[number]:
         log = TrialLog(folder, request["key"])

@@ -59,8 +59,7 @@ class BudgetStopper(Stopper):  # type: ignore[misc]
 @dataclass
 class _LastActivity:
     at: float
-    has_stepped: bool
-    """Whether it has made a step since it began. The limit before the first step is longer."""
+    has_stepped: bool  # whether it has made a step since it began; the limit before the first step is longer
 
 
 @dataclass
