@@ -277,7 +277,8 @@ def _tls(scheme: str) -> ssl.SSLContext | None:
         return None
     variables = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # as MLflow's client
     bundle = next(filter(None, map(os.environ.get, variables)), None)
-    context = ssl.create_default_context(**{"capath" if bundle and Path(bundle).is_dir() else "cafile": bundle})
+    folder = bundle if bundle and Path(bundle).is_dir() else None
+    context = ssl.create_default_context(cafile=None if folder else bundle, capath=folder)
     if certificate := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
         context.load_cert_chain(certificate)
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in {"1", "true"}:

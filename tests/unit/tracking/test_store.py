@@ -173,14 +173,15 @@ def test_a_store_of_a_plugin_is_accepted(monkeypatch):
 def test_certificates_are_those_of_mlflows_client(tmp_path, monkeypatch):
     loaded: list[object] = []
     context = SimpleNamespace(load_cert_chain=loaded.append)
-    monkeypatch.setattr(tracking_store.ssl, "create_default_context", lambda **named: loaded.append(named) or context)
+    load = lambda cafile, capath: loaded.append((cafile, capath)) or context  # noqa: E731
+    monkeypatch.setattr(tracking_store.ssl, "create_default_context", load)
     monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
     monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path))
     tracking_store._tls("https")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "all.pem")
     monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", "me.pem")
     tracking_store._tls("https")
-    assert loaded == [{"capath": str(tmp_path)}, {"cafile": "all.pem"}, "me.pem"]
+    assert loaded == [(None, str(tmp_path)), ("all.pem", None), "me.pem"]
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,8 @@ def read_ray(folder: Path, request: ImportRequest) -> ImportedRows:
     """Read every trial in the folder of an experiment. Raise ConfigError if there is none."""
     origin = f"--from-ray {folder}"
     if not folder.is_dir():
-        raise ConfigError(
-            Problem(origin, "must be the folder of an experiment of Ray Tune", None, "It is not a folder.")
-        )
+        rule = "must be the folder of an experiment of Ray Tune"
+        raise ConfigError(Problem(origin, rule, None, "It is not a folder."))
     trials = sorted(path.parent for path in folder.glob("*/params.json"))
     if not trials:
         rule = "must hold a folder for each trial, with params.json"

@@ -37,9 +37,8 @@ def read_optuna(storage: str, study_name: str | None, request: ImportRequest) ->
         raise ConfigError(Problem("--metric", rule, request.metric, f"Name one of {', '.join(names)}."))
     metric = request.metric or names[0]
     if metric not in names:
-        raise ConfigError(
-            Problem("--metric", "must be an objective of the study", metric, f"It has {', '.join(names)}.")
-        )
+        rule = "must be an objective of the study"
+        raise ConfigError(Problem("--metric", rule, metric, f"It has {', '.join(names)}."))
     goal = "minimize" if study.directions[names.index(metric)].name == "MINIMIZE" else "maximize"
     rows = tuple(_row(trial, names) for trial in study.trials)
     return ImportedRows(f"the Optuna study {study.study_name}", rows, metric, goal)  # type: ignore[arg-type]
@@ -51,9 +50,8 @@ def _load(storage: str, study_name: str | None) -> Study:
     origin = f"--from-optuna {mask(storage)}"
     scheme, _, path = storage.partition(":///")
     if scheme == "sqlite" and not Path(path).exists():  # otherwise Optuna would create it
-        raise ConfigError(
-            Problem(origin, "the database must exist", path, "Correct the path; absolute paths start with sqlite:////.")
-        )
+        remedy = "Correct the path; absolute paths start with sqlite:////."
+        raise ConfigError(Problem(origin, "the database must exist", path, remedy))
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         names = optuna.get_all_study_names(storage=storage)
