@@ -63,7 +63,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Baseline", f"{baseline.label}: {metric.number(baseline.mean)}" if baseline else "none"),
         *(((WITHOUT_TRAINING, floors),) if floors else ()),
         ("Seeds", f"{len(analysis.seeds)}, paired" if len(analysis.seeds) > 1 else "1, so no intervals"),
-        ("Failures", f"{lost or 'none'} of {trials} trials"),
+        ("Failures", f"{lost or 'none'} of {counted(trials, 'trial')}"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),
     )
 
