@@ -114,11 +114,11 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
         return ()
     words, kept = iter(typed[2:]), []
     for word in words:
-        flag, _, value = word.partition("=")
-        if flag in {*_DROPPED_OPTIONS, "--set", "--seeds"} and not value:
-            value = next(words, "")
-            if flag == "--seeds" and value.isdigit():  # the sweep may have been extended
-                value = str(len(plan.seeds))
+        flag, equals, value = word.partition("=")
+        if flag in {*_DROPPED_OPTIONS, "--set", "--seeds"}:
+            value = value if equals else next(words, "")
+            if flag == "--seeds":  # the sweep may have been extended
+                value = str(len(plan.seeds)) if value.isdigit() else _list_seeds(plan.seeds)
             word = f"{flag} {shlex.quote(value)}"  # noqa: PLW2901 - a flag and its value stay together
         else:
             word = shlex.quote(word)  # noqa: PLW2901
@@ -128,6 +128,11 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
     kept += [f"--set {key}={length}", f"--name {shlex.quote(f'{results.name}-{length}')}", *storage_option(results)]
     trials = len(plan.trials()) + plan.search.num_samples * len(plan.seeds)
     return (Step(" ".join([program(), "sweep", *kept]), settles, trials, urgency, length=_LONGER),) if trials else ()
+
+
+def _list_seeds(seeds: Sequence[int]) -> str:
+    """Return seeds as the command line reads them; a number without a comma would be their count."""
+    return ",".join(map(str, seeds)) + "," * (len(seeds) == 1)
 
 
 def extend(
@@ -155,7 +160,8 @@ def extend(
         return ()
     if extended.identity() == plan.identity() or added_cell_problems(plan, extended):
         return ()
-    parts = [f"--seeds {seeds}"] if seeds else []
+    is_count = {*plan.seeds, *added} == set(range(seeds))
+    parts = [f"--seeds {seeds if is_count else _list_seeds(added)}"] if added else []
     parts += [f"--add {path}={','.join(map(value_text, listed))}" for path, listed in written.items()]
     parts += [f"--num-samples {num_samples}"] if num_samples else []
     cells = len(extended.cells) - len(plan.cells) + num_samples + len(results.cells)

@@ -35,7 +35,7 @@ def answer_of(analysis: Analysis, sections: Sequence[Section]) -> Answer:
     results, steps = analysis.results, _steps(sections)
     step = next((step for step in steps if step.is_worth_it(results)), None)
     if step is None and steps:
-        sentences.append(f"No next step is worth its cost: {steps[0].command} takes {cost_of(steps[0], results)}.")
+        sentences.append(f"No next step is worth its cost: `{steps[0].command}` takes {cost_of(steps[0], results)}.")
     if step is None or step.urgency < _ADDS_SEEDS:
         sentences += [section.hint for section in sections if section.hint][:1]
     return Answer(tuple(sentences), step, cost_of(step, results) if step else "", _facts(analysis))
@@ -63,7 +63,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Baseline", f"{baseline.label}: {metric.number(baseline.mean)}" if baseline else "none"),
         *(((WITHOUT_TRAINING, floors),) if floors else ()),
         ("Seeds", f"{len(analysis.seeds)}, paired" if len(analysis.seeds) > 1 else "1, so no intervals"),
-        ("Failures", f"{lost or 'none'} of {trials} trials"),
+        ("Failures", f"{lost or 'none'} of {counted(trials, 'trial')}"),
         ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),
     )
 

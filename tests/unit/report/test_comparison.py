@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.toys import ETA, FLAT, STEEP, bare_sweep, rho_space, write_sweep
+from helpers.toys import ETA, FLAT, STEEP, bare_sweep, rho_space, space_of, write_sweep
 
 from trainables.errors import ConfigError
 from tune_dml.report.several.comparison import _complete_cells, _level_means, _rank_agreements, compare_sweeps
 from tune_dml.report.several.comparison_page import comparison_sentences, write_comparison
 from tune_dml.report.several.study import analyse_study
 from tune_dml.report.several.study_page import study_sentences, write_study
+from tune_dml.space import Arm, Grid, Knob
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,20 @@ def test_differences_are_listed_and_use_the_seeds_of_both_sweeps(half, lower):
         assert row.verdict == "worse"
     assert "significantly worse at 5 of 6 shared points" in comparison_sentences(found)[0]
     assert found.differences == {"regularizer.eta": (0.5, 1.0)}
+
+
+def test_baselines_that_were_tuned_are_compared_at_equal_values(tmp_path):
+    rates = Knob("optim.lr", Grid((0.01, 0.1)), symbol="lr")
+    arms = (Arm("SEC", {"regularizer.name": "sec"}), Arm("plain", {"regularizer.name": "none"}))
+    space, means = space_of(rates, arms=arms, baseline="plain"), {"SEC: lr=0.01": 60.0, "SEC: lr=0.1": 70.0}
+    means |= {"plain: lr=0.01": 50.0, "plain: lr=0.1": 65.0}
+    settings = {"one": {}, "two": {"loss.margin": 0.3}}
+    sweeps = [bare_sweep(tmp_path / name, space=space, means=means, cell_settings=settings[name]) for name in settings]
+    rows = compare_sweeps(sweeps).paired
+    assert [(row.first, row.second) for row in rows] == [(label, label) for label in means]
+    fixed = replace(space, scientific=(), fixed={"optim.lr": 0.1})
+    few = bare_sweep(tmp_path / "few", space=fixed, means={"SEC": 70.0, "plain": 65.0}, cell_settings=settings["two"])
+    assert [row.first for row in compare_sweeps([sweeps[0], few]).paired] == ["SEC: lr=0.1", "plain: lr=0.1"]
 
 
 def test_a_difference_is_judged_on_the_seeds_that_its_two_cells_share(half, lower):

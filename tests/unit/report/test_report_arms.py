@@ -239,6 +239,19 @@ def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results
     assert section_of(analyse(results), "norm-variance", traces=True) is None
 
 
+def test_the_gain_of_a_penalty_is_over_the_same_value_of_the_other_knobs(tmp_path):
+    methods = ((f"{loss} {penalty}", loss, penalty) for loss in ("triplet", "npair") for penalty in ("none", "sec"))
+    arms = tuple(Arm(name, {"loss.name": loss, "regularizer.name": penalty}) for name, loss, penalty in methods)
+    rates = Knob("optim.lr", Grid((0.01, 0.1)), symbol="lr")
+    means = {f"{arm.name}: lr={lr:g}": 100 * lr for arm in arms for lr in (0.01, 0.1)}
+    space = space_of(rates, arms=arms)
+    sweep = write_sweep(tmp_path / "toy", space=space, means=means, dataset="digits", evidence=False)
+    found = section_of(analyse(sweep), "norm-variance", traces=True)
+    rows = found.data["norm_variance"]
+    assert [row["without"] for row in rows] == [row["cell"].replace("sec", "none") for row in rows]
+    assert "Over 4 configurations of 2 losses" in found.figures[0].description
+
+
 def test_a_method_with_zero_loss_throughout_learnt_nothing(results, monkeypatch):
     idle = {trial.key for trial in results.trials if trial.cell.label == "L2: B=6"}
     without = set(idle)

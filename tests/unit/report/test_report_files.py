@@ -72,6 +72,8 @@ def test_latex_has_the_rounded_numbers_of_the_page_and_is_escaped(steep):
     )
     table = Table("t", "c", ("a_b",), ((TableCell("-1.00", -1.0),),))
     assert "$-1.00$" in latex_text([table], "h")
+    rows = latex_text([Table("t", "c", ("a",), (("[ours]",), ("*best",)))], "h").splitlines()
+    assert {r"{}[ours] \\", r"{}*best \\"} <= set(rows)  # else the rows would begin with arguments
 
 
 def test_json_follows_its_published_schema(steep, broken):

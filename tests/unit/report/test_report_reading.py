@@ -13,10 +13,15 @@ from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
 from tune_dml.report.analysis.traces import Line
 from tune_dml.report.drawing.canvas import text_width
-from tune_dml.report.drawing.charts import Whisker, _row_names, draw_lines, draw_whiskers
+from tune_dml.report.drawing.charts import HeatCell, Whisker, _row_names, draw_heat_map, draw_lines, draw_whiskers
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
-from tune_dml.report.questions.configurations.knobs_together import _draw_plane, _SearchedKnob
+from tune_dml.report.questions.configurations.knobs_together import (
+    _draw_parallel_coordinates,
+    _draw_plane,
+    _searched_knobs,
+    _SearchedKnob,
+)
 from tune_dml.report.questions.knobs._curve import curve_figure
 from tune_dml.report.steps import Step
 from tune_dml.space import Grid, Knob, LogRange
@@ -60,6 +65,15 @@ def test_values_that_rounding_makes_equal_keep_their_own_cells(tmp_path, domain)
     rows = {row.label: round(row.mean / 10) for row in found.rows}
     assert rows == {"no SEC": 6, "rho=0.1234": 7, "rho=0.1234 (#3)": 4, "rho=0.5": 6}
     assert "from rho = 0.123411 to 0.123412." in found.answer.sentences[0]
+
+
+def test_the_values_of_a_nuisance_knob_are_in_the_order_of_their_size(tmp_path):
+    sizes = Knob("batch.batch_size", Grid((6, 12, 120), scale="log"), symbol="B")
+    means = {(rho, size): 60.0 + size for rho in (0.1, 1.0) for size in (6, 12, 120)}
+    space = rho_space(nuisance=(sizes,), published=())
+    analysis = analyse(bare_sweep(tmp_path / "s", space=space, means=means, baseline=None))
+    (knob,) = [knob for knob in _searched_knobs(analysis, analysis.cells) if knob.name == "B"]
+    assert (knob.axis, knob.levels) == ("log", (6, 12, 120))
 
 
 def test_a_knob_whose_symbol_is_its_path_is_named_once():
@@ -117,6 +131,28 @@ def test_long_values_of_the_upright_knob_stay_inside_the_map(narrow):
     texts = [mark for mark in _draw_plane(analysis, knobs, cells, narrow=narrow).marks if mark.kind == "text"]
     assert [mark.text for mark in texts if mark.anchor == "end"] == ["0.0001146", "0.04835"]
     assert all(mark.points[0][0] >= text_width(mark.text) for mark in texts if mark.anchor == "end")
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_long_names_leave_room_for_the_drawing(narrow):
+    names = [
+        f"{place} of the names that are longer than a phone is wide, {'so ' * 30}" for place in ("first", "second")
+    ]
+    knobs = [_SearchedKnob(name, name, "ordered", tuple(names)) for name in names]
+    cells = [
+        SimpleNamespace(label="", cell=SimpleNamespace(knobs=dict.fromkeys(names, value)), mean=60.0 + len(value))
+        for value in names
+    ]
+    analysis = SimpleNamespace(metric=metric_name("val/recall_at_1"))
+    fields = [[HeatCell(1.0, "1.00"), HeatCell(2.0, "2.00")]] * 2
+    for canvas in (
+        _draw_plane(analysis, knobs, cells, narrow=narrow),
+        _draw_parallel_coordinates(analysis, knobs, cells, narrow=narrow),
+        draw_heat_map(["a", "b"], ["c", "d"], fields, (names[0], names[1]), narrow=narrow),
+    ):
+        drawn = [mark.points for mark in canvas.marks if mark.kind != "text"]
+        assert all(0 <= x <= canvas.width for points in drawn for x, _ in points)
+        assert all(points[0][0] < points[1][0] for points in drawn if len(points) == 4)  # boxes
 
 
 def test_shortened_row_names_stay_unique():

@@ -166,6 +166,9 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
     (step,) = train_longer(grown, "whether it is the same", 5)
     assert " --seeds 5 " in step.command
     assert step.trials == 5 * len(results.cells)
+    for seeds, grown_seeds in (("--seeds=3", "5"), ("--seeds=0,1,2", "0,1,2,3,4")):
+        again = replace(grown, provenance={"argv": ["tune-dml", "sweep", "sec_rho", seeds]})
+        assert f" --seeds {grown_seeds} " in train_longer(again, "", 5)[0].command
     proposed = replace(results, plan=replace(results.plan, cells=(), search=Search("tpe", 4)))
     assert [step.trials for step in train_longer(proposed, "", 5)] == [12]
     moved = replace(results, folder=tmp_path / "new" / "my_sweep", provenance={"argv": [*typed, "--storage", "old"]})
@@ -173,6 +176,20 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
     assert step.command.endswith(f" --name my_sweep-800 --storage {tmp_path / 'new'}")
     for argv in (["train.py"], ["tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here"]):
         assert train_longer(replace(results, provenance={"argv": argv}), "", 5) == ()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "total", "typed"),
+    [((0, 1), 3, "3"), ((1, 2), 3, "3"), ((5, 6), 4, "0,1"), ((5, 6), 3, "0,"), ((0, 7), 3, "1,")],
+)
+def test_an_extension_adds_as_many_seeds_as_it_says(tmp_path, seeds, total, typed):
+    results = bare_sweep(tmp_path / "toy", seeds=seeds)
+    (step,) = extend(results, "", 1, seeds=total)
+    assert step.command == f"tune-dml extend toy --seeds {typed}"
+    assert step.trials == (total - 2) * len(results.cells)
+    added = seeds_of(typed)
+    extended = results.plan.extend(seeds=range(added) if isinstance(added, int) else added)
+    assert len(extended.seeds) == total
 
 
 def test_refused_commands_and_values_without_an_effect_are_not_suggested(tmp_path):

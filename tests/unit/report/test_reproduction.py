@@ -57,6 +57,8 @@ def test_a_table_on_other_data_is_shown_with_reasons(tmp_path):
     long, wide = write_reproduction(rows, printed, tmp_path / "out")
     table = list(csv.DictReader(long.open()))
     assert [row["paper"] for row in table if row["method"] == "TML"] == ["68.96", "39.25", "63.64"]
+    assert {(row["ours"], row["half_width"]) for row in table if row["metric"] == "NMI"} == {("50.0", "0.0")}
+    assert b"\r" not in long.read_bytes()  # as the other CSV files
     assert "| TML |" in wide.read_text()
     assert "68.96 / 50.00 ± 0.00 (a)" in wide.read_text()
     assert "(a) other data set: glyphs, not CUB200-2011" in wide.read_text()

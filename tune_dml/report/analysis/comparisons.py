@@ -91,10 +91,8 @@ class CellComparisons:
         """Arms in their order, with their cells; a space without arms counts as one arm, beside its baseline."""
         arms = self.results.plan.arms
         slugs, cells = distinct_slugs(arm.name for arm in arms), grouped(self.cells, lambda cell: cell.cell.arm)
-        return tuple(
-            ArmAnalysis(arm.name, slugs[arm.name], arm.baseline, arm.knobs, tuple(cells.get(arm.name, ())))
-            for arm in arms
-        )
+        pairs = ((arm, tuple(cells.get(arm.name, ()))) for arm in arms)
+        return tuple(ArmAnalysis(arm.name, slugs[arm.name], arm.baseline, arm.knobs, own) for arm, own in pairs)
 
     @cached_property
     def baseline(self) -> CellAnalysis | None:
@@ -149,8 +147,7 @@ class CellComparisons:
     @cached_property
     def table(self) -> SeedTable:
         """Cells x seeds of all cells with results, baselines included; cells that lost every seed are excluded."""
-        numbers = {cell.label: cell.values for cell in self.cells if cell.values}
-        return SeedTable.of(numbers, self.seeds, resolution=self.resolution)
+        return SeedTable.of({c.label: c.values for c in self.cells if c.values}, self.seeds, resolution=self.resolution)
 
     @cached_property
     def pairs(self) -> Bounds | None:

@@ -148,7 +148,7 @@ def _baseline_point(analysis: CellComparisons) -> CurvePoint | None:
 def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha: float) -> KnobAnalysis:
     """Isolate a knob within an arm and judge its sensitivity at the error level `alpha`."""
     knob_cells = [cell for cell in arm.cells if knob.path in cell.cell.knobs]
-    levels = _sort_levels(knob, knob_cells)
+    levels = sort_levels(knob, knob_cells)
     labels = _distinct_labels({level_key(level): value_label(knob, level) for level in levels})
     at_level: dict[str, list[CellAnalysis]] = {label: [] for label in labels.values()}
     for cell in knob_cells:
@@ -180,7 +180,7 @@ def analyse_knob(analysis: CellComparisons, arm: ArmAnalysis, knob: Knob, alpha:
         point = _point_of(label, level, cells, mean, bars.get(label, math.nan) if math.isfinite(mean) else math.nan)
         points.append(replace(point, seeds=seeds.get(label) or point.seeds))
     return KnobAnalysis(
-        knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
+        knob, axis_of(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(analysis.sign), raced, sensitivity, tuple(points),
         _baseline_point(analysis), _published_curves(analysis, knob, arm.name), slug(f"{arm.slug} {knob.path}".strip()),
         arm.name, only_cells, tuple(failed), tested, unused,
@@ -264,7 +264,7 @@ def _published_curves(analysis: CellComparisons, knob: Knob, arm: str) -> tuple[
     return tuple(published_curve(item) for item in same_data_first)
 
 
-def _sort_levels(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
+def sort_levels(knob: Knob, cells: Sequence[CellAnalysis]) -> tuple[Value, ...]:
     """Return the tried values: numbers ascending, names in grid order."""
     tried = list({level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values())
     numbers = [value for value in tried if is_number(value)]
@@ -275,7 +275,7 @@ def _sort_levels(knob: Knob, cells: list[CellAnalysis]) -> tuple[Value, ...]:
     return tuple(sorted(tried, key=lambda value: ranks.get(level_key(value), len(listed))))
 
 
-def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
+def axis_of(knob: Knob, levels: tuple[Value, ...]) -> Axis:
     """Return the axis scale; the values of a log grid that contains 0 are drawn at equal distances."""
     numbers = [level for level in levels if is_number(level)]
     if knob.domain.scale == "category" or len(numbers) < len(levels):

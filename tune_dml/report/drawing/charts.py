@@ -215,13 +215,14 @@ def draw_heat_map(
     """
     width = figure_width(narrow)
     left, names = _row_names(rows, width)
-    left = max(left, text_width(titles[0]) + 10)
+    title = fit_text(titles[0], 0.62 * width - 10)
+    left = max(left, text_width(title) + 10)
     step = min(72.0, (width - left - 8) / max(1, len(columns)))
     named = step >= max((text_width(cell.text) for row in cells for cell in row), default=0.0) + 4
     tall = 24.0 if len(rows) <= 24 else max(5.0, 580.0 / len(rows))
     canvas = Canvas(width, 46 + tall * len(rows) + 6)
-    canvas.text(2, 40, titles[0], "ink", bold=True)
-    canvas.text(left, 14, titles[1], "ink", bold=True)
+    canvas.text(2, 40, title, "ink", bold=True)
+    canvas.text(left, 14, fit_text(titles[1], width - left), "ink", bold=True)
     _name_columns(canvas, columns, left, step)
     depth = _depth([cell.value for row in cells for cell in row])
     for index, (name, row) in enumerate(zip(names, cells, strict=True)):

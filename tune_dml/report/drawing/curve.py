@@ -13,7 +13,7 @@ from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import value_text
 
-_MAX_DOTS = 1500  # maximum number of trials drawn as dots; with more, only evenly chosen seeds are drawn
+_MAX_DOTS = 1500  # number of dots above which only evenly chosen seeds are drawn, at least two
 _SHAPES = ("square", "triangle", "down", "cross")
 _LOST_MARKS = {"diverged": "cross", "failed": "square", "stopped": "diamond"}
 _ARM_DISTANCE = 8.0  # pixels between the intervals of two arms at one value

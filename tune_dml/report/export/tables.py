@@ -61,12 +61,17 @@ def _environment(table: Table) -> str:
         r"\toprule",
         " & ".join(map(escape, table.columns)) + r" \\",
         r"\midrule",
-        *(" & ".join(map(_latex_field, row)) + r" \\" for row in table.cells),
+        *(_latex_row(row) for row in table.cells),
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
     ]
     return "\n".join(lines)
+
+
+def _latex_row(row: Sequence[TableCell]) -> str:
+    text = " & ".join(map(_latex_field, row)) + r" \\"
+    return f"{{}}{text}" if text[:1] in {"[", "*"} else text  # else an argument of the command before it
 
 
 def _latex_field(item: TableCell) -> str:

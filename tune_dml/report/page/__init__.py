@@ -142,7 +142,9 @@ def _shortened(table: Table) -> Table:
     table = table.without(table.csv_only)
     if len(table.rows) <= _MAX_ROWS:
         return table
-    caption = f"{table.caption} The first {_MAX_ROWS} of {len(table.rows)}; csv/{table.name}.csv has all."
+    caption = (
+        f"{table.caption} The first {_MAX_ROWS} of {len(table.rows)}; the CSV or JSON file beside the page has all."
+    )
     return replace(table, caption=caption, rows=table.rows[:_MAX_ROWS])
 
 

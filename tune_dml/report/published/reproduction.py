@@ -1,18 +1,20 @@
 """Reproduce a published table: the sweep's result beside each number, and reasons against comparing the two."""
 
-import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainables.files import write_whole
 from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.conditions import conditions_of, equals_printed, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
+from tune_dml.report.export.tables import csv_text
 from tune_dml.report.published.comparable import condition_differences, data_difference, our_metric
+from tune_dml.report.section import Table
 from tune_dml.space import Selection, Value
 from tune_dml.stats.intervals.paired import mean_interval
 
@@ -55,16 +57,13 @@ def write_reproduction(rows: Sequence[ReproducedNumber], printed: PrintedTable, 
     folder.mkdir(parents=True, exist_ok=True)
     csv_file, markdown_file = folder / "reproduction.csv", folder / "reproduction.md"
     columns = ("method", "hyperparameters", "metric", "paper", "ours", "half_width", "seeds", "gap", "cell", "why_not")
-    with csv_file.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        for row in rows:
-            width = f"{row.half_width:.4g}" if math.isfinite(row.half_width) else ""
-            has_result = math.isfinite(row.ours)
-            ours = [f"{row.ours:.4g}", width, row.seeds, f"{row.gap:.4g}"] if has_result else ["", "", 0, ""]
-            settings = json.dumps(dict(row.hyperparameters), sort_keys=True)
-            writer.writerow([row.method, settings, row.metric, row.printed, *ours, row.cell, "; ".join(row.why_not)])
-    markdown_file.write_text(markdown(rows, printed), encoding="utf-8")
+    numbers = [
+        (row.method, json.dumps(dict(row.hyperparameters), sort_keys=True), row.metric, row.printed, row.ours,
+         row.half_width, row.seeds, row.gap, row.cell, "; ".join(row.why_not))
+        for row in rows
+    ]  # fmt: skip
+    write_whole(csv_file, csv_text(Table("reproduction", "", columns, numbers)))
+    write_whole(markdown_file, markdown(rows, printed))
     return csv_file, markdown_file
 
 

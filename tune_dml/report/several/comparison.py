@@ -1,6 +1,6 @@
 """Compare sweeps: settings that differ, paired differences at shared points, and agreement on the order of values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -222,20 +222,21 @@ def _as_text(settings: Mapping[str, object], path: str) -> str:
 
 
 def _matched(first: Analysis, second: Analysis) -> list[tuple[Cell, Cell]]:
-    """Pair the cells with equal values of every knob that either sweep searches, and the baselines."""
+    """Pair the cells with equal values of every knob that either sweep searches, and baselines equal in their own."""
+    baselines = [cell for sweep in (first, second) for cell in sweep.cells if cell.cell.baseline]
+    tuned = {path for cell in baselines for path in cell.cell.knobs}
     paths = {knob.path for sweep in (first, second) for knob in sweep.results.plan.knobs}
     theirs: dict[tuple[object, ...], Cell] = {}
     for cell in second.cells:
-        theirs.setdefault(_position(cell, paths), cell)
-    return [(cell, match) for cell in first.cells if (match := theirs.get(_position(cell, paths))) is not None]
+        theirs.setdefault(_position(cell, paths, tuned), cell)
+    return [(cell, match) for cell in first.cells if (match := theirs.get(_position(cell, paths, tuned))) is not None]
 
 
-def _position(cell: Cell, paths: set[str]) -> tuple[object, ...]:
-    if cell.cell.baseline:
-        return ("baseline",)
+def _position(cell: Cell, paths: Set[str], tuned: Set[str] = frozenset()) -> tuple[object, ...]:
+    """Return the cell's arm and its values at `paths`; for a baseline, which may have another name, those at `tuned`."""
     settings: Mapping[str, Value] = {**cell.cell.settings, **cell.cell.knobs}
-    values = (settings.get(path) for path in sorted(paths))
-    return (cell.cell.arm, *map(level_key, values))
+    values = (settings.get(path) for path in sorted(tuned if cell.cell.baseline else paths))
+    return (cell.cell.arm if not cell.cell.baseline else None, *map(level_key, values))
 
 
 def _judge_pairs(

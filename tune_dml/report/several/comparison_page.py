@@ -105,9 +105,7 @@ def _differences(comparison: SweepComparison) -> Section:
         body += [_figure(comparison), _table(comparison)]
     equal = f"the configuration of a cell of {comparison.names[0]} and"
     same = [
-        f"{name}: 1 cell has {equal} is left out."
-        if count == 1
-        else f"{name}: {count} cells have {equal} are left out."
+        f"{name}: {'1 cell has' if count == 1 else f'{count} cells have'} {equal} {'is' if count == 1 else 'are'} left out."
         for name, count in comparison.same.items()
         if count
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
-from tune_dml.report.analysis.knob import Axis, KnobAnalysis
+from tune_dml.report.analysis.knob import Axis, KnobAnalysis, axis_of, sort_levels
 from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen, fit_text, text_width
 from tune_dml.report.drawing.charts import HeatCell, Whisker, draw_heat_map, figure_width
 from tune_dml.report.drawing.colours import RAMP
@@ -50,12 +50,9 @@ def _searched_knobs(analysis: Analysis, cells: Sequence[CellAnalysis]) -> list[_
     analyses = {knob.path: knob for knob in analysis.knobs}
     axes = []
     for knob in analysis.results.plan.knobs:
-        if analysed := analyses.get(knob.path):
-            axes.append(_SearchedKnob(knob.path, analysed.symbol, analysed.axis, analysed.levels))
-        else:
-            tried = {level_key(value): value for value in (cell.cell.knobs[knob.path] for cell in cells)}
-            levels = tuple(sorted(tried.values(), key=str))
-            axes.append(_SearchedKnob(knob.path, symbol_of(knob), "ordered", levels))
+        analysed = analyses.get(knob.path)
+        name, levels = (analysed.symbol, analysed.levels) if analysed else (symbol_of(knob), sort_levels(knob, cells))
+        axes.append(_SearchedKnob(knob.path, name, axis_of(knob, levels), levels))
     return axes
 
 
@@ -137,7 +134,9 @@ def _draw_parallel_coordinates(
     """
     width, height, top, bottom = figure_width(narrow), 316.0, 60.0, 284.0
     axes = [KnobAxis(knob.axis, knob.levels, bottom - top, even=False) for knob in knobs]
-    widest = max(text_width(text) for axis in axes for _, text in axis.named_ticks())
+    named_ticks = [axis.named_ticks() for axis in axes]
+    widest = min(max(text_width(text) for ticks in named_ticks for _, text in ticks), 0.4 * width)
+    ticks = [[(share, fit_text(text, widest)) for share, text in ticks] for ticks in named_ticks]
     left, right = max(56.0, widest + 8), width - 62.0
     rows = -(-len(knobs) // max(1, int((right - left) // (widest + 14))))
     each = -(-len(knobs) // rows)
@@ -151,7 +150,9 @@ def _draw_parallel_coordinates(
             points = [(x, lower + bottom - share * (bottom - top)) for x, share in zip(xs, shares, strict=True)]
             pen = Pen(_colour(span, cell), 1.6, opacity=0.75)
             canvas.line([point for point in points if math.isfinite(point[1])], pen, _tip(analysis, cell))
-        named = [(knob.name, axis.named_ticks()) for knob, axis in drawn]
+        named = [
+            (knob.name, of_knob) for knob, of_knob in zip(knobs[start:], ticks[start : start + each], strict=False)
+        ]
         named.append((analysis.metric.axis, span.named_ticks(5)))
         _draw_vertical_axes(canvas, xs, named, lower + top, lower + bottom)
     return canvas
@@ -197,9 +198,10 @@ def _draw_plane(
     """Draw every configuration at its values of two knobs, coloured by score; the highest scores are drawn last."""
     canvas = Canvas(figure_width(narrow), 330)
     vertical = KnobAxis(knobs[1].axis, knobs[1].levels, 240.0, even=False)
-    left = max(64.0, *(12 + text_width(text) for _, text in vertical.named_ticks()))
+    ticks = [(share, fit_text(text, 0.4 * canvas.width)) for share, text in vertical.named_ticks()]
+    left = max(64.0, *(12 + text_width(text) for _, text in ticks))
     frame = Frame(canvas, left, 36, canvas.width - 14, 276).with_knob(knobs[0].axis, knobs[0].levels, even=False)
-    for share, text in _spaced(vertical.named_ticks(), 240.0):
+    for share, text in _spaced(ticks, 240.0):
         canvas.text(frame.left - 7, frame.y_at(share) + 4, text, anchor="end")
     frame.name_y(f"{knobs[1].name}; colour: {analysis.metric.axis}")
     span = AxisRange.of([cell.mean for cell in cells])

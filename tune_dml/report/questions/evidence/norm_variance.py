@@ -4,7 +4,7 @@ As in the rebuttal of Zhang, Li, Zhang, Deep Metric Learning with Spherical Embe
 on norms is compared with the same loss and knobs without the penalty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ class _PenaltyEffect:
 def norm_variance(analysis: Analysis) -> Section | None:
     """Relate gains to norm variances; None with fewer than two losses or four configurations."""
     gains = _gains(analysis)
-    if len(gains) < _MIN_CONFIGURATIONS or len({gain.without for gain in gains}) < 2:
+    if len(gains) < _MIN_CONFIGURATIONS or len({_loss_of(gain.cell) for gain in gains}) < 2:
         return None
     sentence = _sentence(gains)
     figure = Figure(
@@ -55,10 +55,11 @@ def norm_variance(analysis: Analysis) -> Section | None:
 
 
 def _gains(analysis: Analysis) -> list[_PenaltyEffect]:
-    references = {_loss_of(cell): cell for cell in analysis.cells if _penalty(cell) == "none"}
+    knobs = {knob.path for arm in analysis.arms for knob in arm.knobs if not knob.path.startswith("regularizer.")}
+    references = {_loss_of(cell, knobs): cell for cell in analysis.cells if _penalty(cell) == "none"}
     gains = []
     for cell in analysis.cells:
-        reference = references.get(_loss_of(cell))
+        reference = references.get(_loss_of(cell, knobs))
         if reference is None or _penalty(cell) in {None, "none"}:
             continue
         variances, reference_variances = _variances(cell), _variances(reference)
@@ -74,8 +75,10 @@ def _penalty(cell: CellAnalysis) -> object:
     return cell.cell.settings.get("regularizer.name")
 
 
-def _loss_of(cell: CellAnalysis) -> str:
-    return canonical({key: value for key, value in cell.cell.settings.items() if key.startswith("loss.")})
+def _loss_of(cell: CellAnalysis, knobs: Set[str] = frozenset()) -> str:
+    """Return the settings of the loss and of `knobs`, as text."""
+    settings = cell.cell.settings.items()
+    return canonical({key: value for key, value in settings if key.startswith("loss.") or key in knobs})
 
 
 def _variances(cell: CellAnalysis) -> Mapping[int, float]:
@@ -90,7 +93,7 @@ def _sentence(gains: list[_PenaltyEffect]) -> str:
     varies = np.ptp(reductions) and np.ptp(improvements)
     correlation = spearmanr(reductions, improvements).statistic if varies else 0.0
     return (
-        f"Over {len(gains)} configurations of {len({gain.without for gain in gains})} losses, reduction and gain have a "
+        f"Over {len(gains)} configurations of {len({_loss_of(gain.cell) for gain in gains})} losses, reduction and gain have a "
         f"Spearman correlation of {correlation:.2f} (untested: configurations of one loss share a reference). "
         f"{lowest.cell.label} reduces the variance most, to {100 * lowest.left:.2g}% of that of {lowest.without}; "
         f"{best.cell.label} gains most."

@@ -36,6 +36,11 @@ class PointGap:
     low: float  # lower end of the gap's interval; NaN if levels are not comparable, or without a noise estimate
     high: float
 
+    @property
+    def text(self) -> str:
+        """The value as text: `512` for 512.0."""
+        return f"{self.value:g}" if isinstance(self.value, float) else self.value
+
 
 @dataclass(frozen=True)
 class CurveAgreement:
@@ -214,7 +219,7 @@ def _level_sentences(comparison: CurveAgreement, analysis: Analysis) -> list[str
     widest = max(comparison.points, key=lambda point: abs(point.gap))
     return [
         sentence,
-        f"The largest difference is {metric.signed(widest.gap)} {metric.unit} at {widest.value} "
+        f"The largest difference is {metric.signed_amount(widest.gap)} at {widest.text} "
         f"({confidence(comparison.alpha)} simultaneous interval {metric.number(widest.low)} to "
         f"{metric.number(widest.high)}; {len(comparison.points)} values).",
         f"Note: {'; '.join(comparison.caveats)}.",
@@ -235,8 +240,7 @@ def _printed_sentence(comparison: CurveAgreement, analysis: Analysis) -> list[st
 
 def _table(metric: MetricName, comparison: CurveAgreement, name: str) -> Table:
     rows = [
-        (f"{p.value:g}" if isinstance(p.value, float) else p.value, *metric_cells(metric, p.ours, p.published),
-         *delta_cells(metric, p.gap, p.low, p.high))
+        (p.text, *metric_cells(metric, p.ours, p.published), *delta_cells(metric, p.gap, p.low, p.high))
         for p in comparison.points
     ]  # fmt: skip
     how = "No intervals, since the level is not comparable" if comparison.level is None else TOST.capitalize()

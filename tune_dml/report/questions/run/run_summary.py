@@ -72,7 +72,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Protocol", " ".join(f"{name}. {note}".strip() for name, note in protocols.items())),
         ("Judged by", analysis.metric.label + ("" if results.imported else f"; {_selection(settings)}")),
         ("Smallest difference that matters", margin),
-        ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
+        ("Search", search if search == "grid" else f"{search}, {counted(plan.search.num_samples, 'cell')} proposed"),
         ("Stopped early", f"{plan.search.stopping}: the best third continues" if plan.search.stopping else ""),
         ("Gradient caching", _gradient_caching(results)),
         ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: every cell uses the same seeds)"),
