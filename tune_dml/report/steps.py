@@ -160,8 +160,7 @@ def extend(
         return ()
     if extended.identity() == plan.identity() or added_cell_problems(plan, extended):
         return ()
-    is_count = {*plan.seeds, *added} == set(range(seeds))
-    parts = [f"--seeds {seeds if is_count else _list_seeds(added)}"] if added else []
+    parts = [f"--seeds {seeds}"] if seeds else []
     parts += [f"--add {path}={','.join(map(value_text, listed))}" for path, listed in written.items()]
     parts += [f"--num-samples {num_samples}"] if num_samples else []
     cells = len(extended.cells) - len(plan.cells) + num_samples + len(results.cells)

@@ -178,18 +178,13 @@ def test_training_that_had_not_converged_is_advised_to_be_longer(tmp_path):
         assert train_longer(replace(results, provenance={"argv": argv}), "", 5) == ()
 
 
-@pytest.mark.parametrize(
-    ("seeds", "total", "typed"),
-    [((0, 1), 3, "3"), ((1, 2), 3, "3"), ((5, 6), 4, "0,1"), ((5, 6), 3, "0,"), ((0, 7), 3, "1,")],
-)
-def test_an_extension_adds_as_many_seeds_as_it_says(tmp_path, seeds, total, typed):
+@pytest.mark.parametrize(("seeds", "total"), [((0, 1), 3), ((1, 2), 3), ((5, 6), 4), ((0, 7), 3)])
+def test_an_extension_adds_as_many_seeds_as_it_says(tmp_path, seeds, total):
     results = bare_sweep(tmp_path / "toy", seeds=seeds)
     (step,) = extend(results, "", 1, seeds=total)
-    assert step.command == f"tune-dml extend toy --seeds {typed}"
+    assert step.command == f"tune-dml extend toy --seeds {total}"
     assert step.trials == (total - 2) * len(results.cells)
-    added = seeds_of(typed)
-    extended = results.plan.extend(seeds=range(added) if isinstance(added, int) else added)
-    assert len(extended.seeds) == total
+    assert len(results.plan.extend(seeds=total).seeds) == total
 
 
 def test_refused_commands_and_values_without_an_effect_are_not_suggested(tmp_path):
