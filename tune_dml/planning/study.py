@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from trainables.config import SOURCES
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expand_home
 from trainables.option_names import option_problem, spell
 from tune_dml.catalogue import find_space
@@ -159,7 +159,8 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
         stated = {name: value for name in options if (value := getattr(request, name)) is not None}
         request = replace(file, **stated)
     if isinstance(request.space, Space):
-        raise_if_any(space_type_problems(request.space))
+        if wrong_types := space_type_problems(request.space):
+            raise ConfigError(wrong_types)
         return request.space, request, problems
     rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
     remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""

@@ -13,7 +13,6 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from trainables.errors import Problem
 from trainables.methods import rule_of, rule_of_any
 from tune_dml.space import Space
-from tune_dml.text import python_numbers
 
 _PLAIN = (int, float, str, bool, type(None), Path)
 _CONTAINERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple, dict)
@@ -32,7 +31,7 @@ def space_type_problems(space: Space) -> list[Problem]:
 
     Values of a grid are left out, because their settings decide the type.
     """
-    plain = json.dumps(python_numbers(asdict(space)), default=repr)
+    plain = json.dumps(asdict(space), default=repr)
     try:
         _space_adapter().validate_json(plain, strict=True)
     except ValidationError as error:
