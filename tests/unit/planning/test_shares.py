@@ -1,6 +1,7 @@
 """A plan's cost from a few steps, the GPUs of a machine, and trials that share one."""
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,6 +195,16 @@ def test_a_probe_adds_up_and_looks_at_no_test_picture(cache_dir, monkeypatch):
     assert found.seconds < longer.seconds  # a hundred times the steps; how much longer depends on what else runs
     assert 50e6 < found.memory_bytes < 50e9
     assert found.gpu_bytes >= 0
+
+
+def die(*_):
+    os._exit(9)  # as a process that is killed for lack of memory
+
+
+def test_a_killed_measurement_is_one_problem(monkeypatch):
+    monkeypatch.setattr(probe, "_probe", die)
+    with pytest.raises(ConfigError, match=r"was killed, perhaps for lack of memory. Use smaller batches"):
+        probe.probe_settings({}, 1, None)
 
 
 def test_cells_that_differ_only_in_loss_knobs_are_one_kind(monkeypatch):

@@ -6,11 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainables.errors import ConfigError, Problem
+from trainables.option_names import spell
 from trainables.resolve import read_settings
 from tune_dml.text import is_number
 
@@ -63,9 +66,14 @@ def _shape_of(settings: Settings) -> _Shape:
 
 
 def probe_settings(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: bool = True) -> Probe:
-    """Measure one cell in a fresh process, whose memory is then that of the trial."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
-        return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
+    """Measure one cell in a fresh process, whose memory is then that of the trial. Raise ConfigError if it is killed."""
+    try:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+            return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
+    except BrokenProcessPool as error:
+        rule = "the process that measured a few steps was killed, perhaps for lack of memory"
+        remedy = f"Use smaller batches; {spell('micro_batch')} lets a worker hold fewer pictures."
+        raise ConfigError(Problem("probe", rule, None, remedy)) from error
 
 
 def _probe(settings: Settings, threads: int, cache_dir: Path | None, on_gpu: bool) -> Probe:
