@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.option_names import unused_options
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.plan import free_bytes
 from tune_dml.cli.screen import print_result, table
@@ -37,6 +38,9 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check versions, GPUs, Ray and its nodes, MLflow and data sets; print how to fix each problem."""
+    unread = (data_root if place or cluster else None, partition if not place else None, cluster if place else None)
+    given = {name: str(value or "") for name, value in zip(("data_root", "partition", "cluster"), unread, strict=True)}
+    raise_if_any(unused_options(given, "this check does not read it"))
     if place is not None:
         findings, ready = _slurm(place, partition, session)
     elif cluster is not None:
