@@ -38,8 +38,9 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check versions, GPUs, Ray and its nodes, MLflow and data sets; print how to fix each problem."""
-    unread = (data_root if place or cluster else None, partition if not place else None, cluster if place else None)
-    given = {name: str(value or "") for name, value in zip(("data_root", "partition", "cluster"), unread, strict=True)}
+    unread = {"data_root": (place or cluster) and data_root, "partition": not place and partition}
+    unread |= {"cluster": place and cluster}
+    given = {name: str(value) for name, value in unread.items() if value}
     raise_if_any(unused_options(given, "this check does not read it"))
     if place is not None:
         findings, ready = _slurm(place, partition, session)
