@@ -3,6 +3,7 @@
 import json
 import os
 
+import pytest
 from helpers.processes import printed_by
 from torch import hub
 
@@ -56,6 +57,7 @@ with without_torch(["plan", "sec_rho"]):
 """
 
 
+@pytest.mark.slow  # plans every space twice
 def test_every_plan_is_the_same_without_torch(tmp_path):
     without = json.loads(printed_by(PLANS, cwd=tmp_path))
     with_torch = json.loads(printed_by(PLANS, cwd=tmp_path, env={**os.environ, "TUNE_DML_WITH_TORCH": "1"}))

@@ -214,7 +214,7 @@ def _npz_with_text(folder):
 
 def _expanding(folder):
     with (
-        zipfile.ZipFile(folder / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        zipfile.ZipFile(folder / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("features.npy", "w") as file,
     ):
         for _ in range(17):

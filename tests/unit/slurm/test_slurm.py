@@ -255,11 +255,12 @@ def test_an_allocation_is_read_from_slurms_variables():
 def test_only_descendant_processes_are_ended(tmp_path):
     """A child in a new session whose parent died is still ours; other processes are not touched."""
     program = """
-import subprocess, sys, time
-from tune_dml.running.slurm.node import _adopt_orphans, _end_descendants
-_adopt_orphans()
+import subprocess
+from tune_dml.running.slurm import node
+node._TERM_SECONDS = 1.0
+node._adopt_orphans()
 subprocess.run(["bash", "-c", "setsid sleep 100 & setsid bash -c 'trap : TERM; while :; do sleep 0.1; done' & echo"])
-_end_descendants()
+node._end_descendants()
 print("left")
 """
     stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
