@@ -1,8 +1,9 @@
-"""Write files atomically, and retry while storage fails temporarily."""
+"""Write files atomically, retry while storage fails temporarily, and measure its free space."""
 
 import errno
 import hashlib
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -137,3 +138,9 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space of the disk that holds a folder, or will hold it."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(existing).free

@@ -34,7 +34,7 @@ srun --ntasks-per-node=1 --cpus-per-task=8 --wait=30 python -m tune_dml.running.
 step=$!
 [ "$told" = no ] || tell
 wait "$step"
-while kill -0 "$step" 2> /dev/null; do    # a signal ends `wait`, not the step
+while kill -0 "$step" 2> /dev/null; do    # a signal ends `wait`, not the process
     wait "$step"
 done
 wait "$step"

@@ -16,7 +16,7 @@ _KEEP_STREAM, _TAIL_STREAM, _NOISE_STREAM = 0xDA7A_0001, 0xDA7A_0002, 0xDA7A_000
 def thin_out(
     labels: Labels, train: Indices, *, pictures_per_class: int | None, long_tail: float | None, seed: int
 ) -> Indices:
-    """Return the training pictures that stay, ascending, of all of them, `train` (n,). `labels` (N,) are all labels.
+    """Return the training pictures that stay, ascending. `train` (n,) are all of them; `labels` (N,) are all labels.
 
     Each class keeps at most `pictures_per_class`. With `long_tail` = f, class c of C in random order then keeps the
     share f^(-c / (C - 1)) (Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019), at least 2

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.files import free_bytes
 from trainables.option_names import unused_options
 from tune_dml.cli.options import Json, absolute, verb
-from tune_dml.cli.plan import free_bytes
 from tune_dml.cli.screen import print_result, table
 from tune_dml.planning.checks.gpus import visibility_problems
 from tune_dml.planning.request import Session, folder_problems

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainables.errors import ConfigError, Problem
+from trainables.files import free_bytes
 from tune_dml.cli._preview import Cost, Power, Preview
 from tune_dml.cli.options import Json, engine_of, final_request, verb
 from tune_dml.cli.screen import print_result
@@ -98,12 +98,6 @@ def _done(plan: Plan, same_name: Results, other_plan: bool) -> int:
     keys = {trial.key for trial in plan.trials()} if other_plan else set[str]()
     finished = (trial for trial in same_name.trials if trial.status == "finished")
     return sum(trial.key in keys if other_plan else trial.seed in plan.seeds for trial in finished)
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the free space of the disk that holds a folder, or will hold it."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return shutil.disk_usage(existing).free
 
 
 def _readable(folder: Path) -> Results | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from trainables.errors import Problem, raise_if_any
+from trainables.errors import raise_if_any
+from trainables.option_names import unused_options
 from tune_dml.cli._answers import SweepAnswer
 from tune_dml.cli._imported_results import ImportOptions, ImportSource
 from tune_dml.cli._race import race_data, race_lines
@@ -82,14 +83,13 @@ def report(
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     problems = [*margin_problems(margin, paper_sd), *folder_problems("-o", absolute(output))]
     problems += [*checks.condition_problems(conditions), *source.problems(names, options)]
-    of_sweep: dict[str, object] = {"--unseal-test": unseal_test, "--tracking-uri": tracking_uri}
+    of_sweep: dict[str, object] = {"unseal_test": unseal_test, "tracking_uri": tracking_uri}
     if len(names) > 1:
-        of_one = {"--check": check, "--paper-sd": paper_sd, "--figures": figures != "svg", "--experiment": experiment}
-        problems += _unused(
-            of_sweep | of_one, "applies to one sweep, and several are named", "Report that sweep alone."
-        )
+        of_one = {"check": conditions, "paper_sd": paper_sd, "figures": figures != "svg" and figures}
+        given = of_sweep | of_one | {"experiment": experiment}
+        problems += unused_options(given, "it applies to one sweep, and several are named")
     elif source.sources:
-        problems += _unused(of_sweep, "applies to a sweep, not to results of another program", "Leave it out.")
+        problems += unused_options(of_sweep, "it applies to a sweep, not to results of another program")
     raise_if_any(problems)
     if len(names) > 1:
         _report_study(names, storage, absolute(output), margin, as_json)
@@ -100,10 +100,6 @@ def report(
     loaded = imported or load_sweep(names[0], storage=storage)
     forms = _FIGURE_FORMS[figures]
     _show_and_exit(_publish(loaded, session, output, margin, paper_sd=paper_sd, forms=forms), conditions, as_json)
-
-
-def _unused(flags: Mapping[str, object], rule: str, remedy: str) -> list[Problem]:
-    return [Problem(flag, rule, None, remedy) for flag, value in flags.items() if value]
 
 
 def _report_study(
@@ -127,7 +123,7 @@ def _show_and_exit(written: _ReportView, conditions: Sequence[str], as_json: boo
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
     raise_if_any(checks.argument_problems(conditions, verdicts))
     judged = replace(written, unmet=checks.unmet(conditions, verdicts))
-    print_result(as_json and judged.data(), judged.text(), as_json)
+    print_result(judged.data() if as_json else None, judged.text(), as_json)
     raise typer.Exit(3 if judged.unmet else 0)
 
 
@@ -144,7 +140,7 @@ def close(
         raise typer.Exit(sweep.exit_code)
     try:
         written = _publish(sweep, session, options.output, margin, again=again)
-        print_result(options.as_json and written.data(), written.text(), options.as_json)
+        print_result(written.data() if options.as_json else None, written.text(), options.as_json)
     except KeyboardInterrupt:
         from tune_dml.record.origin.commands import command, interruption_message
 

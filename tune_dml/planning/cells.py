@@ -58,6 +58,14 @@ class Cell:
         return read_settings(self.settings)
 
 
+def with_own_label(cell: Cell, taken: set[str]) -> Cell:
+    """Return the cell; its label gets a number if rounding made it equal to one in `taken`, to which it is added."""
+    if cell.label in taken:
+        cell = replace(cell, label=f"{cell.label} (#{cell.index + 1})")
+    taken.add(cell.label)
+    return cell
+
+
 @dataclass(frozen=True)
 class StudyArm:
     """An arm of a space on a data set, before its settings are resolved."""

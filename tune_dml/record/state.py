@@ -12,7 +12,7 @@ from typing import Literal
 
 from trainables.errors import ConfigError, nearest
 from trainables.option_names import option_problem
-from tune_dml.planning.cells import Cell
+from tune_dml.planning.cells import Cell, with_own_label
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
 from tune_dml.record import events
@@ -104,7 +104,7 @@ class SweepState:
         self.folder = folder
         self.stored_plan = plan
         self._labels: set[str] = set()
-        cells = tuple(map(self._with_own_label, plan.cells))
+        cells = tuple(with_own_label(cell, self._labels) for cell in plan.cells)
         self.plan = plan if cells == plan.cells else replace(plan, cells=cells)  # current; a race adds seeds to it
         self.proposed_cells: list[Cell] = []  # cells that a search has proposed, in order
         self.exhausted_at = 0  # number of requested cells when a search found no new one
@@ -201,15 +201,8 @@ class SweepState:
 
     def _add_proposal(self, cell: Cell) -> None:
         if self.plan.trial(cell, self.plan.seeds[0]).key not in self.trials:  # else a doubled line, or read again
-            self.proposed_cells.append(self._with_own_label(cell))
+            self.proposed_cells.append(with_own_label(cell, self._labels))
             self._add_cells(self.proposed_cells[-1:])
-
-    def _with_own_label(self, cell: Cell) -> Cell:
-        """Return the cell; its label gets a number if rounding made it equal to that of an earlier cell."""
-        if cell.label in self._labels:
-            cell = replace(cell, label=f"{cell.label} (#{cell.index + 1})")
-        self._labels.add(cell.label)
-        return cell
 
     def _add_cells(self, cells: Iterable[Cell]) -> None:
         self._add_trials(self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)

@@ -49,7 +49,7 @@ class ReplayedKnob:
         return bool(self.values[0] > 0)
 
     def effect(self, value: float, seed: int) -> float:
-        """Return the interpolated effect of a value under a seed; warn if it is outside the range, as whose end it counts."""
+        """Return the interpolated effect of a value under a seed. A value outside the range counts as its end, with a warning."""
         scale = np.log if self.is_log else np.asarray
         low, high = float(self.values[0]), float(self.values[-1])
         clipped = min(max(value, low), high)

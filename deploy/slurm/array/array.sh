@@ -20,9 +20,10 @@ python -m tune_dml.running.slurm task /shared/sweeps/sec_rho "$SLURM_ARRAY_TASK_
 task=$!
 trap 'kill -USR1 "$task"' USR1 TERM
 wait "$task"
-while kill -0 "$task" 2> /dev/null; do    # a signal ends `wait`, not the task
+while kill -0 "$task" 2> /dev/null; do    # a signal ends `wait`, not the process
     wait "$task"
 done
 wait "$task"
 code=$?
+
 exit "$code"

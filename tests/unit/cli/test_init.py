@@ -69,7 +69,7 @@ def test_a_sweep_file_skips_broken_pictures_with_skip_corrupt(output_of, tmp_pat
 def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(output_of, cache_dir, tmp_path, classes):
     write_pictures(tmp_path / "few", classes)
     output_of("init", "few", "--no-probe")
-    prepare(Request("few.yaml"), cache_dir=cache_dir)  # refuses what no trial could run with
+    assert prepare(Request("few.yaml"), cache_dir=cache_dir).plan.cells  # refuses what no trial could run with
 
 
 def test_classes_of_two_pictures_get_batches_of_two_a_class(output_of, cache_dir, tmp_path):

@@ -1,14 +1,18 @@
 """The output of `tune-dml report` and `plan`, and the commands of the skill's worked loop."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers.commands import whole_command
 from helpers.toys import bare_sweep, write_sweep
 
+import tune_dml
+from tune_dml.cli.options import ReportOptions
 from tune_dml.cli.plan import _power
 from tune_dml.cli.skill import LOOP
+from tune_dml.planning.request import Session
 from tune_dml.record.ledger import Ledger
 
 
@@ -64,3 +68,18 @@ def test_each_line_of_the_loop_is_a_command_with_json(words):
     context = whole_command().commands[verb].make_context(verb, rest)
     assert program == "tune-dml"
     assert context.params["as_json"] is not False
+
+
+@pytest.mark.parametrize(("is_whole", "verb"), [(True, "report"), (False, "resume")])
+def test_an_interrupt_during_the_report_prints_the_next_command(monkeypatch, tmp_path, capsys, is_whole, verb):
+    from tune_dml.cli import report
+
+    def publish(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "_publish", publish)
+    write_sweep(tmp_path / "toy")
+    sweep = tune_dml.load_sweep("toy", storage=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        report.close(replace(sweep, interrupted=not is_whole), Session(), ReportOptions())
+    assert f"Interrupted. Continue with: tune-dml {verb} " in capsys.readouterr().err

@@ -19,14 +19,12 @@ import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
-from tune_dml.cli.options import ReportOptions
 from tune_dml.cli.plan import _done
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sync import _text
 from tune_dml.cli.train import TrainedTrial, _show_row
 from tune_dml.planning.files.keys import sweep_file_schema
 from tune_dml.planning.plan import Plan
-from tune_dml.planning.request import Session
 from tune_dml.record.events import TrialEnd
 from tune_dml.record.ledger import Ledger, is_running
 from tune_dml.record.results import load_results
@@ -380,21 +378,6 @@ def test_long_commands_and_paths_are_not_wrapped(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == pasted
     assert len(lines) > 4
-
-
-@pytest.mark.parametrize(("is_whole", "verb"), [(True, "report"), (False, "resume")])
-def test_an_interrupt_during_the_report_prints_the_next_command(monkeypatch, tmp_path, capsys, is_whole, verb):
-    from tune_dml.cli import report
-
-    def publish(*given, **named):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(report, "_publish", publish)
-    write_sweep(tmp_path / "toy")
-    sweep = tune_dml.load_sweep("toy", storage=tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        report.close(replace(sweep, interrupted=not is_whole), Session(), ReportOptions())
-    assert f"Interrupted. Continue with: tune-dml {verb} " in capsys.readouterr().err
 
 
 def test_a_setting_that_fits_no_device_is_told_without_a_traceback():

@@ -63,7 +63,7 @@ def test_a_connection_opens_and_closes_in_one_thread(connections):
 
 def test_a_second_sweep_of_one_process_is_refused_until_the_first_ends(connections):
     """The user read that Ray did not start, with advice about disk space."""
-    refused = pytest.raises(ConfigError, match="another thread of this one runs a sweep")
+    refused = pytest.raises(ConfigError, match="another thread of this process is running one")
     with Connection(None, Resources()), refused, Connection(None, Resources()):
         pass
     with Connection(None, Resources()) as connection:

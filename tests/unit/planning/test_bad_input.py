@@ -59,7 +59,7 @@ def test_an_extension_takes_no_proposed_cells_away():
 
 @pytest.mark.parametrize(("seeds", "every"), [(4, (5, 1, 0, 2)), (2, (5, 1)), ((7, 5), (5, 1, 7))])
 def test_a_number_of_seeds_is_that_of_the_extended_sweep(seeds, every):
-    """Also for a sweep that began with seeds of its own."""
+    """The sweep may have begun with a list of seeds that does not start at 0."""
     assert replace(plan_of(RHO), seeds=(5, 1)).extend(seeds=seeds).seeds == every
 
 

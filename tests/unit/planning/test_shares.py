@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,6 @@ import tune_dml
 from trainables.errors import ConfigError
 from trainables.probe import Probe
 from tune_dml import operations
-from tune_dml.cli import plan as verb
 from tune_dml.cli.plan import _preview
 from tune_dml.planning.checks import gpus
 from tune_dml.planning.checks.gpus import visibility_problems, visible_gpus
@@ -249,7 +249,7 @@ def test_the_size_of_checkpoints_is_printed_with_the_free_space(stopping, held, 
     """Two trials at once have two checkpoints each and write another; with stopping all eighteen may be paused."""
     monkeypatch.setattr(probe, "probe_plan", lambda *_: (Probe(36.0, 2_000_000_000, 5_000_000, 0), 2))
     monkeypatch.setattr(cluster, "capacity_at", lambda *_: SimpleNamespace(trials_that_fit=lambda _: 2))
-    monkeypatch.setattr(verb.shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     settings = {**QUICK, "training.eval_every": 4}
     request = Request("sec_rho", dataset="digits", seeds=3, settings=settings, stopping=stopping)
     preview = _preview(request, Resources(gpus_per_worker=0), Session(tmp_path, cache_dir=cache_dir), probe=True)

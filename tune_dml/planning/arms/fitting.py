@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from trainables.config import Settings
@@ -28,22 +27,21 @@ def fitting_space(
 
     A user's own sweep file and settings stay as they are.
     """
-    if part is None or space.origin:
+    if part is None or space.origin or not _has_valid_sizes(space):
         return space, ()
     notes: list[str] = []
-    with suppress(ValueError, TypeError, ZeroDivisionError):  # sizes that are wrong are reported when they are planned
-        for path in (_BATCH, _PER_CLASS, _PICTURES):
-            values = _grid_values(space, path)
-            if not values or path in settings or (path == _PER_CLASS and _BATCH in settings):
-                continue
-            by_class = path == _PER_CLASS
-            if scales := _instance_scales(space, values, part) if by_class else _size_scales(space, path, values, part):
-                space = _with_scaled_values(space, scales)
-                batch = f", in batches of {space.fixed[_BATCH]}" if by_class else ""
-                notes.append(
-                    f"{path} is {_listed(_grid_values(space, path))} in place of {_listed(values)}{batch}: there are "
-                    f"{part.classes} training classes of at most {part.pictures} pictures"
-                )
+    for path in (_BATCH, _PER_CLASS, _PICTURES):
+        values = _grid_values(space, path)
+        if not values or path in settings or (path == _PER_CLASS and _BATCH in settings):
+            continue
+        by_class = path == _PER_CLASS
+        if scales := _instance_scales(space, values, part) if by_class else _size_scales(space, path, values, part):
+            space = _with_scaled_values(space, scales)
+            batch = f", in batches of {space.fixed[_BATCH]}" if by_class else ""
+            notes.append(
+                f"{path} is {_listed(_grid_values(space, path))} in place of {_listed(values)}{batch}: there are "
+                f"{part.classes} training classes of at most {part.pictures} pictures"
+            )
     return space, tuple(notes)
 
 
@@ -59,6 +57,14 @@ def untuned_notes(space: Space, dataset: str, settings: Mapping[str, Value]) -> 
     if "task.name" in chosen:  # `init` trains for retrieval
         probe = f"Compare a few values with {spell('settings')}"
     return (f"{' and '.join(missing)} {verb} for small networks: nothing was measured on these pictures. {probe}",)
+
+
+def _has_valid_sizes(space: Space) -> bool:
+    """Return whether the sizes that depend on each other are whole numbers above 0; others are reported in the plan."""
+    paths = (_BATCH, _PER_CLASS, _PICTURES, COUNT)
+    grids = [knob.domain.values for knob in space.knobs if knob.path in paths and isinstance(knob.domain, Grid)]
+    sizes = [*(space.fixed[path] for path in paths if path in space.fixed), *(size for grid in grids for size in grid)]
+    return all(isinstance(size, int) and size > 0 for size in sizes)
 
 
 def _size_scales(space: Space, path: str, values: Sequence[int], part: TrainingPart) -> _Scales:

@@ -4,13 +4,11 @@ import hashlib
 import json
 import math
 import shlex
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from tune_dml.planning.cells import Cell, PlannedArm
+from tune_dml.planning.cells import Cell, PlannedArm, with_own_label
 from tune_dml.planning.grouping import grouped
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import margin_problems
@@ -220,16 +218,13 @@ def _margin_problems(data: ImportedRows, request: ImportRequest, metric: str) ->
 def _cells(
     data: ImportedRows, knobs: Sequence[Knob], fixed: Mapping[str, Value], points: Sequence[Point]
 ) -> dict[Point, Cell]:
-    cells: dict[Point, Cell] = {}
+    cells, labels = dict[Point, Cell](), set[str]()
     for point, indices in grouped(range(len(points)), points.__getitem__).items():
         trainings = [data.rows[index] for index in indices]
         values = {knob.path: trainings[0].settings.get(knob.path) for knob in knobs}
         parts = (f"{knob.symbol or knob.path.rpartition('.')[2]}={value_text(values[knob.path])}" for knob in knobs)
         body = json.dumps([data.source, [row.name for row in trainings]])  # code may differ between sources
         digest = hashlib.sha256(body.encode()).hexdigest()
-        cells[point] = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
-    labels = Counter(cell.label for cell in cells.values())
-    return {  # labels that rounding made equal get a number
-        point: cell if labels[cell.label] == 1 else replace(cell, label=f"{cell.label} (#{cell.index + 1})")
-        for point, cell in cells.items()
-    }
+        cell = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
+        cells[point] = with_own_label(cell, labels)
+    return cells

@@ -212,10 +212,8 @@ class Connection:
 
     def __enter__(self) -> Connection:
         if not self._is_in_use.acquire(blocking=False):
-            rule = "one process runs one sweep at a time, and another thread of this one runs a sweep"
-            raise ConfigError(
-                Problem("Ray", rule, None, "Wait for its end, or start this sweep in a process of its own.")
-            )
+            rule = "a process can run one sweep at a time, and another thread of this process is running one"
+            raise ConfigError(Problem("Ray", rule, None, "Wait until it ends, or start this sweep in another process."))
         return self
 
     def __exit__(self, *error: object) -> None:

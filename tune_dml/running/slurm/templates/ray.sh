@@ -10,13 +10,7 @@ trap tell USR2 TERM
 srun {{ srun }} {{ command }} node {{ folder }} &
 step=$!
 [ "$told" = no ] || tell
-wait "$step"
-while kill -0 "$step" 2> /dev/null; do    # a signal ends `wait`, not the step
-    wait "$step"
-done
-wait "$step"
-code=$?
-
+{% with process = "step" %}{% include "wait.sh" %}{% endwith %}
 # 130: interrupted, resumable. What is finished never runs again; a running trial continues from its checkpoint.
 # SLURM sends TERM to a job that it preempts, and does not queue it again if it ends within its grace time.
 if [ "$code" = 130 ] && scontrol show job "$SLURM_JOB_ID" | grep -q ' PreemptTime=[0-9]'; then
