@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from unicodedata import normalize
 
@@ -373,6 +374,15 @@ def test_parts_with_the_same_classes_or_of_other_names_are_refused(parts, build)
     (problem,) = build(root=parts).check()
     assert problem.rule == "holds the parts of a split, where the folders of the classes are expected"
     assert problem.remedy.startswith("Name the parts train and test, or")
+
+
+def test_a_part_without_folders_of_classes_is_refused(parts, build):
+    """Pictures for testing without labels passed for a class called test."""
+    shutil.rmtree(parts / "test")
+    picture(parts / "test" / "0.png", 0)
+    (problem,) = build(root=parts).check()
+    assert (problem.rule, problem.value) == ("pictures of a part must lie in one folder a class", "test")
+    assert problem.remedy == f"Give {parts / 'train'} alone, or sort the others into classes."
 
 
 def test_classes_may_bear_the_names_of_parts(build, tmp_path):

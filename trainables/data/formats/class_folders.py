@@ -83,7 +83,7 @@ class ClassFolders:
         classes = self.listing.class_names
         expected = f"Expected {self.source}."
         parts = [name for name in classes if name.lower() in _PART_NAMES]
-        if len(parts) == len(classes) >= 2 and not any(_pictures_in(self.root / part) for part in parts):
+        if len(parts) == len(classes) >= 2 and not all(_pictures_in(self.root / part) for part in parts):
             return [_part_problem(self.root, self.source, parts)]
         if self._nested_example and 2 <= len(classes) < _MIN_CLASSES:
             rule = f"holds {len(classes)} folders of folders, where the folders of the classes are expected"
@@ -141,6 +141,11 @@ def _part_problem(root: Path, source: str, parts: Sequence[str]) -> Problem:
     """Return the problem of parts that are not `train` and `test` with different classes."""
     classes = {part: {folder.name for folder in _subfolders(root / part)} for part in parts}
     training = [part for part in parts if part.lower() in TRAINING_PARTS]
+    if loose := [part for part in parts if _pictures_in(root / part)]:
+        remedy = (
+            f"Give {root / max(parts, key=lambda part: len(classes[part]))} alone, or sort the others into classes."
+        )
+        return Problem(str(root), "pictures of a part must lie in one folder a class", list_names(loose), remedy)
     trained = set().union(*(classes[part] for part in training))
     tested = set().union(*(classes[part] for part in parts if part.lower() in TEST_PARTS))
     if shared := sorted(trained & tested):
