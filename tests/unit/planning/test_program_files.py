@@ -104,6 +104,7 @@ class TestShapesOfWandb:
             ({"parameters": {**WANDB["parameters"], "seed": {"values": [5, 6]}}, "seeds": 3}, "Leave it out: `seeds` is given."),
             ({"arms": {"a": {"settings": {"lr": 1}}}}, "arms: a program can only have parameters"),
             ({"parameters": {"program": {"values": [1, 2]}}}, "a parameter cannot have the name of the setting"),
+            ({"parameters": {"C": {"values": [1, 2]}, "c": {"value": 1}}}, "one environment variable, TUNE_DML_KNOB_C, but got"),
             ({"fixed": {"program": 3}}, "the setting that holds the command, but got 'program'. Rename it."),
             ({"fixed": {"seed": 3}}, "own.yaml: the seed is not a parameter: it pairs the trials of all"),
             ({"stopping": "asha"}, "a program runs to its end: it cannot be paused at a step, but got 'asha'. Leave it out; "),

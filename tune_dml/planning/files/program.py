@@ -8,8 +8,9 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spell
 from tune_dml.planning.files.keys import SweepFile, grid_of
 from tune_dml.planning.files.wandb import NO_PARAMETER, NO_PAUSE, SEED
+from tune_dml.planning.grouping import grouped
 from tune_dml.planning.request import OwnCommand, Request
-from tune_dml.programs.command import SETTING, Program, read_command
+from tune_dml.programs.command import SETTING, Program, read_command, variable_of
 from tune_dml.space import Knob, Space
 
 _WANDB_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
@@ -103,7 +104,13 @@ def checked_program(space: Space, program: Program, request: Request) -> tuple[S
         metric = space.metric or "the metric"
         rule = f"name the largest difference of {metric} that does not matter: every verdict depends on it"
         problems.append(option_problem("margin", rule, None, f"Example: {spell('margin', 0.01)}."))
-    problems += program.problems(names, f"{space.origin}, program" if space.origin else option_place("command"))
+    place = f"{space.origin}, program" if space.origin else option_place("command")
+    problems += [
+        Problem(place, f"parameters must not share one environment variable, {variable}", same, "Rename one of them.")
+        for variable, same in grouped(names, variable_of).items()
+        if same[1:]
+    ]
+    problems += program.problems(names, place)
     margin = space.margin or request.margin or 1.0
     return replace(space, margin=margin, notes=(*space.notes, *program.notes(names))), problems
 
