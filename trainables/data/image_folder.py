@@ -100,6 +100,9 @@ class ImageFolder(StoredPictures):
         problems = self._layout.problems()
         if self.split_file:
             problems += _read_split(self.split_file, classes)[1]
+        elif self._layout.has_split and len(self._listing.test_classes) in {0, len(classes)} and not problems:
+            rule, found = "the folders for training and for testing must both hold pictures", list_names(classes)
+            problems.append(Problem(str(self.root), rule, found, "Fill the other, or move it away."))
         failures = self.undecodable(progress)
         problems += self.decoding_problems(failures)
         decodable = {label for i, label in enumerate(labels) if i not in failures}

@@ -364,6 +364,16 @@ def test_a_single_class_beside_an_empty_folder_for_testing_is_named(build, tmp_p
     assert (problem.rule, problem.value) == ("at least 2 classes are needed", "only 'ant'")
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_part_without_any_picture_is_refused(build, tmp_path, part):
+    """A test half without a picture gave no test figures."""
+    for name in ("ant", "bee"):
+        picture(tmp_path / "cut" / {"train": "test", "test": "train"}[part] / name / "0.png", 0)
+    (tmp_path / "cut" / part / "cow").mkdir(parents=True)
+    (problem,) = build(root=tmp_path / "cut").check()
+    assert problem.rule == "the folders for training and for testing must both hold pictures"
+
+
 def test_parts_with_the_same_classes_or_of_other_names_are_refused(parts, build):
     (parts / "test" / "ant").rename(parts / "test" / "dog")
     (problem,) = build(root=parts).check()
