@@ -201,10 +201,16 @@ def die(*_):
     os._exit(9)  # as a process that is killed for lack of memory
 
 
-def test_a_killed_measurement_is_one_problem(monkeypatch):
+@pytest.mark.parametrize(
+    "measure",
+    [lambda: probe.probe_settings({}, 1, None), lambda: gpu_sharing._steps_per_second({}, 2, 1, None)],
+    ids=["alone", "sharing"],
+)
+def test_a_killed_measurement_is_one_problem(monkeypatch, measure):
     monkeypatch.setattr(probe, "_probe", die)
+    monkeypatch.setattr(gpu_sharing, "_count_steps", die)
     with pytest.raises(ConfigError, match=r"was killed, perhaps for lack of memory. Use smaller batches"):
-        probe.probe_settings({}, 1, None)
+        measure()
 
 
 def test_cells_that_differ_only_in_loss_knobs_are_one_kind(monkeypatch):

@@ -20,7 +20,7 @@ from trainables.resolve import read_settings
 from tune_dml.running.cluster import cluster
 from tune_dml.running.cluster.probe_address import address_problems
 from tune_dml.running.failures import classify
-from tune_dml.running.trials.probe import probe_settings, settings_by_shape
+from tune_dml.running.trials.probe import measuring_processes, probe_settings, settings_by_shape
 
 if TYPE_CHECKING:
     from trainables.config import Settings
@@ -133,7 +133,8 @@ def _measure_sharing(
 
 def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: Path | None) -> float:
     processes = get_context("spawn")
-    with ProcessPoolExecutor(trials, processes, _set_barrier, (processes.Barrier(trials),)) as pool:
+    pool = ProcessPoolExecutor(trials, processes, _set_barrier, (processes.Barrier(trials),))
+    with measuring_processes(pool):
         counts = [pool.submit(_count_steps, dict(settings), _SECONDS, threads, cache_dir) for _ in range(trials)]
         return sum(count.result() for count in counts)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -67,11 +68,18 @@ def _shape_of(settings: Settings) -> _Shape:
 
 def probe_settings(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: bool = True) -> Probe:
     """Measure one cell in a fresh process, whose memory is then that of the trial. Raise ConfigError if it is killed."""
+    with measuring_processes(ProcessPoolExecutor(1, get_context("spawn"))) as processes:
+        return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
+
+
+@contextmanager
+def measuring_processes(pool: ProcessPoolExecutor) -> Iterator[ProcessPoolExecutor]:
+    """Run a pool that measures steps. Raise ConfigError if one of its processes is killed."""
     try:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
-            return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
+        with pool:
+            yield pool
     except BrokenProcessPool as error:
-        rule = "the process that measured a few steps was killed, perhaps for lack of memory"
+        rule = "a process that measured a few steps was killed, perhaps for lack of memory"
         remedy = f"Use smaller batches; {spell('micro_batch')} lets a worker hold fewer pictures."
         raise ConfigError(Problem("probe", rule, None, remedy)) from error
 
