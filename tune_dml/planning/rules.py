@@ -168,12 +168,17 @@ def _length_problems(arm: PlannedArm) -> list[Problem]:
 
 
 def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:
-    """Return a problem for each override without effect: no arm uses the method that the setting belongs to."""
+    """Return a problem for each override without effect, such as a setting of a method that no arm uses."""
     known = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
     unused = [path for path in overrides if not any(_same_setting(path, own) for own in known)]
     rule = "no arm has this setting: each chooses a method without it"
     remedy = f"Leave it out, or choose other {spell('arms')}."
-    return [Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy) for path in unused]
+    problems = [Problem(option_names().setting(path, "--set"), rule, overrides[path], remedy) for path in unused]
+    maps, queries = "evaluation.feature_maps", "evaluation.sheet_queries"
+    if overrides.get(maps) is True and not any(arm.base_settings.get(queries) for arm in arms):
+        rule, remedy = f"has no effect: maps are drawn for the queries of {queries}, which is 0", f"Set {queries}=6."
+        problems.append(Problem(option_names().setting(maps, "--set"), rule, True, remedy))
+    return problems
 
 
 def _pair_term(settings: Mapping[str, Value]) -> str:

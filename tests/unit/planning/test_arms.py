@@ -230,6 +230,12 @@ def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
     assert problem.startswith("loss.k (settings): no arm has this setting: each chooses a method without it, but got")
 
 
+def test_feature_maps_without_a_sheet_are_refused(cache_dir):
+    settings = {"evaluation.feature_maps": True, "evaluation.sheet_queries": 0}
+    (problem,) = said(prepare, Request("sec_rho", "digits", settings=settings), cache_dir=cache_dir, decode=False)
+    assert problem.startswith("evaluation.feature_maps (settings): has no effect: maps are drawn for the queries of")
+
+
 def test_a_divided_tie_keeps_the_number_of_pictures_seen():
     steps = (Tie("training.steps", "batch.batch_size", 63_360, divided=True),)
     cells = plan_of(space=space(TRIPLET, ties=steps, fixed={})).cells
