@@ -100,9 +100,13 @@ def _read_pairs(pictures: Pictures) -> tuple[Indices, Flags]:
     try:
         return np.asarray(pictures.extras["pairs"]), np.asarray(pictures.extras["same"], dtype=bool)
     except KeyError:
-        rule = "a verification set must list pairs of pictures"
-        remedy = "Use lfw, lfw_bin, agedb30, cfp_fp, cfp_ff, calfw or cplfw."
-        raise DataError(Problem("task", rule, pictures.name, remedy)) from None
+        raise no_pairs_error(pictures.name) from None
+
+
+def no_pairs_error(name: str) -> DataError:
+    """Return the error of a verification set without pairs."""
+    rule = "a verification set must list pairs of pictures"
+    return DataError(Problem("task", rule, name, "Use lfw, lfw_bin, agedb30, cfp_fp, cfp_ff, calfw or cplfw."))
 
 
 def _draw_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> tuple[Indices, Flags]:

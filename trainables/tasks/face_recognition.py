@@ -37,6 +37,7 @@ from trainables.tasks.face_benchmarks import (
     benchmark_dataset,
     benchmark_half,
     held_out_half,
+    no_pairs_error,
     require_distractors,
 )
 from trainables.tasks.learner import Learner, open_pictures
@@ -142,10 +143,12 @@ class FaceRecognitionTask(Task):
         return list(dict.fromkeys(problems))
 
     def _require_benchmarks(self) -> None:
-        """Raise ConfigError without a folder of the benchmarks, or if it has too few distractors."""
+        """Raise ConfigError without a folder of the benchmarks, pairs in one of ours, or enough distractors."""
         for dataset in self.further_datasets(None):
             if dataset.name == DISTRACTORS:
                 require_distractors(dataset.counts()["images"], self.distractors)
+            elif dataset.name not in _benchmarks() and type(dataset).__module__.startswith("trainables."):
+                raise no_pairs_error(dataset.name)
 
     def further_datasets(self, cache_dir: Path | None) -> list[DataSet]:
         """Return the benchmarks, and the distractors if rank-1 needs them. Raises ConfigError without a folder."""

@@ -183,6 +183,8 @@ def test_too_few_pairs_distractors_or_tests_are_reported_before_training(faces, 
     assert "distractors" in said(task__distractors=[5000])
     assert "pairs of one class" in said(task__pairs=200_000)
     assert "Set task.evaluation_root" in said(task__test_sets=["lfw_bin"])
+    unusable = {"task__test_sets": ["digits"], "task__evaluation_root": ".", "task__distractors": []}
+    assert "must list pairs of pictures, but got 'digits'" in said(**unusable)
     untested = resolve(Layer("test", faces)).config
     web = learner_of(config_of(faces, task__test_sets=["lfw_bin"], data__validation_fraction=0.5), tmp_path)
     problems = task_of(untested).data_problems(web.pictures)
