@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from trainables.errors import ConfigError
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
@@ -56,9 +58,13 @@ def knobs_of_sweeps(ctx: typer.Context) -> list[str]:
     """Return the knobs of the named sweep, or of every stored sweep if none is named yet."""
     from tune_dml.planning.plan import Plan
 
-    names = [name] if (name := ctx.params.get("sweep_name")) else sweeps(ctx)
-    paths = [path for name in names if (path := storage_of(ctx) / name / "plan.json").exists()]
-    return list(dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs))
+    knobs: dict[str, None] = {}
+    named = ctx.params.get("sweep_name")
+    for name in [named] if named else sweeps(ctx):
+        with suppress(ConfigError, OSError, ValueError):  # the verb reports an unreadable plan
+            plan = Plan.load(storage_of(ctx) / name / "plan.json")
+            knobs |= dict.fromkeys(f"{knob.path}=" for knob in plan.space.knobs)
+    return list(knobs)
 
 
 def datasets() -> list[str]:

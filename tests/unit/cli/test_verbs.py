@@ -19,6 +19,7 @@ import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
+from tune_dml.cli._complete import knobs_of_sweeps
 from tune_dml.cli.plan import _done
 from tune_dml.cli.screen import print_result
 from tune_dml.cli.sync import _text
@@ -323,6 +324,7 @@ def test_an_unreadable_plan_is_named_and_hides_no_other_sweep(command_line, tmp_
         assert "MLflow" in words
     code, out, _ = command_line("list", "--storage", tmp_path, "--json")
     assert (code, [row["state"] for row in json.loads(out)]) == (1, ["complete", "unreadable"])
+    assert knobs_of_sweeps(SimpleNamespace(params={"storage": tmp_path})) == ["regularizer.rho="]
     key = load_results(tmp_path, "good").trials[0].key
     assert command_line("train", key, "--show", "--storage", tmp_path)[0] == 0
 
