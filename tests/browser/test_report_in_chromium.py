@@ -234,10 +234,11 @@ def test_trials_are_sorted_and_searched(pages, tmp_path):
     assert found["sorters"] > 5
 
 
-def test_page_logs_no_error_and_sends_no_request(pages, tmp_path):
+@pytest.mark.parametrize("address", ["", "#%"])
+def test_page_logs_no_error_and_sends_no_request(pages, tmp_path, address):
     log = tmp_path / "net.json"
     flags = ("--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom")
-    done = chromium(pages("one knob").as_uri(), tmp_path / "profile", *flags)
+    done = chromium(pages("one knob").as_uri() + address, tmp_path / "profile", *flags)
     assert "CONSOLE" not in done.stderr
     assert "Where every number comes from" in done.stdout
     events = log.read_text()

@@ -26,7 +26,9 @@
 
   // A link to an element in closed details opens them.
   const reveal = () => {
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    let name = location.hash.slice(1);
+    try { name = decodeURIComponent(name); } catch { /* not an address of this page, such as `#%` */ }
+    const target = name && document.getElementById(name);
     if (!target) return;
     let closed = false;
     for (let part = target; part; part = part.parentElement) {
