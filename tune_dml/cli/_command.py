@@ -5,6 +5,8 @@ import difflib
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -64,10 +66,15 @@ class Command(typer.core.TyperCommand):
     """A command of the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as Click does; suggest `--gpus-per-worker` for `--gpus` and `--num-samples` for `--n-trials`."""
+        """Parse as Click does; refuse empty paths; suggest `--gpus-per-worker` for `--gpus`, as `--num-samples`."""
         argv = list(args)  # the parser empties `args`
         try:
-            return list(super().parse_args(ctx, args))
+            words = list(super().parse_args(ctx, args))
+            for option in self.params:
+                is_empty = any(f"{flag}=" in argv or (flag, "") in pairwise(argv) for flag in option.opts)
+                if is_empty and ctx.params.get(option.name or "") == Path():  # as if it were the current folder
+                    raise typer.BadParameter("must be a path, but it is empty.", ctx=ctx, param=option)
+            return words
         except USAGE_ERROR as raised:
             error: Any = raised
             error.message = _reword(error.message)

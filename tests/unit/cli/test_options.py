@@ -130,6 +130,14 @@ def test_a_path_is_made_absolute_without_disk_access():
     assert absolute(None) is None
 
 
+@pytest.mark.parametrize("words", [("--data-root", ""), ("--storage=",)])
+def test_an_empty_path_is_not_the_current_folder(command_line, words):
+    """The variable of a shell that is not set is an empty path."""
+    code, _, err = command_line("plan", "sec_rho", *words)
+    assert code == 2
+    assert "must be a path, but it is empty" in err
+
+
 def test_underscores_in_flags_become_dashes_and_values_stay_unchanged():
     typed = "sweep my_space --data_root /my_data --num_samples=3 --set loss.name=dro_topk --a__b --set=l.m_x=a_b -o a_b"
     meant = "sweep my_space --data-root /my_data --num-samples=3 --set loss.name=dro_topk --a__b --set=l.m_x=a_b -o a_b"

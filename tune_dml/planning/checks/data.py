@@ -101,7 +101,7 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
     # The split is checked with the task.
     own = {path: value for path, value in settings.items() if path.startswith("data.") and path != "data.split"}
     data = resolve(Layer("--set", own)).config.data
-    if data.root is None and DATASETS[data.name].needs_root:
+    if not data.root and DATASETS[data.name].needs_root:
         rule = f"the data set {data.name!r} needs the folder of its pictures"
         raise ConfigError(option_problem("data_root", rule, None, f"Pass {spell('data_root', 'DIR')}."))
     root = expand_home(str(data.root)) if data.root else None
