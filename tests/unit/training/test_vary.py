@@ -182,6 +182,16 @@ def test_a_single_seed_of_a_source_gives_no_estimate(tmp_path):
     assert "Unknown: the effect of initial weights and batch order and class split" in page_in(tmp_path / "report")
 
 
+def test_equal_seeds_measure_no_noise_and_unfinished_ones_do_not_count(tmp_path):
+    held = {"seeds.order": 0, "seeds.split": 0}
+    options = {"seeds": range(4), "cell_settings": held, "sd": 0.0, "evidence": False}
+    results = write_sweep(tmp_path / "init", seed_sd=0.0, missing=[("rho=0.1", 3)], **options)
+    assert verdicts_in(results, tmp_path / "report")["variance"]["components"][0]["seeds"] == 3
+    page = page_in(tmp_path / "report")
+    assert "Initial weights: not measurable, equal over 3 seeds." in page
+    assert "a trial spreads by" not in page
+
+
 def test_a_sweep_whose_seeds_change_everything_has_no_such_section(tmp_path):
     results = bare_sweep(tmp_path / "plain")
     assert verdicts_in(results, tmp_path / "report")["variance"] is None

@@ -1,8 +1,11 @@
 """Where does the noise come from? Compare sweeps of the same cells, each of which varies one source of randomness."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from trainables.config import FREE_SEEDS, SOURCES, canonical, identity_settings
 from trainables.errors import ConfigError
@@ -27,7 +30,7 @@ class _Component:
     source: str  # `init`, `order`, `split` or `all`
     sweep: str
     cells: int
-    seeds: int
+    seeds: int  # seeds that every cell has finished
     trial: Spread  # spread of a trial's result over seeds
     difference: Spread  # spread of the difference of two cells under one seed, which verdicts use
 
@@ -100,9 +103,9 @@ def _component(source: str, results: Results, shared: frozenset[str]) -> _Compon
         key, metric = keys[trial.cell.digest], results.plan.metric
         if key in shared and trial.status == "finished" and metric in trial.metrics:
             values.setdefault(key, {})[trial.seed] = float(trial.metrics[metric])
-    seeds, numbers = results.plan.seeds, SeedTable.of(values, results.plan.seeds).values
-    spreads = trial_spread(numbers), difference_spread(numbers)
-    return _Component(source, results.name, len(values), len(seeds), *spreads)
+    numbers = SeedTable.of(values, results.plan.seeds).values
+    seeds = int(np.isfinite(numbers).all(0).sum()) if values else 0
+    return _Component(source, results.name, len(values), seeds, trial_spread(numbers), difference_spread(numbers))
 
 
 def _sum(components: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
@@ -125,16 +128,19 @@ def _sentences(own: str, components: tuple[_Component, ...], analysis: Analysis)
             f"{_fixed_sources(analysis.results.plan)}."
         )
     measured = [component for component in components if component.trial.is_known]
+    spreads = [
+        f"a trial spreads by {_spread(metric, c.trial)}" if c.trial.sd else "not measurable, equal" for c in measured
+    ]
     sentences += [
-        f"{_NAMES[c.source].capitalize()}: a trial spreads by {_spread(metric, c.trial)} over {c.seeds} seeds."
-        for c in measured
+        f"{_NAMES[c.source].capitalize()}: {spread} over {c.seeds} seeds."
+        for c, spread in zip(measured, spreads, strict=True)
     ]
     missing = [source for source in SOURCES if source not in {component.source for component in measured}]
     if missing:
         names = " and ".join(_NAMES[source] for source in missing)
         flags = " and ".join(f"--vary {source}" for source in missing)
         sentences.append(f"Unknown: the effect of {names}. Run the same sweep with {flags} and two or more seeds.")
-    if (total := _sum(components)) and total["trial"].is_known:
+    if (total := _sum(components)) and total["trial"].is_known and total["trial"].sd:
         sentences.append(
             f"Sum: {_spread(metric, total['trial'])}. Each was measured with the others fixed to seed {first}, so the sum may "
             "differ from the spread of a seed that changes all of them."
@@ -158,7 +164,8 @@ def _spread(metric: MetricName, spread: Spread) -> str:
 def _table(metric: MetricName, components: tuple[_Component, ...]) -> Table:
     rows = [
         (_NAMES.get(c.source, c.source), c.sweep, c.cells, c.seeds,
-         *(cell for s in (c.trial, c.difference) for cell in metric_cells(metric, s.sd, s.low, s.high)))
+         *(cell for s in (c.trial, c.difference)
+           for cell in metric_cells(metric, *((s.sd, s.low, s.high) if s.sd else (math.nan,) * 3))))
         for c in components
     ]  # fmt: skip
     spreads = ("of a trial", "low", "high", "of a difference", "low ", "high ")
