@@ -14,6 +14,7 @@ from tune_dml.planning.study import Search
 from tune_dml.record.results import results_of
 from tune_dml.report import page, summary, write_report
 from tune_dml.report.analysis import analyse
+from tune_dml.report.drawing import curve
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Table, tables_of, text_cell
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
@@ -290,6 +291,22 @@ def test_every_kind_of_sweep_renders(tmp_path, space, means, options, said):
     assert said in text
     assert "borrows 0 degrees" not in text
     assert "nan" not in re.sub(r"[a-z]*nan[a-z]+", "", text.lower())
+
+
+def test_a_search_of_many_configurations_draws_a_bounded_number(steep, monkeypatch):
+    """A page with three marks for each of thousands of configurations had megabytes."""
+
+    def drawn():
+        sections = answers(analyse(steep.results))
+        (figure,) = [one for section in sections for one in section.figures if one.name.startswith("curve")]
+        return figure.caption, figure.views[0].draw(False).svg().count("<title>mean at ")
+
+    before, count = drawn()
+    assert "values are drawn" not in before
+    monkeypatch.setattr(curve, "_MAX_LEVELS", 2)
+    caption, fewer = drawn()
+    assert "2 of 5 values are drawn, evenly chosen." in caption
+    assert fewer / count == 2 / 5
 
 
 def test_the_page_of_a_sweep_without_results_states_it(tmp_path):

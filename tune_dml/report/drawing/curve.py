@@ -13,6 +13,7 @@ from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import value_text
 
+_MAX_LEVELS = 400  # number of values above which only evenly chosen ones are drawn
 _MAX_DOTS = 1500  # number of dots above which only evenly chosen seeds are drawn, at least two
 _SHAPES = ("square", "triangle", "down", "cross")
 _LOST_MARKS = {"diverged": "cross", "failed": "square", "stopped": "diamond"}
@@ -92,12 +93,16 @@ class CurvePicture:
 
 
 def thin_dots(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
-    """Drop dots of evenly chosen seeds if there are too many; means and intervals keep all seeds."""
-    count = max(2, _MAX_DOTS // max(1, len(levels)))
-    if len(seeds) <= count:
-        return tuple(levels)
-    kept = {seeds[i * len(seeds) // count] for i in range(count)}
-    return tuple(replace(level, dots=tuple(dot for dot in level.dots if dot.seed in kept)) for level in levels)
+    """Keep evenly chosen values, and dots of evenly chosen seeds, if there are too many.
+
+    Means and intervals keep all seeds. Every value keeps its place on the axis and its lost trials.
+    """
+    step = -(-len(levels) // _MAX_LEVELS) or 1
+    hidden = dict.fromkeys(("difference", "low", "high", "absolute", "half_bar"), math.nan)
+    shown = [replace(level, dots=(), **hidden) if i % step else level for i, level in enumerate(levels)]
+    count = max(2, _MAX_DOTS * step // max(1, len(levels)))
+    kept = {seeds[i * len(seeds) // count] for i in range(count)} if len(seeds) > count else set(seeds)
+    return tuple(replace(level, dots=tuple(dot for dot in level.dots if dot.seed in kept)) for level in shown)
 
 
 def draw_differences(picture: CurvePicture, *, narrow: bool) -> Canvas:

@@ -242,6 +242,9 @@ def _caption(analysis: Analysis, knob: KnobAnalysis, picture: CurvePicture) -> s
         has_one_seed = max(len(point.seeds) for point in knob.points) == 1
         reason = "One seed gives" if has_one_seed else "No two values share two seeds, so there is"
         parts.append(f"{reason} no interval.")
+    values = sum(math.isfinite(point.mean) for point in knob.points)
+    if (shown := sum(math.isfinite(level.absolute) for level in picture.arms[0].levels)) < values:
+        parts.append(f"{shown} of {values} values are drawn, evenly chosen.")
     drawn = {dot.seed for arm in picture.arms for level in arm.levels for dot in level.dots}
     if len(drawn) < knob.seeds:
         parts.append(f"{len(drawn)} of {knob.seeds} seeds are drawn; means and intervals are of all.")
