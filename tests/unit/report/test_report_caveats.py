@@ -115,7 +115,7 @@ def test_floors_are_facts_of_the_answer_and_lines_of_the_first_figure(results):
 
     analysis = analyse(with_floors(results, 30.0))
     figure = curve(analysis)
-    assert "raw pixels 30.00, the untrained network 10.00" in figure.caption
+    assert "three seeds of the sweep's start (raw pixels 30.00, the untrained network 10.00)" in figure.caption
     assert "raw pixels: 30.00" in figure.views[1].draw(False).svg()
     within = analysis.baseline.mean + 0.5
     assert f"raw pixels: {within:.2f}" in curve(analyse(with_floors(results, within))).draw(False).svg()

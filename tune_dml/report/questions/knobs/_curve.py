@@ -255,5 +255,7 @@ def _caption(analysis: Analysis, knob: KnobAnalysis, picture: CurvePicture) -> s
         parts.append("Dashed: printed curves, each as difference to its own baseline.")
     if picture.floors:
         floors = ", ".join(f"{name} {analysis.metric.number(value)}" for name, value in picture.floors)
-        parts.append(f"Dotted, in the view of values: reached without training ({floors}).")
+        parts.append(
+            f"Dotted, in the view of values: reached without training, over at most three seeds of the sweep's start ({floors})."
+        )
     return " ".join(parts)
