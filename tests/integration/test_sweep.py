@@ -10,7 +10,6 @@ from mlflow.tracking import MlflowClient
 
 import tune_dml
 from trainables.errors import ConfigError
-from tune_dml.planning import continuation
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
@@ -134,7 +133,7 @@ class TestAGrid:
         before = {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")}
         with pytest.raises(ConfigError, match=r"the sweep rho1 exists already, with .*values of regularizer"):
             tune_dml.run_sweep("sec_eta", dataset="digits", name="rho1", **here)
-        monkeypatch.setattr(continuation, "PROTOCOL_VERSION", 99)
+        monkeypatch.setattr("tune_dml.planning.plan.PROTOCOL_VERSION", 99)
         with pytest.raises(ConfigError, match=r"began with protocol version .*; this program has version 99"):
             tune_dml.resume_sweep("rho1", **here)
         assert {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")} == before

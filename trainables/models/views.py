@@ -77,13 +77,18 @@ class Views:
     def feature_rows(self, indices: Indices, *, step: int, first: int = 0, view: int = 0) -> Indices:
         """Draw the stored view that training sees of each picture, as a row number of the features.
 
-        The draw is equal for any number of workers, like `Augmentation.decide`.
+        A second view (`view=1`) is never the first one, because equal rows are a trivial positive pair. The draw is
+        equal for any number of workers, like `Augmentation.decide`.
         """
         stored = cast("FeatureRows", self.images).views
         if stored == 1:
             return indices
-        drawn = uniforms(self.seed, step, view, first + np.arange(len(indices)), draws=1)[:, 0]
-        return indices * stored + (drawn * stored).astype(np.int64)
+        positions = first + np.arange(len(indices))
+        chosen = (uniforms(self.seed, step, 0, positions, draws=1)[:, 0] * stored).astype(np.int64)
+        if view:  # any but the first view's own
+            others = uniforms(self.seed, step, view, positions, draws=1)[:, 0] * (stored - 1)
+            chosen = (chosen + 1 + others.astype(np.int64)) % stored
+        return indices * stored + chosen
 
     def _read(self, indices: Indices) -> Tensor:
         """Copy pictures of one size from the memory map, (B, H, W, C)."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expand_home
 from trainables.option_names import option_problem
@@ -36,8 +35,8 @@ def continuation_problems(
             "other settings are a new sweep under another name."
         )
         problems.append(Problem("plan.json", altered, None, remedy))
-    if plan.protocol_version != PROTOCOL_VERSION:
-        begun, now = plan.protocol_version, PROTOCOL_VERSION
+    if plan.protocol_version != plan.current_version:
+        begun, now = plan.protocol_version, plan.current_version
         rule = f"the sweep began with protocol version {begun}; this program has version {now}"
         remedy = "Start a new sweep under another name; its report can still be written."
         problems.append(Problem("protocol version", rule, begun, remedy))

@@ -65,6 +65,15 @@ class Plan:
     """The requested protocol of all arms, also of those added later."""
 
     @property
+    def current_version(self) -> int:
+        """The protocol version of this plan's trials in this program.
+
+        It is one higher for contrastive learning on stored features, which drew its two views with replacement before.
+        """
+        drawn = self.base_settings.get("task.name"), self.base_settings.get("data.name")
+        return PROTOCOL_VERSION + (drawn == ("contrastive", "features"))
+
+    @property
     def main_arms(self) -> tuple[PlannedArm, ...]:
         """The arms without the baseline; the baseline if it is the only arm."""
         return tuple(arm for arm in self.arms if not arm.baseline) or self.arms
@@ -260,10 +269,11 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
         problems += [*rules.arm_problems(study.space, arms), *rules.stopping_problems(study.search.stopping, arms)]
         problems += rules.unused_settings(arms, study.settings)
     raise_if_any(dict.fromkeys([*problems, *others]))
-    return Plan(
+    plan = Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, tuple(arms), data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
     )  # fmt: skip
+    return replace(plan, protocol_version=plan.current_version)
 
 
 def _plan_arms_to_add(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...], list[Problem]]:

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError
 from tune_dml.planning.checks.effects import added_cell_problems
 from tune_dml.record.origin.commands import command, is_program, program, storage_option
@@ -78,7 +77,7 @@ def continue_sweep(
     settles: str, trials: int, urgency: int, chance: float | None = None,
 ) -> tuple[Step, ...]:  # fmt: skip
     """Return a step that runs a verb on the sweep; empty without trials, or for another protocol version."""
-    if results.plan.protocol_version != PROTOCOL_VERSION or not trials:
+    if results.plan.protocol_version != results.plan.current_version or not trials:
         return ()
     finite = chance if chance is not None and math.isfinite(chance) else None
     return (Step(command(results, verb, change), settles, trials, urgency, finite),)
@@ -147,7 +146,7 @@ def extend(
 ) -> tuple[Step, ...]:
     """Return a step that extends the sweep; empty if the extension would be refused or would change nothing."""
     plan = results.plan
-    if results.race is not None or plan.protocol_version != PROTOCOL_VERSION:
+    if results.race is not None or plan.protocol_version != plan.current_version:
         return ()
     # a number as the command line parses its text
     written = {

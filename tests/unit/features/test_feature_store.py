@@ -64,6 +64,11 @@ def test_training_sees_stored_views_and_evaluation_the_first(tmp_path):
     drawn = views.train(some, step=2).float()[:, :, 0, 0].numpy()
     place = [int(np.flatnonzero((rows[21:24] == row).all(axis=1))[0]) for row in drawn]
     assert set(place) == {0, 1, 2}
+    first, second = (views.feature_rows(some, step=2, view=view) - 21 for view in (0, 1))
+    assert first.tolist() == place
+    assert {*second.tolist()} <= {0, 1, 2}
+    assert not (first == second).any()  # a pair of equal rows would teach nothing
+    assert {*((second - first) % 3).tolist()} == {1, 2}
     halves = [views.train(some[part], step=2, first=part.start) for part in (slice(0, 3), slice(3, 8))]
     assert np.array_equal(torch.cat(halves).float()[:, :, 0, 0].numpy(), drawn)  # as with two workers
     assert np.array_equal(views.evaluation(some).float()[:, :, 0, 0].numpy(), rows[[21] * 8])

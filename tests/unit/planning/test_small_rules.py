@@ -1,5 +1,6 @@
 """Small rules of planning at their limits: a table of calls and results each."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -159,3 +160,11 @@ def test_a_start_other_than_the_protocols_is_noted(monkeypatch, weights, printed
     (note,) = start_notes([config, config], protocol)
     assert note.startswith("Begins.")
     assert ("Protocol p starts from a.pth" in note) == differs
+
+
+@pytest.mark.parametrize(("task", "added"), [("contrastive", 1), ("retrieval", 0)])
+def test_sweeps_whose_views_were_drawn_with_replacement_do_not_continue(task, added):
+    plan = plan_of(MARGIN)
+    settings = {"task.name": task, "data.name": "features"}
+    older = replace(plan, arms=[replace(arm, base_settings={**arm.base_settings, **settings}) for arm in plan.arms])
+    assert older.current_version - older.protocol_version == added
