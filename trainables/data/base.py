@@ -269,10 +269,15 @@ class DataSet(ABC):
     def _checked_test_classes(self, contents: Contents, pictures: int) -> tuple[int, ...]:
         """Return the test classes. Raise DataError if they or the labels do not fit the pictures."""
         raise_if_any(_contents_problems(contents, pictures, self.name), DataError)
-        test_classes, classes = tuple(self.test_classes(contents.class_names)), len(contents.class_names)
-        if wrong := [c for c in test_classes if not 0 <= c < classes]:  # training would use their pictures
+        returned, classes = self.test_classes(contents.class_names), len(contents.class_names)
+        test_classes = tuple(returned.tolist() if isinstance(returned, np.ndarray) else returned)
+        # Training would use the pictures of classes that are named otherwise, and a mask's values are 0 and 1.
+        valid = [isinstance(c, int | np.integer) and not isinstance(c, bool) and 0 <= c < classes for c in test_classes]
+        if not all(valid):
             rule = f"test_classes must be numbers of its {classes} classes, from 0"
-            raise DataError(Problem(f"data set {self.name}", rule, wrong))
+            wrong = [c for c, is_valid in zip(test_classes, valid, strict=True) if not is_valid]
+            remedy = "For a mask, return np.flatnonzero(mask)." if isinstance(wrong[0], bool | np.bool_) else ""
+            raise DataError(Problem(f"data set {self.name}", rule, wrong, remedy))
         return test_classes
 
 
@@ -285,6 +290,9 @@ def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Pro
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         got = f"{labels.min()} to {labels.max()}"
         return [Problem(f"data set {name}", f"labels must be the numbers of its {classes} classes, from 0", got)]
+    if other := [class_name for class_name in contents.class_names if not isinstance(class_name, str)]:
+        got = type(other[0]).__name__
+        return [Problem(f"data set {name}", "class_names must be text", got, "Return tuple(map(str, names)).")]
     return []
 
 

@@ -200,11 +200,17 @@ def returns_nothing(*given):
         ("digest", returns_nothing, r"digest\(\) must return str, but got 'NoneType'"),
         ("test_classes", returns_nothing, r"test_classes\(\) must return Iterable, but got 'NoneType'"),
         ("test_classes", lambda *given: (1, 2), r"test_classes must be numbers of its 2 classes.* \[2\]"),
+        ("test_classes", lambda *given: [False, True], r"\[False, True\]. For a mask, return np.flatnonzero\(mask\)"),
+        ("test_classes", lambda *given: np.array([0, 1]) > 0, r"classes, from 0, but got \[False, True\]"),
+        ("test_classes", lambda *given: ("white",), r"classes, from 0, but got \['white'\]"),
+        ("test_classes", lambda *given: np.array([[1]]), r"classes, from 0, but got \[\[1\]\]"),
+        ("test_classes", lambda *given: (0.5,), r"classes, from 0, but got \[0.5\]"),
         ("said", None, r"write\(\) must return Contents, but got 'NoneType'"),
         ("said", Contents(np.arange(3), ("a", "b", "c")), r"the 4 pictures, but got 'int64 of shape \(3,\)'"),
         ("said", Contents(np.arange(4) / 2, ("a", "b")), r"but got 'float64 of shape \(4,\)'"),
         ("said", Contents(np.arange(4) - 1, ("a", "b", "c")), "numbers of its 3 classes, from 0, but got '-1 to 2'"),
         ("said", Contents(np.array([0, 0, 1, 2]), ("a", "b")), "but got '0 to 2'"),
+        ("said", Contents(np.array([0, 0, 1, 1]), (b"a", b"b")), "class_names must be text, but got 'bytes'"),
     ],
 )
 def test_a_wrong_part_of_a_data_set_is_refused_and_nothing_is_kept(tmp_path, part, wrong, rule):
