@@ -66,7 +66,7 @@ class Backbone(nn.Module, ABC):
 
     def to_input(self, images: Tensor) -> Tensor:
         """Convert uint8 pictures in 0..255, or floats in 0..1, to what the weights expect."""
-        dtype = next(self.parameters()).dtype
+        dtype = next((parameter.dtype for parameter in self.parameters()), torch.get_default_dtype())
         return images.to(dtype) / 255 if images.dtype == torch.uint8 else images.to(dtype)
 
     @abstractmethod

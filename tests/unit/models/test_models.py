@@ -10,6 +10,7 @@ from torch import nn
 
 from trainables.errors import ConfigError
 from trainables.models import BACKBONES, HEADS, POOLINGS, build_model, parameter_groups
+from trainables.models.base import Backbone
 from trainables.models.batch_norm import GlobalBatchNorm1d, freeze
 from trainables.models.heads import LinearHead
 from trainables.models.pooling import AvgPooling, _gem
@@ -253,3 +254,24 @@ def test_heads_and_poolings_must_return_vectors(monkeypatch, registry, kind, cls
     model = build_model(**{kind: cls.name}, embedding_dim=8, in_channels=1)
     with pytest.raises(ConfigError, match=said):
         model(torch.zeros(2, 1, 16, 16))
+
+
+class FixedFilter(Backbone):
+    """A backbone without parameters."""
+
+    name = "fixed"
+
+    def __init__(self, *, in_channels: int):
+        super().__init__()
+        self.out_channels = in_channels
+
+    def forward(self, images):
+        return images[:, :, ::2, ::2]
+
+
+def test_a_backbone_may_have_no_parameters(monkeypatch):
+    monkeypatch.setitem(BACKBONES.data, "fixed", FixedFilter)
+    embed = build_model(backbone="fixed", in_channels=1, embedding_dim=5)
+    images = torch.full((2, 1, 16, 16), 51, dtype=torch.uint8)
+    assert embed(images).shape == (2, 5)
+    assert torch.equal(embed.backbone.to_input(images), images / 255)
