@@ -73,6 +73,10 @@ class Sweep:
 
         return study_of(self.results)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a pickle or a copy holds: all but the live state, which follows the sweep's files."""
+        return {**vars(self), "state": None}
+
     def __repr__(self) -> str:
         """Return one line, because the data of all trials would fill pages."""
         ended = sum(trial.status in {"finished", "diverged", "failed", "stopped"} for trial in self.results.trials)

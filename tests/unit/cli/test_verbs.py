@@ -1,9 +1,11 @@
 """Frequent verbs: the output of list, show, plan, status, mv, rm, sync and compare."""
 
+import copy
 import errno
 import io
 import json
 import os
+import pickle
 import re
 import shutil
 import sys
@@ -249,6 +251,15 @@ def test_verdicts_are_shown_only_after_a_look(output_of, tmp_path):
     tune_dml.write_report(sweep, tmp_path / "out")
     assert "rho matters" in output_of("status", "toy", "--storage", tmp_path)
     assert "rho matters" in tune_dml.load_sweep("toy", storage=tmp_path)._repr_html_()
+
+
+def test_a_sweep_in_python_can_be_copied_and_pickled(tmp_path):
+    write_sweep(tmp_path / "toy", histories=False)
+    sweep = tune_dml.load_sweep("toy", storage=tmp_path)
+    for copied in (pickle.loads(pickle.dumps(sweep)), copy.deepcopy(sweep)):  # noqa: S301 - our own bytes
+        assert copied == sweep
+        assert copied.table().equals(sweep.table())
+        assert "rho matters" in tune_dml.write_report(copied, tmp_path / "out").verdicts.read_text()
 
 
 def test_comparison_bars_in_python_equal_those_of_the_report(tmp_path):
