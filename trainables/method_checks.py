@@ -75,8 +75,44 @@ def check_untouched(place: str, before: tuple[int, ...], *tensors: Tensor) -> No
         raise ConfigError(Problem(place, rule, None, "Work on a copy: x / length, not x.div_(length)."))
 
 
-def checked_figures(place: str, figures: object) -> Mapping[str, Tensor]:
-    """Return the diagnostics of a loss or regularizer. Raise ConfigError unless each is a tensor of one number."""
+def checked_diagnostics(regularizer: nn.Module, loss: nn.Module) -> dict[str, Tensor]:
+    """Return the detached diagnostics of a regularizer and a loss.
+
+    Raises ConfigError unless each is a tensor of one number with a name of its own.
+    """
+    found: dict[str, Tensor] = {}
+    for kind, method in (("regularizer", regularizer), ("loss", loss)):
+        place = f"{kind} {type(method).__name__}"
+        figures = _checked_figures(place, method.diagnostics())  # type: ignore[operator]
+        if taken := [name for name in figures if name in {"loss", "eta", *found}]:
+            rule = "diagnostics() must not use the name of another figure of a step"
+            raise ConfigError(Problem(place, rule, ", ".join(taken), "Rename it."))
+        found |= {name: figure.detach() for name, figure in figures.items()}
+    return found
+
+
+def checked_metrics(place: str, figures: Mapping[str, object]) -> dict[str, float]:
+    """Return the figures of a validation as numbers. Raise ConfigError for other values, and for other names.
+
+    A figure of the test pictures would not be sealed.
+    """
+    if wrong := [name for name in figures if not name.startswith("val/")]:
+        remedy = "Figures of test pictures belong in test(), which seals them."
+        raise ConfigError(
+            Problem(place, "the names of validate's figures must begin with val/", wrong[:_SHOWN], remedy)
+        )
+    numbers: dict[str, float] = {}
+    for name, figure in figures.items():
+        try:
+            numbers[name] = float(figure)  # type: ignore[arg-type]
+        except (TypeError, ValueError, RuntimeError) as error:
+            problem = Problem(f"{place}, {name}", "must be a single number", type(figure).__name__)
+            raise ConfigError(problem) from error
+    return numbers
+
+
+def _checked_figures(place: str, figures: object) -> Mapping[str, Tensor]:
+    """Return diagnostics. Raise ConfigError unless each is a tensor of one number."""
     if not isinstance(figures, Mapping):
         raise ConfigError(Problem(place, "diagnostics() must return a dictionary", type(figures).__name__))
     rule = "must be a tensor of a single number"

@@ -37,6 +37,7 @@ from trainables.evidence.record import Evidence, Snapshot
 from trainables.evidence.sheet import draw_sheet
 from trainables.evidence.stored import embeddings_file, hits_file
 from trainables.losses.base import normalise
+from trainables.method_checks import checked_metrics
 from trainables.models.export import export_network
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES
@@ -177,14 +178,13 @@ def _evaluate(run: Run, since: float) -> None:
     state = run.state
     row = training_figures(run)
     validated: Evaluation = run.learner.validate()
-    row.update(validated.figures)
+    place = f"task {run.learner.task.name}"
+    row.update(checked_metrics(place, validated.figures))
     if math.isnan(row["val/mean_cosine"]):
         raise Diverged(f"norms of embeddings are not finite at step {state.step}", state.step, dict(row))
     task = run.learner.task
     if missing := sorted({*task.metrics()} - {*task.final_metrics(), *row}):
-        raise ConfigError(
-            Problem(f"task {task.name}", "validate must return every metric that metrics() names", missing[:3])
-        )
+        raise ConfigError(Problem(place, "validate must return every metric that metrics() names", missing[:3]))
     has_high_recall = row.get("val/recall_at_1", 0.0) >= _HIGH_RECALL
     if state.step == run.learner.total_steps and _has_collapsed(state.cosines) and not has_high_recall:
         cosines = ", ".join(f"{cosine:.4f}" for cosine in state.cosines)
@@ -192,7 +192,7 @@ def _evaluate(run: Run, since: float) -> None:
         raise Diverged(message, state.step, dict(row))
     if _is_selected(row, run):
         validated = run.learner.conclude(validated)
-        row.update(validated.figures)
+        row.update(checked_metrics(place, validated.figures))
         write_evidence(run, validated.evidence)
         if run.context.defers_test and run.config.evaluation.keep == "scores" and run.learner.stores_small_heads:
             run.context.store(UNTESTED, run.learner.head_bytes())

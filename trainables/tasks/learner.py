@@ -21,7 +21,7 @@ from trainables.losses import Loss, build_loss
 from trainables.losses.parts.memory import CrossBatchMemory
 from trainables.losses.parts.pairs import PairLoss
 from trainables.losses.parts.random_stream import RandomStream
-from trainables.method_checks import checked_figures
+from trainables.method_checks import checked_diagnostics
 from trainables.models.embedder import Embedder
 from trainables.models.pooled import pooled_features
 from trainables.models.views import Views
@@ -165,10 +165,7 @@ class Learner(ABC, Generic[_E]):
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Return mechanism figures of the last batch: norms, mu, eta and the loss's diagnostics."""
-        figures: dict[str, Tensor] = {"eta": torch.tensor(self.eta)}
-        for kind, method in (("regularizer", self.regularizer), ("loss", self.loss)):
-            figures |= checked_figures(f"{kind} {type(method).__name__}", method.diagnostics())
-        return figures
+        return {"eta": torch.tensor(self.eta), **checked_diagnostics(self.regularizer, self.loss)}
 
     def watched_pictures(self) -> Indices:
         """Return the training pictures whose norms and directions are watched; see `trainables.evidence.watched`."""

@@ -3,6 +3,7 @@
 import importlib
 import re
 from importlib.metadata import EntryPoint, EntryPoints
+from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
@@ -15,7 +16,7 @@ from trainables.data import DATASETS
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES, Loss
 from trainables.losses.triplet import TripletLoss
-from trainables.method_checks import check_value, checked_figures
+from trainables.method_checks import check_value, checked_diagnostics
 from trainables.models import BACKBONES, build_model
 from trainables.models.small_conv import SmallConv
 from trainables.regularizers import REGULARIZERS, Regularizer, build_regularizer
@@ -278,18 +279,24 @@ def test_a_regularizer_is_checked_like_a_loss(like, rule):
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
+        ({"each": torch.ones(3)}, ", diagnostics() 'each': must be a tensor of a single number, but got (3,)."),
+        ({"all": 3.0}, ", diagnostics() 'all': must be a tensor of a single number, but got 'float'."),
+        (None, ": diagnostics() must return a dictionary, but got 'NoneType'."),
         (
-            {"each": torch.ones(3)},
-            "loss Mine, diagnostics() 'each': must be a tensor of a single number, but got (3,).",
+            {"loss": torch.ones(())},
+            ": diagnostics() must not use the name of another figure of a step, but got 'loss'.",
         ),
-        ({"all": 3.0}, "loss Mine, diagnostics() 'all': must be a tensor of a single number, but got 'float'."),
-        (None, "loss Mine: diagnostics() must return a dictionary, but got 'NoneType'."),
+        (dict.fromkeys(("eta", "norm_mean"), torch.ones(())), "another figure of a step, but got 'eta, norm_mean'."),
     ],
 )
-def test_a_diagnostic_must_be_a_single_number(figures, said):
-    assert checked_figures("loss Mine", {"active": torch.ones(1)}) == {"active": torch.ones(1)}
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        checked_figures("loss Mine", figures)
+def test_a_diagnostic_must_be_a_single_number_with_its_own_name(figures, said):
+    penalty, sound = LengthPenalty(), {"active": torch.ones(1, requires_grad=True)}
+    penalty(torch.ones(4, 3, requires_grad=True))
+    found = checked_diagnostics(penalty, SimpleNamespace(diagnostics=lambda: sound))
+    assert list(found) == ["norm_mean", "norm_variance", "active"]
+    assert not found["active"].requires_grad
+    with pytest.raises(ConfigError, match=rf"loss SimpleNamespace.*{re.escape(said)}"):
+        checked_diagnostics(penalty, SimpleNamespace(diagnostics=lambda: figures))
 
 
 OURS = SquaredLength.__module__.partition(".")[0]

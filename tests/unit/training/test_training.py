@@ -16,7 +16,7 @@ from trainables.context import TrialContext
 from trainables.errors import ConfigError, Diverged
 from trainables.losses import LOSSES, Loss
 from trainables.losses.triplet import TripletLoss
-from trainables.tasks.retrieval import RetrievalTask
+from trainables.tasks.retrieval import RetrievalLearner, RetrievalTask
 
 SMALL = {**TASKS["retrieval"], "batch.sampler": "m_per_class", "batch.batch_size": 9}
 VARIANTS = {
@@ -177,6 +177,31 @@ def test_a_missing_headline_metric_is_reported_at_the_first_evaluation(tmp_path,
     named = RetrievalTask.metrics
     monkeypatch.setattr(RetrievalTask, "metrics", lambda self: [*named(self), "val/of_nothing"])
     with pytest.raises(ConfigError, match=r"task retrieval: validate must return every metric .* \['val/of_nothing'\]"):
+        run(config_of(SMALL), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [
+        ({"test/leak": 1.0}, r"must begin with val/, but got \['test/leak'\]. .*which seals them"),
+        ({"mine": 1.0}, r"must begin with val/, but got \['mine'\]"),
+        ({"val/classes": np.ones(3)}, "val/classes: must be a single number, but got 'ndarray'"),
+        ({"val/none": None}, "val/none: must be a single number, but got 'NoneType'"),
+        ({"val/mine": torch.tensor(2.0)}, None),
+    ],
+)
+def test_a_validation_returns_named_numbers(tmp_path, monkeypatch, figure, said):
+    validate = RetrievalLearner.validate
+
+    def with_figure(self):
+        evaluation = validate(self)
+        return replace(evaluation, figures={**evaluation.figures, **figure})
+
+    monkeypatch.setattr(RetrievalLearner, "validate", with_figure)
+    if said is None:
+        assert type(run(config_of(SMALL), tmp_path)[1][-1]["val/mine"]) is float
+        return
+    with pytest.raises(ConfigError, match=f"task retrieval.*{said}"):
         run(config_of(SMALL), tmp_path)
 
 
