@@ -143,3 +143,31 @@ def test_wrong_batches_are_reported_before_the_first_trial(monkeypatch, cache_di
     request = Request("sec_rho", dataset="digits", seeds=1, settings=settings, name="w")
     with pytest.raises(ConfigError, match=rf"batch\(0\) must be 4 numbers of the \d+ training pictures.*{said}"):
         prepare(request, cache_dir=cache_dir)
+
+
+class GlobalDraws(RandomBatches):
+    """Draw from numpy's global generator."""
+
+    name = "global"
+
+    def batch(self, step):
+        return np.random.permutation(len(self.labels))[: self.batch_size]
+
+
+class OwnGenerator(RandomBatches):
+    """Draw from a generator that each batch moves on."""
+
+    name = "own"
+
+    def batch(self, step):
+        self.drawn = vars(self).setdefault("drawn", np.random.default_rng(self.seed))
+        return self.drawn.permutation(len(self.labels))[: self.batch_size]
+
+
+@pytest.mark.parametrize("sampler", [GlobalDraws, OwnGenerator])
+def test_a_sampler_that_does_not_repeat_its_batches_is_refused_before_the_first_trial(monkeypatch, cache_dir, sampler):
+    monkeypatch.setitem(SAMPLERS.data, sampler.name, sampler)
+    quick = {"batch.sampler": sampler.name, "training.steps": 2, "training.eval_every": 1}
+    request = Request("sec_rho", dataset="digits", seeds=1, settings=quick, name="w")
+    with pytest.raises(ConfigError, match=rf"sampler {sampler.name}: batch\(0\) must be the same at each call"):
+        prepare(request, cache_dir=cache_dir)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import TrialConfig, canonical
@@ -194,6 +195,7 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
     import numpy as np
     import torch
 
+    from trainables.method_checks import checked_diagnostics
     from trainables.registries import foreign_packages
     from trainables.regularizers import build_regularizer
     from trainables.samplers import build_sampler, whole_batch
@@ -207,12 +209,21 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
     try:
         with torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):  # standard output may carry JSON
             per_class, order = batch.instances_per_class, config.seed_of("order")
-            sampler = build_sampler(batch.sampler, numbers, batch.batch_size, instances_per_class=per_class, seed=order)
-            whole_batch(sampler, 0)
+            build = partial(build_sampler, batch.sampler, numbers, batch.batch_size)
+            samplers = [build(instances_per_class=per_class, seed=order) for _ in range(2)]
+            # The second sampler has drawn another batch before, as that of a resumed trial has not.
+            first, _, again = (np.array(whole_batch(samplers[i], step)) for i, step in ((0, 0), (1, 1), (1, 0)))
+            if not np.array_equal(first, again):
+                rule = "batch(0) must be the same at each call: resumed trials and paired seeds repeat batches"
+                remedy = "Draw from np.random.default_rng((self.seed, step))."
+                return [Problem(f"sampler {batch.sampler}", rule, None, remedy)]
             labels = torch.from_numpy(numbers)[torch.randperm(len(numbers))[: batch.batch_size]]
             embeddings = torch.randn(len(labels), config.model.embedding_dim).requires_grad_()
-            loss_of(config, len(classes))(embeddings * 1, labels)
-            build_regularizer(config.regularizer.name, **config.regularizer.knobs())(embeddings * 1)
+            loss = loss_of(config, len(classes))
+            loss(embeddings * 1, labels)
+            regularizer = build_regularizer(config.regularizer.name, **config.regularizer.knobs())
+            regularizer(embeddings * 1)
+            checked_diagnostics(regularizer, loss)
     except ConfigError as error:
         return list(error.problems)
     except (Exception, SystemExit):  # the trial reports the error with its traceback
