@@ -114,7 +114,7 @@ def run_sweep(
         settings: Settings to override, by dotted name: `{"training.steps": 300}`.
         search: Method that chooses cells; `grid` by default. `bayes` means `gp`.
         num_samples: Number of cells to propose, for every search but `grid`.
-        name: Name of the sweep; the space's by default.
+        name: Name of the sweep; by default made from its space and its data set.
         margin: Smallest difference that matters, in units of the metric.
         arms: Arms of the space to compare; all by default.
         protocol: Protocol of every arm; by default the one that a paper prints for the arm's loss.

@@ -46,7 +46,8 @@ class Backbone(nn.Module, ABC):
             return []
         rule = f"{cls.name} needs pictures of at least {cls.minimum_size} pixels"
         stored = "Heads on stored features need model.backbone=identity."
-        remedy = "Choose larger pictures or another model.backbone." if size > 1 else stored
+        larger = f"Set data.size or augment.crop to {cls.minimum_size} or more, or choose another model.backbone."
+        remedy = larger if size > 1 else stored
         return [Problem("data.size", rule, size, remedy)]
 
     @classmethod

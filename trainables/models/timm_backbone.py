@@ -93,7 +93,8 @@ class Timm(Backbone):
             ]
         if size < smallest_size:
             rule = f"{architecture} needs pictures of at least {smallest_size} pixels"
-            return [Problem("data.size", rule, size, "Choose larger pictures or another model.architecture.")]
+            remedy = f"Set data.size or augment.crop to {smallest_size} or more, or choose another model.architecture."
+            return [Problem("data.size", rule, size, remedy)]
         return []
 
     @classmethod

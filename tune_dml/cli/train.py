@@ -42,7 +42,7 @@ def train(
     *,
     settings: Mapping[str, Value],
     dataset: Annotated[
-        str | None, typer.Option(help="Data set; by default the trial's or the protocol's, else digits.")
+        str | None, typer.Option(help="Data set; by default the trial's or the protocol's, else glyphs.")
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; by default the trial's, else 0.")] = None,

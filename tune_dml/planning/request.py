@@ -45,7 +45,9 @@ class Request:
     settings: Annotated[Mapping[str, Value] | None, "Override a setting; repeatable."] = None
     search: Annotated[RequestedSearch | None, "How cells are chosen; bayes is gp."] = None
     num_samples: Annotated[int | None, "Number of cells to propose, for every search but grid."] = None
-    name: Annotated[str | None, "Name of the sweep; the space's by default."] = None
+    name: Annotated[str | None, "Name of the sweep; by default made from its space, run or table and its data set."] = (
+        None
+    )
     margin: Annotated[float | None, "Smallest difference that matters, in units of the metric."] = None
     arms: Annotated[Sequence[str] | None, "Compare only these arms of the space; repeatable."] = None
     protocol: Annotated[str | None, "Protocol that trains every arm; by default the one printed for its loss."] = None

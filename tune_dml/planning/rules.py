@@ -62,7 +62,10 @@ def metric_problems(study: Study) -> list[Problem]:
     is_partial = len(lacking) < len(metrics_of)
     place = space.location("metric")
     place += f" of {', '.join(filter(None, lacking))}" if is_partial else ""
-    rule = "arms that are compared share the metric" if is_partial else "must be a validation metric of the task"
+    names = ", ".join(sorted({tasks[name].name for name in lacking}))
+    rule = (
+        "arms that are compared share the metric" if is_partial else f"must be a validation metric of the task {names}"
+    )
     remedy = nearest(space.metric, next(iter(lacking.values())), what="metric")
     return [Problem(place, rule, space.metric, remedy)]
 
@@ -190,29 +193,37 @@ def _pair_term(settings: Mapping[str, Value]) -> str:
     return str(getattr(method, "pair_term", ""))
 
 
+def _one_trial_remedy(arm: StudyArm, knob: str) -> str:
+    """Return how to train one trial with a value of a knob; the method is named, because others lack the knob."""
+    given = {path: value for layer in arm.layers for path, value in layer.settings.items()}
+    method = f"{knob.partition('.')[0]}.name"
+    named = f"--set {method}={given[method]} " if method in given and method != knob else ""
+    return f"Leave it out, or use `tune-dml train {named}--set {knob}=...` for one trial."
+
+
 def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mapping[str, Value]) -> list[Problem]:
     """Return problems for overrides of searched settings, of tied settings, and of settings of single arms."""
     compared = {arm.name for arm in arms}  # other arms count too: `extend --arm` may add them later
     arm_of_setting = {
         path: arm.name for arm in sorted(space.arms, key=lambda arm: arm.name in compared) for path in arm.settings
     }
-    leave_out, for_one = "Leave it out.", "Leave it out, or use `tune-dml train --set {}=...` for one trial."
+    leave_out = "Leave it out."
     own_arms = "Leave it out, or write arms of your own into a sweep file."
     searched = f"is the knob that {space.name} searches and cannot be set"
     differs = f"differs between the arms of {space.name}"
-    claims = [(knob.path, searched, for_one) for arm in arms for knob in arm.knobs]
-    claims += [
-        (tie.path, f"follows {tie.knob} in {space.name} and cannot be set", leave_out)
+    claims = {(knob.path, searched): _one_trial_remedy(arm, knob.path) for arm in arms for knob in arm.knobs}
+    claims |= {
+        (tie.path, f"follows {tie.knob} in {space.name} and cannot be set"): leave_out
         for arm in arms
         for tie in arm.ties
-    ]
-    claims += [
-        (path, f"{differs} ({arm} sets it) and cannot be set for all", own_arms) for path, arm in arm_of_setting.items()
-    ]
+    }
+    claims |= {
+        (path, f"{differs} ({arm} sets it) and cannot be set for all"): own_arms for path, arm in arm_of_setting.items()
+    }
     problems = [
-        option_problem("settings", f"{own} {rule}", None, (leave_out if space.program else remedy).format(path))
+        option_problem("settings", f"{own} {rule}", None, leave_out if space.program else remedy)
         for path in overrides
-        for own, rule, remedy in dict.fromkeys(claims)
+        for (own, rule), remedy in claims.items()
         if _same_setting(path, own)
     ]
     for path, option, value in (("data.name", "dataset", overrides.get("data.name")), ("seed", "seeds", 3)):

@@ -346,6 +346,16 @@ def test_a_stored_trial_takes_no_protocol(command_line, stored):
     assert (code, "--protocol: a stored trial has its own settings" in said) == (1, True)
 
 
+@pytest.mark.parametrize("words", [(), ("--protocol", "digits/quick"), ("--dataset", "digits")])
+def test_an_option_is_the_origin_of_the_data_set_only_if_it_was_given(command_line, words):
+    """Without either option, `train --show` named --protocol as the origin of glyphs."""
+    settings = json.loads(command_line("train", *words, "--show", "--json")[1])
+    assert settings["data.name"] == {
+        "value": "digits" if words else "glyphs",
+        "origin": words[0] if words else "default",
+    }
+
+
 def test_a_plan_counts_only_trials_of_its_seeds_as_done(tmp_path):
     """A race adds seeds to its sweep, and its plan had minus ten trials to go."""
     results = write_sweep(tmp_path / "toy", seeds=(0, 1, 2))

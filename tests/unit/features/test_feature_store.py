@@ -25,13 +25,14 @@ from trainables.data.formats.feature_store import (
     store_problems,
 )
 from trainables.errors import ConfigError, DataError, Diverged
-from trainables.models import extraction
+from trainables.models import BACKBONES, extraction
 from trainables.models.extraction import FeaturePass, write_features
 from trainables.models.views import Views
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, task_of
 from trainables.tasks.floors import measure_floors
 from trainables.training import train
+from tune_dml.cli.features import EXAMPLES
 
 HEAD = features.HEAD | {"loss.name": "multi_similarity", "batch.instances_per_class": 3, "optim.lr": 0.01}
 HEAD |= {"training.steps": 60, "training.eval_every": 60}
@@ -129,6 +130,15 @@ def test_networks_and_augmentations_that_need_pictures_are_refused(settings, mes
     root = stored(tmp_path / "f")
     (problem,) = task_of(config(root, **settings)).data_problems(opened(root, tmp_path))
     assert message in str(problem)
+
+
+def test_pictures_of_the_command_line_example_are_large_enough():
+    """It left out data.size: glyphs have 24 pixels, EfficientNet-Lite0 needs 32."""
+    example = EXAMPLES.replace("\\\n", "")
+    size = int(re.search(r"features glyphs --backbone efficientnet_lite0.*--set data.size=(\d+)", example)[1])
+    assert BACKBONES["efficientnet_lite0"].size_problems(size) == []
+    (problem,) = BACKBONES["efficientnet_lite0"].size_problems(24)
+    assert "Set data.size or augment.crop to 32 or more" in str(problem)
 
 
 def test_identity_refuses_pictures(cache_dir):

@@ -200,8 +200,8 @@ def trial_layers(protocol: Protocol | None, settings: Mapping[str, Value]) -> li
     """Return the layers below a single trial's own settings; None means the data set's protocol for the task."""
     dataset = str(settings.get("data.name") or (protocol.dataset if protocol else TrialConfig().data.name))
     task = str(settings.get("task.name", RETRIEVAL))
-    protocol = protocol or default_protocol(dataset, task)
     data = [] if protocol is None else [Layer("--protocol", {"data.name": protocol.dataset})]
+    protocol = protocol or default_protocol(dataset, task)
     part, lr = training_part(dataset, settings, task), settings.get("optim.lr")
     return [*data, *method_layers(protocol, settings.get("loss.name"), part=part, lr=lr)]
 
