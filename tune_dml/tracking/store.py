@@ -228,7 +228,8 @@ def _check_server(uri: str) -> list[Problem]:
     except urllib.error.HTTPError as error:
         return _answer_problems(uri, error)
     except (OSError, ValueError, http.client.HTTPException) as error:  # no answer, or a malformed address
-        reason = mask(str(getattr(error, "reason", error)) or type(error).__name__)
+        cause = getattr(error, "reason", error)
+        reason = mask(getattr(cause, "strerror", None) or str(cause) or type(error).__name__)
         remedy = "Start it (`mlflow server`), correct the address, or leave it out to log to SQLite."
         return [_problem(f"the server must answer within {_TIMEOUT:g} s ({reason})", uri, remedy + proxy_hint(uri))]
 

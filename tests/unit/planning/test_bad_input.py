@@ -84,6 +84,14 @@ def test_single_values_and_single_seeds_give_unrecorded_cautions(cache_dir):
     assert not [note for note in notes if "one value" in note or "one seed" in note]
 
 
+@pytest.mark.parametrize(("samples", "warned"), [(2, []), (20, ["the listed values have 2 combinations"])])
+def test_a_search_of_more_cells_than_listed_values_gives_a_caution(cache_dir, samples, warned):
+    """The plan of 20 cells of a knob of two values counted the trials of 20 cells, without a word."""
+    asked = Request(space_of(RHO), "digits", search="tpe", num_samples=samples)
+    cautions = prepare(asked, cache_dir=cache_dir).cautions
+    assert [caution.partition(":")[0] for caution in cautions] == warned
+
+
 def test_a_given_margin_is_part_of_the_plans_identity(tmp_path, cache_dir):
     asked = [Request(space_of(RHO), "digits", margin=margin) for margin in (None, 2.0, 1.0)]
     plain, stated, same = (prepare(request, cache_dir=cache_dir).plan for request in asked)

@@ -25,6 +25,7 @@ from tune_dml.planning.request import Request, margin_problems, names_of
 from tune_dml.planning.stopping import rungs_of
 from tune_dml.planning.study import study_of
 from tune_dml.space import Grid
+from tune_dml.text import counted
 
 DataProgress = Callable[[int, int], None]
 Check = Callable[[], list[Problem]]
@@ -162,6 +163,10 @@ def _cautions(plan: Plan) -> tuple[str, ...]:
             values.setdefault(knob.path, set()).update(map(str, knob.domain.values))
     single = [path for path, choices in values.items() if len(choices) == 1]
     cautions = [f"{path} has one value: nothing can be compared along it" for path in single]
+    grids = [[len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)] for arm in plan.main_arms]
+    cells, listed = sum(map(math.prod, grids)), [len(arm.knobs) for arm in plan.main_arms] == list(map(len, grids))
+    if listed and cells < plan.search.num_samples:
+        cautions.append(f"the listed values have {counted(cells, 'combination')}: no further cells can be proposed")
     own_seeds = {tuple(arm.base_settings.get(path) for path in FREE_SEEDS) for arm in plan.arms}
     if len(plan.seeds) == 1 and len(own_seeds) == 1:
         cautions.append(f"one seed gives no estimate of noise: no verdict is possible; use {spell('seeds', 3)} or more")
