@@ -53,8 +53,11 @@ def reproduce(
         "rows": [vars(row) for row in rows],
         "files": [str(path) for path in files],
     }
-    lines = [*_summary(printed, rows), *(f"Table:   {path}" for path in files)]
-    print_result(data, [*lines, f"Report:  {command(sweep.results, 'report')}"], report.as_json)
+    then = f"Report:  {command(sweep.results, 'report')}"
+    if sweep.interrupted:
+        then = "Interrupted. To continue, give the same command again."
+    lines = [*_summary(printed, rows), *(f"Table:   {path}" for path in files), then]
+    print_result(data, lines, report.as_json)
     raise typer.Exit(sweep.exit_code)
 
 

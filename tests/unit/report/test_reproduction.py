@@ -1,6 +1,7 @@
 """A printed table beside ours: the matching cell of each number, and the reasons against a comparison."""
 
 import csv
+from types import SimpleNamespace
 
 import pytest
 from helpers.toys import Driver
@@ -46,6 +47,19 @@ def test_numbers_of_a_table_of_methods_are_matched_to_arms_by_name(tmp_path):
     assert recalls["Triplet"].half_width == pytest.approx(0.2484, abs=1e-3)
     nmi = next(row for row in rows if row.metric == "NMI")
     assert "ours has no NMI" in nmi.why_not
+
+
+@pytest.mark.parametrize(("interrupted", "then"), [(False, "tune-dml report r"), (True, "give the same command again")])
+def test_an_interrupted_reproduction_says_how_to_continue(monkeypatch, tmp_path, command_line, interrupted, then):
+    """It named a report of the trials so far only."""
+    reproduced(tmp_path, "sec-supplement", "4", "glyphs")
+    results = results_of(tmp_path / "r")
+    sweep = SimpleNamespace(
+        results=results, name="r", folder=results.folder, interrupted=interrupted, exit_code=130 if interrupted else 0
+    )
+    monkeypatch.setattr("tune_dml.cli.reproduce.run_with_progress", lambda *_: sweep)
+    code, out, _ = command_line("reproduce", "sec-supplement", "4", "--dataset", "glyphs")
+    assert (code, out.splitlines()[-1].count(then)) == (sweep.exit_code, 1)
 
 
 def test_a_table_on_other_data_is_shown_with_reasons(tmp_path):
