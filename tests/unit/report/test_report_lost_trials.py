@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 from helpers.toys import ETA, FLAT, RHO, STEEP, bare_sweep, crossed, opened, rho_space, space_of, write_sweep
-from judging import diverged, judged, report_of, section_of
+from judging import GRID, TWO_KNOBS, diverged, judged, report_of, section_of
 
 from tune_dml.planning.study import Search
 from tune_dml.report import summary
@@ -193,6 +193,15 @@ def test_a_single_diverged_seed_is_a_result(tmp_path: Path) -> None:
     for status, verdict in (("diverged", "undecided"), ("failed", "insensitive")):
         found = judged(tmp_path / status, failures={("rho=1", 3): (status, "a reason")}, **options)
         assert found.knob["sensitivity"]["verdict"] == verdict
+
+
+def test_knobs_are_never_said_not_to_interact_beside_a_diverged_trial(tmp_path: Path) -> None:
+    """A value that diverges beside one value of the other knob, and not beside another one, interacts with it."""
+    options = {"space": TWO_KNOBS, "means": dict.fromkeys(GRID, 65.0), "seeds": range(6), "sd": 0.1, "margin": 3.0}
+    for status, verdict in (("diverged", "undecided"), ("failed", "do not interact")):
+        failures = {("rho=1, eta=1", 3): (status, "a reason")}
+        found = judged(tmp_path / status, failures=failures, **options)
+        assert [pair["verdict"] for pair in found.data["interactions"]] == [verdict]
 
 
 def test_a_range_that_ends_in_divergence_is_not_extended(tmp_path: Path) -> None:

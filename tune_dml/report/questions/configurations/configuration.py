@@ -277,6 +277,7 @@ def _interaction(
 
     (a, b), (c, d) = list(product(*(combinations(sorted(set(side)), 2) for side in rows)))[index]
     flat = bool((np.maximum(-single.low, single.high) < analysis.margin).all())
+    flat = flat and not any(cell.diverged for cell in cells)  # a value that diverges beside another one interacts
     verdict = "do not interact" if flat else "interact" if lower[index] > 0 else "undecided"
     first, second = (f"{symbol_of(knob)} of {arm.name}" if arm.name else symbol_of(knob) for knob in knobs)
     estimate, low, high = (float(side[index]) for side in (effects.estimate, effects.low, effects.high))
