@@ -17,6 +17,7 @@ from tune_dml.report.published.comparable import condition_differences, data_dif
 from tune_dml.report.section import Table
 from tune_dml.space import Selection, Value
 from tune_dml.stats.intervals.paired import mean_interval
+from tune_dml.stats.intervals.resolution import variance_floor
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class ReproducedNumber:
     metric: str
     printed: float
     ours: float
-    half_width: float  # half the 95% interval of the mean; NaN with fewer than two seeds
+    half_width: float
+    """Half the 95% interval of the mean; NaN with fewer than two seeds, or if the seeds chose the cell."""
     seeds: int
     cell: str  # label of our cell with the paper's settings; empty if the sweep has no such cell
     why_not: tuple[str, ...]  # reasons against comparing the two numbers; empty if they can be compared
@@ -40,15 +42,24 @@ class ReproducedNumber:
         return self.ours - self.printed
 
 
+@dataclass(frozen=True)
+class _Match:
+    """The sweep's cell with a row's method and values, or the reason why there is none."""
+
+    cell: Cell | None = None
+    missing: str = ""
+    is_chosen: bool = False  # whether the cell is the best of several that match
+
+
 def reproduce(results: Results, printed: PrintedTable) -> tuple[ReproducedNumber, ...]:
     """Return the sweep's result for every published number, in table order."""
-    cells: dict[str, tuple[Cell | None, str]] = {}
+    cells: dict[str, _Match] = {}
     numbers = []
     for row in printed.rows:
         key = f"{row.method} {json.dumps(dict(row.hyperparameters), sort_keys=True)}"
         if key not in cells:
             cells[key] = _cell_of(results, row)
-        numbers.append(_reproduce_number(results, printed, row, *cells[key]))
+        numbers.append(_reproduce_number(results, printed, row, cells[key]))
     return tuple(numbers)
 
 
@@ -78,7 +89,8 @@ def markdown(rows: Sequence[ReproducedNumber], printed: PrintedTable) -> str:
         f"# {printed.name}",
         "",
         f"{printed.table.holds[0].upper()}{printed.table.holds[1:]}. Each cell: the paper's number, ours with its 95% interval "
-        f"over seeds, on {printed.trained_on}. A letter says why the two cannot be compared.",
+        f"over seeds, on {printed.trained_on}. The best of several cells has no interval, because its seeds chose it. A letter "
+        "says why the two cannot be compared.",
         "",
         f"| method | printed at | our cell | {' | '.join(metrics)} |",
         f"|---|---|---|{'---|' * len(metrics)}",
@@ -94,15 +106,12 @@ def markdown(rows: Sequence[ReproducedNumber], printed: PrintedTable) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
-    """Return the sweep's cell with a row's method and values, or the reason why there is none.
-
-    If several cells match, the best one is returned.
-    """
+def _cell_of(results: Results, row: PublishedRow) -> _Match:
+    """Return the sweep's cell with a row's method and values; the best one if several match."""
     table = table_of(row.paper, row.table)
     method = table.method(row.method) if table else None
     if method is None or is_cited(row):
-        return None, "the paper cites it from others" if is_cited(row) else "its method is not described"
+        return _Match(missing="the paper cites it from others" if is_cited(row) else "its method is not described")
     names = {path: value for path, value in method.settings.items() if path.split(".")[1] in {"name", "base", "head"}}
     matching = [cell for cell in results.cells if all(cell.settings.get(path) == v for path, v in names.items())]
     named = [cell for cell in matching if cell.arm == row.method] or matching
@@ -116,28 +125,30 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
     if (rho := printed.get("regularizer.rho")) is not None:
         exact = [cell for cell in exact if equals_printed(cell.settings.get("regularizer.rho"), rho)] or exact
     if not exact:
-        return None, "no cell of ours is this method at these values" if named else "no arm of ours is this method"
+        why = "no cell of ours is this method at these values" if named else "no arm of ours is this method"
+        return _Match(missing=why)
     means = {cell.digest: mean_interval(_values(results, cell, results.plan.metric)).mean for cell in exact}
-    return max(exact, key=lambda cell: means[cell.digest] if math.isfinite(means[cell.digest]) else -math.inf), ""
+    trained = [cell for cell in exact if math.isfinite(means[cell.digest])]
+    return _Match(max(trained or exact, key=lambda cell: means[cell.digest]), is_chosen=len(trained) > 1)
 
 
-def _reproduce_number(
-    results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell | None, missing: str
-) -> ReproducedNumber:
+def _reproduce_number(results: Results, printed: PrintedTable, row: PublishedRow, match: _Match) -> ReproducedNumber:
     values: list[float] = []
     not_printed: tuple[str, ...] = ()
-    reasons = [missing]
+    cell, reasons, floor = match.cell, [match.missing], 0.0
     if cell:
         key, conditions = our_metric(row.metric), conditions_of(row)
-        values = _values(results, cell, key) if key else []
+        if key:
+            values, floor = _values(results, cell, key), float(variance_floor(results.resolution_of(key)))
         reasons = [] if values else [f"ours has no {row.metric}"]
         reasons += _reasons(results, printed, row, cell)
         not_printed = conditions.unprinted if conditions else ()
     remarks = (*printed.table.remarks, "source_note")
     shown = {name: value for name, value in row.hyperparameters.items() if name not in remarks}
-    ours = mean_interval(values)
+    ours = mean_interval(values, floor=floor)
+    half_width = math.nan if match.is_chosen else ours.high - ours.mean
     return ReproducedNumber(
-        row.method, shown, row.metric, row.value, ours.mean, ours.high - ours.mean, len(values),
+        row.method, shown, row.metric, row.value, ours.mean, half_width, len(values),
         cell.label if cell else "", tuple(reasons), not_printed,
     )  # fmt: skip
 
