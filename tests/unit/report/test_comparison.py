@@ -7,14 +7,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.toys import ETA, FLAT, STEEP, bare_sweep, rho_space, space_of, write_sweep
+from helpers.toys import ETA, FLAT, STEEP, bare_sweep, crossed, rho_space, space_of, write_sweep
 
 from trainables.errors import ConfigError
+from tune_dml.report.analysis.cell import seed_values
 from tune_dml.report.several.comparison import _complete_cells, _level_means, _rank_agreements, compare_sweeps
 from tune_dml.report.several.comparison_page import comparison_sentences, write_comparison
-from tune_dml.report.several.study import analyse_study
+from tune_dml.report.several.study import _loss_of_random, analyse_study
 from tune_dml.report.several.study_page import study_sentences, write_study
 from tune_dml.space import Arm, Grid, Knob
+from tune_dml.stats.verdicts.selection import score_of_best
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +200,29 @@ def test_the_gain_over_the_papers_value_is_the_planted_one(steep):
     blind = max(STEEP.values()) - sum(STEEP.values()) / len(STEEP)
     assert found.mistunability.estimate == pytest.approx(blind, abs=0.8)
     assert found.mistunability.low < blind < found.mistunability.high
+
+
+def test_a_random_value_of_equal_ones_loses_nothing():
+    """Near 100 % noise is skewed: the limits of the selected value's score would claim a loss in 12 %."""
+    draws = 1 - np.random.default_rng(0).standard_exponential((400, 6, 10))
+    sweep = SimpleNamespace(looks=SimpleNamespace(level=0.05), resolution=0.0)
+    assert np.mean([_loss_of_random(values, sweep).low > 1e-9 for values in draws]) < 0.08
+
+
+def test_a_value_at_its_best_nuisance_setting_is_not_scored_on_the_seeds_that_chose_it(tmp_path):
+    rates = (0.001, 0.01, 0.1)
+    space = rho_space(nuisance=(Knob("optim.lr", Grid(rates), symbol="lr"),))
+    means = {(rho, rate): STEEP[rho] for rho, rate in crossed(list(STEEP), list(rates))}
+    sweep = bare_sweep(tmp_path / "s", space=space, means=means, sd=3.0)
+    study = analyse_study([sweep])
+    (found,) = study.tunings
+    baseline, *cells = sorted(study.sweeps[0].cells, key=lambda cell: not cell.cell.baseline)
+    assert found.default == "no SEC, the baseline"
+    gain = score_of_best(seed_values([*cells, baseline], sweep.plan.seeds), len(cells))
+    assert found.tunability.estimate == pytest.approx(float(gain.mean))
+    assert math.isnan(found.mistunability.estimate)
+    twice = analyse_study([sweep, bare_sweep(tmp_path / "t", space=space, means=means)])
+    assert [item.lost for item in twice.transfers] == [None, None]
 
 
 def test_sweeps_that_make_no_study_are_refused(steep, tmp_path):

@@ -59,7 +59,7 @@ def _tuning_sentence(study: StudyAnalysis, item: Tuning) -> str:
     if math.isfinite(loss.estimate):
         amount = metric.amount(loss.estimate)
         parts.append(f"a random value of {item.knob} loses {amount} ({_ends(study, loss)})")
-    parts = parts or [f"the gain of tuning {item.knob} is unknown: fewer than two seeds have all values"]
+    parts = parts or [f"the gain of tuning {item.knob} is unknown: {item.why_unknown}"]
     margin = metric.amount(study.sweeps[study.names.index(item.sweep)].margin)
     verb = "is" if item.tolerant == 1 else "are"
     near = f"{item.tolerant} of {counted(item.values, 'mean')} {verb} within {margin} of the best"
