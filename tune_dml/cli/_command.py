@@ -70,9 +70,10 @@ class Command(typer.core.TyperCommand):
         argv = list(args)  # the parser empties `args`
         try:
             words = list(super().parse_args(ctx, args))
-            for option in self.params:
+            options: list[Any] = list(self.params)
+            for option in options:
                 is_empty = any(f"{flag}=" in argv or (flag, "") in pairwise(argv) for flag in option.opts)
-                if is_empty and ctx.params.get(option.name or "") == Path():  # as if it were the current folder
+                if is_empty and ctx.params.get(option.name) == Path():  # as if it were the current folder
                     raise typer.BadParameter("must be a path, but it is empty.", ctx=ctx, param=option)
             return words
         except USAGE_ERROR as raised:

@@ -98,11 +98,14 @@ def thin_dots(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...
     Means and intervals keep all seeds. Every value keeps its place on the axis and its lost trials.
     """
     step = -(-len(levels) // _MAX_LEVELS) or 1
-    hidden = dict.fromkeys(("difference", "low", "high", "absolute", "half_bar"), math.nan)
-    shown = [replace(level, dots=(), **hidden) if i % step else level for i, level in enumerate(levels)]
+    shown = [_without_marks(level) if i % step else level for i, level in enumerate(levels)]
     count = max(2, _MAX_DOTS * step // max(1, len(levels)))
     kept = {seeds[i * len(seeds) // count] for i in range(count)} if len(seeds) > count else set(seeds)
     return tuple(replace(level, dots=tuple(dot for dot in level.dots if dot.seed in kept)) for level in shown)
+
+
+def _without_marks(level: Level) -> Level:
+    return Level(level.value, (), math.nan, math.nan, math.nan, math.nan, math.nan, level.lost)
 
 
 def draw_differences(picture: CurvePicture, *, narrow: bool) -> Canvas:
