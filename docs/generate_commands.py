@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import typer
 from typer.models import ArgumentInfo
 
 from tune_dml.cli import application
@@ -37,6 +38,7 @@ def page() -> str:
     app = application()
     verbs = [(str(command.name), command.callback) for command in app.registered_commands]
     for group in app.registered_groups:
+        verbs.append((str(group.name), group.typer_instance.registered_callback.callback))
         verbs += [
             (f"{group.name} {command.name}", command.callback) for command in group.typer_instance.registered_commands
         ]
@@ -48,7 +50,8 @@ def page() -> str:
 def _section(name: str, verb: Any) -> str:
     paragraphs = textwrap.wrap(" ".join((inspect.getdoc(verb) or "").split()), 118)
     lines = [f"## tune-dml {name}", "", *paragraphs, ""]
-    if rows := [_row(option) for option in inspect.signature(verb).parameters.values()]:
+    options = inspect.signature(verb, eval_str=True).parameters.values()
+    if rows := [_row(option) for option in options if option.annotation is not typer.Context]:
         lines += ["| option | default | meaning |", "|---|---|---|", *rows, ""]
     module = import_module(f"tune_dml.cli.{name.partition(' ')[0]}")
     if " " not in name and (examples := getattr(module, "EXAMPLES", "").strip()):
@@ -63,9 +66,11 @@ def _row(option: inspect.Parameter) -> str:
     else:
         words = [word for word in (info.default, *(info.param_decls or ())) if isinstance(word, str)]
         name = ", ".join(words or [f"--{option.name.replace('_', '-')}"])
+        name += f", --no-{option.name}" if option.default is True else ""
         name += "" if bool in {kind, *get_args(kind)} else f" {info.metavar or _kind(kind)}"
     default = option.default if isinstance(option.default, int | float | str | Path) else ""
     shown = "" if isinstance(default, bool) or default == "" else f"`{default}`"
+    shown = f"`--{option.name}`" if default is True else shown
     return f"| `{_cell(name)}` | {_cell(shown)} | {_cell(info.help or '')} |"
 
 
