@@ -51,6 +51,7 @@ def _check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
     Numbers and arrays of numpy and torch become Python's numbers and lists.
     """
     signature = inspect.signature(function)
+    keywords = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
 
     @functools.wraps(function)
     def checked_function(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -58,7 +59,11 @@ def _check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
             remedy = nearest(unknown[0], list(signature.parameters), what="keyword")
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown[0]!r}. {remedy}")
         hints = get_type_hints(function, localns={"ReportFiles": object})  # imported only when a report is written
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            remedy = f". Write {keywords[0]}=... and the like." if "positional" in str(error) else ""
+            raise TypeError(f"{function.__name__}(): {error}{remedy}") from None
         plain = {name: value for name, value in bound.arguments.items() if not is_dataclass(value)}
         bound.arguments |= {name: python_numbers(value) for name, value in plain.items()}
         raise_if_any(keyword_problems(hints, bound.arguments))
@@ -215,7 +220,7 @@ def resume_sweep(
 def extend_sweep(
     name: str,
     *,
-    seeds: Sequence[int] = (),
+    seeds: int | Sequence[int] = (),
     values: Mapping[str, Sequence[Value]] | None = None,
     num_samples: int = 0,
     arms: Sequence[str] = (),
@@ -236,7 +241,7 @@ def extend_sweep(
     """Add seeds, knob values, proposed cells or arms to a stored sweep, and run the new trials.
 
     Args:
-        seeds: Seeds to add.
+        seeds: Number of seeds in all, or a list of seeds to add.
         values: Values to add, by knob: `{"regularizer.rho": [0.3]}`.
         num_samples: Number of further cells to propose, for every search but `grid`.
         arms: Arms of the space that the sweep does not have, or sweep files that declare further arms.

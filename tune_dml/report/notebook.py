@@ -104,4 +104,4 @@ def _first_figure(sections: tuple[Section, ...], knob: str | None) -> Figure | N
 def _refuse_unknown(analysis: Analysis, knob: str | None) -> None:
     known = [item.path for item in analysis.knobs]
     if knob is not None and knob not in known:
-        raise ConfigError(Problem("knob", "unknown knob", knob, nearest(knob, known, what="knob", dotted=True)))
+        raise ConfigError(Problem("knob", "unknown knob", knob, nearest(str(knob), known, what="knob", dotted=True)))

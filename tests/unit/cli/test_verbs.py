@@ -283,8 +283,9 @@ def test_a_notebook_shows_answer_curve_and_best_cell(stored):
     assert best.iloc[0]["cell"] == "rho=0.01"
     assert len(best) == len(sweep.results.cells)
     assert sweep.plot().axes
-    with pytest.raises(ConfigError, match=r"Known knobs: regularizer\.rho|Did you mean"):
-        sweep.curve("rho")
+    for knob in ("rho", 3):
+        with pytest.raises(ConfigError, match=r"Known knobs: regularizer\.rho|Did you mean"):
+            sweep.curve(knob)
     assert "load_sweep" in dir(tune_dml)
     assert re.fullmatch(r"<Sweep toy: \d+ of \d+ trials ended, in .*toy>", repr(sweep))
     (stored / "file").write_text("")

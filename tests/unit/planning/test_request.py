@@ -55,8 +55,10 @@ def test_every_argument_of_run_sweep_is_described():
 def test_an_unknown_keyword_names_the_nearest():
     with pytest.raises(TypeError, match=r"run_sweep\(\) got an unexpected keyword argument 'sedes'.*'seeds'"):
         tune_dml.run_sweep("sec_rho", sedes=3)
-    with pytest.raises(TypeError, match="'name'"):
+    with pytest.raises(TypeError, match=r"resume_sweep\(\): missing a required argument: 'name'"):
         tune_dml.resume_sweep()
+    with pytest.raises(TypeError, match=r"load_sweep\(\): too many positional arguments.* Write storage=\.\.\."):
+        tune_dml.load_sweep("rho1", "sweeps")
 
 
 WRONG = {

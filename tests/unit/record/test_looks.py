@@ -190,6 +190,7 @@ def test_two_simultaneous_looks_are_recorded_once(driver):
 def test_a_race_cannot_be_extended(tmp_path, driver):
     driver.event("race", margin=1.0, max_seeds=9, budget=None)
     before = (driver.folder / "ledger.jsonl").read_bytes()
-    with pytest.raises(ConfigError, match="a race plans its seeds itself"):
-        tune_dml.extend_sweep("toy", seeds=[7], storage=tmp_path)
+    for seeds in ([7], 9):
+        with pytest.raises(ConfigError, match="a race plans its seeds itself"):
+            tune_dml.extend_sweep("toy", seeds=seeds, storage=tmp_path)
     assert (driver.folder / "ledger.jsonl").read_bytes() == before
