@@ -93,21 +93,28 @@ def audit(run_design: Callable[[Design, int], np.ndarray]) -> ScreeningVerdict:
 
 
 def simulate(audits: int, seed_sd: float, run_sd: float) -> None:
-    """Print how often an audit names the culprits of each case, and other settings."""
+    """Print how often an audit names the culprits of each case and other settings, and misses an effect.
+
+    An effect, that of a setting alone, is missed if it is outside its interval; the intervals hold at once.
+    """
     print(f"{audits} audits a row; {seed_sd:.2f} points between seeds, {run_sd:.2f} between runs of a seed")
-    print(f"{'':<42} {'all named':>9} {'one named':>9} {'false name':>10}")
+    print(f"{'':<42} {'all named':>9} {'one named':>9} {'false name':>10} {'missed':>7}")
     rows = [(name, 0.0) for name in CASES] + [(name, share) for name in OWN_DRAWS for share in (0.5, 1.0)]
     for name, share in rows:
         effect, culprits = CASES[name]
-        named_sets = [
-            set(simulated_audit(effect, np.random.default_rng((7, number)), seed_sd, run_sd, share).named)
+        verdicts = [
+            simulated_audit(effect, np.random.default_rng((7, number)), seed_sd, run_sd, share)
             for number in range(audits)
         ]
+        named_sets = [set(verdict.named) for verdict in verdicts]
+        alone = np.array([effect(row) for row in np.eye(FACTORS, dtype=bool)])
+        ends = np.array([[(each.low, each.high) for each in verdict.effects] for verdict in verdicts])
+        missed = ((alone < ends[..., 0]) | (alone > ends[..., 1])).any(axis=1).mean()
         all_named = np.mean([culprits <= names for names in named_sets])
         any_named = np.mean([bool(culprits & names) for names in named_sets])
         false_names = np.mean([bool(names - culprits) for names in named_sets])
         label = f"{name}, own draws {share:.0%}" if share else name
-        print(f"{label:<42} {all_named:>9.1%} {any_named:>9.1%} {false_names:>10.1%}", flush=True)
+        print(f"{label:<42} {all_named:>9.1%} {any_named:>9.1%} {false_names:>10.1%} {missed:>7.1%}", flush=True)
 
 
 def noise_of(sweep: str, storage: Path) -> tuple[float, float]:

@@ -186,7 +186,6 @@ def _effects(
     """Return the least-squares effect of each factor and the joint effect of a pair, with seeds as blocks."""
     factors, blocks = both.levels.shape[1], both.indicators.shape[1]
     model = _model(both, suspects, pair)
-    quantile = float(stats.t.ppf(1 - _INTERVALS / 2 / factors, max(fit.freedom, 1)))
     effects = []
     for factor in range(factors):
         is_suspect = factor in suspects
@@ -195,12 +194,14 @@ def _effects(
         weights[blocks + suspects.index(factor) if is_suspect else -1] = 2.0
         if pair is not None and factor in pair:
             weights[-1] = -2.0  # the other factor is at -1
-        effects.append(own_fit.effect(weights, quantile, is_suspect, factor in named))
+        half = own_fit.half_width(weights, _INTERVALS / factors, both.indicators)
+        effects.append(own_fit.effect(weights, half, is_suspect, factor in named))
     if pair is None:
         return tuple(effects), None
     weights = np.zeros(len(fit.coefficients))
     weights[[blocks + suspects.index(factor) for factor in pair]] = 2.0  # the product is 1 at both ends
-    return tuple(effects), fit.effect(weights, quantile, True, True)
+    half = fit.half_width(weights, _INTERVALS / factors, both.indicators)
+    return tuple(effects), fit.effect(weights, half, True, True)
 
 
 def _interacting_pair(
@@ -257,7 +258,8 @@ def _p_value(small: Array, large: Array, outcome: Array) -> float:
 @dataclass(frozen=True, eq=False)
 class _Fit:
     coefficients: Array
-    covariance: Array  # covariance of the coefficients, for unit noise
+    inverse: Array  # (coefficients, runs): what each result adds to each coefficient
+    residuals: Array
     noise: float
     freedom: int
 
@@ -266,13 +268,27 @@ class _Fit:
         inverse = np.linalg.pinv(model)
         coefficients = inverse @ outcome
         freedom = len(outcome) - int(np.linalg.matrix_rank(model))
-        residual = float(((outcome - model @ coefficients) ** 2).sum())
-        noise = max(float(np.sqrt(residual / max(freedom, 1))), floor)
-        return cls(coefficients, inverse @ inverse.T, noise, freedom)
+        residuals = outcome - model @ coefficients
+        noise = max(float(np.sqrt((residuals**2).sum() / max(freedom, 1))), floor)
+        return cls(coefficients, inverse, residuals, noise, freedom)
 
-    def effect(self, weights: Array, quantile: float, suspect: bool, named: bool) -> FactorEffect:
+    def half_width(self, weights: Array, level: float, blocks: Array) -> float:
+        """Return half the interval of a sum of coefficients; the runs of a block (runs, blocks) share a seed.
+
+        A setting that draws random numbers gives the residuals of a seed a common part. The half-width is therefore at
+        least that of the variance between seeds (Liang and Zeger 1986). Of n seeds that count equally it has n - 1
+        degrees of freedom or more; with twice as many, all intervals hold in 95 % of simulated audits (docs/audit.md).
+        """
+        pull = weights @ self.inverse
+        squares = pull**2 @ blocks
+        seeds = max(float(squares.sum() ** 2 / (squares**2).sum()), 1.5)
+        runs, added = len(pull), len(self.coefficients) - blocks.shape[1]
+        between = (((pull * self.residuals) @ blocks) ** 2).sum() * seeds / (seeds - 1) * (runs - 1) / (runs - added)
+        parts = ((self.noise**2 * squares.sum(), max(self.freedom, 1)), (between, 2 * (seeds - 1)))
+        return max(float(stats.t.ppf(1 - level / 2, df) * np.sqrt(variance)) for variance, df in parts)
+
+    def effect(self, weights: Array, half: float, suspect: bool, named: bool) -> FactorEffect:
         estimate = float(weights @ self.coefficients)
-        half = quantile * self.noise * float(np.sqrt(weights @ self.covariance @ weights))
         return FactorEffect(estimate, estimate - half, estimate + half, suspect, bool(named))
 
 
