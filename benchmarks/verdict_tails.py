@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from simulated_sweeps import TAILS, Array, rate, simulate
 
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
+from tune_dml.stats.intervals.paired import mean_interval
 from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most
 from tune_dml.stats.intervals.tuned import TunedLevels
 from tune_dml.stats.verdicts.best import compare_with_best
 from tune_dml.stats.verdicts.equivalence import judge_equivalence
-from tune_dml.stats.verdicts.selection import score_of_best
+from tune_dml.stats.verdicts.selection import lead_of_best, score_of_best
 
 _MARGIN = 3.0
 _WrongRule = Callable[[Array], Any]
@@ -63,6 +64,12 @@ def _main_effect(values: Array) -> NDArray[np.bool_]:
     return np.asarray(_misses_zero(estimate_contrasts(values, main_effect([0] * half + [1] * half))).any(1))
 
 
+def _below_floor(values: Array) -> NDArray[np.bool_]:
+    """Return whether the middle cell, whose mean is a floor's score, is called below it; skewed as near 0 %."""
+    middle = -values[:, values.shape[1] // 2]
+    return np.array([mean_interval(numbers).high < 0 for numbers in middle])
+
+
 def _paper(gap: float, verdicts: set[str]) -> _WrongRule:
     """Return a test against exact printed numbers that are `gap` off at the middle cell."""
 
@@ -91,6 +98,8 @@ WRONG: dict[str, _WrongRule] = {
     "tuned": _tuned,
     "score of best": lambda values: _misses_zero(score_of_best(values)),
     "gain of best": lambda values: _misses_zero(score_of_best(values, 0)),
+    "random value loses": lambda values: lead_of_best(values)[0] > 1e-9,
+    "below a floor": _below_floor,
     "higher or lower": _paper(0.0, {"higher", "lower", "mixed"}),
     "matches": _paper(_MARGIN, {"matches"}),
     "one pair, paired t": lambda values: (all_pairs(values[:, [0, values.shape[1] // 2]]).low > 0).any((1, 2)),

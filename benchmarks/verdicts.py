@@ -206,8 +206,9 @@ def selection(sweeps: int) -> Iterable[str]:
 
 def effects(sweeps: int) -> Iterable[str]:
     """Print false claims and power of main effects and interactions of full grids."""
-    yield "Full grid without effects: false claims of main effects A, B, interaction; P(found) of an effect of 2 s.d."
-    for rows, columns in ((3, 3), (5, 4)):
+    yield "Full grid without effects: false claims of main effects A, B, interaction; P(found) of an effect of 2 s.d.;"
+    yield "'do not interact', margin 3: false (one cell is 3 off)"
+    for rows, columns in ((2, 2), (3, 3), (5, 4)):
         first, second = np.repeat(np.arange(rows), columns), np.tile(np.arange(columns), rows)
         families = [main_effect(first.tolist()), main_effect(second.tolist())]
         families.append(interaction(first.tolist(), second.tolist()))
@@ -221,7 +222,11 @@ def effects(sweeps: int) -> Iterable[str]:
                 rates = [rate(excludes_zero(estimates).any(1)) for estimates in found]
                 moved = estimate_contrasts(values + 2.0 * (first == 0)[:, None], families[0])
                 power = excludes_zero(moved).any(1).mean()
-                yield f"{rows} x {columns} {seeds:3d} seeds {kind:>12}:  " + " ".join(rates) + f"   {power:.2f}"
+                single = estimate_contrasts(
+                    values + 3.0 * (first + second == 0)[:, None], families[2], 0.1, comparisons=1
+                )
+                rates.append(f"  {power:.2f}   {rate((np.maximum(-single.low, single.high) < 3).all(1))}")
+                yield f"{rows} x {columns} {seeds:3d} seeds {kind:>12}:  " + " ".join(rates)
 
 
 def speed(sweeps: int) -> Iterable[str]:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.distributions import student_isf
 from tune_dml.stats.intervals import Array, Mask
-from tune_dml.stats.intervals.contrasts import fill_holes
+from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 
@@ -67,6 +67,17 @@ def score_of_best(
     mean, below = _interval(score, folds if n > 3 else one_group, alpha, floor)
     naive, above = _interval(own, one_group, alpha, floor)
     return SelectedBest(best, naive, mean, mean - below, np.maximum(naive + above, mean))
+
+
+def lead_of_best(values: Array, alpha: float = 0.05, *, resolution: float = 0.0) -> tuple[Array, Array]:
+    """Return simultaneous limits of the best cell's mean minus the mean of all cells, of tables (..., m, n).
+
+    The limits of `score_of_best` would claim a lead among equal cells in up to 14 %: the mean of all cells has hardly
+    any noise, so the score of the selected cell keeps its skew.
+    """
+    cells = values.shape[-2]
+    bounds = estimate_contrasts(values, np.eye(cells) - 1 / cells, alpha, resolution=resolution)
+    return bounds.low.max(-1), bounds.high.max(-1)
 
 
 def best_first(values: Array) -> list[int]:

@@ -26,7 +26,9 @@ def trust(analysis: Analysis) -> Section | None:
         return None
     text = (
         "Every test compares cells within seeds. Cells may be unequally noisy, and seeds may react differently to a knob. "
-        f"All statements of one table hold at once, over all interim looks, with an error rate of {100 * ALPHA:g}%."
+        f"All statements of one table hold at once, over all interim looks, with an error rate of {100 * ALPHA:g}%. "
+        "The interval of a mean by itself, as of the best configuration's score, is too narrow if noise is skewed: only "
+        "differences cancel the skew that cells share."
     )
     facts = [
         ("Looks", _looks(analysis)),
