@@ -265,7 +265,7 @@ class _Fit:
 
     @classmethod
     def of(cls, model: Array, outcome: Array, floor: float = 0.0) -> _Fit:
-        inverse = np.linalg.pinv(model)
+        inverse = np.asarray(np.linalg.pinv(model), dtype=float)
         coefficients = inverse @ outcome
         freedom = len(outcome) - int(np.linalg.matrix_rank(model))
         residuals = outcome - model @ coefficients
