@@ -191,7 +191,8 @@ class Preview:
         return f"{sentence}; {only}{self.free_bytes / 1e9:.1f} GB are free there."
 
     def _power_sentence(self) -> str:
-        unit = "points" if self.power.noise is not None else "times a trial's noise"
+        is_known = self.power.noise is not None
+        unit, same_unit = ("points", "points") if is_known else ("times a trial's noise", "times it")
         if len(self.plan.seeds) < 2:
             return "Power:  none with one seed."
         declared = self.power.declared
@@ -205,7 +206,7 @@ class Preview:
             )
         return (
             f"Power:  detects {self.power.detectable:.2f} {unit} {scope} (80%), "
-            f"intervals are +/- {self.power.half_width:.2f} {unit} ({self.power.source})."
+            f"intervals are +/- {self.power.half_width:.2f} {same_unit} ({self.power.source})."
         )
 
     def full_text(self) -> Lines:
