@@ -1,6 +1,6 @@
 """Measure how often an audit names the right and the wrong settings, in simulation and in real training.
 
-    python benchmarks/audit.py                                  # simulated, a minute
+    python benchmarks/audit.py                                  # simulated, ten minutes
     python benchmarks/audit.py --sweep sec_rho --storage sweeps # with the noise of a stored sweep
     python benchmarks/audit.py --features glyphs.features       # 20 audits of heads on stored features, 20 minutes
 
