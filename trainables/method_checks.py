@@ -78,7 +78,7 @@ def check_untouched(place: str, before: tuple[int, ...], *tensors: Tensor) -> No
 def checked_diagnostics(regularizer: nn.Module, loss: nn.Module) -> dict[str, Tensor]:
     """Return the detached diagnostics of a regularizer and a loss.
 
-    Raises ConfigError unless each is a tensor of one number with a name of its own.
+    Raises ConfigError for a value that is not a tensor of one number, and for a name that another figure has.
     """
     found: dict[str, Tensor] = {}
     for kind, method in (("regularizer", regularizer), ("loss", loss)):

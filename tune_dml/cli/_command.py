@@ -66,7 +66,7 @@ class Command(typer.core.TyperCommand):
     """A command of the command line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as Click does; refuse empty paths; suggest `--gpus-per-worker` for `--gpus`, as `--num-samples`."""
+        """Parse as Click does, but refuse empty paths and suggest `--gpus-per-worker` for `--gpus`."""
         argv = list(args)  # the parser empties `args`
         try:
             words = list(super().parse_args(ctx, args))

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 from pathlib import Path
 from unicodedata import normalize
 
@@ -329,76 +328,3 @@ def test_a_class_in_both_halves_is_refused(build, tmp_path, name):
     (tmp_path / name).write_text(text)
     (problem,) = build(split_file=str(tmp_path / name)).check()
     assert "class 'ant' is listed in two parts" in problem.value
-
-
-@pytest.fixture
-def parts(tmp_path):
-    for part, names in (("train", "cow dog eel"), ("Val", "cow emu"), ("test", "ant bee fox")):
-        for name in names.split():
-            picture(tmp_path / "parts" / part / name / f"{part}.png", len(name))
-            picture(tmp_path / "parts" / part / name / "1.png", ord(name[0]))
-    (tmp_path / "parts" / "__MACOSX" / "train" / "cow").mkdir(parents=True)
-    (tmp_path / "parts" / "__MACOSX" / "train" / "cow" / "._1.png").touch()
-    return tmp_path / "parts"
-
-
-def test_folders_for_training_and_testing_split_the_classes(parts, build, tmp_path):
-    data = build(root=parts)
-    assert data.check() == []
-    pictures = data.prepare()
-    assert pictures.class_names == ("ant", "bee", "cow", "dog", "eel", "emu", "fox")
-    assert pictures.test_classes == (0, 1, 6)
-    assert np.bincount(pictures.labels).tolist() == [2, 2, 4, 2, 2, 2, 2]  # the cow is in train and in Val
-    assert "The folders split the classes: 4 for training and validation, 3 for testing" in data.passed_over()
-    lines = [f"{name} {'test' if name in ('emu', 'fox') else 'train'}" for name in pictures.class_names]
-    (tmp_path / "split.txt").write_text("\n".join(lines))
-    split = build(root=parts, split_file=str(tmp_path / "split.txt"))
-    assert split.listed().test_classes == (5, 6)
-    assert split.digest() != data.digest()
-
-
-def test_a_single_class_beside_an_empty_folder_for_testing_is_named(build, tmp_path):
-    (tmp_path / "cut" / "test" / "cow").mkdir(parents=True)
-    picture(tmp_path / "cut" / "train" / "ant" / "0.png", 0)
-    (problem,) = build(root=tmp_path / "cut").check()
-    assert (problem.rule, problem.value) == ("at least 2 classes are needed", "only 'ant'")
-
-
-@pytest.mark.parametrize("part", ["train", "test"])
-def test_a_part_without_any_picture_is_refused(build, tmp_path, part):
-    """A test half without a picture gave no test figures."""
-    for name in ("ant", "bee"):
-        picture(tmp_path / "cut" / {"train": "test", "test": "train"}[part] / name / "0.png", 0)
-    (tmp_path / "cut" / part / "cow").mkdir(parents=True)
-    (problem,) = build(root=tmp_path / "cut").check()
-    assert problem.rule == "the folders for training and for testing must both hold pictures"
-
-
-def test_parts_with_the_same_classes_or_of_other_names_are_refused(parts, build):
-    (parts / "test" / "ant").rename(parts / "test" / "dog")
-    (problem,) = build(root=parts).check()
-    assert problem.rule == "classes for testing must not be trained on, but these lie in both parts"
-    assert "dog" in problem.value
-    assert problem.remedy == f"Give {parts / 'train'}: the second half of its classes is then for testing."
-    (parts / "test").rename(parts / "gallery")
-    (problem,) = build(root=parts).check()
-    assert problem.rule == "holds the parts of a split, where the folders of the classes are expected"
-    assert problem.remedy.startswith("Name the parts train and test, or")
-
-
-def test_a_part_without_folders_of_classes_is_refused(parts, build):
-    """Pictures for testing without labels passed for a class called test."""
-    shutil.rmtree(parts / "test")
-    picture(parts / "test" / "0.png", 0)
-    (problem,) = build(root=parts).check()
-    assert (problem.rule, problem.value) == ("pictures of a part must lie in one folder a class", "test")
-    assert problem.remedy == f"Give {parts / 'train'} alone, or sort the others into classes."
-
-
-def test_classes_may_bear_the_names_of_parts(build, tmp_path):
-    for part in ("train", "test"):
-        picture(tmp_path / "classes" / part / "0.png", 0)
-        picture(tmp_path / "classes" / part / "deep" / "1.png", 1)
-    data = build(root=tmp_path / "classes")
-    assert data.check() == []
-    assert data.listed().class_names == ("test", "train")

@@ -44,7 +44,7 @@ class ReproducedNumber:
 
 @dataclass(frozen=True)
 class _Match:
-    """The sweep's cell with a row's method and values, or the reason why there is none."""
+    """The cell of the sweep that has the method and values of a printed row; without one, the reason."""
 
     cell: Cell | None = None
     missing: str = ""
