@@ -4,7 +4,8 @@
                  better, at one-sided alpha / (m - 1). A cell is also excluded if an interval of all pairs shows another
                  cell to be better, so that no value is called both best and significantly worse. Those intervals are
                  nearly always the wider ones: the true best remains with probability 1 - alpha
-                 (benchmarks/verdict_contrasts.py)
+                 (benchmarks/verdict_contrasts.py). A candidate alone must also beat each other cell by the test of an
+                 edge; a cell that it does not beat, which may be equally good, remains
     edge         an outermost value is significantly better than every other value. That is an intersection-union test,
                  not corrected for the other values, because all comparisons must succeed. Each end has alpha / 2,
                  because both ends may be equal and best, and its pairs' own paired t tests must agree. Such a value is
@@ -98,8 +99,12 @@ def compare_with_best(
     diagonal = np.eye(m, dtype=bool)
     beaten = ((lead - family > 0) | (pairs.low > 0)) & ~diagonal
     candidates = np.asarray(~beaten.any(-2))
-    alone = np.asarray(((lead - single > 0) | diagonal).all(-1) & (m > 1)) & candidates
+    beats = (lead - single > 0) | (pairs.low > 0) | diagonal
+    alone = np.asarray(beats.all(-1) & (m > 1)) & candidates
     candidates = np.where(alone.any(-1, keepdims=True), alone, candidates)
+    # a sole candidate must beat each other cell by itself; else that cell, perhaps equally good, stays a candidate
+    is_sole = candidates & (candidates.sum(-1, keepdims=True) == 1)
+    candidates = candidates | (is_sole[..., None] & ~beats).any(-2)
     # lead_il - family_il is a lower bound of y_i - y_l, and the best is one of the candidates
     distance = np.where(candidates[..., None, :] & ~diagonal, family - lead, -np.inf).max(-1)
     behind = np.maximum(distance, 0.0) if m > 1 else np.zeros(distance.shape)
