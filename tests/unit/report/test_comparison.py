@@ -10,8 +10,9 @@ import pytest
 from helpers.toys import ETA, FLAT, STEEP, bare_sweep, crossed, rho_space, space_of, write_sweep
 
 from trainables.errors import ConfigError
+from tune_dml.record.judging.looks import Look
 from tune_dml.report.analysis.cell import seed_values
-from tune_dml.report.several.comparison import _complete_cells, _level_means, _rank_agreements, compare_sweeps
+from tune_dml.report.several.comparison import _complete_cells, _level_means, _rank_tables, compare_sweeps
 from tune_dml.report.several.comparison_page import comparison_sentences, write_comparison
 from tune_dml.report.several.study import _loss_of_random, analyse_study
 from tune_dml.report.several.study_page import study_sentences, write_study
@@ -138,6 +139,16 @@ def test_ranks_compare_the_order_of_each_shared_knobs_values(half, lower, tmp_pa
     assert compare_sweeps([half, other]).ranks[0].agreement.tau < -0.6
 
 
+def test_bounds_of_tau_have_the_level_of_the_look_and_share_it(half, lower):
+    """They had 5 % at every look, whatever had been looked at before."""
+    one, two = compare_sweeps([half, lower]), compare_sweeps([half, lower, lower])
+    assert one.rank_level == min(sweep.looks.level for sweep in one.sweeps)
+    assert two.rank_level == one.rank_level / 2
+    first = Look(2, 2, "report", 1.0, 12, "first", cells=6)
+    looked_at = replace(half, looks=(first,))
+    assert compare_sweeps([looked_at, lower]).rank_level < one.rank_level
+
+
 @pytest.mark.parametrize("lost", [{(0.1, "bad"), (0.3, "bad")}, set()])
 def test_ranks_average_each_value_over_the_same_other_settings(lost):
     """A value whose weak cells failed would lead, although the knob has no effect."""
@@ -156,7 +167,7 @@ def test_ranks_average_each_value_over_the_same_other_settings(lost):
         return SimpleNamespace(cells=cells, results=SimpleNamespace(plan=plan), resolution=0.0)
 
     complete = sweep()
-    assert list(_rank_agreements(complete, complete)) == ["rho"]
+    assert list(_rank_tables(complete, complete)) == ["rho"]
     levels = _complete_cells(complete, "rho")
     means = _level_means(levels, list(levels)).mean(1)
     assert means.tolist() == sorted(means, reverse=True)

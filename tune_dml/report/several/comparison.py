@@ -114,12 +114,23 @@ class SweepComparison(SeveralSweeps):
     @cached_property
     def ranks(self) -> tuple[KnobRank, ...]:
         """Agreement of each other sweep with the first one, for each knob with three common values in both."""
-        first, *others = self.sweeps
+        first = self.sweeps[0]
         return tuple(
-            KnobRank(path, other.results.name, agreement)
-            for other in others
-            for path, agreement in _rank_agreements(first, other).items()
+            KnobRank(path, other.results.name, agree_in_rank(*tables, alpha=self.rank_level, resolutions=steps))
+            for path, other, tables in self._common_tables
+            for steps in [(first.resolution, other.resolution)]
         )
+
+    @cached_property
+    def rank_level(self) -> float:
+        """Error level of the bounds of one agreement: all agreements share the lowest level among the sweeps."""
+        return min(sweep.looks.level for sweep in self.sweeps) / max(1, len(self._common_tables))
+
+    @cached_property
+    def _common_tables(self) -> list[tuple[str, Analysis, list[Array]]]:
+        """Each knob shared with another sweep, that sweep, and the two tables of common values x seeds."""
+        first, *others = self.sweeps
+        return [(path, other, tables) for other in others for path, tables in _rank_tables(first, other).items()]
 
     @cached_property
     def same(self) -> dict[str, int]:
@@ -266,11 +277,11 @@ def _point(cell: Cell) -> str:
     return ": ".join(part for part in (cell.cell.arm, values) if part) or cell.label
 
 
-def _rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreement]:
-    """Return the agreement of each knob that both sweeps search at three or more common values, by path."""
+def _rank_tables(first: Analysis, second: Analysis) -> dict[str, list[Array]]:
+    """Return both sweeps' tables of each knob that both search at three or more common values, by path."""
     paths = [knob.path for knob in first.results.plan.knobs]
     second_paths = {knob.path for knob in second.results.plan.knobs}
-    agreements = {}
+    found = {}
     for path in dict.fromkeys(path for path in paths if path in second_paths):
         levels, second_levels = _complete_cells(first, path), _complete_cells(second, path)
         common = [level for level in levels if level in second_levels]
@@ -278,8 +289,8 @@ def _rank_agreements(first: Analysis, second: Analysis) -> dict[str, RankAgreeme
             continue
         tables = [_level_means(own, common) for own in (levels, second_levels)]
         if all(len(table[0]) for table in tables):
-            agreements[path] = agree_in_rank(*tables, resolutions=(first.resolution, second.resolution))
-    return agreements
+            found[path] = tables
+    return found
 
 
 def _complete_cells(sweep: Analysis, path: str) -> _CellsOfLevels:

@@ -154,7 +154,8 @@ def _ranks(comparison: SweepComparison) -> list[Section]:
     if not (rows := rank_rows(comparison)):
         return []
     caption = "Kendall's tau between two orders of a knob's values: 1 if they are equal, -1 if one is reversed. "
-    caption += "The bounds count a pair of values only if its order is significant in both sweeps."
+    caption += "The bounds count a pair of values only if its order is significant in both sweeps; "
+    caption += f"each has {confidence(comparison.rank_level)}."
     table = Table("ranks", caption, tuple(rows[0]), [tuple(row.values()) for row in rows])
     return [Section("ranks", f"Do the others order a knob's values like {first}?", "Order of values", [table])]
 

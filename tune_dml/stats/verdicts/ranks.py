@@ -20,13 +20,15 @@ class RankAgreement:
     tau: float  # Kendall's tau-b of the values' means; NaN for fewer than three values or equal means
     low: float
     high: float
-    """Bounds that hold with at least 95 %; NaN for one seed. Resampled intervals missed a tau of 1 in up to 90 %."""
+    """Bounds that are wrong with a chance of `alpha` at most; NaN for one seed. Resampled ones missed up to 90 %."""
 
 
-def agree_in_rank(first: Array, second: Array, *, resolutions: tuple[float, float] = (0.0, 0.0)) -> RankAgreement:
+def agree_in_rank(
+    first: Array, second: Array, *, alpha: float = 0.05, resolutions: tuple[float, float] = (0.0, 0.0)
+) -> RankAgreement:
     """Compare two tables (values of a knob x seeds) of the same values; the seeds may differ.
 
-    `resolutions` are the steps of the two sweeps' numbers.
+    `alpha` is the error of the bounds, `resolutions` are the steps of the two sweeps' numbers.
 
     Example:
         >>> import numpy as np
@@ -39,7 +41,7 @@ def agree_in_rank(first: Array, second: Array, *, resolutions: tuple[float, floa
     if min(first.shape[1], second.shape[1]) >= 2 and math.isfinite(tau):
         # Each sweep has half of the error, because a pair's agreement is wrong if either order is wrong.
         orders = [
-            significant_order(all_pairs(table, 0.025, fit_pairs(table, step)), range(len(table)))
+            significant_order(all_pairs(table, alpha / 2, fit_pairs(table, step)), range(len(table)))
             for table, step in zip((first, second), resolutions, strict=True)
         ]
         low, high = tau_bounds(*orders)
