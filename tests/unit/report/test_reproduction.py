@@ -75,7 +75,11 @@ def test_a_table_on_other_data_is_shown_with_reasons(tmp_path):
     assert {row["ours"] for row in table if row["metric"] == "NMI"} == {"50.0"}
     assert b"\r" not in long.read_bytes()  # as the other CSV files
     assert "| TML |" in wide.read_text()
-    assert "68.96 / 50.00 ± 124.21 (a)" in wide.read_text()  # equal values do not show that there is no noise
+    assert "68.96 / 50.00 (a)" in wide.read_text()  # equal values do not show that there is no noise
+    assert (
+        "Every trial gave the same NMI, F1, so the noise of seeds is unknown and there is no interval."
+        in wide.read_text()
+    )
     assert "(a) other data set: glyphs, not CUB200-2011" in wide.read_text()
 
 

@@ -16,6 +16,7 @@ from tune_dml.report.analysis.looks import Looks, looks_of
 from tune_dml.report.naming import MetricName, distinct_slugs
 from tune_dml.space import Knob, Value
 from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of
+from tune_dml.stats.intervals.resolution import is_step_unknown
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 
 
@@ -196,8 +197,11 @@ class CellComparisons:
         return Bounds(bounds.estimate, low, high)
 
     def bar(self, cell: CellAnalysis) -> tuple[float, float]:
-        """Return the ends of a cell's comparison bar; percentages are clipped to 0 to 100. NaN if it covers all."""
-        half = self.bars.get(cell.label, math.nan)
+        """Return the ends of a cell's comparison bar; percentages are clipped to 0 to 100. NaN if it covers all.
+
+        If all trials gave the same number, the noise is unknown, and the ends are NaN.
+        """
+        half = math.nan if is_step_unknown(self.resolution) else self.bars.get(cell.label, math.nan)
         low, high = self.metric.level_ends(cell.mean - half, cell.mean + half)
         return (math.nan, math.nan) if self.metric.percent and high - low >= 100 else (low, high)
 

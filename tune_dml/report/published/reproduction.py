@@ -17,7 +17,7 @@ from tune_dml.report.published.comparable import condition_differences, data_dif
 from tune_dml.report.section import Table
 from tune_dml.space import Selection, Value
 from tune_dml.stats.intervals.paired import mean_interval
-from tune_dml.stats.intervals.resolution import variance_floor
+from tune_dml.stats.intervals.resolution import is_step_unknown, variance_floor
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class ReproducedNumber:
     printed: float
     ours: float
     half_width: float
-    """Half the 95% interval of the mean; NaN with fewer than two seeds, or if the seeds chose the cell."""
+    """Half the 95% interval of the mean; NaN with fewer than two seeds, if the seeds chose the cell, or `is_constant`."""
     seeds: int
     cell: str  # label of our cell with the paper's settings; empty if the sweep has no such cell
     why_not: tuple[str, ...]  # reasons against comparing the two numbers; empty if they can be compared
     not_printed: tuple[str, ...] = ()  # conditions of the published number that neither paper nor code states
+    is_constant: bool = False  # whether all trials gave the same number, so that the noise of seeds is unknown
 
     @property
     def gap(self) -> float:
@@ -100,6 +101,10 @@ def markdown(rows: Sequence[ReproducedNumber], printed: PrintedTable) -> str:
         numbers = [_pair(by_metric[metric], reasons) if metric in by_metric else "" for metric in metrics]
         lines.append(f"| {method} | {knobs or '-'} | {cell} | {' | '.join(numbers)} |")
     lines += ["", *(f"({_letter(index)}) {'; '.join(reason)}.  " for index, reason in enumerate(reasons))]
+    constant = list(dict.fromkeys(row.metric for row in rows if row.is_constant))
+    if constant:
+        reason = "so the noise of seeds is unknown and there is no interval"
+        lines += ["", f"Every trial gave the same {', '.join(constant)}, {reason}."]
     not_printed = list(dict.fromkeys(item for row in rows if not row.why_not for item in row.not_printed))
     if not_printed:
         lines += ["", f"Not printed, and assumed to equal ours: {', '.join(not_printed)}."]
@@ -135,21 +140,21 @@ def _cell_of(results: Results, row: PublishedRow) -> _Match:
 def _reproduce_number(results: Results, printed: PrintedTable, row: PublishedRow, match: _Match) -> ReproducedNumber:
     values: list[float] = []
     not_printed: tuple[str, ...] = ()
-    cell, reasons, floor = match.cell, [match.missing], 0.0
+    cell, reasons, step = match.cell, [match.missing], 0.0
     if cell:
         key, conditions = our_metric(row.metric), conditions_of(row)
         if key:
-            values, floor = _values(results, cell, key), float(variance_floor(results.resolution_of(key)))
+            values, step = _values(results, cell, key), results.resolution_of(key)
         reasons = [] if values else [f"ours has no {row.metric}"]
         reasons += _reasons(results, printed, row, cell)
         not_printed = conditions.unprinted if conditions else ()
     remarks = (*printed.table.remarks, "source_note")
     shown = {name: value for name, value in row.hyperparameters.items() if name not in remarks}
-    ours = mean_interval(values, floor=floor)
-    half_width = math.nan if match.is_chosen else ours.high - ours.mean
+    ours, is_constant = mean_interval(values, floor=float(variance_floor(step))), is_step_unknown(step)
+    half_width = math.nan if match.is_chosen or is_constant else ours.high - ours.mean
     return ReproducedNumber(
         row.method, shown, row.metric, row.value, ours.mean, half_width, len(values),
-        cell.label if cell else "", tuple(reasons), not_printed,
+        cell.label if cell else "", tuple(reasons), not_printed, is_constant,
     )  # fmt: skip
 
 

@@ -58,6 +58,11 @@ def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
     return max(_common_step(values), 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
 
 
+def is_step_unknown(resolution: float) -> bool:
+    """Return whether the step is unknown because the metric has a single distinct value: an interval would tell nothing."""
+    return resolution >= _UNKNOWN
+
+
 def _common_step(values: Sequence[float]) -> float:
     """Return the largest step of which all differences are multiples (Euclid's algorithm); 0 if all are equal."""
     lowest, tolerance = min(values), _SAME * max(map(abs, values))
