@@ -28,6 +28,9 @@ from tune_dml.stats.intervals.noise import PairNoise, box_epsilon, cell_variance
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, Bounds, half_widths
 
+_MAX_BIAS = 0.8
+"""Share of failed trials times the root of the number of seeds (benchmarks/verdict_subsets.py): 36 % of 5, 25 % of 10."""
+
 
 def main_effect(levels: Sequence[int]) -> Array:
     """Return weights (pairs, m) of the differences between level averages; `levels` gives the level of each cell."""
@@ -271,3 +274,12 @@ def fill_with_lowest(values: Array, failed: Mask) -> Array:
     """Fill the failed trials of tables (..., m, n) with the lowest value of their seed; seeds without values stay empty."""
     lowest = np.where(np.isfinite(values), values, np.inf).min(-2, keepdims=True)
     return np.where(failed & np.isfinite(lowest), lowest, values)
+
+
+def can_bias_means(failed: Mask) -> Mask:
+    """Return whether so many trials of tables (..., m, n) failed that the lowest value of a seed is too high for them.
+
+    Losing a share p of the lowest results raises a mean by about p standard deviations. Its error falls with the root of
+    the number of seeds.
+    """
+    return np.asarray(failed.mean((-2, -1)) * np.sqrt(failed.shape[-1]) > _MAX_BIAS)

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.contrasts import FullGrid, fill_with_lowest
+from tune_dml.stats.intervals.contrasts import FullGrid, can_bias_means, fill_with_lowest
 from tune_dml.stats.intervals.noise import PairNoise, has_testable_pair
 from tune_dml.stats.intervals.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.intervals.table import SeedTable
@@ -149,6 +149,8 @@ def holds_at_worst(
     if verdict.bounds is None or not (verdict.effect or verdict.flat):
         return True
     values = sign * (table.values if crossed is None else crossed.values)
+    if can_bias_means(np.isnan(values)):
+        return False
     filled = sign * fill_with_lowest(values, np.isnan(values))
     if crossed is None:
         again = judge_sensitivity(replace(table, values=filled), verdict.margin, alpha=verdict.alpha)

@@ -341,7 +341,7 @@ def _if_worst(analysis: Analysis, knob: KnobAnalysis) -> str:
     claim = f"it would be undecided whether {knob.symbol} matters"
     if verdict.verdict == "undecided" and not verdict.flat:
         claim = "no difference would be significant"
-    return f" If these trials had the worst results of their seeds, {claim}."
+    return f" If these trials failed because of their results, {claim}."
 
 
 def _seeds_sentence(analysis: Analysis, knob: KnobAnalysis, ahead: Forecast) -> str:
