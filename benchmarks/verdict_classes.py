@@ -28,7 +28,9 @@ def classes(sweeps: int) -> Iterable[str]:
         for seeds in (2, 3, 5, 10):
             row = []
             for index, (name, sizes) in enumerate(EFFECTS.items()):
-                found = [_claims(np.random.default_rng([count, seeds, index, i]), count, seeds, sizes) for i in range(number)]
+                found = [
+                    _claims(np.random.default_rng([count, seeds, index, i]), count, seeds, sizes) for i in range(number)
+                ]
                 row.append(f"{name} {' '.join(map(rate, zip(*found, strict=True)))}")
             yield f"{count:3d} classes {seeds:3d} seeds:  " + "   ".join(row)
 

@@ -24,6 +24,7 @@ from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, excludes_zero, rate, simulate
 from verdict_advice import advice
 from verdict_atlas import atlas
+from verdict_classes import classes
 from verdict_contrasts import candidates, contrasts, quiet_baselines, thin_cells
 from verdict_convergence import convergence, grown_confirmations
 from verdict_estimated_step import estimated_step
@@ -276,7 +277,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             retries,
         ),
         *(candidates, search_effects, contrasts, quiet_baselines, thin_cells, convergence, grown_confirmations),
-        *(atlas, speed),
+        *(classes, atlas, speed),
     )
 }
 
