@@ -151,6 +151,22 @@ def test_a_table_of_wandb_and_numbers_with_separators(tmp_path):
     assert "12 more problems" in str(refused.value)
 
 
+def test_columns_that_wandb_adds_are_no_settings(tmp_path):
+    head = "Name,Agent,State,Notes,User,Tags,Created,Runtime,Sweep,ID,Group,lr,seed,_step,_timestamp,acc\n"
+    lines = [f"run-{lr}-{seed},,finished,-,me,,2025-11-13T09:48:{lr}{seed}.000Z,{100 * lr + seed},1wfhjnkh,{lr}x{seed},"
+             f"g{lr},{lr},{seed},{50 + seed},{1763.5 + lr},{0.5 + 0.1 * lr + 0.01 * seed}" for lr in (1, 2)
+             for seed in (0, 1)]  # fmt: skip
+    found = results(read_csv(table(tmp_path, head + "\n".join(lines)), ASKED))
+    assert [knob.path for knob in found.plan.space.knobs] == ["Group", "lr"]
+    assert [trial.seconds for trial in found.trials] == [100, 101, 200, 201]
+    assert "The table is W&B's: these columns are its own and no settings: Name, Agent, State, Notes," in found.notes[0]
+    chosen = ImportRequest("runs", "acc", margin=0.01, knobs=("ID",))
+    named = results(read_csv(tmp_path / "runs.csv", chosen), chosen)
+    assert [knob.path for knob in named.plan.space.knobs] == ["ID"]
+    own = results(read_csv(table(tmp_path, "Name,ID,lr,acc\na,1,1,0.5\nb,2,2,0.6\n"), ASKED))
+    assert [knob.path for knob in own.plan.space.knobs] == ["Name", "ID", "lr"]
+
+
 def test_settings_that_do_not_vary_are_fixed(tmp_path):
     found = results(read_csv(table(tmp_path, "lr,net,acc\n1,r50,0.5\n2,r50,0.6\n"), ASKED))
     assert [knob.path for knob in found.plan.space.knobs] == ["lr"]

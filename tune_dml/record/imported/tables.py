@@ -14,13 +14,21 @@ from tune_dml.text import one_line
 _STATUSES: dict[str, TrialStatus] = {
     "": "finished", "finished": "finished", "complete": "finished", "completed": "finished", "ok": "finished",
     "terminated": "finished", "failed": "failed", "fail": "failed", "error": "failed", "killed": "failed",
-    "pruned": "failed", "stopped": "failed", "crashed": "failed", "diverged": "diverged", "nan": "diverged", "running": "running",
+    "pruned": "failed", "stopped": "failed", "crashed": "failed", "preempted": "failed",
+    "preempting": "running", "diverged": "diverged", "nan": "diverged", "running": "running",
     "waiting": "missing", "missing": "missing", "pending": "missing",
 }  # fmt: skip
 """Value of the column `status`, in lower case -> status."""
 _LISTED = 8  # number of problems of a file that are listed
 _FORMATTED_NUMBER = re.compile(r"[+-]?\d[\d.']*(,\d+)+(\.\d+)?|\d+(\.\d+)?\s?%")
 """A number with thousands separators, a decimal comma or a percent sign."""
+_WANDB_COLUMNS = frozenset({
+    "Name", "ID", "State", "Notes", "User", "Tags", "Created", "Updated", "End Time", "Runtime", "Sweep", "Agent",
+    "Description", "Commit", "Github", "Host", "Hostname", "Command", "Path", "OS", "Python Version", "GPU Count", "GPU Type",
+    "_step", "_runtime", "_timestamp", "_wandb", "_wandb.runtime",
+})  # fmt: skip
+"""Columns that W&B adds to a table of runs. `Group` and `Job Type` are missing: scripts name methods by them."""
+_WANDB_LEAST = 3  # a table with fewer of these columns may be another program's
 
 
 def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
@@ -49,14 +57,24 @@ def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
         columns, rows = columns[1:], [(line, fields[1:]) for line, fields in rows]
     raise_if_any(_shape_problems(origin, columns, rows))
     metric = _metric(origin, columns, request)
+    unused = _columns_of_wandb(columns, request)
     trainings, problems = [], []
     for line, fields in rows:
-        row, row_problems = _row(origin, line, dict(zip(columns, fields, strict=True)), metric)
+        row, row_problems = _row(origin, line, dict(zip(columns, fields, strict=True)), metric, unused)
         trainings.append(row)
         problems += row_problems
     raise_if_any(_first(problems, origin))
-    index = ("The first column has no name, as the index that pandas writes, and was left out.",) if has_index else ()
-    return ImportedRows(f"the file {path.name}", tuple(trainings), metric, notes=(*index, *_notes_on_text(trainings)))
+    notes = ["The first column has no name, as the index that pandas writes, and was left out."] if has_index else []
+    if unused:
+        notes.append(f"The table is W&B's: these columns are its own and no settings: {', '.join(unused)}.")
+    return ImportedRows(f"the file {path.name}", tuple(trainings), metric, notes=(*notes, *_notes_on_text(trainings)))
+
+
+def _columns_of_wandb(columns: list[str], request: ImportRequest) -> list[str]:
+    """Return the columns that W&B added to its table of runs, without those that the user names; [] for other tables."""
+    own = [name for name in columns if name in _WANDB_COLUMNS]
+    named = {request.metric, request.seed_column, *request.knobs}
+    return [name for name in own if name not in named] if len(own) >= _WANDB_LEAST else []
 
 
 def _notes_on_text(rows: list[ImportedTraining]) -> tuple[str, ...]:
@@ -106,7 +124,9 @@ def _is_infinite(number: object) -> bool:
     return False
 
 
-def _row(origin: str, line: int, fields: dict[str, str], metric: str) -> tuple[ImportedTraining, list[Problem]]:
+def _row(
+    origin: str, line: int, fields: dict[str, str], metric: str, unused: list[str]
+) -> tuple[ImportedTraining, list[Problem]]:
     location, problems = f"{origin}, line {line}", []
     number = parse_value(fields.pop(metric))
     status_text = fields.pop("status" if "status" in fields else "State", "").strip().lower()  # W&B exports `State`
@@ -116,10 +136,10 @@ def _row(origin: str, line: int, fields: dict[str, str], metric: str) -> tuple[I
     remedy = "Write a decimal point, and no separators or units." if _FORMATTED_NUMBER.fullmatch(str(number)) else ""
     if number is not None and not is_finite_number(number) and not _is_infinite(number):
         problems.append(Problem(location, f"`{metric}` must be a number, or empty", number, remedy))
-    seconds = parse_value(fields.pop("seconds", ""))
+    seconds = parse_value(fields.pop("seconds", fields["Runtime"] if "Runtime" in unused else ""))
     status = _STATUSES.get(status_text, "finished")
     reason = one_line(fields.pop("reason", ""))
     metrics = {metric: float(number)} if is_finite_number(number) else {}
-    settings = {name: parse_value(text) for name, text in fields.items()}
+    settings = {name: parse_value(text) for name, text in fields.items() if name not in unused}
     known_seconds = float(seconds) if is_finite_number(seconds) else 0.0
     return ImportedTraining(f"line {line}", settings, metrics, status, reason, known_seconds), problems
