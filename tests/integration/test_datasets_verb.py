@@ -57,10 +57,10 @@ def test_verify_lists_skipped_files_and_pictures_in_several_classes(tune_dml, tm
     for name in ("ant", "bee"):
         (tmp_path / name).mkdir()
         Image.new("L", (20, 20)).save(tmp_path / name / "same.png")
-        Image.new("L", (20, 20)).save(tmp_path / name / "saved.jfif", "JPEG")
+        Image.new("L", (20, 20)).save(tmp_path / name / "saved.heic", "JPEG")
     (tmp_path / "none").mkdir()
     said = " ".join(tune_dml("verify", "image_folder", "--root", tmp_path).split())
-    assert "files whose names are not those of pictures were passed over (2): saved.jfif" in said
+    assert "files whose names are not those of pictures were passed over (2): saved.heic" in said
     assert "folders without pictures were passed over (1): none" in said
     assert "pictures that lie in several classes: 1" in said
     (tmp_path / "bee" / "broken.png").write_bytes(b"x")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from trainables.errors import DataError, Problem, raise_if_any
 _LISTED = 5  # names in a message
 _REPORT = 64  # files between two reports of progress
 _SAVE_EVERY = 15.0  # seconds
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
-KINDS = ", ".join(sorted(SUFFIXES)[:-1]) + f" or {max(SUFFIXES)}"
-"""The suffixes, for messages."""
+_ALWAYS = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+SUFFIXES = frozenset({*_ALWAYS, *([".avif"] if find_spec("PIL._avif") else [])})  # in Pillow's wheels since 11.3
+KINDS = ", ".join(_ALWAYS[:-1]) + f" or {_ALWAYS[-1]}"
+"""The suffixes that every Pillow reads, for messages."""
 
 
 def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
