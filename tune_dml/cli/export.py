@@ -54,5 +54,10 @@ def _write_table(results: Results, form: str, path: Path) -> int:
     existing_file = [Problem("TO", "the file exists already", str(path), "Name another one.")] if path.exists() else []
     raise_if_any([*folder_problems("TO", path.parent), *existing_file])
     table = results.table()
+    if form == "parquet":
+        for name in table.select_dtypes(object):
+            kinds = {type(value) for value in table[name].dropna()}
+            if len(kinds) > 1 or int in kinds:  # Parquet has one type in a column, and no integers beyond 64 bits
+                table[name] = [None if value is None or value != value else str(value) for value in table[name]]
     write_whole(path, partial(table.to_csv if form == "csv" else table.to_parquet, index=False))
     return len(table)

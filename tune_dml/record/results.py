@@ -187,6 +187,7 @@ class Results:
         """Return one row per trial: arm, cell, seed, status, knobs (dotted), metrics, cost and MLflow run.
 
         A program's parameter or metric that is named like another column, such as `status`, gets the prefix `own.`.
+        Whole numbers that some arms lack have the type `Int64`.
         """
         import pandas as pd
 
@@ -199,7 +200,12 @@ class Results:
             own = {**trial.cell.knobs, **trial.metrics}
             own = {f"own.{name}" if name in first or name in last else name: value for name, value in own.items()}
             rows.append({**first, **own, **last})
-        return pd.DataFrame(rows)
+        frame = pd.DataFrame(rows)
+        for name in frame.columns:
+            given = [row[name] for row in rows if row.get(name) is not None]
+            if given and len(given) < len(rows) and all(type(value) is int and abs(value) < 2**63 for value in given):
+                frame[name] = pd.array([row.get(name) for row in rows], dtype="Int64")  # else 8 would become 8.0
+        return frame
 
 
 def load_results(storage: Path, name: str) -> Results:

@@ -11,6 +11,7 @@ import pytest
 from helpers.toys import METRIC, seal, write_sweep
 
 from trainables.errors import ConfigError
+from tune_dml.cli.export import _write_table
 from tune_dml.record.imported import ImportRequest, read_optuna
 from tune_dml.record.study import study_of
 from tune_dml.sweep import Sweep
@@ -62,6 +63,29 @@ def test_a_sealed_figure_is_in_no_export(results, tmp_path, output_of):
 def test_tables_have_a_row_for_each_trial(results, tmp_path, command_line):
     command_line("export", "parquet", "toy", tmp_path / "new" / "x.parquet", "--storage", results.folder.parent)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "new" / "x.parquet"), results.table(), check_dtype=False)
+
+
+def _with_knobs(results, *knobs):
+    """Return the results with the first trials only, one for each mapping of knobs."""
+    trials = zip(results.trials, knobs, strict=False)
+    return replace(results, trials=tuple(replace(trial, cell=replace(trial.cell, knobs=own)) for trial, own in trials))
+
+
+def test_whole_numbers_that_some_arms_lack_stay_whole(results, tmp_path):
+    some = _with_knobs(results, {"k": 8, "n": 2**70, "x": None, "lr": 1}, {"lr": 0.5}, {"k": 2**60 + 1, "lr": 2})
+    table = some.table()
+    assert [str(table[name].dtype) for name in ("k", "n", "lr")] == ["Int64", "object", "float64"]
+    assert table["k"].dropna().tolist() == [8, 2**60 + 1]
+    assert _write_table(some, "csv", tmp_path / "x.csv") == 3
+    assert pd.read_csv(tmp_path / "x.csv", dtype=str)["k"].fillna("").tolist() == ["8", "", str(2**60 + 1)]
+
+
+def test_parquet_has_values_of_several_types_as_text(results, tmp_path):
+    some = _with_knobs(results, {"k": 8, "n": 2**70}, {"k": "auto"}, {"k": True}, {"k": None})
+    _write_table(some, "parquet", tmp_path / "x.parquet")
+    read = pd.read_parquet(tmp_path / "x.parquet")
+    assert read["k"].fillna("-").tolist() == ["8", "auto", "True", "-"]
+    assert read["n"].fillna("-").tolist() == [str(2**70), "-", "-", "-"]
 
 
 def test_a_parameter_named_like_a_column_keeps_both(results):
