@@ -58,6 +58,6 @@ def _write_table(results: Results, form: str, path: Path) -> int:
         for name in table.select_dtypes(object):
             kinds = {type(value) for value in table[name].dropna()}
             if len(kinds) > 1 or int in kinds:  # Parquet has one type in a column, and no integers beyond 64 bits
-                table[name] = [None if value is None or value != value else str(value) for value in table[name]]
+                table[name] = table[name].map(str, na_action="ignore")
     write_whole(path, partial(table.to_csv if form == "csv" else table.to_parquet, index=False))
     return len(table)

@@ -83,6 +83,22 @@ def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def test_nested_settings_name_their_key_and_the_dotted_name():
+    settings, values = (
+        {"training.steps": 5, "model": {"head": "linear"}, 3: 1},
+        {"loss": {"margin": [1]}, "optim.lr": 3},
+    )
+    with pytest.raises(ConfigError) as error:
+        tune_dml.run_sweep("sec_rho", settings=settings, tune=values)
+    model, keys, loss, rate = map(str, error.value.problems)
+    assert re.match(
+        r"settings\['model'\]: must be a number, .* dotted names: settings={'model.head': 'linear'}\.$", model
+    )
+    assert keys == "settings, keys: must be text, but got 3."
+    assert loss.endswith("Write dotted names: tune={'loss.margin': [1]}.")
+    assert rate == "tune['optim.lr']: must be a list, but got 3."
+
+
 def test_a_report_checks_its_arguments_before_it_opens_test_metrics(monkeypatch):
     monkeypatch.setattr(operations, "open_results", lambda state: pytest.fail("opened"))
     sweep = object.__new__(tune_dml.Sweep)

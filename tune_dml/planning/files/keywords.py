@@ -13,17 +13,36 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from trainables.errors import Problem
 from trainables.methods import rule_of, rule_of_any
 from tune_dml.space import Space
+from tune_dml.text import flattened
 
 _PLAIN = (int, float, str, bool, type(None), Path)
 _CONTAINERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple, dict)
 
 
 def keyword_problems(annotations: Mapping[str, object], arguments: Mapping[str, object]) -> list[Problem]:
-    """Return a problem for each argument of a wrong type. Types that mix plain values and classes are not checked."""
-    found = ((name, value, _broken_rule(annotations[name], value)) for name, value in arguments.items())
-    return [
-        Problem(name, rule, value if isinstance(value, _PLAIN) else repr(value)) for name, value, rule in found if rule
-    ]
+    """Return a problem for each argument of a wrong type, and for each such entry of a mapping.
+
+    Types that mix plain values and classes are not checked.
+    """
+    problems = []
+    for name, argument in arguments.items():
+        annotation = annotations[name]
+        if isinstance(argument, Mapping) and not _broken_rule(annotation, {}):
+            entries = [
+                (f"{name}[{key!r}]", value, {key: value})
+                if isinstance(key, str)
+                else (f"{name}, keys", key, {key: value})
+                for key, value in argument.items()
+            ]
+        else:
+            entries = [(name, argument, argument)]
+        for location, value, checked in entries:
+            if rule := _broken_rule(annotation, checked):
+                remedy = ""
+                if isinstance(value, Mapping) and (dotted := dict(flattened(checked))):
+                    remedy = f"Write dotted names: {name}={dotted!r}."
+                problems.append(Problem(location, rule, value if isinstance(value, _PLAIN) else repr(value), remedy))
+    return problems
 
 
 def space_type_problems(space: Space) -> list[Problem]:
