@@ -39,7 +39,10 @@ def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, wor
         except Exception as error:  # each store raises its own errors
             raise ConfigError(Problem(origin, "the store must answer", None, f"{reason_of(error)}.")) from None
     rows = tuple(_row(run) for run in runs if run.data.params and not _TAGS_OF_OTHER_RUNS & run.data.tags.keys())
-    source = ImportedRows(f"the MLflow experiment {name}", rows)
+    sweeps = sorted({run.data.tags["sweep"] for run in runs if "tune_dml.trial_key" in run.data.tags})
+    by_name = f"Report each sweep by its name, as `tune-dml report {sweeps[0]}`." if sweeps else ""
+    remedy = by_name or "Delete one of them in MLflow."
+    source = ImportedRows(f"the MLflow experiment {name}", rows, repeat_remedy=remedy)
     if not rows:
         rule, remedy = "the experiment must have runs with parameters", "Log them, or name another experiment."
         raise ConfigError(Problem(origin, rule, name, remedy))
@@ -72,4 +75,7 @@ def _row(run: Any) -> ImportedTraining:
     status = _STATUSES.get(info.status, "failed")
     reason = info.status.lower() if status == "failed" else ""
     seconds = (info.end_time - info.start_time) / 1000 if info.end_time and info.start_time else 0.0
-    return ImportedTraining(f"run {info.run_id[:12]}", settings, metrics, status, reason, seconds, run_id=info.run_id)
+    sweep = f" of {run.data.tags['sweep']}" if "tune_dml.trial_key" in run.data.tags else ""
+    return ImportedTraining(
+        f"run {info.run_id[:12]}{sweep}", settings, metrics, status, reason, seconds, run_id=info.run_id
+    )

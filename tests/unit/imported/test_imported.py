@@ -193,7 +193,7 @@ def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_pat
         ("lr,acc\n1,high\n2,0.1\n", ASKED, r"line 2: `acc` must be a number, or empty, but got 'high'"),
         ("lr,acc,status\n1,0.5,great\n2,0.1,\n", ASKED, r"line 2: `status` must be one of .*but got 'great'"),
         ("lr,acc\n1,0.5\n1,0.6\n", ASKED, r"some setting of the file runs\.csv must vary"),
-        ("lr,seed,acc\n1,0,0.5\n1,0,0.6\n2,0,0.1\n", ASKED, r"line 2 and line 3: a configuration may have each seed only once"),
+        ("lr,seed,acc\n1,0,0.5\n1,0,0.6\n2,0,0.1\n", ASKED, r"line 2 and line 3: .* only once.* Remove the repeat\.$"),
         ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=0.1, seed_column="sed"), r"--seed-column: must be a setting"),
         ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=0.1, knobs=("lrr",)), r"--knob: must be a setting .*'lrr'"),
         ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=-1), r"margin: .*but got -1"),
@@ -309,6 +309,27 @@ def test_an_mlflow_experiment_is_read(tmp_path):
         read_mlflow(uri, "other", ASKED)
     with pytest.raises(ConfigError, match="the database must exist"):
         read_mlflow(f"sqlite:///{tmp_path}/none.db", "others", ASKED)
+
+
+def test_equal_sweeps_in_one_experiment_of_mlflow_are_named(tmp_path, new_database):
+    from mlflow.tracking import MlflowClient
+
+    from tune_dml.tracking.experiments import read_mlflow
+
+    client = MlflowClient(uri := new_database(tmp_path))
+    experiment = client.create_experiment("mine", (tmp_path / "files").as_uri())
+    for sweep, key in (("rho1", "a"), ("rho2", "b"), ("", "")):
+        for lr in (0.1, 0.2):
+            tags = {"sweep": sweep, "tune_dml.trial_key": f"{key}-{lr}"} if sweep else {}
+            run = client.create_run(experiment, tags=tags).info.run_id
+            for name, value in (("lr", lr), ("seed", int(not sweep))):
+                client.log_param(run, name, value)
+            client.log_metric(run, "acc", 0.5)
+            client.set_terminated(run)
+    with pytest.raises(
+        ConfigError, match=r"of rho\d and run \w{12} of rho\d: a config.* 0\. Report .* `tune-dml report rho1`\.$"
+    ):
+        results(read_mlflow(uri, "mine", ASKED))
 
 
 def test_equal_seeds_are_not_certain_for_metrics_with_coarse_steps(tmp_path):

@@ -37,7 +37,7 @@ def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path, *,
     knobs, fixed = _knobs(data, request, seed_column)
     raise_if_any([*_margin_problems(data, request, metric), *margin_problems(request.margin)])
     points = [tuple(level_key(row.settings.get(knob.path)) for knob in knobs) for row in data.rows]
-    seeds, notes = _seeds(data, points, seed_column)
+    seeds, notes = _seeds(data, points, seed_column, request.knobs)
     if not keeps_seeds:
         seeds, more_notes = _pair_groups(points, seeds)
         notes += more_notes
@@ -146,7 +146,9 @@ def _scale(values: Sequence[Value]) -> Scale:
     return "log" if is_wide else "linear"
 
 
-def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> tuple[list[int], list[str]]:
+def _seeds(
+    data: ImportedRows, points: Sequence[Point], column: str | None, chosen: Sequence[str]
+) -> tuple[list[int], list[str]]:
     counts: dict[Point, int] = {}
     if column is None:
         seeds = []
@@ -171,7 +173,9 @@ def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> t
     by_seed = grouped(finished, lambda index: (points[index], written[index]))
     repeats = [(seed, [data.rows[i].name for i in same]) for (_, seed), same in by_seed.items() if len(same) > 1]
     rule = "a configuration may have each seed only once"
-    remedy = "Remove the repeat. If other settings differ, leave --knob out or name these settings, too."
+    remedy = data.repeat_remedy
+    if chosen:
+        remedy += " If other settings differ, leave --knob out or name these settings, too."
     raise_if_any(Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in repeats[:5])
     return seeds, notes
 

@@ -50,6 +50,7 @@ class ImportedRows:
     goal: Literal["maximize", "minimize"] | None = None
     notes: tuple[str, ...] = field(default=())  # notes about decisions of the reader
     data_set: tuple[str, str] | None = None  # name and digest of the data set; None if unknown
+    repeat_remedy: str = "Remove the repeat."  # what to do if a seed occurs twice in a configuration
 
 
 def choose_metric(data: ImportedRows, request: ImportRequest) -> str:
