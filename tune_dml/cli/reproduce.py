@@ -44,8 +44,13 @@ def reproduce(
     sweep = run_with_progress(
         request, session, Racing(), resources, report, lambda: _data_problems(printed, request.data_root)
     )
-    rows = compare(sweep.results, printed)
-    files = write_reproduction(rows, printed, absolute(report.output) or sweep.folder / "reproduction")
+    again = "Interrupted. To continue, give the same command again."
+    try:
+        rows = compare(sweep.results, printed)
+        files = write_reproduction(rows, printed, absolute(report.output) or sweep.folder / "reproduction")
+    except KeyboardInterrupt:
+        typer.echo(again, err=True)
+        raise
     data = {
         "table": printed.name,
         "sweep": sweep.name,
@@ -53,9 +58,7 @@ def reproduce(
         "rows": [vars(row) for row in rows],
         "files": [str(path) for path in files],
     }
-    then = f"Report:  {command(sweep.results, 'report')}"
-    if sweep.interrupted:
-        then = "Interrupted. To continue, give the same command again."
+    then = again if sweep.interrupted else f"Report:  {command(sweep.results, 'report')}"
     lines = [*_summary(printed, rows), *(f"Table:   {path}" for path in files), then]
     print_result(data, lines, report.as_json)
     raise typer.Exit(sweep.exit_code)

@@ -62,6 +62,13 @@ def test_an_interrupted_reproduction_says_how_to_continue(monkeypatch, tmp_path,
     code, out, _ = command_line("reproduce", "sec-supplement", "4", "--dataset", "glyphs")
     assert (code, out.splitlines()[-1].count(then)) == (sweep.exit_code, 1)
 
+    def interrupted_writing(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tune_dml.report.published.reproduction.write_reproduction", interrupted_writing)
+    code, _, said = command_line("reproduce", "sec-supplement", "4", "--dataset", "glyphs")
+    assert (code, "give the same command again" in said) == (130, True)
+
 
 def test_a_table_on_other_data_is_shown_with_reasons(tmp_path):
     printed, plan, rows = reproduced(tmp_path, "SEC-rebuttal", "4", "glyphs", {"val/nmi": 50.0, "val/f1": 20.0})
