@@ -126,16 +126,20 @@ def confidence(alpha: float) -> str:
     return f"{100 * (1 - alpha):.3g}%"
 
 
-def floor_name(key: str) -> str:
-    """Return the name of a floor: `raw pixels`, `the raw features`, `the untrained network`."""
-    names = {"raw_features": "the raw features", "untrained_network": "the untrained network"}
-    return names.get(key, key.replace("_", " "))
-
-
 def floors_of(results: Results) -> dict[str, float]:
-    """Return the values of the sweep's metric that are reached without training, by floor."""
+    """Return the values of the sweep's metric that are reached without training, by printed name.
+
+    The names are `raw pixels` or `the raw features`, and `the untrained network`: an untrained one if networks differ.
+    """
+    networks = {
+        tuple((path, str(value)) for path, value in sorted(cell.settings.items()) if path.startswith("model."))
+        for cell in results.cells
+    }
+    untrained = "the untrained network" if len(networks) < 2 else "an untrained network"
+    names = {"raw_features": "the raw features", "untrained_network": untrained}
     metric = results.plan.metric
-    return {name: figures[metric] for name, figures in results.floors.items() if metric in figures}
+    figures_by_name = {names.get(key, key.replace("_", " ")): figures for key, figures in results.floors.items()}
+    return {name: figures[metric] for name, figures in figures_by_name.items() if metric in figures}
 
 
 def slug(path: str) -> str:

@@ -8,7 +8,7 @@ from tune_dml.record.judging.judgement import CellJudgement, Judgement
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis
-from tune_dml.report.naming import floor_name, floors_of
+from tune_dml.report.naming import floors_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section, figures_of
 from tune_dml.report.steps import Step, cost_of
@@ -57,7 +57,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         best = f"{best_cell.label}: {metric.number(best_cell.mean)}"
         if baseline is not None and analysis.sign * (baseline.mean - best_cell.mean) >= 0:
             best = f"the baseline; of the others {best}"
-    floors = ", ".join(f"{floor_name(name)}: {metric.number(value)}" for name, value in floors_of(results).items())
+    floors = ", ".join(f"{name}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (
         ("Best configuration", best),
         ("Baseline", f"{baseline.label}: {metric.number(baseline.mean)}" if baseline else "none"),

@@ -127,6 +127,14 @@ def test_floors_are_facts_of_the_answer_and_lines_of_the_first_figure(results):
     assert f"raw pixels: {within:.2f}" in curve(analyse(with_floors(results, within))).draw(False).svg()
 
 
+def test_the_floor_is_not_that_of_every_network_if_these_differ(results):
+    one = results.cells[0]
+    cell = replace(one, settings={**one.settings, "model.embedding_dim": 7}, digest="0" * 16)
+    trials = (replace(trial, cell=cell) if trial.cell == one else trial for trial in results.trials)
+    grown = replace(with_floors(results, 30.0), trials=tuple(trials))
+    assert ("Without training", "raw pixels: 30.00, an untrained network: 10.00") in summary(grown).answer.facts
+
+
 def test_the_answer_starts_with_undertrained_cells(results, monkeypatch):
     report_rows(monkeypatch, 40.0, 45.0, 50.0, 52.5)
     assert summary(results).answer.sentences[0].startswith("Training had not converged: ")

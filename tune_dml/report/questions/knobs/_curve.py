@@ -22,7 +22,7 @@ from tune_dml.report.drawing.curve import (
     draw_differences,
     thin_dots,
 )
-from tune_dml.report.naming import MetricName, confidence, floor_name, floors_of
+from tune_dml.report.naming import MetricName, confidence, floors_of
 from tune_dml.report.published.comparable import by_published_metrics, published_at, reasons_against
 from tune_dml.report.section import Figure, FigureView
 from tune_dml.space import CurveReference, Value
@@ -86,7 +86,7 @@ def _picture(analysis: Analysis, knob: KnobAnalysis, sources: Sequence[CurveRefe
         baseline.label if baseline else "",
         baseline.mean if baseline else math.nan,
         analysis.margin,
-        tuple((floor_name(name), value) for name, value in floors_of(analysis.results).items()),
+        tuple(floors_of(analysis.results).items()),
     )
 
 

@@ -8,7 +8,7 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.analysis.convergence import Convergence, judge_convergence
-from tune_dml.report.naming import floor_name, floors_of, prose_label, symbol_of
+from tune_dml.report.naming import floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section
 from tune_dml.report.steps import train_longer
@@ -32,7 +32,7 @@ def unbeaten_floor(analysis: Analysis) -> tuple[str, float] | None:
     if not analysis.ranked or not floors:
         return None
     name, highest = max(floors.items(), key=lambda item: sign * item[1])
-    return None if sign * analysis.ranked[0].mean > sign * highest else (floor_name(name), highest)
+    return None if sign * analysis.ranked[0].mean > sign * highest else (name, highest)
 
 
 @question(order=94)
