@@ -58,12 +58,7 @@ def world_size() -> int:
 
 @contextmanager
 def process_group(
-    *,
-    rank: int,
-    world_size: int,
-    init_method: str = "env://",
-    backend: str | None = None,
-    timeout_s: float = 1800,
+    *, rank: int, world_size: int, init_method: str = "env://", backend: str | None = None, timeout_s: float = 1800
 ) -> Iterator[None]:
     """Join a process group for the duration of a block, without a launcher (Ray Train, torchrun).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 _SHOWN = 100  # characters of an offending value
 _LISTED = 30  # names to list if none is similar
@@ -26,6 +26,16 @@ class Problem:
     """The offending value; None if the message shows no value."""
     remedy: str = ""
     """How to fix it, as a sentence."""
+    known: InitVar[Iterable[str] | None] = None
+    """The names that are allowed here; the remedy then begins with those that the value resembles."""
+    kind: InitVar[str] = "name"
+    dotted: InitVar[bool] = False
+
+    def __post_init__(self, known: Iterable[str] | None, kind: str, dotted: bool) -> None:
+        if known is not None:
+            given = "" if self.value is None else str(self.value)
+            remedy = nearest(given, list(known), what=kind, dotted=dotted)
+            object.__setattr__(self, "remedy", f"{remedy} {self.remedy}".rstrip())
 
     def __hash__(self) -> int:
         return hash((self.place, self.rule))  # the value may be a list

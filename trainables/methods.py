@@ -350,7 +350,7 @@ def rule_of_any(errors: Sequence[ErrorDetails]) -> str:
 
 def unknown_problem(registry: Iterable[str], kind: str, name: str, place: str) -> Problem:
     """Return the problem of an unknown method, with the nearest name."""
-    return Problem(place, f"unknown {kind}", name, nearest(name, list(registry), what=kind))
+    return Problem(place, f"unknown {kind}", name, known=registry, kind=kind)
 
 
 def build(  # noqa: PLR0917

@@ -321,8 +321,8 @@ def _cross_problems(config: TrialConfig, valid: Mapping[str, ConfigSection]) -> 
     batch, data, model = config.batch, config.data, config.model
     problems = []
     if config.regularizer.schedule not in SCHEDULES:
-        remedy = nearest(config.regularizer.schedule, list(SCHEDULES))
-        problems.append(Problem("regularizer.schedule", "unknown name", config.regularizer.schedule, remedy))
+        schedule = config.regularizer.schedule
+        problems.append(Problem("regularizer.schedule", "unknown name", schedule, known=SCHEDULES))
     problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
     problems += _length_problems(config.training)
     if "loss" in valid:

@@ -5,16 +5,19 @@ groups `tune_dml.spaces` and `tune_dml.protocols` add single objects.
 """
 
 import importlib
+import json
 import pkgutil
 import shlex
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from trainables.errors import ConfigError, Problem, nearest
-from trainables.methods import load_entries
-from trainables.option_names import option_problem
+from trainables.errors import ConfigError, Problem
+from trainables.methods import load_entries, rule_of
+from trainables.option_names import option_place, option_problem
 from tune_dml.space import Paper, Protocol, Recipe, Space
+from tune_dml.text import python_numbers
 
 RETRIEVAL = "retrieval"  # the default task
 _T = TypeVar("_T", Space, Protocol)
@@ -67,19 +70,63 @@ def protocol_of_loss(dataset: str, task: str, loss: str) -> Protocol | None:
 def find_protocol(name: str, location: str) -> Protocol:
     """Return a protocol by name. Raise ConfigError, with the nearest name, if there is none."""
     if name not in protocols():
-        remedy = nearest(name, list(protocols()), what="protocol")
-        raise ConfigError(Problem(location, "unknown protocol", name, remedy))
+        raise ConfigError(Problem(location, "unknown protocol", name, known=protocols(), kind="protocol"))
     return protocols()[name]
 
 
-def find_space(name: str) -> Space:
-    """Return a space by name. Raise ConfigError, with the nearest name, if there is none."""
-    if name not in spaces():
-        remedy = nearest(name, list(spaces()), what="space") + " A sweep file ends in .yaml or .yml."
-        if Path(name).is_dir() or name.lower().endswith((".csv", ".tsv", ".parquet")):
-            remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {shlex.quote(name)}`."
-        raise ConfigError(option_problem("space", "unknown search space", name, remedy))
-    return spaces()[name]
+def find_space(space: object) -> Space:
+    """Return a space by name, or a given one. Raise ConfigError for an unknown name, and for values of wrong types."""
+    if isinstance(space, str | Path):
+        space = _space_named(str(space))
+    if not isinstance(space, Space):
+        rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
+        remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
+        raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
+    if problems := _type_problems(space):
+        raise ConfigError(problems)
+    return space
+
+
+def _space_named(name: str) -> Space:
+    if name in spaces():
+        space: Space = python_numbers(spaces()[name])
+        return space
+    rule, remedy, known = "unknown search space", "A sweep file ends in .yaml or .yml.", list(spaces())
+    if Path(name).is_dir() or name.lower().endswith((".csv", ".tsv", ".parquet")):
+        remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {shlex.quote(name)}`."
+        raise ConfigError(option_problem("space", rule, name, remedy))
+    raise ConfigError(Problem(option_place("space"), rule, name, remedy, known=known, kind="space"))
+
+
+def _type_problems(space: Space) -> list[Problem]:
+    """Return a problem for each field of a space, a knob or an arm with a value of a wrong type.
+
+    Values of a grid are left out, because their settings decide the type.
+    """
+    from pydantic import TypeAdapter, ValidationError  # loads slowly
+
+    try:
+        TypeAdapter(Space).validate_json(json.dumps(asdict(space), default=repr), strict=True)
+    except ValidationError as error:
+        found = [_type_problem(space, item["loc"], item) for item in error.errors() if "values" not in item["loc"]]
+        return list({problem.place: problem for problem in reversed(found) if problem}.values())[::-1]
+    return []
+
+
+def _type_problem(space: Space, location: tuple[str | int, ...], error: Any) -> Problem | None:
+    """Return the problem of one error of pydantic; None if it is about another class than that of the value."""
+    value: Any = space
+    path: list[str] = []
+    for step in location:
+        if isinstance(step, str) and not hasattr(value, step):  # a class or a type among those that are allowed
+            if hasattr(value, "__dataclass_fields__") and step != type(value).__name__:
+                return None
+            continue
+        value = value[step] if isinstance(step, int) else getattr(value, step)
+        path.append(str(step))
+    rule = f"must be a {error['ctx']['class_name']}" if error["type"] == "dataclass_type" else rule_of(error)
+    plain = isinstance(value, int | float | str | None)
+    return Problem(space.location(".".join(path)), rule, value if plain else repr(value))
 
 
 def _named(kind: type[_T], group: str) -> dict[str, _T]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from trainables.errors import Problem, nearest
+from trainables.errors import Problem
 from tune_dml.papers.fidelity import Decision as Decision
 from tune_dml.papers.fidelity import FidelitySheet as FidelitySheet
 from tune_dml.papers.fidelity import Setting as Setting
@@ -306,8 +306,8 @@ def _problems_of_space(space: Space) -> Iterator[Problem]:
         rule = "the arms of a space must have different names"
         yield Problem(space.location("arms"), rule, name, "Rename one of them.")
     if space.baseline_name is not None and space.baseline_name not in names:
-        rule, remedy = "the baseline must be one of the arms", nearest(space.baseline_name, names, what="arm")
-        yield Problem(space.location("baseline"), rule, space.baseline_name, remedy)
+        rule = "the baseline must be one of the arms"
+        yield Problem(space.location("baseline"), rule, space.baseline_name, known=names, kind="arm")
     for arm in space.every_arm:
         yield from _problems_of_arm(space, arm)
         yield from _tie_problems(space, arm)
@@ -320,8 +320,8 @@ def _contrast_problems(space: Space, names: Sequence[str]) -> Iterator[Problem]:
         allowed = [name for name in names if name != arm.name]
         for name in arm.against:
             if name not in allowed:
-                remedy = nearest(name, allowed, what="arm")
-                yield Problem(location, "`against` must name other arms of the space", name, remedy)
+                rule = "`against` must name other arms of the space"
+                yield Problem(location, rule, name, known=allowed, kind="arm")
         for name in _repeated(arm.against):
             yield Problem(location, "`against` must name each arm once", name, "Remove the repeat.")
     location = space.location("gain_differences")
@@ -330,8 +330,8 @@ def _contrast_problems(space: Space, names: Sequence[str]) -> Iterator[Problem]:
         for name in pair:
             if name not in allowed:
                 rule = "`gain_differences` must name arms with exactly one `against`"
-                remedy = nearest(name, allowed, what="arm") if allowed else "Declare `against` in two arms."
-                yield Problem(location, rule, name, remedy)
+                remedy = "" if allowed else "Declare `against` in two arms."
+                yield Problem(location, rule, name, remedy, known=allowed or None, kind="arm")
         if pair[0] == pair[1]:
             yield Problem(location, "a gain cannot be compared with itself", pair[0], "Name another arm.")
 
@@ -341,9 +341,8 @@ def _problems_of_arm(space: Space, arm: Arm) -> Iterator[Problem]:
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
     for path in arm.knobs or ():
         if path not in declared:
-            remedy = nearest(path, declared, what="knob", dotted=True)
-            rule = "`knobs` of an arm must be knobs of its space"
-            yield Problem(space.location(arm=arm.name, knob=path), rule, path, remedy)
+            rule, location = "`knobs` of an arm must be knobs of its space", space.location(arm=arm.name, knob=path)
+            yield Problem(location, rule, path, known=declared, kind="knob", dotted=True)
     for symbol in _repeated([knob.symbol for knob in knobs.values() if knob.symbol]):
         paths = ", ".join(path for path, knob in knobs.items() if knob.symbol == symbol)
         rule = f"two knobs of one arm have the symbol {symbol!r}; the report could not tell them apart"

@@ -22,7 +22,7 @@ from typing import Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from trainables.errors import Problem, nearest, raise_if_any
+from trainables.errors import Problem, raise_if_any
 from trainables.metrics.families import FAMILIES, Family, Positives, Ranking
 from trainables.metrics.inputs import Array, LabelledVectors, exact_arithmetic, labelled_vectors
 from trainables.metrics.search import (
@@ -122,8 +122,7 @@ def _require_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str)
             problems.append(Problem("ks", "every k must be an integer of at least 1", k))
     for name in metrics:
         if name not in FAMILIES:
-            remedy = nearest(str(name), tuple(FAMILIES), what="metric")
-            problems.append(Problem("metrics", "unknown metric", name, remedy))
+            problems.append(Problem("metrics", "unknown metric", name, known=FAMILIES, kind="metric"))
     if ties not in get_args(Ties):
         problems.append(Problem("ties", f"must be one of {', '.join(get_args(Ties))}", ties))
     if not metrics:

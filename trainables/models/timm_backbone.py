@@ -70,8 +70,8 @@ class Timm(Backbone):
             remedy = remedy if len(remedy) < 200 else "timm.list_models() names them."
             problems.append(Problem("model.architecture", "timm knows no such architecture", architecture, remedy))
         elif tag and architecture not in (tagged := timm.list_pretrained(f"{name}.*")):
-            remedy = nearest(architecture, tagged, what="tag")
-            problems.append(Problem("model.architecture", "timm knows no such weights", architecture, remedy))
+            rule = "timm knows no such weights"
+            problems.append(Problem("model.architecture", rule, architecture, known=tagged, kind="tag"))
         elif weights == _HUB and not timm.list_pretrained(f"{name}.*"):
             rule = "timm has no weights of this architecture"
             problems.append(Problem("model.weights", rule, architecture, "Set model.weights=null."))

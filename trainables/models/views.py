@@ -156,12 +156,7 @@ def _resize(picture: NDArray[np.uint8], shape: Sequence[int]) -> Tensor:
 
 
 def _cut_and_resize(
-    pictures: Tensor,
-    windows: NDArray[np.float64],
-    flips: NDArray[np.bool_],
-    size: int,
-    *,
-    limits: NDArray[np.float64],
+    pictures: Tensor, windows: NDArray[np.float64], flips: NDArray[np.bool_], size: int, *, limits: NDArray[np.float64]
 ) -> Tensor:
     """Resize each picture's window to `size` x `size`, and mirror it where `flips`: (B, H, W, C) to (B, C, S, S).
 

@@ -23,7 +23,7 @@ from trainables.context import TrialContext
 from trainables.data import DATASETS
 from trainables.data.augment import AUGMENTATIONS
 from trainables.data.base import DataSet, Indices, Pictures, problems_raised
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.evidence.from_embeddings import hardest_pairs
 from trainables.evidence.record import Sheet
 from trainables.losses.base import normalise
@@ -110,8 +110,8 @@ class FaceRecognitionTask(Task):
         sets = {"validation_sets": self.validation_sets, "test_sets": self.test_sets}
         for field, name in [(field, name) for field, names in sets.items() for name in names]:
             if name not in DATASETS:
-                remedy = nearest(name, _benchmarks(), what="verification set")
-                problems.append(Problem(f"task.{field}", "unknown verification set", name, remedy))
+                rule, known = "unknown verification set", _benchmarks()
+                problems.append(Problem(f"task.{field}", rule, name, known=known, kind="verification set"))
         if self.pairs < 2 * self.folds:
             problems.append(
                 Problem("task.pairs", f"{self.folds} folds need at least {2 * self.folds} pairs", self.pairs)

@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.config import TrialConfig
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expand_home
 from trainables.option_names import unused_options
+from tune_dml.planning.arms.fitting import training_part
 from tune_dml.planning.audit import Audit
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.checks.data_findings import data_findings
 from tune_dml.planning.differences import differences, find_protocol, is_trial_file, read_trial_file, reference_config
-from tune_dml.planning.files.folder import training_part
-from tune_dml.planning.files.yaml_file import read_mapping
+from tune_dml.planning.files.sweep_file import read_mapping
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import SWEEP_FILES, Request
 from tune_dml.planning.study import study_of
@@ -147,7 +147,7 @@ def _cell_of_sweep(results: Results, label: str | None) -> TrialConfig:
 def _find_cell(cells: Sequence[Cell], label: str) -> Cell:
     by_label = {cell.label: cell for cell in cells}
     if label not in by_label:
-        raise ConfigError(Problem("--cell", "unknown cell", label, nearest(label, list(by_label), what="cell")))
+        raise ConfigError(Problem("--cell", "unknown cell", label, known=by_label, kind="cell"))
     return by_label[label]
 
 

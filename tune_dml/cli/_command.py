@@ -12,7 +12,7 @@ from typing import Any
 import typer
 import typer.core
 
-from trainables.errors import Problem, nearest
+from trainables.errors import Problem
 from tune_dml.cli._json import error_json
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's UsageError; Typer may bundle Click
@@ -122,10 +122,9 @@ def _problem_of(error: Any) -> Problem:
     place = getattr(error, "option_name", None) or _name_of(getattr(error, "param", None))
     if choice := _CHOICE.fullmatch(message):
         choices = re.findall(r"'([^']*)'", choice["known"])
-        return Problem(place, "unknown choice", choice["given"], nearest(choice["given"], choices, what="choice"))
+        return Problem(place, "unknown choice", choice["given"], known=choices, kind="choice")
     if verb := _UNKNOWN_VERB.match(message):
-        remedy = nearest(verb["given"], list(error.ctx.command.commands), what="verb")
-        return Problem("VERB", "unknown verb", verb["given"], remedy)
+        return Problem("VERB", "unknown verb", verb["given"], known=error.ctx.command.commands, kind="verb")
     missing_argument = _MISSING.match(message)
     possibilities = getattr(error, "possibilities", None)
     remedy = f"Did you mean '{possibilities[0]}'?" if possibilities else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import Lines, console_for, print_result, progress_bar, table
 from tune_dml.space import Value
@@ -64,7 +64,7 @@ class DataSetCopy:
 
         name, root = self.name, absolute(self.root)
         if name not in DATASETS:
-            raise ConfigError(Problem("NAME", "unknown data set", name, nearest(name, list(DATASETS), what="data set")))
+            raise ConfigError(Problem("NAME", "unknown data set", name, known=DATASETS, kind="data set"))
         dataset_class, problems = DATASETS[name], []
         if dataset_class.needs_root and root is None:
             source = f"Pass --root DIR, the folder of its files ({dataset_class.source})."

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trainables.errors import Problem, nearest, raise_if_any
+from trainables.errors import Problem, raise_if_any
 from trainables.option_names import unused_options
 from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import console_for, print_result, progress_bar, table
@@ -86,13 +86,13 @@ def _problems(source: str, backbone: str | None, labels: Path | None, flags: Map
     if source not in DATASETS and Path(source).exists():
         return unused_options(flags, "published features are converted unchanged")
     if source not in DATASETS:
-        remedy = nearest(source, list(DATASETS), what="data set")
-        return [Problem("DATASET|FILE", "must be a data set, or a file or folder that exists", source, remedy)]
+        rule = "must be a data set, or a file or folder that exists"
+        return [Problem("DATASET|FILE", rule, source, known=DATASETS, kind="data set")]
     if backbone is None:
         rule = "a data set needs the backbone whose features are stored"
         return [Problem("--backbone", rule, None, "Example: resnet18.")]
     if backbone not in BACKBONES:
-        return [Problem("--backbone", "unknown backbone", backbone, nearest(backbone, list(BACKBONES)))]
+        return [Problem("--backbone", "unknown backbone", backbone, known=BACKBONES)]
     if labels is not None:
         return [Problem("--labels", "a data set has its own labels", str(labels), "Leave it out.")]
     return []

@@ -44,8 +44,7 @@ def plan(
     resources: Annotated[Resources, "workers", "cpus_per_worker", "gpus_per_worker"],
     cache_dir: Path | None,
     probe: Annotated[
-        bool,
-        typer.Option("--probe", help="Measure cost and memory: train each kind of cell for a few steps."),
+        bool, typer.Option("--probe", help="Measure cost and memory: train each kind of cell for a few steps.")
     ] = False,
     whole: Annotated[
         bool,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from tune_dml.cli._json import as_json as strict_json
 from tune_dml.cli._json import schemas
 from tune_dml.cli.options import Json, absolute, verb
@@ -49,6 +49,5 @@ def _schema_of(verb_name: str | None) -> dict[str, object]:
         return sweep_file_schema()
     by_verb = schemas()
     if verb_name not in by_verb:
-        remedy = nearest(verb_name, list(by_verb), what="verb")
-        raise ConfigError(Problem("VERB", "unknown verb with JSON", verb_name, remedy))
+        raise ConfigError(Problem("VERB", "unknown verb with JSON", verb_name, known=by_verb, kind="verb"))
     return by_verb[verb_name]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from tune_dml.cli import _complete
 from tune_dml.cli._answers import age_of, answer_of, state_of, why_no_answer
 from tune_dml.cli.options import Json, verb
@@ -50,8 +50,7 @@ def _names(ctx: typer.Context) -> list[str]:
 @verb
 def show(
     name: Annotated[
-        str,
-        typer.Argument(metavar="SPACE|METHOD|PROTOCOL|DATASET|SWEEP", help="What to show.", autocompletion=_names),
+        str, typer.Argument(metavar="SPACE|METHOD|PROTOCOL|DATASET|SWEEP", help="What to show.", autocompletion=_names)
     ],
     *,
     storage: Path,
@@ -61,8 +60,8 @@ def show(
     items = list(_items(storage.absolute()))
     described = [describe() for known, describe in items if known == name]
     if not described:
-        remedy = nearest(name, [known for known, _ in items])
-        raise ConfigError(Problem("NAME", "unknown space, method, protocol, data set or sweep", name, remedy))
+        rule = "unknown space, method, protocol, data set or sweep"
+        raise ConfigError(Problem("NAME", rule, name, known=[known for known, _ in items]))
     data = [data for data, _ in described]
     lines = (line for _, text in described for line in ("", *text))
     print_result(data[0] if len(data) == 1 else data, islice(lines, 1, None), as_json)
@@ -130,13 +129,7 @@ def _method(kind: str, name: str, method: type) -> _Described:
     """Return data and text of a method; the knobs of a sampler are settings of the batch."""
     citation, setting = str(getattr(method, "citation", "")), _CHOSEN_BY.get(kind, f"{kind}.name")
     knobs = _knobs_of(method) if kind != "sampler" else []
-    data = {
-        "kind": kind,
-        "name": name,
-        "formula": (method.__doc__ or "").strip(),
-        "citation": citation,
-        "knobs": knobs,
-    }
+    data = {"kind": kind, "name": name, "formula": (method.__doc__ or "").strip(), "citation": citation, "knobs": knobs}
     return data, [
         f"{kind} {name}: {inspect.cleandoc(method.__doc__ or '')}",
         *filter(None, [citation]),

@@ -20,12 +20,7 @@ _MAX_LINES = 10  # differences on the screen; --json prints all
 
 
 @verb
-def sync(
-    sweep_name: SweepArgument,
-    *,
-    session: Stores,
-    as_json: Json = False,
-) -> None:
+def sync(sweep_name: SweepArgument, *, session: Stores, as_json: Json = False) -> None:
     """Compare MLflow with a sweep's ledger; write missing values, compare again, and exit with 3 if they differ."""
     from tune_dml import operations
     from tune_dml.record.results import load_results

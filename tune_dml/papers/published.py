@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.papers.paper import METHOD, CurveReference, Value
 from tune_dml.text import is_number
 
@@ -145,13 +145,12 @@ def _problems(published: CurveReference, table: list[PublishedRow], rows: list[P
     location = f"{published.paper}, Table {published.table}, {published.dataset}"
     if not table:
         tables = sorted({f"{row.paper}, Table {row.table}, {row.dataset}" for row in published_rows()})
-        remedy = nearest(location, tables, what="table")
-        yield Problem("published", "no package has numbers of this table", location, remedy)
+        yield Problem("published", "no package has numbers of this table", location, known=tables, kind="table")
         return
     methods = sorted({row.method for row in table})
     for method in published.methods:
         if method not in methods:
-            yield Problem(location, "the table has no such method", method, nearest(method, methods, what="method"))
+            yield Problem(location, "the table has no such method", method, known=methods, kind="method")
     if not rows:
         rule = f"no {published.metric} of these methods varies with {published.hyperparameter!r}"
         yield Problem(location, rule, list(published.methods), "Check `hyperparameter` and `metric`.")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from trainables.methods import Parameter, parameters_of
 from trainables.registries import methods_of
 from tune_dml.catalogue import RETRIEVAL, protocol_of_loss
@@ -65,8 +65,7 @@ def atlas_space(dataset: str, losses: Sequence[str] = ()) -> Space:
     """
     losses_by_name = methods_of("loss")
     if unknown := [loss for loss in losses if loss not in losses_by_name]:
-        remedy = nearest(unknown[0], list(losses_by_name), what="loss")
-        raise ConfigError(Problem("--loss", "unknown loss", unknown[0], remedy))
+        raise ConfigError(Problem("--loss", "unknown loss", unknown[0], known=losses_by_name, kind="loss"))
     arms: list[Arm] = []
     for loss in losses or sorted(losses_by_name):
         knobs = _atlas_knobs(loss)

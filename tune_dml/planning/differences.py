@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.config import SECTIONS, MethodSection, Settings, TrialConfig, canonical, flat_names, identity_settings
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import protocol_of_loss, protocols
+from tune_dml.planning.arms.fitting import TrainingPart
 from tune_dml.planning.arms.settings import method_layers, trial_layers
 from tune_dml.planning.checks.effects import effective_settings
-from tune_dml.planning.files.folder import TrainingPart
-from tune_dml.planning.files.yaml_file import read_mapping
+from tune_dml.planning.files.sweep_file import read_mapping
 from tune_dml.planning.grouping import grouped
 from tune_dml.space import Protocol, Value
 
@@ -68,8 +68,10 @@ def find_protocol(name: str | None, config: TrialConfig) -> Protocol:
     """Return the named protocol, or the one printed for the run's loss. Raise ConfigError if there is none."""
     if name is not None:
         if name not in protocols():
-            remedy = nearest(name, list(protocols()), what="protocol") + " Or pass a number, such as --against 68.4."
-            raise ConfigError(Problem("--against", "unknown protocol", name, remedy))
+            remedy = "Or pass a number, such as --against 68.4."
+            raise ConfigError(
+                Problem("--against", "unknown protocol", name, remedy, known=protocols(), kind="protocol")
+            )
         return protocols()[name]
     found = protocol_of_loss(config.data.name, config.task.name, config.loss.name)
     if found is None:

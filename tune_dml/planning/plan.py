@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.config import PROTOCOL_VERSION, Settings, TrialConfig, canonical, identity_settings
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import write_whole
 from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer, LayerStack
 from tune_dml.planning import rules
+from tune_dml.planning.arms.fitting import part_of
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_cells
-from tune_dml.planning.files.folder import part_of
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number, python_numbers
@@ -297,7 +297,7 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     listed = [knob.path for arm in space.every_arm for knob in space.knobs_of(arm) if isinstance(knob.domain, Grid)]
     rule = "must name a listed knob of the space"
     raise_if_any(
-        option_problem("values", rule, path, nearest(path, listed, what="knob", dotted=True))
+        Problem(option_place("values"), rule, path, known=listed, kind="knob", dotted=True)
         for path in values
         if path not in listed
     )

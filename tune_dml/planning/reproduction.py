@@ -70,10 +70,8 @@ def _table(paper: str, number: str) -> PaperTable:
         names = [
             f"{source.lower()} {table!r}" if " " in table else f"{source.lower()} {table}" for source, table in tables
         ]
-        remedy = nearest(f"{paper} {number}", names, what="table")
-        raise ConfigError(
-            Problem("PAPER TABLE", "the table is not in the file of numbers", f"{paper} {number}", remedy)
-        )
+        rule = "the table is not in the file of numbers"
+        raise ConfigError(Problem("PAPER TABLE", rule, f"{paper} {number}", known=names, kind="table"))
     return table
 
 

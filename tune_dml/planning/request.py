@@ -110,8 +110,7 @@ class Resources:
         Placement, "pack: a trial's workers on as few nodes as possible; spread: on as many as possible."
     ] = "pack"
     micro_batch: Annotated[
-        int | None,
-        "Pictures that a worker holds at a time, to save memory; losses still see the whole batch.",
+        int | None, "Pictures that a worker holds at a time, to save memory; losses still see the whole batch."
     ] = None
 
     @property

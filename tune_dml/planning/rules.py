@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from trainables.option_names import option_names, option_place, option_problem, spell
 from trainables.registries import methods_of
 from trainables.resolve import Layer, resolve
@@ -66,8 +66,7 @@ def metric_problems(study: Study) -> list[Problem]:
     rule = (
         "arms that are compared share the metric" if is_partial else f"must be a validation metric of the task {names}"
     )
-    remedy = nearest(space.metric, next(iter(lacking.values())), what="metric")
-    return [Problem(place, rule, space.metric, remedy)]
+    return [Problem(place, rule, space.metric, known=next(iter(lacking.values())), kind="metric")]
 
 
 def _metric_problems_of_program(space: Space) -> list[Problem]:

@@ -9,15 +9,21 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from trainables.config import SOURCES
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from trainables.files import expand_home
-from trainables.option_names import option_problem, spell
+from trainables.option_names import option_place, option_problem, spell
 from tune_dml.catalogue import find_space
-from tune_dml.planning.arms.fitting import COUNT, fitting_space, untuned_notes, with_scaled_counts, with_tuned_knobs
+from tune_dml.planning.arms.fitting import (
+    COUNT,
+    TrainingPart,
+    fitting_space,
+    part_of,
+    untuned_notes,
+    with_scaled_counts,
+    with_tuned_knobs,
+)
 from tune_dml.planning.arms.settings import choose_protocol, protocol_notes, study_arm
 from tune_dml.planning.cells import StudyArm
-from tune_dml.planning.files.folder import TrainingPart, part_of
-from tune_dml.planning.files.keywords import space_type_problems
 from tune_dml.planning.files.program import checked_program
 from tune_dml.planning.files.sweep_file import read_with_problems
 from tune_dml.planning.request import SWEEP_FILES, Request, Stopping
@@ -150,33 +156,21 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
 
 def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     """Return the requested space, the request completed by its sweep file, and the file's problems."""
-    space, problems = request.space, list[Problem]()
-    if isinstance(space, str | Path) and not str(space).endswith(SWEEP_FILES):
-        request = replace(request, space=find_space(str(space)))
-    elif isinstance(space, str | Path):
-        file, problems = read_with_problems(Path(space))
-        options = (option.name for option in fields(request) if option.name != "space")
-        stated = {name: value for name in options if (value := getattr(request, name)) is not None}
-        request = replace(file, **stated)
-    if isinstance(request.space, Space):
-        if wrong_types := space_type_problems(request.space):
-            raise ConfigError(wrong_types)
-        return request.space, request, problems
-    rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
-    remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
-    raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
+    if not (isinstance(request.space, str | Path) and str(request.space).endswith(SWEEP_FILES)):
+        return find_space(request.space), request, []
+    file, problems = read_with_problems(Path(request.space))
+    assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
+    options = (option.name for option in fields(request) if option.name != "space")
+    stated = {name: value for name in options if (value := getattr(request, name)) is not None}
+    return file.space, replace(file, **stated), problems
 
 
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
-    known = [arm.name for arm in space.every_arm]
-    no_names = f"It is one arm without a name: leave {spell('arms')} out."
-    return [
-        option_problem(
-            "arms", f"unknown arm of {space.name}:", name, nearest(name, known, what="arm") if any(known) else no_names
-        )
-        for name in names
-        if name not in known
-    ]
+    known, rule = [arm.name for arm in space.every_arm], f"unknown arm of {space.name}:"
+    remedy = "" if any(known) else f"It is one arm without a name: leave {spell('arms')} out."
+    named = known if any(known) else None
+    unknown = [name for name in names if name not in known]
+    return [Problem(option_place("arms"), rule, name, remedy, known=named, kind="arm") for name in unknown]
 
 
 def _settings(request: Request, seeds: Sequence[int]) -> dict[str, Value]:

@@ -158,7 +158,7 @@ class Program:
         missing_scripts = [word for word in scripts[:1] if not (Path(self.folder) / word).is_file()]
         scripts_there = sorted(path.name for path in Path(self.folder).glob("*.py"))
         return [
-            Problem(origin, f"the script must be in {self.folder}", word, nearest(word, scripts_there, what="script"))
+            Problem(origin, f"the script must be in {self.folder}", word, known=scripts_there, kind="script")
             for word in missing_scripts
         ]
 

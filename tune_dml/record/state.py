@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from trainables.errors import ConfigError, nearest
-from trainables.option_names import option_problem
+from trainables.errors import ConfigError, Problem
+from trainables.option_names import option_place
 from tune_dml.planning.cells import Cell, with_own_label
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.planning.request import Resources
@@ -333,9 +333,9 @@ def load_state(storage: Path, name: str) -> SweepState:
     is_valid_name = len(os.fsencode(name)) <= 255 and "\0" not in name
     if not (is_valid_name and is_sweep(storage / name)):
         names = sweep_names(storage)
-        remedy_without_sweeps = "No sweep is stored there; start one with `tune-dml sweep SPACE`."
-        remedy = nearest(name, names, what="sweep") if names else remedy_without_sweeps
-        raise ConfigError(option_problem("sweep", f"unknown sweep under {storage}:", name, remedy))
+        remedy = "" if names else "No sweep is stored there; start one with `tune-dml sweep SPACE`."
+        rule = f"unknown sweep under {storage}:"
+        raise ConfigError(Problem(option_place("sweep"), rule, name, remedy, known=names or None, kind="sweep"))
     return read_state(storage / name)
 
 

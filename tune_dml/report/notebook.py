@@ -6,7 +6,7 @@ import base64
 import html
 from typing import TYPE_CHECKING, Any
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from trainables.option_names import option_problem
 from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
@@ -104,4 +104,4 @@ def _first_figure(sections: tuple[Section, ...], knob: str | None) -> Figure | N
 def _refuse_unknown(analysis: Analysis, knob: str | None) -> None:
     known = [item.path for item in analysis.knobs]
     if knob is not None and knob not in known:
-        raise ConfigError(Problem("knob", "unknown knob", knob, nearest(str(knob), known, what="knob", dotted=True)))
+        raise ConfigError(Problem("knob", "unknown knob", knob, known=known, kind="knob", dotted=True))

@@ -59,8 +59,7 @@ _CONNECTION = frozenset(  # may follow from another rank's failure
     }
 )
 _MEMORY_TEXT = re.compile(
-    r"out of memory|can't allocate memory|cannot allocate memory|not enough memory|STATUS_ALLOC_FAILED",
-    re.IGNORECASE,
+    r"out of memory|can't allocate memory|cannot allocate memory|not enough memory|STATUS_ALLOC_FAILED", re.IGNORECASE
 )
 _NODE_MEMORY_TEXT = re.compile(r"node running low on memory|killed due to .*memory pressure", re.IGNORECASE)
 _CONNECTION_TEXT = re.compile(

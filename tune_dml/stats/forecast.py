@@ -127,12 +127,7 @@ def _choose(forecasts: Sequence[Forecast]) -> Forecast:
 
 
 def sensitivity_is_decided(
-    margin: float,
-    *,
-    rows: Sequence[int] = (),
-    tuned: bool = False,
-    resolution: float = 0.0,
-    flat_decides: bool = True,
+    margin: float, *, rows: Sequence[int] = (), tuned: bool = False, resolution: float = 0.0, flat_decides: bool = True
 ) -> Verdict:
     """Return a function that finds the tables with a verdict on the knob, as in `judge_sensitivity`.
 

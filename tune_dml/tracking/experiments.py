@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, choose_metric, parse_value
 from tune_dml.record.origin.provenance import mask
 from tune_dml.record.state import TrialStatus
@@ -62,7 +62,7 @@ def _runs(client: Any, experiment: str | None, origin: str, store: str) -> tuple
         experiment = next(iter(ids))
     if experiment is None or experiment not in ids:
         rule = f"must be an experiment of {store}" if experiment else f"name the experiment of {store}"
-        raise ConfigError(Problem(origin, rule, experiment, nearest(experiment or "", list(ids), what="experiment")))
+        raise ConfigError(Problem(origin, rule, experiment, known=ids, kind="experiment"))
     return list(all_runs(client, ids[experiment])), experiment
 
 

@@ -11,9 +11,8 @@ from trainables.errors import ConfigError
 from trainables.registries import methods_of
 from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, protocols, spaces
-from tune_dml.planning.arms.fitting import fitting_space
+from tune_dml.planning.arms.fitting import TrainingPart, fitting_space
 from tune_dml.planning.arms.settings import choose_protocol, method_layers
-from tune_dml.planning.files.folder import TrainingPart
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of

@@ -12,14 +12,13 @@ from trainables.models import BACKBONES
 from trainables.resolve import Layer, resolve
 from trainables.tasks import task_of
 from tune_dml.planning import continuation
-from tune_dml.planning.arms.fitting import _values_around, positive_pairs, untuned_notes
+from tune_dml.planning.arms.fitting import TrainingPart, _values_around, positive_pairs, training_part, untuned_notes
 from tune_dml.planning.cells import PlannedArm
 from tune_dml.planning.checks.data_findings import _copy_findings, _label_shift
 from tune_dml.planning.checks.dry_run import _with_micro_batch, start_notes
 from tune_dml.planning.checks.effects import _rate_notes, _used_memory, effective_settings
 from tune_dml.planning.checks.prepare import _cautions, _stopping_notes
-from tune_dml.planning.files.folder import TrainingPart, training_part
-from tune_dml.planning.files.wandb import _listed_seeds
+from tune_dml.planning.files.keys import _listed_seeds
 from tune_dml.planning.request import Racing, Resources, Session
 from tune_dml.planning.rules import _length_problems, _same_setting, name_rule_problems
 from tune_dml.planning.stopping import rungs_of

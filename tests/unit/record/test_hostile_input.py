@@ -10,7 +10,7 @@ from helpers.toys import MARGINS, Driver, plan_of
 from trainables.errors import ConfigError
 from trainables.registries import source_digest
 from tune_dml.planning.continuation import continuation_problems
-from tune_dml.planning.files.yaml_file import read_mapping
+from tune_dml.planning.files.sweep_file import read_mapping
 from tune_dml.planning.request import Session
 from tune_dml.record.contradictions import describe_edited_code, find_contradictions
 from tune_dml.record.imported import ImportRequest, read_csv

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainables.config import SECTIONS, TrialConfig
-from trainables.errors import Problem, nearest
-from trainables.option_names import option_problem, spell
+from trainables.errors import Problem
+from trainables.option_names import option_place, option_problem, spell
 from trainables.resolve import Layer
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for, recipes
+from tune_dml.planning.arms.fitting import TrainingPart, training_part
 from tune_dml.planning.cells import StudyArm
-from tune_dml.planning.files.folder import TrainingPart, training_part
 from tune_dml.space import Arm, Protocol, Space, Value
 from tune_dml.text import is_number
 
@@ -96,8 +96,8 @@ def _choose_requested(name: str, query: _ProtocolQuery) -> ProtocolChoice:
     by_name = protocols()
     names = [protocol.name for protocol in by_name.values() if protocol.dataset == query.dataset]
     if name not in by_name:
-        remedy = nearest(name, names or list(by_name), what="protocol")
-        return ProtocolChoice(None, problems=(option_problem("protocol", "unknown protocol", name, remedy),))
+        place, known = option_place("protocol"), names or by_name
+        return ProtocolChoice(None, "", (Problem(place, "unknown protocol", name, known=known, kind="protocol"),))
     if name not in names:
         rule = f"{name} is for {by_name[name].dataset}, the sweep trains on {query.dataset}"
         remedy = f"Those for {query.dataset}: {', '.join(names) or 'none'}."

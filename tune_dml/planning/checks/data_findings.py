@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainables.data.base import DataSet, Pictures
 
 _OTHER_RELEASES: Mapping[tuple[str, int], str] = {
-    ("cub200", 6_033): "CUB-200 of 2010; CUB-200-2011 has 11,788 pictures",
+    ("cub200", 6_033): "CUB-200 of 2010; CUB-200-2011 has 11,788 pictures"
 }
 """(data set, number of pictures) -> release with that number."""
 _SHIFTS = range(-3, 4)

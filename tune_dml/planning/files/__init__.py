@@ -1,1 +1,1 @@
-"""Files that a user writes: sweep files, programs, a folder of pictures."""
+"""Files that a user writes: sweep files and programs."""

@@ -1,18 +1,14 @@
-"""Check the types of arguments and spaces passed from Python. The command line checks flags when it parses them."""
+"""Check the types of arguments passed from Python. The command line checks flags when it parses them."""
 
-import json
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from trainables.errors import Problem
-from trainables.methods import rule_of, rule_of_any
-from tune_dml.space import Space
+from trainables.methods import rule_of_any
 from tune_dml.text import flattened
 
 _PLAIN = (int, float, str, bool, type(None), Path)
@@ -43,40 +39,6 @@ def keyword_problems(annotations: Mapping[str, object], arguments: Mapping[str, 
                     remedy = f"Write dotted names: {name}={dotted!r}."
                 problems.append(Problem(location, rule, value if isinstance(value, _PLAIN) else repr(value), remedy))
     return problems
-
-
-def space_type_problems(space: Space) -> list[Problem]:
-    """Return a problem for each field of a space, a knob or an arm with a value of a wrong type.
-
-    Values of a grid are left out, because their settings decide the type.
-    """
-    plain = json.dumps(asdict(space), default=repr)
-    try:
-        _space_adapter().validate_json(plain, strict=True)
-    except ValidationError as error:
-        found = [_type_problem(space, item["loc"], item) for item in error.errors() if "values" not in item["loc"]]
-        return list({problem.place: problem for problem in reversed(found) if problem}.values())[::-1]
-    return []
-
-
-@cache
-def _space_adapter() -> TypeAdapter[Space]:
-    return TypeAdapter(Space)
-
-
-def _type_problem(space: Space, location: tuple[str | int, ...], error: Any) -> Problem | None:
-    """Return the problem of one error of pydantic; None if it is about another class than that of the value."""
-    value: Any = space
-    path: list[str] = []
-    for step in location:
-        if isinstance(step, str) and not hasattr(value, step):  # a class or a type among those that are allowed
-            if hasattr(value, "__dataclass_fields__") and step != type(value).__name__:
-                return None
-            continue
-        value = value[step] if isinstance(step, int) else getattr(value, step)
-        path.append(str(step))
-    rule = f"must be a {error['ctx']['class_name']}" if error["type"] == "dataclass_type" else rule_of(error)
-    return Problem(space.location(".".join(path)), rule, value if isinstance(value, _PLAIN) else repr(value))
 
 
 def _is_plain(annotation: Any) -> bool:

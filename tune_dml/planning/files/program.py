@@ -6,8 +6,7 @@ from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.option_names import option_place, option_problem, spell
-from tune_dml.planning.files.keys import SweepFile, grid_of
-from tune_dml.planning.files.wandb import NO_PARAMETER, NO_PAUSE, SEED
+from tune_dml.planning.files.keys import NO_PARAMETER, NO_PAUSE, SEED, SweepFile, grid_of
 from tune_dml.planning.grouping import grouped
 from tune_dml.planning.request import OwnCommand, Request
 from tune_dml.programs.command import SETTING, Program, read_command, variable_of

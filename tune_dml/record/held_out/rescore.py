@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.metrics.families import FAMILIES, family_of
-from trainables.option_names import option_problem, spell
+from trainables.option_names import option_place, option_problem, spell
 from tune_dml.record.events import TrialRescored
 from tune_dml.record.held_out.sealed import add_sealed_metrics
 from tune_dml.record.ledger import Ledger, trial_folder
@@ -50,9 +50,8 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
     keys = tuple(dict.fromkeys(name.removeprefix("val/") for name in names))
     known = [family.key.format(k=10) for family in FAMILIES.values()]
     rule = "only metrics of a ranking can be computed from stored embeddings"
-    problems = [
-        option_problem("metrics", rule, key, nearest(key, known, what="metric")) for key in keys if not family_of(key)
-    ]
+    unknown = [key for key in keys if not family_of(key)]
+    problems = [Problem(option_place("metrics"), rule, key, known=known, kind="metric") for key in unknown]
     if not keys:
         problems.append(
             option_problem("metrics", "name at least one metric", None, f"Example: {spell('metrics', [known[0]])}.")

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.cells import Cell, PlannedArm, with_own_label
 from tune_dml.planning.grouping import grouped
 from tune_dml.planning.plan import Plan
@@ -99,7 +99,7 @@ def _seed_column(data: ImportedRows, request: ImportRequest) -> str | None:
         return candidates[0] if len(candidates) == 1 else next((name for name in candidates if name == "seed"), None)
     if request.seed_column not in names:
         rule = f"must be a setting of {data.source}"
-        raise ConfigError(Problem("--seed-column", rule, request.seed_column, nearest(request.seed_column, names)))
+        raise ConfigError(Problem("--seed-column", rule, request.seed_column, known=names))
     return request.seed_column
 
 
@@ -107,7 +107,7 @@ def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tupl
     """Return a knob for each setting that varies, and the settings that do not vary."""
     names = list(dict.fromkeys(name for row in data.rows for name in row.settings if name != seed))
     problems = [
-        Problem("--knob", f"must be a setting of {data.source}", name, nearest(name, names, what="setting"))
+        Problem("--knob", f"must be a setting of {data.source}", name, known=names, kind="setting")
         for name in request.knobs
         if name not in names
     ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeGuard
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from tune_dml.record.ledger import HistoryRow
 from tune_dml.record.state import TrialStatus
 from tune_dml.space import Value
@@ -65,9 +65,8 @@ def choose_metric(data: ImportedRows, request: ImportRequest) -> str:
         raise ConfigError(Problem("--metric", rule, None, names_text))
     if metric not in names:
         rule = f"must be a metric of {data.source}"
-        raise ConfigError(
-            Problem("--metric", rule, metric, nearest(metric, names, what="metric") if names else names_text)
-        )
+        remedy = "" if names else names_text
+        raise ConfigError(Problem("--metric", rule, metric, remedy, known=names or None, kind="metric"))
     return metric
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, is_finite_number, parse_value
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
@@ -113,8 +113,8 @@ def _metric(origin: str, columns: list[str], request: ImportRequest) -> str:
         columns_text = f"Its columns are {', '.join(columns)}."
         raise ConfigError(Problem("--metric", f"name the metric's column of {origin}", None, columns_text))
     if request.metric not in columns:
-        remedy = nearest(request.metric, columns, what="column")
-        raise ConfigError(Problem("--metric", f"must be a column of {origin}", request.metric, remedy))
+        rule = f"must be a column of {origin}"
+        raise ConfigError(Problem("--metric", rule, request.metric, known=columns, kind="column"))
     return request.metric
 
 

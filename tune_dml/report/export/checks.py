@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainables.errors import Problem, nearest
+from trainables.errors import Problem
 
 Verdicts = Mapping[str, Any]
 
@@ -72,7 +72,7 @@ def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Pro
         is_knob = kind == "knob" and any(_is_named(knob, argument) for knob in verdicts["knobs"])
         if argument and not is_knob and argument not in allowed:
             rule = f"{term['word']}(...) takes a {kind} of the sweep"
-            problems.append(Problem("--check", rule, argument, nearest(argument, allowed, what=kind)))
+            problems.append(Problem("--check", rule, argument, known=allowed, kind=kind))
     return problems
 
 
@@ -109,7 +109,7 @@ def _term_problems(text: str) -> list[Problem]:
         return [Problem("--check", rule, text.strip(), example)]
     word = match["word"]
     if word not in _WORDS:
-        return [Problem("--check", "the word must be known", word, nearest(word, list(_WORDS), what="word"))]
+        return [Problem("--check", "the word must be known", word, known=_WORDS, kind="word")]
     if match["argument"] and not _WORDS[word][1]:
         return [Problem("--check", f"{word} takes no argument", match["argument"], f"Write {word}.")]
     return []

@@ -12,11 +12,7 @@ from tune_dml.report.analysis.knob import KnobAnalysis, same_value
 from tune_dml.space import Value
 from tune_dml.text import level_key, spelling_key
 
-_ALIASES = {
-    "verificationaccuracy": "verificationacc",
-    "linearevaluationtop1": "top1",
-    "linearevaluationtop5": "top5",
-}
+_ALIASES = {"verificationaccuracy": "verificationacc", "linearevaluationtop1": "top1", "linearevaluationtop5": "top5"}
 _LABELS = {
     "loss.name": "loss",
     "regularizer.name": "regularizer",

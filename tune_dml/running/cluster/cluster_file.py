@@ -16,7 +16,7 @@ from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import expand_home
-from tune_dml.planning.files.yaml_file import read_mapping
+from tune_dml.planning.files.sweep_file import read_mapping
 from tune_dml.text import one_line
 
 _ClusterConfig = Mapping[str, Any]  # the content of a cluster file, which Ray's schema checks

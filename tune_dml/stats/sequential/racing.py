@@ -239,12 +239,7 @@ def judge_block(
 
 
 def replay(
-    outcomes: Outcomes,
-    margin: float,
-    judged: Sequence[tuple[int, float]],
-    *,
-    compared: Mask,
-    resolution: float = 0.0,
+    outcomes: Outcomes, margin: float, judged: Sequence[tuple[int, float]], *, compared: Mask, resolution: float = 0.0
 ) -> RaceState:
     """Judge every look of a single race again, in order, up to the end of the race; see `judge_race`.
 

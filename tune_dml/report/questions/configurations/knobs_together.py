@@ -173,11 +173,7 @@ def _spaced(ticks: Iterable[tuple[float, str]], height: float) -> Iterator[tuple
 
 
 def _draw_vertical_axes(
-    canvas: Canvas,
-    xs: Sequence[float],
-    named: Sequence[tuple[str, list[tuple[float, str]]]],
-    top: float,
-    bottom: float,
+    canvas: Canvas, xs: Sequence[float], named: Sequence[tuple[str, list[tuple[float, str]]]], top: float, bottom: float
 ) -> None:
     """Draw vertical axes with names and ticks (position, text); the last axis has its numbers at the right."""
     for index, (x, (name, ticks)) in enumerate(zip(xs, named, strict=True)):
