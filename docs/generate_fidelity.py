@@ -10,7 +10,7 @@ from typing import get_args
 from search_spaces.fidelity import SHEETS
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import protocols
-from tune_dml.papers.fidelity import DecidedPart
+from tune_dml.papers.paper import DecidedPart
 from tune_dml.planning.arms.settings import protocol_layer
 from tune_dml.space import Decision, FidelitySheet, Value
 

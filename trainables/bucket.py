@@ -58,8 +58,7 @@ class Address:
 
     bucket: str
     path: str
-    query: str = ""
-    """Endpoint, scheme and region, encoded."""
+    query: str = ""  # endpoint, scheme and region, encoded
 
     @classmethod
     def read(cls, text: str) -> Address:

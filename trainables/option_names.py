@@ -50,8 +50,7 @@ class FileKeys(PythonArguments):
     """Names options as keys of a sweep file; `beside` names the other options."""
 
     file: str
-    keys: Set[str]
-    """Options that the file decides."""
+    keys: Set[str]  # options that the file decides
     beside: PythonArguments
 
     def place(self, option: str) -> str:

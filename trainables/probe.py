@@ -30,16 +30,11 @@ _CONTEXT = 1 << 30
 class Probe:
     """Estimated cost of one trial on this machine."""
 
-    seconds: float
-    """Time of the start, the training and all evaluations, including the one on the test half."""
-    memory_bytes: int
-    """Peak memory of the process, including libraries."""
-    checkpoint_bytes: int
-    """Size of one checkpoint; a running trial keeps two."""
-    gpu_bytes: int
-    """Peak GPU memory of the process, including CUDA's own; 0 on the CPU."""
-    gpu_room: int = 0
-    """GPU memory that other processes leave free; 0 on the CPU."""
+    seconds: float  # time of the start, the training and all evaluations, including the one on the test half
+    memory_bytes: int  # peak memory of the process, including libraries
+    checkpoint_bytes: int  # size of one checkpoint; a running trial keeps two
+    gpu_bytes: int  # peak GPU memory of the process, including CUDA's own; 0 on the CPU
+    gpu_room: int = 0  # GPU memory that other processes leave free; 0 on the CPU
 
 
 def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = None) -> Probe:

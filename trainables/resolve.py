@@ -44,8 +44,7 @@ class Layer:
 
     origin: str
     settings: Mapping[str, Value]
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """More exact origins of single settings."""
+    sources: Mapping[str, str] = field(default_factory=dict)  # more exact origins of single settings
 
     def origin_of(self, path: str) -> str:
         """Return the origin of a setting of this layer."""
@@ -101,8 +100,7 @@ class _SectionSettings:
     section: str
     settings: Mapping[str, Value] = field(compare=False)
     """Fields by name, knobs by `chooser.knob`, and unknown settings as stated."""
-    methods: Mapping[str, type] = field(compare=False)
-    """Field -> class, for known names."""
+    methods: Mapping[str, type] = field(compare=False)  # field -> class, for known names
     text: str
 
     @classmethod
@@ -115,8 +113,7 @@ class LayerStack:
     """Merged layers of settings, not yet checked."""
 
     parts: Mapping[str, _SectionSettings] = field(default_factory=dict)
-    unsectioned: Mapping[str, Value] = field(default_factory=dict)
-    """The seed, and unknown settings outside sections."""
+    unsectioned: Mapping[str, Value] = field(default_factory=dict)  # the seed, and unknown settings outside sections
     origins: Mapping[str, str] = field(default_factory=dict)
     """Origin of each setting, a knob by its full path `section.chooser.knob`."""
     problems: tuple[Problem, ...] = ()

@@ -51,8 +51,7 @@ class TrainingState:
     step: int = 0
     seconds: float = 0.0
     rows: list[Row] = field(default_factory=list)
-    best: Row = field(default_factory=dict)
-    """Row of the evaluation selected so far."""
+    best: Row = field(default_factory=dict)  # row of the evaluation selected so far
     directions: Tensor | None = None
     """Unit embeddings of the watched pictures at the last snapshot; see `evidence.watched`."""
     snapshots: list[Snapshot] = field(default_factory=list)
@@ -68,23 +67,19 @@ class Run:
     context: TrialContext
     learner: Learner[Any]
     optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
-    """Scales the loss for fp16; does nothing in other precisions."""
+    scaler: torch.amp.GradScaler  # scales the loss for fp16; does nothing in other precisions
     rate: RateSchedule
     watch: FiniteWatch
-    backbone: list[nn.Parameter]
-    """Parameters that are frozen during the first `frozen_until` steps."""
+    backbone: list[nn.Parameter]  # parameters that are frozen during the first `frozen_until` steps
     frozen_until: int
     state: TrainingState
     frozen: bool | None = None
     network: nn.Module = field(default_factory=nn.Module)
     """The learner's network, wrapped for data parallelism if there are several workers."""
-    recent: list[Tensor] = field(default_factory=list)
-    """Losses since the last row."""
+    recent: list[Tensor] = field(default_factory=list)  # losses since the last row
     watched: tuple[int, Tensor] | None = None
     """Last step at which the watched pictures were embedded, and their raw embeddings."""
-    waited: float = 0.0
-    """Seconds since the last row that other trials of this process used; see `trainables.together`."""
+    waited: float = 0.0  # seconds since the last row that other trials of this process used; see `trainables.together`
 
 
 def _set_backbone_trainable(run: Run, trainable: bool) -> None:

@@ -140,7 +140,8 @@ def _checks_of_both(method: Method) -> Iterator[Check]:
             if dtype != torch.float16 or shape not in {"huge", "tiny"}:
                 name = f"finite: {shape}, {dtype}".replace("torch.", "")
                 yield Check(name, partial(_is_finite, method, dtype, shape))
-    yield Check("unknown knobs are refused", partial(_refuses_unknown_knobs, method))
+    unknown = Method(method.cls, {**method.knobs, "nonsense": 1})
+    yield Check("unknown knobs are refused", partial(_raises_config_error, unknown.build, "an unknown knob"))
     yield Check("autocast outside changes nothing", partial(_ignores_autocast, method))
     yield Check("inputs are left alone", partial(_leaves_inputs_alone, method))
     yield Check("repeats exactly, also as a copy", partial(_repeats_exactly, method))
@@ -184,10 +185,6 @@ def _is_finite(method: Method, dtype: torch.dtype, shape: str) -> None:
         _require(value.isfinite(), f"{case}: the value is finite, not {value}")
         _require(slope.dtype == dtype, f"{case}: the gradient is {dtype}, not {slope.dtype}")
         _require(slope.isfinite().all(), f"{case}: the gradient is finite")
-
-
-def _refuses_unknown_knobs(method: Method) -> None:
-    _raises_config_error(Method(method.cls, {**method.knobs, "nonsense": 1}).build, "an unknown knob")
 
 
 def _ignores_autocast(method: Method) -> None:

@@ -20,13 +20,10 @@ class _Member:
     """A trial of the group."""
 
     training: Training
-    result: Outcome | Exception | None = None
-    """Its outcome, or the error that ended it; None while it trains."""
+    result: Outcome | Exception | None = None  # its outcome, or the error that ended it; None while it trains
     run: Run | None = None
-    step_due: float = 0.0
-    """Time at which its next step was due."""
-    own_seconds: float = 0.0
-    """Seconds of its next step that count as its own."""
+    step_due: float = 0.0  # time at which its next step was due
+    own_seconds: float = 0.0  # seconds of its next step that count as its own
 
     def advance(self) -> None:
         """Continue the trial up to its next step: rows, evaluations, checkpoints."""

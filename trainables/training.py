@@ -57,11 +57,9 @@ _SNAPSHOTS = TypeAdapter(list[Snapshot])
 class Outcome:
     """Result of a trial."""
 
-    metrics: dict[str, float]
-    """Figures of the selected evaluation, empty for a paused trial; `test/...` is sealed."""
+    metrics: dict[str, float]  # figures of the selected evaluation, empty for a paused trial; `test/...` is sealed
     step: int
-    seconds: float
-    """Training time over all attempts, evaluation included."""
+    seconds: float  # training time over all attempts, evaluation included
 
 
 Training = Generator[Run, None, Outcome]

@@ -33,13 +33,10 @@ class TrialLength:
 
     lr: float
     steps: int
-    by_rate: Mapping[float, float]
-    """Learning rate -> R@1 after `compared` steps, or fewer if the time ran out."""
+    by_rate: Mapping[float, float]  # learning rate -> R@1 after `compared` steps, or fewer if the time ran out
     compared: int
-    by_steps: Mapping[int, float]
-    """Steps -> R@1 at the chosen rate; steps double."""
-    finished: bool
-    """Whether half as many steps cost less than a point."""
+    by_steps: Mapping[int, float]  # steps -> R@1 at the chosen rate; steps double
+    finished: bool  # whether half as many steps cost less than a point
 
     @property
     def reason(self) -> str:

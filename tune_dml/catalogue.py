@@ -17,7 +17,6 @@ from trainables.errors import ConfigError, Problem
 from trainables.methods import load_entries, rule_of
 from trainables.option_names import option_place, option_problem
 from tune_dml.space import Paper, Protocol, Recipe, Space
-from tune_dml.text import python_numbers
 
 RETRIEVAL = "retrieval"  # the default task
 _T = TypeVar("_T", Space, Protocol)
@@ -75,22 +74,19 @@ def find_protocol(name: str, location: str) -> Protocol:
 
 
 def find_space(space: object) -> Space:
-    """Return a space by name, or a given one. Raise ConfigError for an unknown name, and for values of wrong types."""
+    """Return a space by name, or a given one. Raise ConfigError for an unknown name, and for any other object."""
     if isinstance(space, str | Path):
-        space = _space_named(str(space))
-    if not isinstance(space, Space):
-        rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
-        remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
-        raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
-    if problems := _type_problems(space):
-        raise ConfigError(problems)
-    return space
+        return _space_named(str(space))
+    if isinstance(space, Space):
+        return space
+    rule = "must be the name of a search space, the path of a sweep file, or a tune_dml.space.Space"
+    remedy = "Write it to a sweep file (YAML), and pass its path." if isinstance(space, dict) else ""
+    raise ConfigError(option_problem("space", rule, type(space).__name__, remedy))
 
 
 def _space_named(name: str) -> Space:
     if name in spaces():
-        space: Space = python_numbers(spaces()[name])
-        return space
+        return spaces()[name]
     rule, remedy, known = "unknown search space", "A sweep file ends in .yaml or .yml.", list(spaces())
     if Path(name).is_dir() or name.lower().endswith((".csv", ".tsv", ".parquet")):
         remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {shlex.quote(name)}`."
@@ -98,7 +94,7 @@ def _space_named(name: str) -> Space:
     raise ConfigError(Problem(option_place("space"), rule, name, remedy, known=known, kind="space"))
 
 
-def _type_problems(space: Space) -> list[Problem]:
+def space_type_problems(space: Space) -> list[Problem]:
     """Return a problem for each field of a space, a knob or an arm with a value of a wrong type.
 
     Values of a grid are left out, because their settings decide the type.

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trainables.errors import Problem
-from tune_dml.papers.fidelity import Decision as Decision
-from tune_dml.papers.fidelity import FidelitySheet as FidelitySheet
-from tune_dml.papers.fidelity import Setting as Setting
 from tune_dml.papers.paper import METHOD as METHOD
 from tune_dml.papers.paper import Citation as Citation
 from tune_dml.papers.paper import CurveReference as CurveReference
+from tune_dml.papers.paper import Decision as Decision
+from tune_dml.papers.paper import FidelitySheet as FidelitySheet
 from tune_dml.papers.paper import Paper as Paper
 from tune_dml.papers.paper import PaperTable as PaperTable
 from tune_dml.papers.paper import Part as Part
 from tune_dml.papers.paper import PrintedMethod as PrintedMethod
 from tune_dml.papers.paper import Recipe as Recipe
 from tune_dml.papers.paper import Selection as Selection
+from tune_dml.papers.paper import Setting as Setting
 from tune_dml.papers.paper import Settings
 from tune_dml.papers.paper import SourcedSettings as SourcedSettings
 from tune_dml.papers.paper import Value as Value

@@ -24,13 +24,11 @@ _DRAWS = 2 * _ATTEMPTS + 2 + 1 + 10  # windows, corner, flip, colour
 class AugmentDecisions:
     """Augmentation of a batch, one row per picture."""
 
-    windows: NDArray[np.int64]
-    """top, left, height, width in pixels, (B, 4)."""
+    windows: NDArray[np.int64]  # top, left, height, width in pixels, (B, 4)
     flips: NDArray[np.bool_]
     factors: Floats
     """Brightness, contrast and saturation factors and hue shift in turns, (B, 4); (1, 1, 1, 0) changes nothing."""
-    order: NDArray[np.int64]
-    """Order in which the four factors are applied, (B, 4)."""
+    order: NDArray[np.int64]  # order in which the four factors are applied, (B, 4)
     grey: NDArray[np.bool_]
 
 

@@ -1,28 +1,79 @@
 """Characters drawn in many typefaces, without a download and within seconds."""
 
 import hashlib
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import PIL
+from fontTools.ttLib import TTFont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, features
 from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Progress, digest_of
-from trainables.data.formats import cache
-from trainables.data.formats.fonts import Face, installed_faces
+from trainables.data.formats import cache as disk
 from trainables.errors import DataError, Problem, raise_if_any
+from trainables.files import sha256_of
 
 _REFERENCE_SIZE = 24  # pixels at which pictures are compared, so that the classes do not depend on `size`
 # Measured on the 25 families: pairs that share one drawing (A, Greek and Cyrillic A) coincide in at least 0.42 of their
 # common faces, all other pairs in at most 0.25.
 _COINCIDE_DISTANCE = 0.02  # squared distance of two pictures over the larger squared norm
 _COINCIDE_SHARE = 0.33
+_FAMILIES = (
+    *("alegreya-sans", "caveat", "comfortaa", "cormorant-garamond", "fira-code", "ibm-plex-serif", "inter"),
+    *("jetbrains-mono", "literata", "lobster", "lora", "merriweather", "montserrat", "noto-sans", "oswald"),
+    *("pacifico", "playfair-display", "press-start-2p", "pt-serif", "roboto-slab", "rubik", "source-code-pro"),
+    *("spectral", "vollkorn", "yanone-kaffeesatz"),
+)
+"""Unrelated families, because near-duplicates would make retrieval easy."""
+
+
+@dataclass(frozen=True)
+class _Face:
+    """The regular, upright style of one family."""
+
+    family: str
+    path: Path
+
+    @cached_property
+    def characters(self) -> frozenset[int]:
+        """Return the code points that this face can draw."""
+        with TTFont(self.path, lazy=True) as font:
+            return frozenset(font.getBestCmap())
+
+    @cached_property
+    def digest(self) -> str:
+        return sha256_of(self.path)
+
+
+def _installed_faces() -> tuple[_Face, ...]:
+    """Return one face per installed family, in the order of `_FAMILIES`."""
+    return _faces_on(tuple(sys.path))
+
+
+@cache
+def _faces_on(path: tuple[str, ...]) -> tuple[_Face, ...]:
+    """Return the faces on an import path, whose metadata take milliseconds to read."""
+    faces = []
+    for family in _FAMILIES:
+        try:
+            package = distribution(f"fontpkg-{family}")
+        except PackageNotFoundError:
+            continue
+        files = [file for file in package.files or () if file.suffix in (".ttf", ".otf") and "Italic" not in file.name]
+        regular = [file for file in files if "Regular" in file.name] or files  # a variable font has no such name
+        paths = [Path(str(package.locate_file(file))) for file in sorted(regular)]
+        faces += [_Face(family, path) for path in paths[:1] if path.exists()]
+    return tuple(faces)
 
 
 class Glyphs(DataSet):
@@ -50,7 +101,7 @@ class Glyphs(DataSet):
         self.size, self.faces = size, faces
 
     def check(self) -> list[Problem]:
-        installed = len(installed_faces())
+        installed = len(_installed_faces())
         if installed >= self.faces:
             return []
         rule = f"glyphs with faces={self.faces} needs as many of the 25 font families installed"
@@ -58,7 +109,7 @@ class Glyphs(DataSet):
         return [Problem("data.faces", rule, f"{installed} families", remedy)]
 
     def digest(self) -> str:
-        fonts = [(face.family, face.digest) for face in installed_faces()]
+        fonts = [(face.family, face.digest) for face in _installed_faces()]
         versions = (PIL.__version__, features.version("freetype2"))
         return digest_of(self.name, 1, self.size, self.faces, fonts, versions)
 
@@ -69,14 +120,14 @@ class Glyphs(DataSet):
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         raise_if_any(self.check(), DataError)
-        faces = installed_faces()
+        faces = _installed_faces()
         counts = Counter(point for face in faces for point in face.characters)
         # Letters, numbers, punctuation and symbols that enough faces can draw.
         common = (point for point, count in counts.items() if count >= self.faces)
         drawable = sorted(point for point in common if unicodedata.category(chr(point))[0] in "LNPS")
         points = _drop_duplicates(drawable, faces)
         chosen = [_choose_faces(faces, point, self.faces) for point in points]
-        images = cache.create_images(directory, (len(points) * self.faces, self.size, self.size, 1))
+        images = disk.create_images(directory, (len(points) * self.faces, self.size, self.size, 1))
         pens = {face: _Pen(face, self.size) for face in faces}
         for c, (point, views) in enumerate(zip(points, chosen, strict=True)):
             for v, face in enumerate(views):
@@ -92,7 +143,7 @@ class Glyphs(DataSet):
 class _Pen:
     """Draws the characters of one face at a common em size and baseline."""
 
-    def __init__(self, face: Face, size: int) -> None:
+    def __init__(self, face: _Face, size: int) -> None:
         self.size = size
         self.font = ImageFont.truetype(str(face.path), round(size * 14 / 24), layout_engine=ImageFont.Layout.BASIC)
         try:
@@ -110,7 +161,7 @@ class _Pen:
         return np.asarray(picture)
 
 
-def _drop_duplicates(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
+def _drop_duplicates(points: Sequence[int], faces: Sequence[_Face]) -> list[int]:
     """Drop points whose pictures coincide with an earlier one's in `_COINCIDE_SHARE` of their common faces.
 
     Exact: distances of uint8 pictures are integers below 2^53, so float64 products do not round.
@@ -135,7 +186,7 @@ def _drop_duplicates(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
     return [points[i] for i in kept_rows]
 
 
-def _choose_faces(faces: Sequence[Face], point: int, count: int) -> list[Face]:
+def _choose_faces(faces: Sequence[_Face], point: int, count: int) -> list[_Face]:
     """Return `count` faces that can draw `point`, starting at one that depends on the point."""
     capable = [face for face in faces if point in face.characters]
     start = point % len(capable)

@@ -41,14 +41,10 @@ def embeddings_bytes(pictures: int, dimension: int) -> int:
 class Hits:
     """Whether each query's nearest neighbour has its class; queries are sorted by class and then by picture."""
 
-    classes: Labels
-    """(C,): classes with queries, ascending."""
-    counts: NDArray[np.int64]
-    """(C,): number of queries of each class."""
-    hit: NDArray[np.bool_]
-    """(Q,): whether the nearest neighbour has the query's class."""
-    pictures: Indices
-    """(Q,): indices of the queries in the data set."""
+    classes: Labels  # (C,): classes with queries, ascending
+    counts: NDArray[np.int64]  # (C,): number of queries of each class
+    hit: NDArray[np.bool_]  # (Q,): whether the nearest neighbour has the query's class
+    pictures: Indices  # (Q,): indices of the queries in the data set
 
     @classmethod
     def of(cls, hit: NDArray[np.bool_], labels: Labels, pictures: Indices) -> Self:
@@ -90,12 +86,9 @@ class Hits:
 class StoredEmbeddings:
     """The embeddings of one half, and its queries and gallery."""
 
-    vectors: Tensor
-    """(N, D), raw."""
-    labels: Tensor
-    """(N,) int64."""
-    pictures: Indices
-    """(N,): indices in the data set."""
+    vectors: Tensor  # (N, D), raw
+    labels: Tensor  # (N,) int64
+    pictures: Indices  # (N,): indices in the data set
     query_and_gallery: tuple[Indices, Indices] | None = None
     """Rows of queries and of the gallery, if a protocol separates them; None: every row is both."""
 

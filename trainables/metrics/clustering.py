@@ -29,8 +29,7 @@ class ClusteringMetrics:
 
     nmi: float
     f1: float
-    backend: str
-    """The program, its version and its settings."""
+    backend: str  # the program, its version and its settings
 
     def figures(self) -> dict[str, float]:
         """Return the values under their names in trials."""
@@ -41,10 +40,8 @@ class ClusteringMetrics:
 class Clustering:
     """A partition of N points."""
 
-    assignment: NDArray[np.int64]
-    """(N,): cluster of each point, 0..clusters-1; a cluster may be empty."""
-    backend: str
-    """The program, its version and its settings."""
+    assignment: NDArray[np.int64]  # (N,): cluster of each point, 0..clusters-1; a cluster may be empty
+    backend: str  # the program, its version and its settings
 
 
 def clustering_metrics(

@@ -28,14 +28,10 @@ class VerificationMetrics:
     """Means over the folds, in percent, with each fold's threshold, which the other folds determine."""
 
     accuracy: float
-    accuracy_std: float
-    """Biased standard deviation over folds, as verification papers print it."""
-    tar_at_far: float
-    """True accepts among pairs of one person, at the threshold for the target false accept rate."""
-    far: float
-    """False accepts among pairs of two persons at that threshold, to compare with the target rate."""
-    thresholds: tuple[float, ...]
-    """Squared distances below which each fold accepted a pair, for the accuracy."""
+    accuracy_std: float  # biased standard deviation over folds, as verification papers print it
+    tar_at_far: float  # true accepts among pairs of one person, at the threshold for the target false accept rate
+    far: float  # false accepts among pairs of two persons at that threshold, to compare with the target rate
+    thresholds: tuple[float, ...]  # squared distances below which each fold accepted a pair, for the accuracy
 
 
 def verification_metrics(

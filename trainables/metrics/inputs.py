@@ -19,10 +19,8 @@ Array: TypeAlias = "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]"
 class LabelledVectors:
     """Unit vectors with their classes, on the device of the given embeddings."""
 
-    vectors: Tensor
-    """(N, D), float32 or float64, every row of length 1 (a zero embedding stays zero)."""
-    labels: Tensor
-    """(N,), int64."""
+    vectors: Tensor  # (N, D), float32 or float64, every row of length 1 (a zero embedding stays zero)
+    labels: Tensor  # (N,), int64
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -22,10 +22,8 @@ class LinearProbes:
     """Softmax classifiers trained side by side on the same features, one for each learning rate."""
 
     lrs: tuple[float, ...]
-    weight: Tensor
-    """(F, L, C): weights of L classifiers."""
-    bias: Tensor
-    """(L, C): biases of L classifiers."""
+    weight: Tensor  # (F, L, C): weights of L classifiers
+    bias: Tensor  # (L, C): biases of L classifiers
 
     def top_k(self, features: Array, labels: Array, ks: Sequence[int] = (1, 5)) -> dict[int, list[float]]:
         """Return for each k each probe's percentage of pictures whose class is among its k most likely.

@@ -154,8 +154,7 @@ class _Scope:
     """Positives and positions that the chosen metrics read; no others are computed."""
 
     needed: frozenset[Positives]
-    k: int
-    """The longest result list of fixed length, 0 for none."""
+    k: int  # the longest result list of fixed length, 0 for none
 
     @classmethod
     def of(cls, families: Sequence[Family], ks: Sequence[int]) -> Self:

@@ -22,12 +22,9 @@ _COMPARED = 24  # up to this many thresholds, comparing a tile with each is chea
 class VectorsByClass:
     """Unit vectors sorted by class, the rarest class of the gallery first."""
 
-    vectors: Tensor
-    """(N, D)."""
-    classes: Tensor
-    """(N,) int64, non-decreasing; classes are numbered in the order of their size in the gallery."""
-    sources: Tensor
-    """(N,) int64: each vector's row in the caller's order."""
+    vectors: Tensor  # (N, D)
+    classes: Tensor  # (N,) int64, non-decreasing; classes are numbered in the order of their size in the gallery
+    sources: Tensor  # (N,) int64: each vector's row in the caller's order
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -39,8 +36,7 @@ class SimilaritySearch:
 
     rows: VectorsByClass
     columns: VectorsByClass
-    searches_itself: bool
-    """Whether the gallery is the queries: row i is then column i, and no query finds itself."""
+    searches_itself: bool  # whether the gallery is the queries: row i is then column i, and no query finds itself
 
     def relevant(self) -> Tensor:
         """Return R_q, the number of positives of each row in the gallery, (N,), non-decreasing."""

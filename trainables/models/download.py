@@ -100,10 +100,8 @@ class _PartialFile:
 
     target: Path
     url: str
-    has_digest: bool
-    """Whether a digest will verify the joined pieces."""
-    validator: str = ""
-    """ETag or Last-Modified of the version; empty if the server sends none."""
+    has_digest: bool  # whether a digest will verify the joined pieces
+    validator: str = ""  # ETag or Last-Modified of the version; empty if the server sends none
 
     def __post_init__(self) -> None:
         self.file = self.target.with_name(self.target.name + ".part")

@@ -23,8 +23,7 @@ class Embedder(nn.Module):
     freezes their gamma and beta.
     """
 
-    autocast: torch.dtype | None = None
-    """Type of torch.autocast; None computes in the weights' type."""
+    autocast: torch.dtype | None = None  # type of torch.autocast; None computes in the weights' type
     micro_batch: int | None = None
     """Number of pictures whose backbone activations exist at a time; None for the whole batch."""
 

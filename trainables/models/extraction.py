@@ -41,7 +41,6 @@ from trainables.data.formats.feature_store import (
 from trainables.errors import ConfigError, DataError, Problem, raise_if_any
 from trainables.files import write_whole
 from trainables.models import BACKBONES, POOLINGS, Embedder
-from trainables.models.ahead import Ahead
 from trainables.models.views import Views
 from trainables.registries import source_digest
 from trainables.resolve import read_settings
@@ -62,8 +61,7 @@ _T = TypeVar("_T")
 class FeaturePass:
     """Which features to extract, and the folder to write them to."""
 
-    config: TrialConfig
-    """Defines data, augmentation, backbone and pooling."""
+    config: TrialConfig  # defines data, augmentation, backbone and pooling
     folder: Path
     views: int = 1
     cache_dir: Path | None = None
@@ -204,6 +202,38 @@ def _chunks(job: FeaturePass, starts: list[int], workers: int) -> Iterator[int]:
             raise ConfigError(Problem("--workers", rule, workers, remedy)) from error
 
 
+class _Ahead:
+    """Makes tensors in the order of the calls: for a CUDA device in a thread with its own stream, else on request."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._in_thread = device.type == "cuda"
+        self._device = device
+        if self._in_thread:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="pictures")
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def begin(self, make: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Begin to make a tensor. Return a function that waits for it and raises what `make` raised."""
+        if not self._in_thread:
+            return make
+        begun = self._thread.submit(self._on_stream, make)
+
+        def wait() -> Tensor:
+            tensor, ready = begun.result()
+            stream = torch.cuda.current_stream(self._device)
+            stream.wait_event(ready)  # the device waits, not this thread
+            tensor.record_stream(stream)
+            return tensor
+
+        return wait
+
+    def _on_stream(self, make: Callable[[], Tensor]) -> tuple[Tensor, torch.cuda.Event]:
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            tensor, ready = make(), torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record()
+        return tensor, ready
+
+
 @dataclass(frozen=True)
 class _Extractor:
     """Network, pictures and views of a worker process."""
@@ -213,7 +243,7 @@ class _Extractor:
     views: Views
     batch: int
     device: torch.device
-    ahead: Ahead
+    ahead: _Ahead
 
     def begin_views(self, pictures: Indices, views: int) -> list[list[Callable[[], Tensor]]]:
         """Begin to make the views of a chunk: for each batch, functions that wait for one view of its pictures."""
@@ -244,7 +274,7 @@ def _extractor(settings: str, views: int, cache_dir: Path | None) -> _Extractor:
     picture_views = Views(pictures.images, job.task.augmentation(), seed=job.config.seed_of("order"), device=device)
     side = job.task.picture_size(pictures) or 1
     batch = _CHUNK if device.type == "cuda" else min(max(_PIXELS // side**2, 8), _CHUNK)
-    return _Extractor(network, pictures, picture_views, batch, device, Ahead(device))
+    return _Extractor(network, pictures, picture_views, batch, device, _Ahead(device))
 
 
 def _write_call(settings: dict[str, Any], location: tuple[str, int, Path | None], starts: list[int]) -> list[int]:
@@ -281,10 +311,8 @@ class _Chunk:
     """Features of consecutive pictures, possibly still being computed."""
 
     pictures: Indices
-    parts: list[Tensor]
-    """Rows on the host, the views of each picture one after the other."""
-    copied: torch.cuda.Event | None
-    """Recorded behind the copies to the host."""
+    parts: list[Tensor]  # rows on the host, the views of each picture one after the other
+    copied: torch.cuda.Event | None  # recorded behind the copies to the host
 
     def store(self, folder: Path, views: int) -> int:
         """Wait for the rows and write them; return the first picture."""

@@ -49,11 +49,9 @@ _LISTED = 15  # mismatched entries listed per kind, if there are many
 class Source:
     """Location of one file of weights."""
 
-    path: Path
-    """Path of the file, possibly after a download."""
+    path: Path  # path of the file, possibly after a download
     url: str = ""
-    digests: tuple[str, ...] = ()
-    """Required beginnings of its SHA-256."""
+    digests: tuple[str, ...] = ()  # required beginnings of its SHA-256
 
 
 def source_of(weights: str) -> Source:

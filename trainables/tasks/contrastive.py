@@ -112,10 +112,8 @@ class ContrastiveTask(Task):
 class LinearEvaluation(Evaluation):
     """Validation figures, and the classifier that they selected."""
 
-    probes: LinearProbes | None = None
-    """One probe per rate; None if a feature is not finite."""
-    best: int = 0
-    """Index of the probe with the best validation accuracy."""
+    probes: LinearProbes | None = None  # one probe per rate; None if a feature is not finite
+    best: int = 0  # index of the probe with the best validation accuracy
 
 
 class ContrastiveLearner(Learner[LinearEvaluation]):

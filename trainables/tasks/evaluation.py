@@ -21,12 +21,9 @@ Figures = dict[str, float]
 class Evaluation:
     """Result of evaluating the validation pictures, or the test pictures."""
 
-    figures: Figures
-    """Named `val/...`, among them `val/mean_cosine` and `val/norm_mean`; or `test/...`."""
-    evidence: Evidence | None = None
-    """Histogram and sheet; None for test pictures, and if an embedding is not finite."""
-    hits: Hits | None = None
-    """Which queries have a nearest neighbour of their class; None without retrieval."""
+    figures: Figures  # named `val/...`, among them `val/mean_cosine` and `val/norm_mean`; or `test/...`
+    evidence: Evidence | None = None  # histogram and sheet; None for test pictures, and if an embedding is not finite
+    hits: Hits | None = None  # which queries have a nearest neighbour of their class; None without retrieval
     stored: StoredEmbeddings | None = None
     """All embeddings, from which further metrics can be computed later; None without retrieval."""
 

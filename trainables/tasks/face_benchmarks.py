@@ -26,13 +26,10 @@ _ORDER_STREAM = 0xFA_CE03  # shuffles the distractors, which folders list person
 class FaceBenchmark:
     """Pairs to verify, and probes to identify among distractors."""
 
-    name: str
-    """Name of the data set; empty for pairs drawn from held-out classes."""
+    name: str  # name of the data set; empty for pairs drawn from held-out classes
     pictures: Pictures
-    pairs: Indices
-    """(P, 2): indices of the two pictures of each pair, in the order of the folds."""
-    same: Flags
-    """(P,): whether both pictures of a pair show one class."""
+    pairs: Indices  # (P, 2): indices of the two pictures of each pair, in the order of the folds
+    same: Flags  # (P,): whether both pictures of a pair show one class
     probes: Indices
     probe_labels: Labels
 

@@ -41,7 +41,10 @@ def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path
             pixels = with_part("val", learner.judge_vectors(_flat_pixels(learner), learner.split.validation))
             found.setdefault(raw, []).append(pixels)
             found.setdefault(_UNTRAINED, []).append(learner.validate().figures)
-    return {name: _mean(figures) for name, figures in found.items()}
+    return {
+        name: {key: float(np.mean([seed[key] for seed in figures])) for key in figures[0]}
+        for name, figures in found.items()
+    }
 
 
 def _pixels_of(learner: RetrievalLearner) -> int:
@@ -62,7 +65,3 @@ def _flat_pixels(learner: RetrievalLearner) -> Tensor:
         return rows - rows.mean(dim=1, keepdim=True)
 
     return learner.compute_rows(flat, learner.split.validation)
-
-
-def _mean(figures: Sequence[Figures]) -> Figures:
-    return {name: float(np.mean([seed_figures[name] for seed_figures in figures])) for name in figures[0]}

@@ -163,8 +163,10 @@ class Preview:
             return f"Cost:   unknown; {self.cost.source}.{probe}"
         remaining = self.trials - self.done
         gpus = f" ({self.worker_hours * self.gpus:.2f} GPU-hours)" if self.worker_hours and self.gpus else ""
+        seconds = self.cost.seconds or 0.0
+        each = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
         sentence = (
-            f"Cost:   {remaining} trials x {_seconds_text(self.cost.seconds or 0.0)} ({self.cost.source}) "
+            f"Cost:   {remaining} trials x {each} ({self.cost.source}) "
             f"= {self.worker_hours:.2f} worker hours{gpus}, "
             f"about {duration(self.eta_seconds)} with {self.cost.concurrent} at once."
         )
@@ -237,7 +239,3 @@ class Preview:
 def _fit_line(text: str, title: str = "") -> str:
     """Return a text as one line, cut to the width of the screen."""
     return shortened(title + one_line(text), console_for(False).width)
-
-
-def _seconds_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)

@@ -28,12 +28,9 @@ class Audit:
     differences: Differences
     metric: str
     margin: float
-    number: float | None = None
-    """The result that the run does not reach; None if the user named none."""
-    data: tuple[str, ...] = ()
-    """Unusual properties of the data."""
-    data_root: Path | None = None
-    """Folder of the data; None means the run's folder."""
+    number: float | None = None  # the result that the run does not reach; None if the user named none
+    data: tuple[str, ...] = ()  # unusual properties of the data
+    data_root: Path | None = None  # folder of the data; None means the run's folder
 
     def __post_init__(self) -> None:
         flag, factors = "--against", self.factors

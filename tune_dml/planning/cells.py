@@ -26,12 +26,10 @@ class Cell:
     index: int
     label: str
     knobs: Mapping[str, Value]
-    settings: Settings
-    """The full resolved configuration, flat and dotted."""
+    settings: Settings  # the full resolved configuration, flat and dotted
     digest: str
     baseline: bool = False
-    arm: str = ""
-    """The name of its arm; empty if the space has no arms."""
+    arm: str = ""  # the name of its arm; empty if the space has no arms
 
     @property
     def is_whole(self) -> bool:
@@ -72,8 +70,7 @@ class StudyArm:
 
     name: str
     space: Space
-    layers: tuple[Layer, ...]
-    """The arm's settings by source; later layers win."""
+    layers: tuple[Layer, ...]  # the arm's settings by source; later layers win
     protocol: Protocol | None
 
     @cached_property
@@ -115,8 +112,7 @@ class PlannedArm:
     """An arm on a data set: the settings that its cells share, with their origins."""
 
     name: str
-    base_settings: Settings
-    """A cell's settings without its knobs and ties."""
+    base_settings: Settings  # a cell's settings without its knobs and ties
     origins: Mapping[str, str]
     protocol: Protocol | None = None
     baseline: bool = False

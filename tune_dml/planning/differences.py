@@ -44,10 +44,8 @@ class Differences:
 
     reference: TrialConfig
     factors: tuple[Factor, ...]
-    ineffective: tuple[str, ...] = ()
-    """Settings that differ without an effect on training."""
-    unscreened: tuple[str, ...] = ()
-    """Settings that differ but cannot be mixed, because they choose other pictures."""
+    ineffective: tuple[str, ...] = ()  # settings that differ without an effect on training
+    unscreened: tuple[str, ...] = ()  # settings that differ but cannot be mixed, because they choose other pictures
 
     def settings(self, chosen: Iterable[Factor]) -> dict[str, Value]:
         """Return the protocol's settings with the user's values of the chosen factors."""

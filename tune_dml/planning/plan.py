@@ -33,8 +33,7 @@ class PlannedTrial:
 
     cell: Cell
     seed: int
-    key: str
-    """Digest of (resolved configuration, seed, data digest, protocol version)."""
+    key: str  # digest of (resolved configuration, seed, data digest, protocol version)
 
     @property
     def config(self) -> TrialConfig:
@@ -50,19 +49,15 @@ class Plan:
     space: Space
     dataset: str
     seeds: tuple[int, ...]
-    cells: tuple[Cell, ...]
-    """Cells that need no searcher: those of grids, and of arms without knobs."""
+    cells: tuple[Cell, ...]  # cells that need no searcher: those of grids, and of arms without knobs
     search: Search
-    arms: tuple[PlannedArm, ...]
-    """The compared arms of the space."""
+    arms: tuple[PlannedArm, ...]  # the compared arms of the space
     data_digest: str
     protocol_version: int = PROTOCOL_VERSION
-    stated_margin: Number | None = None
-    """The margin that the user stated; None means the space's margin."""
+    stated_margin: Number | None = None  # the margin that the user stated; None means the space's margin
     settings: Settings = field(default_factory=dict)
     """The user's settings, which override space and protocol, also for arms added later."""
-    protocol: str | None = None
-    """The requested protocol of all arms, also of those added later."""
+    protocol: str | None = None  # the requested protocol of all arms, also of those added later
 
     @property
     def current_version(self) -> int:

@@ -16,15 +16,12 @@ class PrintedTable:
     """A printed table on one of its data sets, and the study that reproduces it."""
 
     table: PaperTable
-    dataset: str
-    """The table's name of the data set."""
-    trained_on: str
-    """Our name of the data set to train on."""
+    dataset: str  # the table's name of the data set
+    trained_on: str  # our name of the data set to train on
     space: Space
     arms: tuple[str, ...]
     """Arms that have numbers in the table, beside the baseline if there is only one; empty means all of the space."""
-    rows: tuple[PublishedRow, ...]
-    """All numbers of the table on the data set, including cited ones."""
+    rows: tuple[PublishedRow, ...]  # all numbers of the table on the data set, including cited ones
 
     @property
     def name(self) -> str:

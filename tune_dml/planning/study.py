@@ -12,7 +12,7 @@ from trainables.config import SOURCES
 from trainables.errors import ConfigError, Problem
 from trainables.files import expand_home
 from trainables.option_names import option_place, option_problem, spell
-from tune_dml.catalogue import find_space
+from tune_dml.catalogue import find_space, space_type_problems
 from tune_dml.planning.arms.fitting import (
     COUNT,
     TrainingPart,
@@ -38,13 +38,10 @@ class Search:
     """How cells are chosen. Grid cells come first, once each; an adaptive method then proposes more."""
 
     method: SearchMethod = "grid"
-    num_samples: int = 0
-    """Cells that an adaptive method proposes; 0 for a grid."""
-    window: int = 4
-    """A proposal uses all but the last `window` cells, so that a re-run proposes the same cells (ADR 3)."""
+    num_samples: int = 0  # cells that an adaptive method proposes; 0 for a grid
+    window: int = 4  # a proposal uses all but the last `window` cells, so that a re-run proposes the same cells (ADR 3)
     seed: int = 0
-    stopping: Stopping | None = None
-    """The rule that stops cells early; None lets every cell finish."""
+    stopping: Stopping | None = None  # the rule that stops cells early; None lets every cell finish
 
 
 @dataclass(frozen=True)
@@ -58,16 +55,12 @@ class Study:
     settings: Mapping[str, Value] = field(default_factory=dict)
     """The user's settings, which override space and protocol."""
     search: Search = Search()
-    margin: Number | None = None
-    """The requested margin; None means the space's margin."""
+    margin: Number | None = None  # the requested margin; None means the space's margin
     protocol: str | None = None
     arms: tuple[StudyArm, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    """Problems of the request, such as an unknown arm or protocol."""
-    part: TrainingPart | None = None
-    """Sizes of a picture folder, which limit our protocols' batches; None if unknown."""
-    notes: tuple[str, ...] = ()
-    """Decisions to report to the user."""
+    problems: tuple[Problem, ...] = ()  # problems of the request, such as an unknown arm or protocol
+    part: TrainingPart | None = None  # sizes of a picture folder, which limit our protocols' batches; None if unknown
+    notes: tuple[str, ...] = ()  # decisions to report to the user
 
 
 def study_of(request: Request) -> Study:
@@ -157,7 +150,11 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
 def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     """Return the requested space, the request completed by its sweep file, and the file's problems."""
     if not (isinstance(request.space, str | Path) and str(request.space).endswith(SWEEP_FILES)):
-        return find_space(request.space), request, []
+        request = replace(request, space=find_space(request.space))  # with Python's numbers in place of numpy's
+        assert isinstance(request.space, Space)  # noqa: S101 - `find_space` returns one
+        if problems := space_type_problems(request.space):
+            raise ConfigError(problems)
+        return request.space, request, []
     file, problems = read_with_problems(Path(request.space))
     assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
     options = (option.name for option in fields(request) if option.name != "space")

@@ -42,10 +42,8 @@ class Program:
 
     command: tuple[str, ...]
     folder: str
-    seed_flag: str | None = "--seed"
-    """Flag of the seed in `${args}`; None to pass the seed only in the environment."""
-    timeout: float | None = None
-    """Time limit of a trial in seconds; a longer trial fails."""
+    seed_flag: str | None = "--seed"  # flag of the seed in `${args}`; None to pass the seed only in the environment
+    timeout: float | None = None  # time limit of a trial in seconds; a longer trial fails
 
     @property
     def text(self) -> str:

@@ -118,11 +118,8 @@ def history_file(sweep: Path, key: str) -> GrowingFile:
 def _is_evaluation(row: JsonRow) -> bool:
     """Return whether a row has a step, a time and only numbers. A damaged row must not replace a valid one."""
     numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
-    return all(map(_is_number, numbers)) and abs(row["step"]) < _NUMBER_LIMIT and 0 <= row["time"] <= TIME_LIMIT
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float) or (isinstance(value, int) and abs(value) < _NUMBER_LIMIT)
+    are_numbers = all(isinstance(n, float) or (isinstance(n, int) and abs(n) < _NUMBER_LIMIT) for n in numbers)
+    return are_numbers and abs(row["step"]) < _NUMBER_LIMIT and 0 <= row["time"] <= TIME_LIMIT
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:

@@ -31,8 +31,7 @@ class Step:
     command: str
     settles: str  # the question that the step would settle, as a clause: `whether rho matters`
     trials: int
-    urgency: int
-    """Rank: 90 resumes a sweep, 50 widens a range, 40 adds seeds. The page advises the most urgent step."""
+    urgency: int  # Rank: 90 resumes a sweep, 50 widens a range, 40 adds seeds. The page advises the most urgent step.
     chance: float | None = None  # probability that the step settles the question (`stats.forecast`); None if unknown
     length: float = 1.0  # length of each trial, relative to the sweep's trials
 
@@ -116,8 +115,9 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
         flag, equals, value = word.partition("=")
         if flag in {*_DROPPED_OPTIONS, "--set", "--seeds"}:
             value = value if equals else next(words, "")
-            if flag == "--seeds":  # the sweep may have been extended
-                value = str(len(plan.seeds)) if value.isdigit() else _list_seeds(plan.seeds)
+            if flag == "--seeds":  # the sweep may have been extended; a number without a comma would be a count
+                listed = ",".join(map(str, plan.seeds)) + "," * (len(plan.seeds) == 1)
+                value = str(len(plan.seeds)) if value.isdigit() else listed
             word = f"{flag} {shlex.quote(value)}"  # noqa: PLW2901 - a flag and its value stay together
         else:
             word = shlex.quote(word)  # noqa: PLW2901
@@ -127,11 +127,6 @@ def train_longer(results: Results, settles: str, urgency: int) -> tuple[Step, ..
     kept += [f"--set {key}={length}", f"--name {shlex.quote(f'{results.name}-{length}')}", *storage_option(results)]
     trials = len(plan.trials()) + plan.search.num_samples * len(plan.seeds)
     return (Step(" ".join([program(), "sweep", *kept]), settles, trials, urgency, length=_LONGER),) if trials else ()
-
-
-def _list_seeds(seeds: Sequence[int]) -> str:
-    """Return seeds as the command line reads them; a number without a comma would be their count."""
-    return ",".join(map(str, seeds)) + "," * (len(seeds) == 1)
 
 
 def extend(

@@ -81,8 +81,7 @@ class SummaryRow:
     n: int
     planned: int
     mean: float
-    low: float
-    """Lower end of the comparison bar; cells whose bars do not overlap differ. NaN without a noise estimate."""
+    low: float  # Lower end of the comparison bar; cells whose bars do not overlap differ. NaN without a noise estimate.
     high: float
     difference: float  # mean difference to the baseline within seeds; NaN without one
     difference_low: float  # lower end of the difference's simultaneous interval; NaN if unknown

@@ -28,8 +28,7 @@ from trainables.errors import Problem
 from trainables.files import expand_home
 from tune_dml.planning.plan import Plan
 from tune_dml.record.origin.commands import SUBMITTED_TO
-from tune_dml.record.origin.provenance import mask, without_login
-from tune_dml.record.origin.proxies import proxy_hint
+from tune_dml.record.origin.provenance import mask, proxy_hint, without_login
 
 _TIMEOUT = 4.0  # seconds to wait for the answer of a server
 _TOO_MANY_REQUESTS, _SERVER_ERROR = 429, 500  # HTTP statuses; all from 500 are errors of the server

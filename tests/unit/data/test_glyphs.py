@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainables.data import build_dataset, glyphs
-from trainables.data.formats.fonts import installed_faces
+from trainables.data.glyphs import _installed_faces
 from trainables.errors import DataError
 
 
@@ -73,7 +73,7 @@ def test_half_of_the_classes_test_in_each_script_and_stay_so_when_others_are_add
 
 
 def test_missing_fonts_name_the_package_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(glyphs, "installed_faces", lambda: installed_faces()[:3])
+    monkeypatch.setattr(glyphs, "_installed_faces", lambda: _installed_faces()[:3])
     data = build_dataset("glyphs", cache_dir=tmp_path)
     with pytest.raises(DataError, match=r"3 families.*pip install 'tune-dml\[demo\]'.*faces=3"):
         data.prepare()

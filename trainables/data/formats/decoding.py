@@ -26,10 +26,8 @@ _SHOWN = 10  # failures in a message
 class EncodedPictures:
     """Encoded pictures by number: files of a folder, records of an archive."""
 
-    names: Sequence[str]
-    """Name of each picture in messages."""
-    open: Callable[[int], Image.Image]
-    """Open one picture, possibly without decoding its pixels."""
+    names: Sequence[str]  # name of each picture in messages
+    open: Callable[[int], Image.Image]  # open one picture, possibly without decoding its pixels
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -89,8 +89,7 @@ class StoreDigest:
 class RowTable:
     """Class, split, picture and view of each row of features; the views of a picture are consecutive."""
 
-    classes: NDArray[np.str_]
-    """Class name of each row."""
+    classes: NDArray[np.str_]  # class name of each row
     splits: NDArray[np.str_]
     pictures: NDArray[np.int64]
     views: NDArray[np.int64]

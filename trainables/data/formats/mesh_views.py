@@ -26,8 +26,7 @@ _NEAR, _FAR, _FOCAL_LENGTH = 1.0, 6.0, 2.4
 class Camera(NamedTuple):
     """Camera, light and background for a mesh of radius 1 around the origin."""
 
-    matrix: tuple[float, ...]
-    """World to camera, 4 x 4, column-major."""
+    matrix: tuple[float, ...]  # world to camera, 4 x 4, column-major
     light_direction: Vector
     light_color: Vector
     ambient: float

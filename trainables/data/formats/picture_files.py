@@ -36,8 +36,7 @@ class PictureListing:
     class_names: tuple[str, ...]
     test_classes: tuple[int, ...]
     extras: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
-    lists: Sequence[str] = ()
-    """List files; their content is part of the digest."""
+    lists: Sequence[str] = ()  # list files; their content is part of the digest
     notes: tuple[str, ...] = ()
 
 

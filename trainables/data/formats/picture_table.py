@@ -29,8 +29,7 @@ class PictureTable:
     path: Path
     listing: PictureListing
     has_split: bool
-    unread: tuple[str, ...]
-    """Columns without a meaning here."""
+    unread: tuple[str, ...]  # columns without a meaning here
 
     def problems(self) -> list[Problem]:
         """Return the problem of a table with one class."""

@@ -27,14 +27,10 @@ class Pairs:
     Self pairs of a batch are in neither mask. They are excluded by index, never by value.
     """
 
-    similarity: Tensor
-    """S (B, N): cosine similarity of every pair."""
-    positive: Tensor
-    """(B, N) bool: same class, not the same sample."""
-    negative: Tensor
-    """(B, N) bool: different classes."""
-    dimension: int
-    """Embedding dimension D."""
+    similarity: Tensor  # S (B, N): cosine similarity of every pair
+    positive: Tensor  # (B, N) bool: same class, not the same sample
+    negative: Tensor  # (B, N) bool: different classes
+    dimension: int  # embedding dimension D
     within: bool = True
     """Whether both samples of a pair come from the batch: each unordered pair occurs twice, beside B self pairs."""
 
@@ -62,10 +58,8 @@ class Pairs:
 class Solution(NamedTuple):
     """Result of `PairLoss.solve`."""
 
-    value: Tensor
-    """The loss, 0-d."""
-    slopes: Tensor
-    """dL/dS (B, N) for every pair; need not be symmetric."""
+    value: Tensor  # the loss, 0-d
+    slopes: Tensor  # dL/dS (B, N) for every pair; need not be symmetric
 
 
 class _Objective(Function):

@@ -41,10 +41,8 @@ _DEAD_SHARE = 0.01  # a proxy whose usage is below this share of 1/K counts as d
 class ClassSolution(NamedTuple):
     """Result of `ProxyLoss.solve`."""
 
-    value: Tensor
-    """The loss, 0-d."""
-    slopes: Tensor
-    """dL/dS, (B, C); the caller may overwrite it."""
+    value: Tensor  # the loss, 0-d
+    slopes: Tensor  # dL/dS, (B, C); the caller may overwrite it
     norm_slopes: Tensor | None = None
     """dL/dn, (B,), for a loss that also depends on the norms n_i of the raw embeddings."""
 

@@ -43,8 +43,7 @@ class PooledLoss(_RobustLoss):
     `drop_zeros` excludes pairs without a loss.
     """
 
-    by_sign: ClassVar[bool] = False
-    """Whether positive and negative pairs are separate groups, in this order."""
+    by_sign: ClassVar[bool] = False  # whether positive and negative pairs are separate groups, in this order
 
     def __init__(self, term: PairTerm, uncertainty: UncertaintySet, *, drop_zeros: bool = False):
         super().__init__()

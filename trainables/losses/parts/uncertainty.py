@@ -20,10 +20,8 @@ from trainables.losses.parts.random_stream import RandomStream
 class WorstCase(NamedTuple):
     """Solution of the maximisation for each group."""
 
-    value: Tensor
-    """(G,): robust value; 0 for a group without pairs."""
-    p: Tensor
-    """(G, N): worst-case weights p*, the derivative of the value; 0 outside the mask."""
+    value: Tensor  # (G,): robust value; 0 for a group without pairs
+    p: Tensor  # (G, N): worst-case weights p*, the derivative of the value; 0 outside the mask
 
 
 class UncertaintySet(ABC):

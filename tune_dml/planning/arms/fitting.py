@@ -38,14 +38,10 @@ _Scales = Mapping[str, Callable[[Value], Value]]
 class TrainingPart:
     """Sizes of the part of the data that a trial trains on."""
 
-    classes: int
-    """Number of classes, the same for every seed."""
-    pictures: int
-    """Number of pictures of the largest class."""
-    fewest: int
-    """Number of pictures of the smallest training part of any seed."""
-    task: str = RETRIEVAL
-    """The task whose split this is."""
+    classes: int  # number of classes, the same for every seed
+    pictures: int  # number of pictures of the largest class
+    fewest: int  # number of pictures of the smallest training part of any seed
+    task: str = RETRIEVAL  # the task whose split this is
 
 
 def part_of(space: Space, dataset: str, settings: Mapping[str, Value]) -> TrainingPart | None:

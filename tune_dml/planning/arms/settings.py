@@ -28,8 +28,7 @@ CUT = " cut to "
 class ProtocolChoice:
     """A chosen protocol, with a note for the user and the problems of the choice."""
 
-    protocol: Protocol | None
-    """None if the data set has none: the defaults apply."""
+    protocol: Protocol | None  # None if the data set has none: the defaults apply
     note: str = ""
     problems: tuple[Problem, ...] = ()
 
@@ -40,8 +39,7 @@ class _ProtocolQuery:
 
     dataset: str
     task: str
-    loss: str | None
-    """None if the protocol chooses the loss."""
+    loss: str | None  # None if the protocol chooses the loss
 
     def accepts(self, protocol: Protocol) -> bool:
         """Return whether a protocol is for this loss or for every loss."""

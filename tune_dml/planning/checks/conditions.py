@@ -25,10 +25,8 @@ _ALIASES = {"cub2002011": "cub200", "caltechucsdbirds": "cub200", "stanfordcars"
 class Conditions:
     """The settings behind a printed number."""
 
-    settings: Mapping[str, Value]
-    """Settings that the paper or the released code states."""
-    unprinted: tuple[str, ...]
-    """Settings that neither states, or that the table leaves open."""
+    settings: Mapping[str, Value]  # settings that the paper or the released code states
+    unprinted: tuple[str, ...]  # settings that neither states, or that the table leaves open
 
     def differing(self, settings: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
         """Return the settings in which a cell differs: setting -> (ours, printed)."""

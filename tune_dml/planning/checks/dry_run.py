@@ -35,8 +35,7 @@ class DryRun:
     """The findings of a dry run."""
 
     problems: tuple[Problem, ...]
-    notes: tuple[str, ...] = ()
-    """Notes on the networks' initial weights, the pictures and their split."""
+    notes: tuple[str, ...] = ()  # notes on the networks' initial weights, the pictures and their split
     kept_bytes: int | None = 0
     """Size of the files that a trial keeps on request, at most; None until the pictures are decoded."""
 

@@ -40,8 +40,7 @@ class CheckedPlan:
     """A plan that can run."""
 
     plan: Plan
-    notes: tuple[str, ...] = ()
-    """Notes for the user: protocols, data, dropped settings."""
+    notes: tuple[str, ...] = ()  # notes for the user: protocols, data, dropped settings
     cautions: tuple[str, ...] = ()
     """Limits of these values and seeds. The sweep does not record them, because more values or seeds remove them."""
     kept_bytes: int | None = 0

@@ -10,9 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
+from urllib.parse import urlsplit
 
 from trainables.errors import Problem
 from trainables.option_names import option_problem
@@ -182,6 +184,7 @@ def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | 
     """
     environment = os.environ if environment is None else environment
     gpu_query = _start_gpu_query()  # runs at the same time as git
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "git": _git(Path.cwd(), Path(__file__).resolve().parent),
         "packages": _versions(),
@@ -189,7 +192,7 @@ def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | 
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": platform.node(),
-        "cpu": {"model": _cpu_model(), "count": os.cpu_count(), "usable": _usable_cpus()},
+        "cpu": {"model": _cpu_model(), "count": os.cpu_count(), "usable": usable},
         "memory_bytes": _memory(),
         "gpus": _gpus(gpu_query),
         "argv": _mask_argv(sys.argv if argv is None else argv),
@@ -304,11 +307,6 @@ def _cpu_model() -> str:
     return model.group(1).strip() if model else platform.machine()
 
 
-def _usable_cpus() -> int | None:
-    affinity = getattr(os, "sched_getaffinity", None)  # missing on some platforms
-    return len(affinity(0)) if affinity else os.cpu_count()
-
-
 def _memory() -> int | None:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -341,3 +339,15 @@ def _gpus(query: subprocess.Popen[bytes] | None) -> list[Gpu]:
         {"name": name, "memory_mib": int(memory) if memory.isdigit() else None, "driver": driver}
         for name, memory, driver in (row for row in rows if len(row) == 3)
     ]
+
+
+def proxy_hint(address: str) -> str:
+    """Return a sentence about the proxy of an address, with the command that avoids it; empty without a proxy."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
+    proxy, host = urllib.request.getproxies().get(parts.scheme), parts.hostname or ""
+    if not proxy or urllib.request.proxy_bypass(host):
+        return ""
+    return f" The request went through the proxy {mask(proxy)}. To avoid it: `export no_proxy={host}`."

@@ -1,23 +1,82 @@
 """Comparisons of the cells of a sweep: their table, interim analyses, and differences between cells."""
 
 import math
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
 
 from tune_dml.planning.grouping import grouped
-from tune_dml.record.results import Results
+from tune_dml.record.judging.looks import Look, seeds_after
+from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings, race_findings, selectable_cells
-from tune_dml.report.analysis.looks import Looks, looks_of
-from tune_dml.report.naming import MetricName, distinct_slugs
+from tune_dml.report.naming import MetricName, confidence, distinct_slugs
 from tune_dml.space import Knob, Value
 from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of
 from tune_dml.stats.intervals.resolution import is_step_unknown
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
+from tune_dml.stats.sequential.looks import error_spent, level_left
+
+ALPHA = 0.05  # total error of all looks at a sweep, for each family of statements
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """Looks at a sweep or at its confirmation."""
+
+    seeds: tuple[float, ...]  # mean seeds per cell at each look; the current look is the last
+    planned: int  # seeds per cell planned before the first look
+    recorded: bool = True
+    """Whether looks are recorded. They are not for imported results: a single look then spends the whole error."""
+    share: float = 1.0
+    """Share of the error for the cells that were not stopped early, because their own results selected them."""
+    grown: frozenset[int] = frozenset()  # positions of the looks before which cells were added
+
+    @cached_property
+    def level(self) -> float:
+        """Error level of the current look."""
+        if not self.recorded:
+            return ALPHA
+        return self.share * (level_left(self.seeds, planned=self.planned, alpha=ALPHA, grown=self.grown) or ALPHA)
+
+    @property
+    def spent(self) -> float:
+        """Error spent by all looks together."""
+        return error_spent(self.seeds, planned=self.planned, alpha=ALPHA) if self.recorded else ALPHA
+
+    @property
+    def confidence(self) -> str:
+        """Confidence of the current look's intervals, e.g. `96%`."""
+        return confidence(self.level)
+
+    def level_at(self, seeds: float) -> float:
+        """Return the error level of a further look at `seeds` seeds per cell."""
+        if not self.recorded:
+            return ALPHA
+        return self.share * level_left((*self.seeds, seeds), planned=self.planned, alpha=ALPHA, grown=self.grown)
+
+
+def _looks_of(
+    past: Sequence[Look], trials: Sequence[TrialResult], *, imported: bool = False, share: float = 1.0
+) -> _Looks:
+    """Return the recorded looks together with the current look; for `share`, see `_Looks`."""
+    ended = [trial for trial in trials if trial.status not in {"running", "missing"}]
+    failed = sum(trial.status == "failed" for trial in ended)
+    seeds, cells = [look.seeds for look in past], [look.cells for look in past]
+    if not past or past[-1].trials != len(ended) or past[-1].failed not in {failed, 0}:  # not on record yet
+        each = (len(ended) - failed) / max(1, len({trial.cell.digest for trial in trials}))
+        seeds.append(seeds_after(past[-1] if past else None, each, len(ended)))
+        cells.append(sum(count >= 2 for count in Counter(trial.cell.digest for trial in ended).values()))
+    grown = frozenset(index for index, (before, now) in enumerate(pairwise(cells), start=1) if now > before > 0)
+    if any(look.by == "race" for look in past):
+        grown = frozenset(range(len(seeds)))  # see `stats.sequential.looks.race_level`
+    first = past[0].planned if past else len({trial.seed for trial in trials})
+    return _Looks(tuple(seeds), max(1, first), not imported, share, grown)
 
 
 @dataclass(frozen=True)
@@ -108,13 +167,13 @@ class CellComparisons:
         return tuple(cell for cell in self.cells if cell.cell.baseline and cell.values)
 
     @cached_property
-    def looks(self) -> Looks:
+    def looks(self) -> _Looks:
         """Interim analyses of the sweep: the recorded looks and the current one."""
         results, imported = self.results, self.results.imported is not None
-        return looks_of(results.looks, results.trials, imported=imported, share=self._share_left)
+        return _looks_of(results.looks, results.trials, imported=imported, share=self._share_left)
 
     @cached_property
-    def confirmation_looks(self) -> Looks:
+    def confirmation_looks(self) -> _Looks:
         """Interim analyses of the confirmation's fresh seeds: the recorded looks and the current one.
 
         If the sweep was extended after the first of them, another confirmed cell may have become the best one. The
@@ -122,7 +181,7 @@ class CellComparisons:
         """
         confirmed = {trial.cell.digest for trial in self.results.confirmed if not trial.cell.baseline}
         share = 1 / max(1, len(confirmed)) if _grew_after_confirmation(self.results) else 1.0
-        return looks_of(self.results.confirmation_looks, self.results.confirmed, share=share)
+        return _looks_of(self.results.confirmation_looks, self.results.confirmed, share=share)
 
     @property
     def _share_left(self) -> float:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from trainables.errors import Problem
 from trainables.option_names import spell
-from tune_dml.record.origin.proxies import proxy_hint
+from tune_dml.record.origin.provenance import proxy_hint
 
 _SECONDS = 3.0
 _CLIENT_PORT = 10001

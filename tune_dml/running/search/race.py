@@ -54,7 +54,7 @@ class RacingProposals(TrialSource):
 
     def next_trial(self) -> PlannedTrial | None:
         """Return the next trial; None if the block must end first, or if `is_finished`."""
-        if not self.waiting and not self._race.over and self._is_complete():
+        if not self.waiting and not self._race.over and all(key in self.trial_values for key in self.state.trials):
             self._judge()
         elif self.waiting and self._is_over_budget():
             self._end("budget")
@@ -64,9 +64,6 @@ class RacingProposals(TrialSource):
     def _race(self) -> Race:
         assert self.state.race is not None  # noqa: S101 - `proposals_for` has checked
         return self.state.race
-
-    def _is_complete(self) -> bool:
-        return all(key in self.trial_values for key in self.state.trials)
 
     def _is_over_budget(self) -> bool:
         if self._race.rule.budget is None:

@@ -1,23 +1,23 @@
-"""Warnings in the answer: no cell beats raw pixels, training had not converged, trials collapsed or diverged."""
+"""Warnings in the answer: no cell beats raw pixels, training had not converged, trials collapsed, cells are alike."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tune_dml.record.origin.commands import command
-from tune_dml.record.results import TrialResult
+from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
-from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.analysis.cell import CellAnalysis, identical_cells
 from tune_dml.report.analysis.convergence import Convergence, judge_convergence
 from tune_dml.report.naming import floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
-from tune_dml.report.section import Section
+from tune_dml.report.section import Notes, Section, Text
 from tune_dml.report.steps import train_longer
 from tune_dml.stats.intervals.paired import cell_interval
 from tune_dml.text import counted, joined, level_key, shortened, value_text
 
 _MAX_READ = 24
 """Maximum number of trials whose histories are read, the baseline and the best cells first; reading is slow."""
-_MAX_NAMED = 4
+_MAX_NAMED = 4  # maximum number of configurations that a sentence names; for more it gives their number
 _MAX_CHARACTERS = 100  # maximum number of characters of a reason in the answer
 _TRAIN_LONGER = 55
 """Urgency of longer training: above wider ranges and more seeds, which would repeat unconverged training."""
@@ -234,3 +234,67 @@ def _convergence(analysis: Analysis) -> Convergence:
 
 def _collapsed_trials(cell: CellAnalysis) -> list[TrialResult]:
     return [trial for trial, _ in cell.failures if trial.status == "diverged" and _COLLAPSED in trial.reason]
+
+
+@question(order=148, unanswered={"untrained": ()})
+def untrained(analysis: Analysis) -> Section | None:
+    """Name the configurations whose loss was 0 at every logged step; None if there are none."""
+    results = analysis.results
+    labels = [cell.label for cell in analysis.cells if all(_is_untrained(results, trial) for trial in cell.trials)]
+    if not labels:
+        return None
+    subject = labels[0] if len(labels) == 1 else f"{len(labels)} configurations"
+    sentence = f"{subject} learned nothing: the loss was 0 at every logged step, so there was no gradient."
+    advice = (
+        "No pair or triplet gave a loss. Differences to such a configuration show the value of training, not which method is "
+        "better. Try another margin, threshold or initial network."
+    )
+    return Section(
+        "untrained",
+        "Which configurations learned nothing?",
+        "Untrained",
+        (Text(sentence), Notes(tuple(labels)), Text(advice)),
+        findings=tuple(f"{label}: the loss was 0 at every logged step: nothing was learned" for label in labels),
+        headline=sentence,
+        data={"untrained": labels},
+    )
+
+
+def _is_untrained(results: Results, trial: TrialResult) -> bool:
+    if trial.status != "finished" or trial.metrics.get("train/loss") != 0:
+        return False
+    losses = [row["train/loss"] for row in results.history(trial.key) if "train/loss" in row]
+    return bool(losses) and not any(losses)
+
+
+@question(order=341, unanswered={"alike": ()})
+def identical_configurations(analysis: Analysis) -> Section | None:
+    """Group the configurations with identical results; None if all differ.
+
+    Return None for imported results as well, which have too few numbers to tell.
+    """
+    if analysis.results.imported is not None:
+        return None
+    groups = [[cell.label for cell in group] for group in identical_cells(analysis.cells)]
+    if not groups:
+        return None
+    same = "gave exactly the same results under every seed"
+    sentence = f"{len(groups)} groups of configurations {same}."
+    notes = [Notes(tuple(map(joined, groups)))]
+    if len(groups) == 1 and len(groups[0]) <= _MAX_NAMED:
+        sentence, notes = f"{joined(groups[0])} {same}.", []
+    elif len(groups) == 1:
+        sentence = f"{len(groups[0])} of {len(analysis.cells)} configurations {same}."
+    advice = (
+        "The setting in which they differ had no effect: the method does not read it, other settings switch it off, or no "
+        "batch reached it. If the configurations are equal by definition, this confirms it."
+    )
+    unused = any(knob.unused for knob in analysis.knobs)  # the knob's own headline then states it
+    return Section(
+        "alike",
+        "Which configurations are identical?",
+        "Identical",
+        (Text(sentence), *notes, Text(advice)),
+        headline="" if unused else sentence,
+        data={"alike": groups},
+    )

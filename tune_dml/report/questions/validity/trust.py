@@ -7,8 +7,8 @@ import numpy as np
 from tune_dml.record.judging.resolution import resolution_of
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
+from tune_dml.report.analysis.comparisons import ALPHA
 from tune_dml.report.analysis.knob import KnobAnalysis
-from tune_dml.report.analysis.looks import ALPHA
 from tune_dml.report.drawing.charts import HeatCell, draw_heat_map
 from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Fold, Section, Text
