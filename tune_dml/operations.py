@@ -25,6 +25,7 @@ from tune_dml.planning.study import listed_seeds
 from tune_dml.record.events import TrialReset
 from tune_dml.record.fetching import fetch_remaining_files
 from tune_dml.record.held_out.rescore import RescoredSweep, compute_metrics
+from tune_dml.record.held_out.sealed import record_opening
 from tune_dml.record.held_out.untested import UntestedHeads
 from tune_dml.record.ledger import READ_ONLY, Ledger
 from tune_dml.record.origin.provenance import secret_problems
@@ -32,6 +33,7 @@ from tune_dml.record.origin.several_jobs import ARRAY_GROUP
 from tune_dml.record.results import Results
 from tune_dml.record.session import SessionIntent, intent_to_resume, with_trial_files
 from tune_dml.record.state import SweepState, load_state, look_at_sweep, packages_of, read_state
+from tune_dml.running.cluster import cluster
 from tune_dml.running.trials.gpu_sharing import measure_gpu_sharing, resolve_gpus, resources_of
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
@@ -275,7 +277,6 @@ def open_results(
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
     """Record the opening of the test metrics for the cell that validation selects, and evaluate stored heads."""
-    from tune_dml.record.held_out.sealed import record_opening
     from tune_dml.report.analysis.cell import best_cells
 
     raise_if_any(folder_problems(option_place("sweep"), state.folder, READ_ONLY))
@@ -306,7 +307,6 @@ def _execute(
     state: SweepState, resources: Resources, session: Session, console: Console | None, intent: SessionIntent
 ) -> Sweep:
     """Run a session under the sweep's lock, while Ray starts. Raise ConfigError if another process has the lock."""
-    from tune_dml.running.cluster import cluster
     from tune_dml.running.process import relaxed_gc
     from tune_dml.running.slurm.collecting import collect_array
     from tune_dml.running.slurm.jobs import raise_if_jobs_are_open
@@ -348,7 +348,6 @@ def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | N
 
 def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     from tune_dml import tracking
-    from tune_dml.running.cluster import cluster
 
     uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     problems = cluster.resource_problems(resources, cluster.address_of(session.address))

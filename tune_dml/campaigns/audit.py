@@ -21,6 +21,7 @@ from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import expand_home
 from trainables.option_names import unused_options
+from tune_dml.catalogue import protocols
 from tune_dml.planning.arms.fitting import training_part
 from tune_dml.planning.audit import Audit
 from tune_dml.planning.cells import Cell
@@ -113,8 +114,6 @@ def _run_of(request: Request, cell: str | None, storage: Path, protocol: str | N
     path, is_file = expand_home(Path(run)), run.endswith(SWEEP_FILES)
     options = {"settings": dict(request.settings or {}), "dataset": request.dataset}
     if is_file and is_trial_file(read_mapping(path, "configuration of a run")):
-        from tune_dml.catalogue import protocols
-
         raise_if_any(unused_options({**options, "cell": cell}, "the file of a run has all its settings"))
         config = read_trial_file(path, protocols().get(protocol) if protocol else None)
         return config, task_of(config).headline

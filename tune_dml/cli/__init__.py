@@ -26,7 +26,9 @@ from typing import Annotated
 import typer
 
 from trainables.errors import ConfigError, Problem
+from tune_dml import __version__
 from tune_dml.cli._command import Command, Group, epilog
+from tune_dml.cli._json import error_json
 
 __all__ = ["main", "print_problems"]
 
@@ -70,8 +72,6 @@ def _run(words: Sequence[str]) -> None:
 def print_problems(error: ConfigError, words: Sequence[str]) -> None:
     """Print an error's problems on standard error, or as JSON on standard output with `--json`."""
     if "--json" in words:
-        from tune_dml.cli._json import error_json
-
         typer.echo(error_json(error.problems, words))
         return
     from tune_dml.record.origin.commands import with_program
@@ -123,7 +123,5 @@ def _main_options(
 ) -> None:
     """Does the knob of a metric learning loss matter on your data? Sweep it, and read a tested answer."""
     if version:
-        from tune_dml import __version__
-
         typer.echo(__version__)
         raise typer.Exit

@@ -11,7 +11,7 @@ from trainables.option_names import unused_options
 from tune_dml.cli.options import ReportOptions, absolute, verb
 from tune_dml.cli.screen import print_result, table
 from tune_dml.cli.sweep import run_with_progress
-from tune_dml.planning.request import Racing, Resources, Session
+from tune_dml.planning.request import Racing, Resources, Session, margin_problems
 from tune_dml.space import Value
 
 ORDER = 68
@@ -40,8 +40,6 @@ def atlas(
     options: ReportOptions,
 ) -> None:
     """Vary every numeric knob of every loss around its default; judge all of them at one error level."""
-    from tune_dml.planning.request import margin_problems
-
     problems = [*margin_problems(margin), *options.problems()]
     if (stored is None) == (not datasets):
         problems.append(Problem("DATASET", "name data sets, or pass --table", None, "Example: tune-dml atlas glyphs."))

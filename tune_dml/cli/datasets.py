@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -209,8 +210,6 @@ def _notes(dataset: DataSet, counts: Mapping[str, int]) -> list[str]:
 
 def _prepare_command(dataset: DataSet, root: Path | None) -> str:
     """Return the command that decodes these data, with every knob that is not at its default."""
-    import shlex
-
     from trainables.methods import parameters_of
 
     words = ["tune-dml", "datasets", "prepare", dataset.name]

@@ -5,11 +5,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.files import free_bytes
 from trainables.option_names import unused_options
@@ -103,9 +106,6 @@ def _next_command(session: Session, dataset: str | None) -> str:
 
 
 def _packages() -> list[Finding]:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as version_of
-
     findings = []
     for name in ("torch", "ray", "optuna", "mlflow", "numpy", "pandas", "scipy"):
         try:
@@ -175,8 +175,6 @@ def _nodes(location: str, origin: str, session: Session, data_root: Path | None)
 
 
 def _bucket(trial_files: str | None) -> list[Finding]:
-    from trainables.bucket import bucket_problems
-
     if trial_files is None:
         return []
     return _problems("object storage", bucket_problems(trial_files), fine="put, got, listed and deleted here")

@@ -19,6 +19,7 @@ from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Json, Output, ReportOptions, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, Lines, print_result, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems
+from tune_dml.record.ledger import is_running
 from tune_dml.text import counted
 
 if TYPE_CHECKING:
@@ -207,7 +208,6 @@ class _ReportView:
         }
 
     def text(self) -> Lines:
-        from tune_dml.record.ledger import is_running
         from tune_dml.record.origin.commands import CONTINUE_WITH, command
         from tune_dml.report.naming import metric_name
 

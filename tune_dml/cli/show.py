@@ -16,7 +16,8 @@ from tune_dml.cli import _complete
 from tune_dml.cli._answers import age_of, answer_of, state_of, why_no_answer
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import Lines, print_result, table
-from tune_dml.space import Knob, Protocol, Space
+from tune_dml.record.ledger import is_running
+from tune_dml.space import Grid, Knob, Protocol, Space
 from tune_dml.text import value_text
 
 if TYPE_CHECKING:
@@ -118,8 +119,6 @@ def _space(space: Space) -> _Described:
 
 def _domain_text(knob: Knob) -> str:
     """Return `0.1, 0.5, 1`, or `0.001 to 0.1, log`."""
-    from tune_dml.space import Grid
-
     if isinstance(knob.domain, Grid):
         return ", ".join(map(value_text, knob.domain.values))
     return f"{knob.domain.low:g} to {knob.domain.high:g}, {knob.domain.scale}"
@@ -208,7 +207,6 @@ def _sweep(storage: Path, name: str) -> _Described:
 
 
 def _sweep_text(results: Results, answer: SweepAnswer | None, report: Path) -> Lines:
-    from tune_dml.record.ledger import is_running
     from tune_dml.record.origin.commands import command
 
     yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
@@ -160,8 +162,6 @@ def _single_trial(
 
 def run(single: SingleTrial, console: Console) -> TrainedTrial:
     """Train a trial in this process and print its rows. Raise ConfigError for settings that do not fit the data."""
-    import tempfile
-
     import torch
 
     from trainables.context import EVIDENCE, TrialContext
@@ -205,8 +205,6 @@ def _show_row(console: Console, headline: str, row: Row) -> None:
 
 def _copy_pictures(source: Path, folder: Path) -> tuple[Path, ...]:
     """Copy a trial's pictures to a folder; replace those of an earlier run."""
-    import shutil
-
     if not source.is_dir():
         return ()
     shutil.rmtree(folder, ignore_errors=True)

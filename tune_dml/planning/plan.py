@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from trainables.config import PROTOCOL_VERSION, Settings, TrialConfig, canonical, identity_settings
 from trainables.errors import ConfigError, Problem, raise_if_any
@@ -22,9 +24,6 @@ from tune_dml.planning.cells import Cell, PlannedArm, cell_at, plan_arms, plan_c
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number, python_numbers
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -242,8 +241,6 @@ def _upgrade(body: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _adapter() -> TypeAdapter[Plan]:
     """Return the converter of plans to and from JSON. It ignores unknown fields of older versions."""
-    from pydantic import TypeAdapter
-
     return TypeAdapter(Plan)
 
 

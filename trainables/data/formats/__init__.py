@@ -1,1 +1,1 @@
-"""Opening, decoding and caching of published files: archives, records, fonts, features."""
+"""Opening, decoding and caching of published files: archives, records, features."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from trainables.config import TrialConfig, canonical
 from trainables.errors import ConfigError, Problem
 from trainables.metrics.families import family_of
+from trainables.registries import foreign_packages
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.grouping import grouped
 from tune_dml.planning.plan import Plan
@@ -195,7 +196,6 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
     import torch
 
     from trainables.method_checks import checked_diagnostics
-    from trainables.registries import foreign_packages
     from trainables.regularizers import build_regularizer
     from trainables.samplers import build_sampler, whole_batch
     from trainables.tasks.learner import loss_of

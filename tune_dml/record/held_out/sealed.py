@@ -4,8 +4,6 @@ A trial's test metrics are in a file of its folder (`trainables.context.SEALED`)
 Only this module reads them.
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 import socket

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.context import UNTESTED
+from trainables.context import UNTESTED, TrialContext
 from trainables.errors import DataError, Problem
 from tune_dml.planning.checks.data import SweepData, data_key, known_digests
 from tune_dml.planning.plan import PlannedTrial
@@ -51,7 +51,6 @@ class UntestedHeads:
         """Evaluate each head, seal its metrics and delete it; then call `progress(done, total)`."""
         import torch  # imported late, because most sweeps have no heads
 
-        from trainables.context import TrialContext
         from trainables.training import evaluate_test
 
         for done, trial in enumerate(self.trials, 1):

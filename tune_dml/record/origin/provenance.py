@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -343,6 +342,8 @@ def _gpus(query: subprocess.Popen[bytes] | None) -> list[Gpu]:
 
 def proxy_hint(address: str) -> str:
     """Return a sentence about the proxy of an address, with the command that avoids it; empty without a proxy."""
+    import urllib.request  # loads slowly
+
     try:
         parts = urlsplit(address)
     except ValueError:

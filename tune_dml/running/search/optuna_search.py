@@ -12,15 +12,14 @@ Reruns propose the same cells, also in parallel. Proposal n depends only on a sa
 on the results of cells 0 to n - window, which the study receives in order (ADR 3). `Proposals` does not use Ray.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import optuna
+from optuna.trial import TrialState, create_trial
 from ray.tune.search import Searcher
 
 from tune_dml.planning.cells import Cell
@@ -31,9 +30,6 @@ from tune_dml.running.search.groups import Record, TrialGroups, TrialSource
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import assign_generation, sampler_for, seed_of
 from tune_dml.running.trials.messages import TrialRequest, parse_message, request_of, split_messages
-
-if TYPE_CHECKING:
-    import optuna
 
 _MAX_REPEATS = 50  # repeated proposals after which the search ends
 
@@ -120,8 +116,6 @@ class Proposals(TrialSource):
         self.waiting.extend(trial for trial in trials if trial.key not in self.trial_values)
 
     def _propose(self) -> None:
-        from optuna.trial import TrialState
-
         proposed_count = self._proposed_count
         self._report_up_to(len(self.pending_cells) - self.plan.search.window)
         index = len(self.plan.cells) + proposed_count
@@ -173,8 +167,6 @@ class Proposals(TrialSource):
         return sampler_for(self.plan.search, len(self.pending_cells), attempt, is_conditional=is_conditional)
 
     def _add_cell(self, cell: Cell) -> None:
-        from optuna.trial import TrialState, create_trial
-
         point = self.points.point_of(cell)
         distributions = self.points.distributions(point)
         self.study.add_trial(create_trial(state=TrialState.RUNNING, params=point, distributions=distributions))
@@ -201,8 +193,6 @@ class Proposals(TrialSource):
             self.reported += 1
 
     def _report(self, pending: PendingCell, value: float) -> None:
-        from optuna.trial import TrialState
-
         if math.isnan(value):
             self.study.tell(pending.number, state=TrialState.FAIL)
         elif math.isinf(value):
@@ -282,16 +272,12 @@ class CellSearcher(Searcher):  # type: ignore[misc]
 
 
 def _new_study(plan: Plan) -> optuna.Study:
-    import optuna
-
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna.create_study(study_name=plan.name, direction=plan.space.goal)
 
 
 def _copy_study(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Study:
     """Return a copy of the study in which some trials are running again, because Optuna cannot remove a result."""
-    from optuna.trial import TrialState, create_trial
-
     copy = _new_study(plan)
     for old in study.get_trials(deepcopy=False):
         reopened = create_trial(

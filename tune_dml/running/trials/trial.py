@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainables.context import TrialContext, is_cut_off
 from trainables.errors import Diverged
 from trainables.files import require_folder, retry_storage
 from trainables.registries import foreign_code, foreign_packages
@@ -75,8 +76,6 @@ def run_trial(settings: Settings, context: TrialContext, cache_dir: Path | None)
 
 def _end_by_error(error: BaseException, context: TrialContext) -> TrialEnd:
     """Return the end of a trial that raised an error; raise the error again if it is retryable."""
-    from trainables.context import is_cut_off
-
     if isinstance(error, Diverged) and not is_cut_off(context):
         return TrialEnd("diverged", error.message, step=error.step, statistics=error.statistics)
     device_error = cuda_error(context.device)
@@ -162,8 +161,6 @@ def _context_of(
     at_work: Callable[[], None],
 ) -> TrialContext:
     """Wait for the trial's storage, then return its context. `rank_and_size`: the rank, and the number of workers."""
-    from trainables.context import TrialContext
-
     storage, device = trial_storage(runtime.storage, config["key"]), device_of(runtime.resources)
     if isinstance(storage, Path):  # wait for missing storage; do not create it below the mount point
         folder = storage.parent

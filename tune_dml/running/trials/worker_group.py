@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import ray
+
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster.versions import PictureFolders, with_node_check
 from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
@@ -124,8 +126,6 @@ class WorkerGroup:
     """A Ray Train run whose workers wait for trials."""
 
     def __init__(self, train_one: TrainOne, storage: Path, resources: Resources, folders: PictureFolders | None):
-        import ray
-
         self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote(resources.workers)
         self.error: BaseException | None = None
         self._placement_group = ""
@@ -145,8 +145,6 @@ class WorkerGroup:
         A message `placed` reports each new placement group, so that the driver can free it. Raise the error of Ray
         Train, RuntimeError if a node cannot train, or ConnectionError if the workers were lost too often.
         """
-        import ray
-
         ray.get(self.mailbox.give.remote(config))
         while True:
             message, attempts, placement_group, refusal = ray.get(self.mailbox.next.remote())
@@ -165,8 +163,6 @@ class WorkerGroup:
                 raise ConnectionError(f"the workers were lost {losses} times")
 
     def _count_losses(self) -> int:
-        import ray
-
         from tune_dml.running.ray_internals import preempted_nodes
 
         preempted = preempted_nodes()
@@ -185,7 +181,6 @@ class WorkerGroup:
                 return
 
     def _trainer(self, loop: _Loop, storage: Path, resources: Resources) -> Any:
-        import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
 
@@ -216,7 +211,6 @@ class WorkerGroup:
 
 def _work_loop(train_one: TrainOne) -> _Loop:
     def work(config: Mapping[str, Any]) -> None:
-        import ray
         import ray.train
 
         mailbox, rank, previous = config["mailbox"], ray.train.get_context().get_world_rank(), 0
@@ -243,7 +237,6 @@ def _report_refusal(work: _Loop) -> _Loop:
     """
 
     def run(config: Mapping[str, Any]) -> None:
-        import ray
         import ray.train
 
         try:
