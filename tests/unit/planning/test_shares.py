@@ -1,13 +1,13 @@
 """A plan's cost from a few steps, the GPUs of a machine, and trials that share one."""
 
 import math
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.processes import die
 from helpers.toys import plan_of, space_of
 from helpers.trials import TASKS, config_of
 
@@ -195,10 +195,6 @@ def test_a_probe_adds_up_and_looks_at_no_test_picture(cache_dir, monkeypatch):
     assert found.seconds < longer.seconds  # a hundred times the steps; how much longer depends on what else runs
     assert 50e6 < found.memory_bytes < 50e9
     assert found.gpu_bytes >= 0
-
-
-def die(*_):
-    os._exit(9)  # as a process that is killed for lack of memory
 
 
 @pytest.mark.parametrize(
