@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import comb, log
 from typing import Any
 
@@ -37,6 +37,14 @@ class Explanations:
     """For each explanation, a matrix (terms, coefficients) from its coefficients to those of all terms."""
     penalty: Array
     """(explanations,): penalty in log-likelihood; it grows with the number of explanations of the same kind."""
+
+    @cached_property
+    def padded_maps(self) -> Array:
+        """(explanations, terms, coefficients): the maps, with columns of zeros up to the most coefficients."""
+        padded = np.zeros((len(self.maps), len(self.maps[0]), max(matrix.shape[1] for matrix in self.maps)))
+        for number, matrix in enumerate(self.maps):
+            padded[number, :, : matrix.shape[1]] = matrix
+        return padded
 
 
 @lru_cache
@@ -89,14 +97,14 @@ def choose_runs(
     """
     runs = _Runs.of(levels, blocks, outcomes, explanations)
     sums, terms = _Sums.of(runs.terms, runs.values), _terms(candidates)
-    coefficients = np.stack([sums.coefficients(matrix) for matrix in explanations.maps], axis=1)
     weights = _weights(runs.with_equal_noise(explanations))[:, :, None]
     noise = (weights[..., 0] * sums.residuals(explanations)).sum(axis=1) / runs.freedom
-    expected = coefficients @ terms.T
+    expected = sums.coefficients(explanations) @ terms.T
     apart = (expected - (weights * expected).sum(axis=1, keepdims=True)) * np.sqrt(weights)
     covariance = np.swapaxes(apart, 1, 2) @ apart / noise[:, None, None]  # between explanations
-    for number, matrix in enumerate(explanations.maps):  # and of what each of them expects
-        covariance += weights[:, [number]] * (terms @ matrix @ sums.inverse(matrix) @ (terms @ matrix).T)
+    inverse, reach = sums.inverse(explanations), terms @ explanations.padded_maps
+    for number, known in enumerate(reach):  # and of what each of them expects
+        covariance += weights[:, [number]] * (known @ inverse[..., number, :, :] @ known.T)
     chosen = []
     for size in sizes:
         picked = _pick_block(covariance, size)
@@ -192,17 +200,15 @@ class _Runs:
         everything = _Sums.of(self.terms, self.values)
         own = _Sums.of(self.member.T @ (along[..., None] * self.terms), (along * self.values) @ self.member)
         weighted = everything.minus(own, 0.99)
-        scores = []
-        for matrix in explanations.maps:
-            coefficients = weighted.coefficients(matrix)
-            inside = np.maximum(own.residual(coefficients), 1e-12 * everything.total)
-            beside = np.maximum(everything.residual(coefficients) - inside, 0) / np.maximum(self.freedom - draws, 1)
-            inside = inside / np.maximum(draws, 1)
-            floored = np.maximum(beside, _MIN_NOISE * everything.total / self.freedom)
-            score = -draws / 2 * np.log(inside)
-            score -= (self.freedom - draws) / 2 * (np.log(floored) + beside / floored - 1)
-            scores.append(np.where((inside > beside) & (draws > 1), score, -np.inf))
-        return np.stack(scores, axis=1) - explanations.penalty
+        coefficients = weighted.coefficients(explanations)
+        total, draws = everything.total[:, None], draws[..., None]
+        inside = np.maximum(own.residual(coefficients), 1e-12 * total)
+        beside = np.maximum(everything.residual(coefficients) - inside, 0) / np.maximum(self.freedom - draws, 1)
+        inside = inside / np.maximum(draws, 1)
+        floored = np.maximum(beside, _MIN_NOISE * total / self.freedom)
+        score = -draws / 2 * np.log(inside)
+        score -= (self.freedom - draws) / 2 * (np.log(floored) + beside / floored - 1)
+        return np.where((inside > beside) & (draws > 1), score, -np.inf) - explanations.penalty
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,26 +228,31 @@ class _Sums:
     def minus(self, part: _Sums, share: float) -> _Sums:
         return _Sums(self.terms - share * part.terms, self.cross - share * part.cross, self.total - share * part.total)
 
-    def inverse(self, matrix: Array) -> Array:
-        """Return the covariance of the coefficients of the explanation of a matrix, for unit noise."""
-        return np.asarray(np.linalg.inv(matrix.T @ self.terms @ matrix + 1e-9 * np.eye(matrix.shape[1])))
+    def inverse(self, explanations: Explanations) -> Array:
+        """Return the covariance of the coefficients of each explanation for unit noise: (..., explanations, k, k)."""
+        maps = explanations.padded_maps
+        squares = np.swapaxes(maps, -1, -2) @ self.terms[..., None, :, :] @ maps
+        return np.asarray(np.linalg.inv(squares + 1e-9 * np.eye(maps.shape[-1])))
 
-    def coefficients(self, matrix: Array) -> Array:
-        """Return the least-squares coefficients of all terms, (outcomes, terms), under the explanation of a matrix."""
-        solution = (self.cross @ matrix)[..., None, :] @ self.inverse(matrix)
-        return np.asarray(solution[..., 0, :] @ matrix.T)
+    def coefficients(self, explanations: Explanations) -> Array:
+        """Return the least-squares coefficients of all terms under each explanation: (outcomes, explanations, terms)."""
+        solution, _ = self._solve(explanations)
+        return np.asarray((explanations.padded_maps @ solution[..., None])[..., 0])
+
+    def _solve(self, explanations: Explanations) -> tuple[Array, Array]:
+        """Return the coefficients of each explanation, and the sums of products with what they multiply."""
+        cross = np.tensordot(self.cross, explanations.padded_maps, axes=(-1, 1))
+        return (cross[..., None, :] @ self.inverse(explanations))[..., 0, :], cross
 
     def residual(self, coefficients: Array) -> Any:
-        """Return the residual sum of squares."""
-        fitted = ((coefficients[..., None, :] @ self.terms)[..., 0, :] * coefficients).sum(axis=-1)
-        return np.maximum(self.total - 2 * (coefficients * self.cross).sum(axis=-1) + fitted, 1e-12 * self.total)
+        """Return the residual sums of squares of coefficients of all terms: (outcomes, explanations)."""
+        fitted = ((coefficients @ self.terms) * coefficients).sum(axis=-1)
+        total = self.total[:, None]
+        explained = 2 * (coefficients @ self.cross[..., None])[..., 0]
+        return np.maximum(total - explained + fitted, 1e-12 * total)
 
     def residuals(self, explanations: Explanations) -> Array:
         """Return the residual sums of squares of all explanations: (outcomes, explanations)."""
-        columns = []
-        for matrix in explanations.maps:
-            used = matrix.any(axis=1)  # an explanation uses few of the terms
-            sums = _Sums(self.terms[..., used, :][..., used], self.cross[..., used], self.total)
-            coefficients = sums.coefficients(matrix[used])
-            columns.append(self.total - (coefficients * sums.cross).sum(axis=-1))
-        return np.asarray(np.maximum(np.stack(columns, axis=1), 1e-12 * self.total[:, None]))
+        solution, cross = self._solve(explanations)
+        total = self.total[:, None]
+        return np.asarray(np.maximum(total - (solution * cross).sum(axis=-1), 1e-12 * total))
