@@ -2,15 +2,14 @@
 
 import os
 import socket
-import threading
 from concurrent import futures
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
 import pytest
+from helpers.answers import AnsweringServer
 from helpers.processes import printed_by
 from helpers.sources import ROOT
 
@@ -130,38 +129,21 @@ def test_an_open_port_is_neither_a_ray_head_nor_a_dashboard(monkeypatch):
     assert place in str(problem)
 
 
-class Dashboard(BaseHTTPRequestHandler):
-    """Answer every request with `told`: a status and a body."""
-
-    told = (200, b"{}")
-
-    def do_GET(self):
-        status, body = self.told
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *words):
-        pass
-
-
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (200, b'{"ray_version": "%s"}' % version("ray").encode(), ""),
-        (200, b'{"ray_version": "1.0"}', "the cluster has 1.0"),
-        (200, b'{"version": "1"}', "must be the dashboard of a Ray cluster"),
-        (200, b"<html>", "must be the dashboard of a Ray cluster"),
-        (404, b"", "must be the dashboard of a Ray cluster"),
-        (401, b"", "asks for its token"),
-        (403, b"", "asks for its token"),
+        (200, f'{{"ray_version": "{version("ray")}"}}', ""),
+        (200, '{"ray_version": "1.0"}', "the cluster has 1.0"),
+        (200, '{"version": "1"}', "must be the dashboard of a Ray cluster"),
+        (200, "<html>", "must be the dashboard of a Ray cluster"),
+        (404, "", "must be the dashboard of a Ray cluster"),
+        (401, "", "asks for its token"),
+        (403, "", "asks for its token"),
     ],
 )
-def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, said):
-    monkeypatch.setattr(Dashboard, "told", (status, body))
-    with HTTPServer(("127.0.0.1", 0), Dashboard) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
-        problems = job_server_problems(f"http://127.0.0.1:{server.server_port}/", "cluster")
+def test_a_job_is_sent_to_a_dashboard_alone(home, status, body, said):
+    with AnsweringServer((status, body)) as server:
+        problems = job_server_problems(f"{server.url}/", "cluster")
     assert [problem.place for problem in problems] == ["cluster"] * bool(said)
     assert all(said in problem.rule for problem in problems)
 

@@ -9,9 +9,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from helpers.answers import AnsweringServer
 from helpers.stored_runs import StoredRuns
 
 from tune_dml.tracking import SyncReport, background, runs, store
@@ -182,29 +182,11 @@ def test_the_reason_of_a_locked_database_is_printed():
     )
 
 
-@pytest.fixture
-def answering():
-    """Yield a server that accepts the first request, and gives the later ones the answer of its `answer`."""
+class _CheckedServer(AnsweringServer):
+    """Accepts the check before a connection, and answers later requests as chosen."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            is_check = self.path.endswith("runs/log-batch")
-            status, body = (404, '{"error_code": "RESOURCE_DOES_NOT_EXIST"}') if is_check else server.answer
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        do_GET = do_POST  # noqa: N815 - its name in http.server
-
-        def log_message(self, *arguments): ...
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    def answer_to(self, path):
+        return (404, '{"error_code": "RESOURCE_DOES_NOT_EXIST"}') if path.endswith("runs/log-batch") else self.answer
 
 
 @pytest.mark.parametrize(
@@ -217,10 +199,10 @@ def answering():
         (200, "{}", "the server answered without an experiment"),
     ],
 )
-def test_a_server_that_fails_after_its_check_is_reported_in_plain_words(answering, driver, tracker, status, body, said):
-    answering.answer = status, body
+def test_a_server_that_fails_after_its_check_is_reported_in_plain_words(driver, tracker, status, body, said):
     driver.run(driver.trials[0])
-    report = tracker(uri=f"http://127.0.0.1:{answering.server_port}").sync()
+    with _CheckedServer((status, body)) as server:
+        report = tracker(uri=server.url).sync()
     assert str(report.error).startswith(said)
     assert report.waiting == 1
 

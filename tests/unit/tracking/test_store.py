@@ -1,17 +1,17 @@
 """The choice of a store, and its problems, reported before anything is written."""
 
+import contextlib
 import json
 import socket
 import sqlite3
 import sys
-import threading
 import urllib.request
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.answers import AnsweringServer
 
 from tune_dml.planning.request import Session
 from tune_dml.tracking import experiment_name, store_problems, tracking_uri, with_last_store
@@ -28,30 +28,9 @@ def _clean(monkeypatch):
 
 @pytest.fixture
 def serve():
-    """Return a function that starts a loopback server with one answer; request headers are in `serve.seen`."""
-    servers = []
-
-    def start(status, body):
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                serve_headers.append(self.headers.get("Authorization", ""))
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, *arguments): ...
-
-        server = HTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}"
-
-    serve_headers: list[str] = []
-    start.seen = serve_headers
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    """Return a function that starts a server with one answer."""
+    with contextlib.ExitStack() as servers:
+        yield lambda *answer: servers.enter_context(AnsweringServer(answer))
 
 
 def test_store_and_experiment_are_chosen_by_precedence(tmp_path, monkeypatch, plan):
@@ -146,16 +125,17 @@ def test_an_absent_or_silent_server_is_named_without_its_password(monkeypatch):
 
 
 def test_a_writable_server_is_accepted(serve, monkeypatch):
-    uri = serve(404, '{"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run not found"}')
+    server = serve(404, '{"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Run not found"}')
+    uri = server.url
     assert store_problems(uri) == []
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
     assert store_problems(uri) == []
     assert store_problems(uri.replace("//", "//me:pw@")) == []
-    assert serve.seen == ["", "Bearer t0ken", "Basic bWU6cHc="]
+    assert server.seen == ["", "Bearer t0ken", "Basic bWU6cHc="]
 
 
 def test_a_server_that_only_mlflows_own_login_opens_is_accepted(serve, tmp_path, monkeypatch):
-    uri = serve(401, "who are you")
+    uri = serve(401, "who are you").url
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "must let us write" in one_problem(uri)
     (tmp_path / ".mlflow").mkdir()
@@ -198,7 +178,7 @@ def test_certificates_are_those_of_mlflows_client(tmp_path, monkeypatch):
     ],
 )
 def test_unexpected_answers_of_a_server_are_named(serve, status, body, said):
-    assert said in one_problem(serve(status, body))
+    assert said in one_problem(serve(status, body).url)
 
 
 def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch):
@@ -250,7 +230,7 @@ def test_a_proxy_that_answers_for_the_server_is_named(serve, monkeypatch):
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(urllib.request, "_opener", None)  # which reads the environment when it is first used
-    monkeypatch.setenv("http_proxy", serve(502, "no such host"))
+    monkeypatch.setenv("http_proxy", serve(502, "no such host").url)
     (problem,) = store_problems("http://127.0.0.1:5000")
     assert "got 502" in problem.rule
     assert "To avoid it: `export no_proxy=127.0.0.1`." in problem.remedy
