@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.processes import printed_by
-from helpers.toys import RHO, SETTINGS, Driver, plan_of, write_sweep
+from helpers.toys import RHO, SETTINGS, Driver, bare_sweep, plan_of, write_sweep
 
 from trainables.errors import Problem
 from trainables.losses import LOSSES
@@ -137,10 +137,9 @@ def test_status_of_a_killed_sweep_has_interrupted_trials_and_the_resume_command(
 
 
 class TestWaiting:
-    def test_a_finished_sweep_returns_at_once_with_its_answer(self, tmp_path, command_line, new_database):
-        new_database(".")
-        write_sweep(tmp_path / "toy")
-        command_line("report", "toy", "-o", tmp_path / "out", "--storage", tmp_path)
+    def test_a_finished_sweep_returns_at_once_with_its_answer(self, tmp_path, command_line):
+        bare_sweep(tmp_path / "toy")
+        read_state(tmp_path / "toy").record_look("report")
         code, out, _ = command_line("status", "toy", "--storage", tmp_path, "--wait", "--json")
         assert code == 0
         assert json.loads(out)["state"] == "complete"
