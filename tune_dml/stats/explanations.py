@@ -39,12 +39,11 @@ class Explanations:
     """(explanations,): penalty in log-likelihood; it grows with the number of explanations of the same kind."""
 
     @cached_property
-    def padded_maps(self) -> Array:
-        """(explanations, terms, coefficients): the maps, with columns of zeros up to the most coefficients."""
-        padded = np.zeros((len(self.maps), len(self.maps[0]), max(matrix.shape[1] for matrix in self.maps)))
-        for number, matrix in enumerate(self.maps):
-            padded[number, :, : matrix.shape[1]] = matrix
-        return padded
+    def groups(self) -> tuple[tuple[NDArray[np.int64], Array], ...]:
+        """Numbers and maps (explanations, terms, coefficients) of the explanations with equally many coefficients."""
+        sizes = np.array([matrix.shape[1] for matrix in self.maps])
+        numbers = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+        return tuple((group, np.stack([self.maps[number] for number in group])) for group in numbers)
 
 
 @lru_cache
@@ -102,9 +101,8 @@ def choose_runs(
     expected = sums.coefficients(explanations) @ terms.T
     apart = (expected - (weights * expected).sum(axis=1, keepdims=True)) * np.sqrt(weights)
     covariance = np.swapaxes(apart, 1, 2) @ apart / noise[:, None, None]  # between explanations
-    inverse, reach = sums.inverse(explanations), terms @ explanations.padded_maps
-    for number, known in enumerate(reach):  # and of what each of them expects
-        covariance += weights[:, [number]] * (known @ inverse[..., number, :, :] @ known.T)
+    for number, matrix in enumerate(explanations.maps):  # and of what each of them expects
+        covariance += weights[:, [number]] * (terms @ matrix @ sums.inverse(matrix) @ (terms @ matrix).T)
     chosen = []
     for size in sizes:
         picked = _pick_block(covariance, size)
@@ -228,21 +226,24 @@ class _Sums:
     def minus(self, part: _Sums, share: float) -> _Sums:
         return _Sums(self.terms - share * part.terms, self.cross - share * part.cross, self.total - share * part.total)
 
-    def inverse(self, explanations: Explanations) -> Array:
-        """Return the covariance of the coefficients of each explanation for unit noise: (..., explanations, k, k)."""
-        maps = explanations.padded_maps
-        squares = np.swapaxes(maps, -1, -2) @ self.terms[..., None, :, :] @ maps
+    def inverse(self, maps: Array) -> Array:
+        """Return the covariance of the coefficients of one or several maps, for unit noise."""
+        terms = self.terms if maps.ndim == 2 else self.terms[..., None, :, :]  # of all maps
+        squares = np.swapaxes(maps, -1, -2) @ terms @ maps
         return np.asarray(np.linalg.inv(squares + 1e-9 * np.eye(maps.shape[-1])))
 
     def coefficients(self, explanations: Explanations) -> Array:
         """Return the least-squares coefficients of all terms under each explanation: (outcomes, explanations, terms)."""
-        solution, _ = self._solve(explanations)
-        return np.asarray((explanations.padded_maps @ solution[..., None])[..., 0])
+        found = np.empty((len(self.cross), len(explanations.maps), self.cross.shape[-1]))
+        for numbers, maps in explanations.groups:
+            solution, _ = self._solve(maps)
+            found[:, numbers] = (maps @ solution[..., None])[..., 0]
+        return found
 
-    def _solve(self, explanations: Explanations) -> tuple[Array, Array]:
-        """Return the coefficients of each explanation, and the sums of products with what they multiply."""
-        cross = np.tensordot(self.cross, explanations.padded_maps, axes=(-1, 1))
-        return (cross[..., None, :] @ self.inverse(explanations))[..., 0, :], cross
+    def _solve(self, maps: Array) -> tuple[Array, Array]:
+        """Return the coefficients of each map, and the sums of products with what they multiply."""
+        cross = np.tensordot(self.cross, maps, axes=(-1, 1))
+        return (cross[..., None, :] @ self.inverse(maps))[..., 0, :], cross
 
     def residual(self, coefficients: Array) -> Any:
         """Return the residual sums of squares of coefficients of all terms: (outcomes, explanations)."""
@@ -253,6 +254,9 @@ class _Sums:
 
     def residuals(self, explanations: Explanations) -> Array:
         """Return the residual sums of squares of all explanations: (outcomes, explanations)."""
-        solution, cross = self._solve(explanations)
+        explained = np.empty((len(self.cross), len(explanations.maps)))
+        for numbers, maps in explanations.groups:
+            solution, cross = self._solve(maps)
+            explained[:, numbers] = (solution * cross).sum(axis=-1)
         total = self.total[:, None]
-        return np.asarray(np.maximum(total - (solution * cross).sum(axis=-1), 1e-12 * total))
+        return np.asarray(np.maximum(total - explained, 1e-12 * total))
