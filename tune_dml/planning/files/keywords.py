@@ -1,7 +1,7 @@
 """Check the types of arguments passed from Python. The command line checks flags when it parses them."""
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -23,15 +23,9 @@ def keyword_problems(annotations: Mapping[str, object], arguments: Mapping[str, 
     problems = []
     for name, argument in arguments.items():
         annotation = annotations[name]
+        entries: Iterable[tuple[str, object, Any]] = [(name, argument, argument)]
         if isinstance(argument, Mapping) and not _broken_rule(annotation, {}):
-            entries = [
-                (f"{name}[{key!r}]", value, {key: value})
-                if isinstance(key, str)
-                else (f"{name}, keys", key, {key: value})
-                for key, value in argument.items()
-            ]
-        else:
-            entries = [(name, argument, argument)]
+            entries = _entries(name, argument)
         for location, value, checked in entries:
             if rule := _broken_rule(annotation, checked):
                 remedy = ""
@@ -39,6 +33,13 @@ def keyword_problems(annotations: Mapping[str, object], arguments: Mapping[str, 
                     remedy = f"Write dotted names: {name}={dotted!r}."
                 problems.append(Problem(location, rule, value if isinstance(value, _PLAIN) else repr(value), remedy))
     return problems
+
+
+def _entries(name: str, argument: Mapping[Any, object]) -> Iterator[tuple[str, object, Any]]:
+    """Yield place, offending value and mapping of each single entry of an argument."""
+    for key, value in argument.items():
+        is_named = isinstance(key, str)
+        yield f"{name}[{key!r}]" if is_named else f"{name}, keys", value if is_named else key, {key: value}
 
 
 def _is_plain(annotation: Any) -> bool:
