@@ -71,13 +71,14 @@ def _run(words: Sequence[str]) -> None:
 
 def print_problems(error: ConfigError, words: Sequence[str]) -> None:
     """Print an error's problems on standard error, or as JSON on standard output with `--json`."""
-    if "--json" in words:
-        typer.echo(error_json(error.problems, words))
-        return
-    from tune_dml.record.origin.commands import with_program
+    from tune_dml.record.origin.commands import with_program, with_storage
 
-    many = len(error.problems) > 1
-    sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + with_program(f"{error}\n"))
+    problems = [with_storage(problem, words) for problem in error.problems]
+    if "--json" in words:
+        typer.echo(error_json(problems, words))
+        return
+    text = "".join(f"{problem}\n" for problem in problems)
+    sys.stderr.write((f"{len(problems)} problems:\n" if len(problems) > 1 else "") + with_program(text))
 
 
 def _open_output() -> None:

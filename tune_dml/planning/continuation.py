@@ -112,7 +112,10 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
         added = tuple(arm for arm in declared.arms if arm.name not in present)
         if not added:
             rule = "the file must declare an arm that the sweep's space does not have"
-            raise ConfigError(option_problem("arms", rule, name, f"It has {', '.join(filter(None, sorted(present)))}."))
+            remedy = f"It has {', '.join(sorted(present))}."
+            if not declared.arms:
+                remedy = "The file has no `arms`. Add values of a knob with `tune-dml extend SWEEP --add KEY=V,V`."
+            raise ConfigError(option_problem("arms", rule, name, remedy))
         raise_if_any(
             Problem(f"{name}, fixed.{path}", "must be as in the sweep", value, "Write it into the arms.")
             for path, value in declared.fixed.items()

@@ -223,6 +223,8 @@ def test_a_file_adds_arms_to_a_sweep_that_has_none(file, cache_dir):
     assert [cell.label for cell in grown.cells] == labels
     with pytest.raises(ConfigError, match="must declare an arm that the sweep's space does not have"):
         with_arms_of_files(grown, [str(file(ARMS))])
+    with pytest.raises(ConfigError, match="The file has no `arms`"):
+        with_arms_of_files(begun, [str(file("parameters: {optim.lr: {values: [0.1, 0.3]}}"))])
     steps = begun.base_settings["training.steps"]
     assert with_arms_of_files(begun, [str(file(f"{ARMS}fixed: {{training.steps: {steps}}}\n"))])[1] == names
     with pytest.raises(ConfigError, match=r"fixed\.training\.steps: must be as in the sweep, but got 7"):

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from helpers.toys import MARGINS, Driver, bare_sweep, plan_of
 
+from trainables.errors import Problem
 from tune_dml.record.origin.commands import (
     cluster_of_this_job,
     command,
     retry_arguments,
     stop_instruction,
     with_program,
+    with_storage,
 )
 from tune_dml.record.results import results_of
 
@@ -125,3 +127,15 @@ def test_trials_out_of_memory_are_retried_with_a_micro_batch(tmp_path, frozen, m
     driver.event("started", driver.trials[0].key, host="", micro_batch=micro_batch)
     driver.ended(driver.trials[0], "failed", kind=kind)
     assert retry_arguments(results_of(made.folder)) == advised
+
+
+@pytest.mark.parametrize("given", [["--storage", "my dir"], ["--storage=my dir"]])
+def test_advised_commands_look_in_the_storage_of_the_command_line(given):
+    more = (
+        "Use --name x, or `tune-dml resume toy`, `tune-dml list`, `tune-dml show a --storage b` or `tune-dml spaces`."
+    )
+    problem = Problem("--name", "it exists", None, more)
+    assert with_storage(problem, ["resume", "toy"]) == problem
+    told = with_storage(problem, ["resume", "toy", *given]).remedy
+    assert "`tune-dml resume toy --storage 'my dir'`, `tune-dml list --storage 'my dir'`, `" in told
+    assert "`tune-dml show a --storage b` or `tune-dml spaces`" in told

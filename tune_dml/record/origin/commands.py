@@ -6,8 +6,10 @@ import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from trainables.errors import Problem
 from tune_dml.record.origin.provenance import STARS, mask, without_login
 from tune_dml.record.results import Results
 
@@ -21,6 +23,11 @@ SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
 """Environment variable of a submitted job: the cluster as its user typed it, and further options of `submit`."""
 CONTINUE_WITH = "Continue with: "  # by which clients of a submitted job find the command that continues a sweep
 _PROGRAM_NAMES = ("tune-dml", "__main__")
+_NAMES_SWEEP = re.compile(
+    r"`tune-dml (?:compare|confirm|export|extend|list|logs|mv|open|report|rescore|resume|rm|show|status|sync)\b"
+    "(?![^`]* --(?:storage|from-))[^`]*(?=`)"
+)
+"""A command in a message that looks for a sweep in the default storage."""
 
 
 def command(results: Results, verb: str, change: str = "", *, options: Mapping[str, str | None] | None = None) -> str:
@@ -69,6 +76,16 @@ def program() -> str:
 def with_program(text: str) -> str:
     """Replace `tune-dml` by `program()` in the commands of a text, which are in backticks."""
     return re.sub("`tune-dml (?!submit |cancel )", lambda match: f"`{program()} ", text)
+
+
+def with_storage(problem: Problem, words: Sequence[str]) -> Problem:
+    """Return a problem whose advised commands look for sweeps in the --storage of a command line, if it has one."""
+    storage = _option_value(words, "--storage")
+
+    def located(text: str) -> str:
+        return _NAMES_SWEEP.sub(lambda match: f"{match[0]} --storage {shlex.quote(storage)}", text)
+
+    return replace(problem, rule=located(problem.rule), remedy=located(problem.remedy)) if storage else problem
 
 
 def cluster_of_this_job() -> str | None:
