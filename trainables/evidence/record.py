@@ -31,8 +31,7 @@ class Histogram:
     high: float
     counts: tuple[int, ...]
     mean: float
-    variance: float
-    """The biased variance."""
+    variance: float  # the biased variance
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class Snapshot:
     """The watched training pictures at one step; see `watched.py`."""
 
     step: int
-    norms: tuple[float, ...]
-    """Norms of the raw embeddings of the followed pictures."""
+    norms: tuple[float, ...]  # norms of the raw embeddings of the followed pictures
     turns: Histogram | None
     """Turns of the directions of all watched pictures since the last snapshot; None at the first."""
 
@@ -50,8 +48,7 @@ class Snapshot:
 class WatchedPictures:
     """Snapshots of the watched training pictures during a trial."""
 
-    pictures: tuple[int, ...]
-    """Indices in the data set of the followed pictures, whose norms are stored."""
+    pictures: tuple[int, ...]  # indices in the data set of the followed pictures, whose norms are stored
     snapshots: Annotated[tuple[Snapshot, ...], Field(alias="looks")]
 
 
@@ -59,25 +56,19 @@ class WatchedPictures:
 class Tile:
     """One picture of a sheet."""
 
-    picture: int
-    """Index in the data set."""
-    name: str
-    """Name of the class."""
-    right: bool | None = None
-    """Whether the network's decision on the picture is right; None for a query."""
-    similarity: float | None = None
-    """Cosine to the query, or to the other picture of a pair."""
+    picture: int  # index in the data set
+    name: str  # name of the class
+    right: bool | None = None  # whether the network's decision on the picture is right; None for a query
+    similarity: float | None = None  # cosine to the query, or to the other picture of a pair
 
 
 @dataclass(frozen=True)
 class Sheet:
     """Rows of tiles; a column of None is a gap."""
 
-    titles: tuple[tuple[int, str], ...]
-    """(column, title of this column and those to its right)."""
+    titles: tuple[tuple[int, str], ...]  # (column, title of this column and those to its right)
     rows: tuple[tuple[Tile | None, ...], ...]
-    pictures: Pictures | None = field(default=None, repr=False, compare=False)
-    """Source of the drawing; not stored."""
+    pictures: Pictures | None = field(default=None, repr=False, compare=False)  # source of the drawing; not stored
 
 
 _TITLES = TypeAdapter(tuple[tuple[int, str], ...])
@@ -88,16 +79,12 @@ _ROWS = TypeAdapter(tuple[tuple[Tile | None, ...], ...])
 class Evidence:
     """Evidence of one evaluation."""
 
-    part: str
-    """Description of the pictures shown."""
-    norms: Histogram
-    """Histogram of the norms of the raw embeddings."""
+    part: str  # description of the pictures shown
+    norms: Histogram  # histogram of the norms of the raw embeddings
     sheet: Sheet | None = None
     step: int = 0
-    clustering: str = ""
-    """Program, version and settings of the clusters behind NMI and F1; empty without clustering."""
-    watched: WatchedPictures | None = None
-    """Snapshots up to the evaluation; None if the trial was too short for one."""
+    clustering: str = ""  # program, version and settings of the clusters behind NMI and F1; empty without clustering
+    watched: WatchedPictures | None = None  # snapshots up to the evaluation; None if the trial was too short for one
     files: tuple[Path, ...] = field(default=(), compare=False)
     """Stored files: evidence.json, then sheet.jpg and maps.jpg if drawn; empty before storing."""
 

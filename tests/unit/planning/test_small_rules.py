@@ -1,5 +1,6 @@
 """Small rules of planning at their limits: a table of calls and results each."""
 
+import pickle
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import pytest
 from helpers.published_formats import image_folder
 from helpers.toys import plan_of, space_of
 
+from trainables.errors import Problem
 from trainables.models import BACKBONES
 from trainables.resolve import Layer, resolve
 from trainables.tasks import task_of
@@ -167,3 +169,11 @@ def test_sweeps_whose_views_were_drawn_with_replacement_do_not_continue(task, ad
     settings = {"task.name": task, "data.name": "features"}
     older = replace(plan, arms=[replace(arm, base_settings={**arm.base_settings, **settings}) for arm in plan.arms])
     assert older.current_version - older.protocol_version == added
+
+
+def test_a_problem_with_the_allowed_names_says_the_nearest_and_keeps_it_elsewhere():
+    known = {"loss.margin": 0, "optim.lr": 0}
+    problem = Problem("tune", "must name a setting", "margin", "Or none.", known=known, kind="setting", dotted=True)
+    assert problem.remedy == "Did you mean 'loss.margin'? Or none."
+    assert replace(problem, place="--tune").remedy == problem.remedy == pickle.loads(pickle.dumps(problem)).remedy  # noqa: S301
+    assert Problem("--loss", "unknown loss", None, known=["triplet"], kind="loss").remedy == "Known losses: triplet."
