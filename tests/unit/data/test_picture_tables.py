@@ -242,9 +242,9 @@ def test_other_files_are_refused_and_a_table_beside_loose_pictures_is_named(writ
 
 
 def test_a_table_of_many_rows_is_read_in_about_a_second(folder):
-    rows = "".join(f"ant-0.png/../{i % 1000}/{i}.png,{i % 1000}\n" for i in range(100_000))
+    rows = "".join(f"ant-0.png/../{i % 1000}/{i}.png,{i % 1000}\n" for i in range(30_000))
     (folder / "many.csv").write_text("path,label\n" + rows)
     start = time.process_time()
     message = only_problem(folder / "many.csv")
-    assert "100000 of 100000 are not" in message
-    assert time.process_time() - start < 5
+    assert "30000 of 30000 are not" in message
+    assert time.process_time() - start < 2
