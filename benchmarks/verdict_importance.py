@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from simulated_sweeps import KINDS, Array, rate, simulate
+from verdict_search_effects import search
 
 from tune_dml.stats.verdicts.importance import Importance, importance_of_grid, importance_of_search
 
@@ -25,6 +26,7 @@ SEARCHES: tuple[tuple[str, Surface, tuple[float, ...] | None], ...] = (
     ("a cliff in one", lambda x: -3.0 * (x[:, 0] > 0.7), (1.0, 0.0, 0.0)),
     ("two together", lambda x: 8 * (x[:, 0] - 0.5) * (x[:, 1] - 0.5), (0.5, 0.5, 0.0)),
 )
+_LEVELS = [np.linspace(0, 1, 8)[:, None]] * 3
 
 
 def importance(sweeps: int) -> Iterable[str]:
@@ -53,17 +55,43 @@ def importance(sweeps: int) -> Iterable[str]:
             yield f"{name:>20} {seeds:3d} seeds:  " + "   ".join(row)
     searches = max(10, draws // 4)
     yield f"Searches of three ranges, 3 seeds, noise 1, {searches} each: the same columns"
-    levels = [np.linspace(0, 1, 8)[:, None]] * 3
     for name, curve, true_shares in SEARCHES:
         truth = np.full(3, math.nan) if true_shares is None else np.array(true_shares)
         for cells in (20, 30):
-            found = []
-            for number in range(searches):
-                rng = np.random.default_rng([cells, number])
-                tried = rng.random((cells, 3))
-                values = curve(tried)[:, None] + rng.standard_normal(3) + rng.standard_normal((cells, 3))
-                found.append(importance_of_search([tried[:, [knob]] for knob in range(3)], levels, values))
+            found = [_search_at_random(curve, cells, number) for number in range(searches)]
             yield f"{name:>20} {cells:3d} cells:  {_error_rates(found, truth)}"
+    yield "The same by adaptive searches, and at random with names for the first and the last knob; 30 cells"
+    for name, curve, true_shares in SEARCHES:
+        truth = np.full(3, math.nan) if true_shares is None else np.array(true_shares)
+        row = []
+        for method in ("tpe", "gp"):
+            found = [_search_by(method, curve, number) for number in range(searches)]
+            row.append(f"{method} {_error_rates(found, truth)}")
+        if 0.5 not in truth:  # names make the shares of two knobs unequal
+            found = [_search_at_random(curve, 30, number, names=4) for number in range(searches)]
+            row.append(f"names {_error_rates(found, truth)}")
+        yield f"{name:>20}:  {'   '.join(row)}"
+
+
+def _search_at_random(curve: Surface, cells: int, number: int, names: int = 0) -> Importance:
+    """Estimate importance from a random search of three knobs; the first and the last have so many names, if any."""
+    rng = np.random.default_rng([cells, number])
+    tried = rng.random((cells, 3))
+    positions, levels = [tried[:, [knob]] for knob in range(3)], list(_LEVELS)
+    for knob in (0, 2) if names else ():
+        chosen = (names * tried[:, knob]).astype(int)
+        positions[knob], levels[knob] = np.eye(names)[chosen], np.eye(names)
+        tried[:, knob] = (chosen + 0.5) / names
+    values = curve(tried)[:, None] + rng.standard_normal(3) + rng.standard_normal((cells, 3))
+    return importance_of_search(positions, levels, values)
+
+
+def _search_by(method: str, curve: Surface, number: int) -> Importance:
+    """Estimate importance from 30 cells of an adaptive search of three knobs."""
+    rng = np.random.default_rng(number)
+    shared = rng.standard_normal(3)
+    tried, values = search(method, curve, (30, 3), number, lambda: shared + rng.standard_normal(3))
+    return importance_of_search([tried[:, [knob]] for knob in range(3)], _LEVELS, values)
 
 
 def _without_worst(table: Array, lost: int) -> Importance:

@@ -76,7 +76,7 @@ def search(
             study.sampler = sampler_for(plan, cell, 0, is_conditional=False)
             ticket = study.ask(boxes)
             point = np.array([ticket.params[name] for name in boxes])
-        score = float(surface(point[None])[0]) + noise()
+        score = surface(point[None]) + noise()
         points, numbers = np.vstack([points, point]), np.vstack([numbers, score])
         if method in {"random", "tpe"}:
             study.tell(ticket, float(score.mean()))

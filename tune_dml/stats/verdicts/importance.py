@@ -14,7 +14,8 @@ variance of the means is signal.
 
 A search has f at some cells. A Gaussian process (scikit-learn's) is fitted to resamples of the cells' means. Shares are
 computed for draws from all processes, so the interval reflects regions without cells and uncertain length scales.
-Shares are reported only if the process predicts held-out cells.
+Shares are reported only if the process predicts held-out cells. A knob's lower limit is above 0 only if a permutation
+test finds its effect (`search_effect`).
 
 Shares and their conditions must also hold if the trials that failed were the worst of their seeds: a noisy cell that
 loses its low values would seem good, and a search whose worst region fails would seem flat.
@@ -31,6 +32,7 @@ import numpy as np
 
 from tune_dml.stats.intervals import Array, Mask
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, fill_with_lowest, main_effect
+from tune_dml.stats.verdicts.search_effect import judge_search_effect
 
 _MIN_PREDICTED = 0.3
 """Share of the variance of held-out cells that a surrogate must predict; 2 / sqrt(cells) for fewer than 44 cells.
@@ -188,7 +190,25 @@ def _estimate_from_search(
     total = effects.sum(-1, keepdims=True)
     shares = effects / total
     low, high = np.quantile(shares, [alpha / 2 / knobs, 1 - alpha / 2 / knobs], axis=0)
+    columns = [column[kept] for column in positions]
+    low, high = _without_idle(columns, means, (shares.mean(0), low, high), alpha / knobs)
     return _clip_shares(shares.mean(0), low, high, (pairs / total[..., None]).mean(0), predicted)
+
+
+def _without_idle(
+    positions: Sequence[Array], means: Array, shares: tuple[Array, Array, Array], alpha: float
+) -> tuple[Array, Array]:
+    """Return limits of shares (share, low, high): knobs without significant effect may have none, the others theirs.
+
+    A process of few cells follows noise, most easily along names, whose levels have no order.
+    """
+    share, low, high = shares
+    idle = np.ones(len(positions), dtype=bool)
+    for knob, column in enumerate(positions):
+        others = np.hstack([np.zeros((len(means), 0)), *positions[:knob], *positions[knob + 1 :]])
+        effect = judge_search_effect(column, others, means)
+        idle[knob] = effect is None or effect.p_value > alpha
+    return np.where(idle, 0.0, low), np.maximum(high, share + np.where(idle, 0.0, share[idle].sum()))
 
 
 def _has_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolution: float) -> bool:
