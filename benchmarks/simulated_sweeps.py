@@ -51,7 +51,10 @@ def simulate(
 
 @cache
 def _reaction(cells: int) -> float:
-    """Return the size of slope and curvature at which the covariance of `cells` values has the demo's epsilon, 0.37."""
+    """Return the size of slope and curvature at which the covariance of `cells` values has the demo's epsilon, 0.37.
+
+    Fewer than five values have no such size.
+    """
     x = np.linspace(-0.5, 0.5, cells)
 
     def excess(size: float) -> float:
@@ -59,7 +62,7 @@ def _reaction(cells: int) -> float:
         centred = covariance - covariance.mean(0) - covariance.mean(1)[:, None] + covariance.mean()
         return float(np.trace(centred) ** 2 / ((cells - 1) * (centred**2).sum())) - 0.37
 
-    return float(brentq(excess, 0.1, 50)) if cells > 3 else 3.0
+    return float(brentq(excess, 0.1, 50)) if cells > 4 else 3.0
 
 
 def rate(hits: ArrayLike, goal: float = 0.05) -> str:

@@ -30,6 +30,7 @@ from verdict_convergence import convergence, grown_confirmations
 from verdict_estimated_step import estimated_step
 from verdict_failing_races import failing_trials
 from verdict_importance import importance
+from verdict_knob_kinds import knob_kinds, searched_knob, unequal_seeds
 from verdict_looks import comparisons, confirmations, looks
 from verdict_paper import order
 from verdict_races import race
@@ -277,7 +278,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             retries,
         ),
         *(candidates, search_effects, contrasts, quiet_baselines, thin_cells, convergence, grown_confirmations),
-        *(classes, atlas, speed),
+        *(knob_kinds, searched_knob, unequal_seeds, classes, atlas, speed),
     )
 }
 
