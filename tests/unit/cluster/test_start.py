@@ -102,12 +102,17 @@ def test_start_checks_apply_only_to_a_local_ray(monkeypatch):
     assert cluster.resource_problems(Resources()) == []
 
 
-def test_a_failed_ray_start_names_resource_limits(limits):
+def test_a_failed_ray_start_names_resource_limits_and_busy_processors(limits, monkeypatch):
     error = RuntimeError("timed out")
     assert "no low limits (`ulimit -a`)." in start_checks.start_failure(error).remedy
     limits.update({resource.RLIMIT_FSIZE: 20 << 20, resource.RLIMIT_NOFILE: 64, resource.RLIMIT_NPROC: 50_000})
     words = "no low limits: `ulimit -n` is 64, `ulimit -f` is 20 MB."
     assert words in start_checks.start_failure(error).remedy
+    for load, is_named in ((31.4, True), (0.2, False)):
+        monkeypatch.setattr(start_checks.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        monkeypatch.setattr(start_checks.os, "cpu_count", lambda: 4)
+        remedy = start_checks.start_failure(error).remedy
+        assert ("31 processes share 4 CPUs now: try again when fewer do." in remedy) == is_named
 
 
 class InterruptedDeletion:

@@ -45,7 +45,9 @@ def start_failure(error: Exception) -> Problem:
     rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
     needs = "it needs disk space there (RAY_TMPDIR names another folder) and in /dev/shm, and no low limits"
     limits = f": {', '.join(low)}" if (low := low_limits()) else " (`ulimit -a`)"
-    return Problem("Ray", rule, None, f"Its logs are in {logs}; {needs}{limits}.")
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    busy = f" {load:.0f} processes share {cpus} CPUs now: try again when fewer do." if load > 2 * cpus else ""
+    return Problem("Ray", rule, None, f"Its logs are in {logs}; {needs}{limits}.{busy}")
 
 
 def low_limits() -> list[str]:
