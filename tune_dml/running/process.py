@@ -1,8 +1,9 @@
-"""Handle signals and garbage collection in a driver's process."""
+"""Handle signals, garbage collection and memory of a process."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import signal
 import sys
@@ -76,3 +77,12 @@ def relaxed_gc() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*original)
+
+
+def return_freed_memory() -> None:
+    """Return memory that Python and torch have freed to the system.
+
+    glibc keeps it for the process: after a trial of a pretrained network on CPU, 880 MB instead of 180 MB.
+    """
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):  # other C libraries
+        trim(0)

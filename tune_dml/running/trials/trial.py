@@ -32,6 +32,7 @@ from tune_dml.record.events import EndStatus, TrialEnd
 from tune_dml.record.fetching import trial_storage
 from tune_dml.record.origin.provenance import mask
 from tune_dml.running.failures import classify
+from tune_dml.running.process import return_freed_memory
 from tune_dml.running.trials.device import cuda_error, device_of, keep_allocated, missing_device
 from tune_dml.running.trials.messages import (
     GroupOutbox,
@@ -139,6 +140,7 @@ def _train_here(
     with contextlib.chdir(os.getcwd()), Messages(post, runtime.stall_limit) as messages:
         context = _context_of(config, settings, runtime, messages, (rank, world_size), at_work=messages.at_work)
         ended = run_trial(settings, context, runtime.cache_dir)
+        return_freed_memory()  # the process may wait for its next trial
         if rank == 0 or ended.status == "failed":
             has_device_error = ended.status == "failed" and cuda_error(context.device) is not None
             messages.ended(replace(ended, code=code), spent=has_device_error or bool(foreign_packages(settings)))
