@@ -132,10 +132,10 @@ def test_trials_out_of_memory_are_retried_with_a_micro_batch(tmp_path, frozen, m
 @pytest.mark.parametrize("given", [["--storage", "my dir"], ["--storage=my dir"]])
 def test_advised_commands_look_in_the_storage_of_the_command_line(given):
     more = (
-        "Use --name x, or `tune-dml resume toy`, `tune-dml list`, `tune-dml show a --storage b` or `tune-dml spaces`."
+        "Use --name x, or `tune-dml resume toy`, `tune-dml list`, `tune-dml show a --storage b` or `tune-dml compare`."
     )
     problem = Problem("--name", "it exists", None, more)
     assert with_storage(problem, ["resume", "toy"]) == problem
     told = with_storage(problem, ["resume", "toy", *given]).remedy
     assert "`tune-dml resume toy --storage 'my dir'`, `tune-dml list --storage 'my dir'`, `" in told
-    assert "`tune-dml show a --storage b` or `tune-dml spaces`" in told
+    assert "`tune-dml show a --storage b` or `tune-dml compare`" in told

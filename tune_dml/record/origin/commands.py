@@ -24,7 +24,7 @@ SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
 CONTINUE_WITH = "Continue with: "  # by which clients of a submitted job find the command that continues a sweep
 _PROGRAM_NAMES = ("tune-dml", "__main__")
 _NAMES_SWEEP = re.compile(
-    r"`tune-dml (?:compare|confirm|export|extend|list|logs|mv|open|report|rescore|resume|rm|show|status|sync)\b"
+    r"`tune-dml (?:list|(?:compare|confirm|export|extend|mv|open|report|rescore|resume|rm|show|status|sync) [^-`])"
     "(?![^`]* --(?:storage|from-))[^`]*(?=`)"
 )
 """A command in a message that looks for a sweep in the default storage."""
