@@ -123,7 +123,7 @@ def test_status_lists_stopped_trials_and_the_next_command(output_of, command_lin
     out = command_line("status", "toy", "--storage", tmp_path)[1]
     assert out.startswith("interrupted ")
     assert "1 interrupted" in out
-    assert "Next:    tune-dml resume toy\n         1 trial" in out
+    assert f"Next:    tune-dml resume toy --storage {tmp_path}\n         1 trial" in out
     assert "1 trial to go" not in out
     with FileLock(tmp_path / "toy" / "lock"):
         assert is_running(tmp_path / "toy")

@@ -129,6 +129,14 @@ def test_trials_out_of_memory_are_retried_with_a_micro_batch(tmp_path, frozen, m
     assert retry_arguments(results_of(made.folder)) == advised
 
 
+def test_a_sweep_of_the_default_storage_that_is_read_from_elsewhere_names_its_folder(results, monkeypatch):
+    begun = typed(results, "tune-dml", "sweep", "x")
+    assert command(begun, "report") == "tune-dml report toy"
+    for given in (["--storage", "../x"], ["--storage=../x"]):
+        monkeypatch.setattr("sys.argv", ["/bin/tune-dml", "show", "toy", *given])
+        assert command(begun, "report") == f"tune-dml report toy --storage {results.folder.parent}"
+
+
 @pytest.mark.parametrize("given", [["--storage", "my dir"], ["--storage=my dir"]])
 def test_advised_commands_look_in_the_storage_of_the_command_line(given):
     more = (

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,9 +51,10 @@ def command(results: Results, verb: str, change: str = "", *, options: Mapping[s
 
 
 def storage_option(results: Results, *, given: bool = False) -> list[str]:
-    """Return `--storage` and the sweep's present folder; nothing if this is the default, unless `given`."""
+    """Return `--storage` and the sweep's present folder; nothing if this is the default, unless it is given now."""
     first_words = results.provenance.get("argv", [])
     is_ours = bool(first_words) and is_program(first_words[0])
+    given = given or (is_program(sys.argv[0]) and bool(_option_value(sys.argv, "--storage")))
     is_elsewhere = bool(_option_value(first_words, "--storage")) if is_ours else results.folder.parent.name != "sweeps"
     return ["--storage", shlex.quote(str(results.folder.parent.absolute()))] if is_elsewhere or given else []
 
