@@ -140,6 +140,7 @@ OBJECTS = (
         Study("sec_eta", 5, (), "objects-network"),
         Study("sec_rho", 3, (), "objects-network"),
         Study("sec_losses", 3, (), "objects-network"),
+        Study("sec_mu", 3, (), "objects-network"),
         Study("dro_k", 3, (), "objects-network"),
         Study("dro_gamma", 3, (), "objects-network"),
         Study("mpa_proxies", 3, (), "objects-network"),
