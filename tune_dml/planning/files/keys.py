@@ -1,6 +1,7 @@
 """Define and check the keys of a sweep file, which docs/sweep-files.md and docs/programs.md explain.
 
-They are those of a W&B sweep file, and those of a paired study.
+They are those of a W&B sweep file, and those of a paired study. `translate_file` replaces forms that only W&B has in the
+sweep files of programs.
 """
 
 import json
