@@ -9,6 +9,8 @@ import generate_results
 import generate_studies
 import pandas
 import pytest
+import result_studies
+import run_results
 from claims import CLAIMS, BestAmong, Better, Matters
 from generate_schema import Verdicts
 from helpers.sources import ROOT
@@ -78,7 +80,7 @@ def test_whether_a_knob_matters_is_the_sensitivity_verdict(sensitivity, verdict)
 
 
 def test_every_file_of_studies_has_a_study_with_a_result_and_every_claim_a_study():
-    named = {study.name for study in generate_results.STUDIES}
+    named = {study.name for study in result_studies.STUDIES}
     of_a_paper = {name for name, space in spaces().items() if space.citation is not None}
     assert of_a_paper <= named <= set(spaces())
     assert {claim.study for claim in CLAIMS} <= named
@@ -94,16 +96,16 @@ def pages():
 
 def test_the_pages_of_results_are_up_to_date(pages):
     outdated = [str(path) for path, text in pages.items() if path.read_text() != text]
-    assert not outdated, "run `python docs/generate_results.py pages`"
+    assert not outdated, "run `python docs/generate_results.py`"
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text)
 def test_a_claim_names_cells_of_its_study(claim):
     """A claim with an unknown label would never be tested."""
-    study = next(study for study in generate_results.STUDIES if study.name == claim.study)
-    if not generate_results.has_result(study):
+    study = next(study for study in result_studies.STUDIES if study.name == claim.study)
+    if not result_studies.has_result(study):
         pytest.skip("no result yet")
-    assert claim.test.judge(generate_results.verdicts_of(study)).verdict != "not tested"
+    assert claim.test.judge(result_studies.verdicts_of(study)).verdict != "not tested"
 
 
 def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_path, monkeypatch):
@@ -111,11 +113,11 @@ def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_p
 
     def command(words, **options):
         ran.append((words, options["cwd"]))
-        return generate_results.subprocess.CompletedProcess(words, 3)
+        return run_results.subprocess.CompletedProcess(words, 3)
 
-    monkeypatch.setattr(generate_results.subprocess, "run", command)
-    monkeypatch.setattr(generate_results, "store_result", lambda sweep, study: kept.append(sweep))
-    generate_results.run(generate_results.Study("sec_eta"), Path("studies"))
+    monkeypatch.setattr(run_results.subprocess, "run", command)
+    monkeypatch.setattr(run_results, "store_result", lambda sweep, study: kept.append(sweep))
+    run_results.run(result_studies.Study("sec_eta"), Path("studies"))
     (words, cwd), storage = *ran, tmp_path / "studies"
     assert (words[-1], cwd, kept) == (str(storage), storage, [storage / "sec_eta"])
 
@@ -123,13 +125,49 @@ def test_studies_run_in_their_storage_and_diverged_trials_do_not_stop_them(tmp_p
     for seeds, verbs in (("[0]", ["sweep", "extend"]), ("[0, 1]", ["extend"]), ("[0, 1, 2, 3]", [])):
         ran.clear()
         (storage / "sec_rho" / "report" / "verdicts.json").write_text(f'{{"seeds": {seeds}}}')
-        generate_results.run(generate_results.Study("sec_rho", 4, has_current_look=(2,)), Path("studies"))
+        run_results.run(result_studies.Study("sec_rho", 4, has_current_look=(2,)), Path("studies"))
         assert [words[3] for words, _ in ran] == verbs
 
-    failed = generate_results.subprocess.CompletedProcess([], 2)
-    monkeypatch.setattr(generate_results.subprocess, "run", lambda words, **options: failed)
+    failed = run_results.subprocess.CompletedProcess([], 2)
+    monkeypatch.setattr(run_results.subprocess, "run", lambda words, **options: failed)
     with pytest.raises(SystemExit, match="status 2"):
-        generate_results.run(generate_results.Study("sec_eta"), Path("studies"))
+        run_results.run(result_studies.Study("sec_eta"), Path("studies"))
+
+
+def test_a_rerun_trains_with_as_many_other_seeds_in_one_look_and_keeps_what_the_claims_became(tmp_path, monkeypatch):
+    ran, study = [], result_studies.Study("sec_rho", 3, ("training.steps=9",), has_current_look=(2,))
+    body = verdicts("sec_rho")
+
+    def command(words, **options):
+        ran.append(words)
+        (tmp_path / "sec_rho" / "report").mkdir(parents=True)
+        (tmp_path / "sec_rho" / "report" / "verdicts.json").write_text(json.dumps(body))
+        return run_results.subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(run_results.subprocess, "run", command)
+    monkeypatch.setattr(run_results, "_commit", lambda sweep: "0123abcd")
+    monkeypatch.setattr(result_studies, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(run_results, "RESULTS", tmp_path / "results")
+    (tmp_path / "results" / "sec_rho").mkdir(parents=True)
+    for _ in range(2):  # a finished sweep does not run again
+        run_results.rerun(study, tmp_path)
+    (words,) = ran
+    assert words[words.index("--seeds") + 1] == "1000,1001,1002"
+    assert {"training.steps=9", "sec_rho"} <= set(words)
+    found = result_studies.rerun_of(study)
+    assert (found["commit"], found["seeds"]) == ("0123abcd", body["seeds"])
+    expected = {claim.text: claim.test.judge(body).verdict for claim in CLAIMS if claim.study == "sec_rho"}
+    assert {text: finding["verdict"] for text, finding in found["findings"].items()} == expected
+
+
+def test_a_stored_rerun_has_every_claim_of_its_study_and_as_many_other_seeds():
+    again = [study for study in (*result_studies.STUDIES, *result_studies.OBJECTS) if result_studies.rerun_of(study)]
+    assert again
+    for study in again:
+        found, first = result_studies.rerun_of(study), result_studies.verdicts_of(study)
+        assert set(found["findings"]) == {claim.text for claim in CLAIMS if claim.study == study.name}
+        assert len(found["seeds"]) == len(first["seeds"])
+        assert not set(found["seeds"]) & set(first["seeds"])
 
 
 RESULTS = ROOT / "docs" / "results"
@@ -153,7 +191,7 @@ def test_results_exist_and_are_small():
 def test_a_result_has_all_its_files(name):
     folder = RESULTS / name
     files = {"README.md", "origin.json", "picture.svg", "table.csv", "verdicts.json"}
-    assert {path.name for path in folder.iterdir()} == files
+    assert {path.name for path in folder.iterdir()} - {"rerun.json"} == files
     assert (folder / "picture.svg").read_text().startswith("<svg ")
     Verdicts.model_validate_json((folder / "verdicts.json").read_text(), strict=True)
 
