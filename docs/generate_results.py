@@ -164,13 +164,14 @@ def _page(study: Study) -> str:
     ]
     answer = "\n".join(f"> {sentence}" for sentence in body["answer"]["sentences"])
     sentences = "\n".join(f"- {sentence}" for sentence in dict.fromkeys(body["sentences"]))
+    note = f" {origin['note']}" if "note" in origin else ""
     judged = "## Claims\n\n" + "\n".join(claims) + "\n\n" if claims else ""
     return (
         f"# {study.name} on {study.data}: {space.title}\n\n"
         f"{space.question}\n\n"
         f"    {origin['command']}\n\n"
         f"Generated from `verdicts.json`. Code: commit {origin['commit']}, protocol version "
-        f"{origin['protocol_version']}. {len(body['trials'])} trials.\n\n"
+        f"{origin['protocol_version']}. {len(body['trials'])} trials.{note}\n\n"
         f"{answer}\n\n![The study's figure](picture.svg)\n\n{judged}"
         f"## Verdicts\n\n{sentences}\n\n## Cells: {body['metric']['label']}\n\n" + "\n".join(rows) + "\n"
     )
