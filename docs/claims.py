@@ -1,7 +1,7 @@
 """Claims of the three papers, and the rules by which a committed result judges them.
 
-A claim is judged only by the intervals of one study's verdicts.json. An improvement `holds` if its interval lies above
-zero, `does not hold` if its interval excludes a gain of the study's margin, and is `undecided` otherwise.
+A claim is judged only by the intervals of one study's verdicts.json. An improvement `does not hold` if its interval
+excludes a gain of the study's margin, `holds` if it lies above zero otherwise, and is `undecided` if neither is so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,10 +37,10 @@ class Interval:
     high: float
 
     def verdict(self, margin: float) -> Verdict:
-        """Judge whether the first arm is better than the second."""
-        if self.low > 0:
-            return "holds"
-        return "does not hold" if self.high < margin else "undecided"
+        """Judge whether the first arm is better than the second by a difference that can matter."""
+        if self.high < margin:
+            return "does not hold"
+        return "holds" if self.low > 0 else "undecided"
 
     def __str__(self) -> str:
         return f"{self.estimate:+.1f} ({self.low:.1f} to {self.high:.1f})"

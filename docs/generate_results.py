@@ -32,11 +32,12 @@ validation. There a linear head trains on stored features of a frozen EfficientN
 
 ## The claims of the three papers
 
-A claim of an improvement holds if its simultaneous interval lies above zero. It does not hold if the interval excludes
-a gain of one point, the smallest difference that matters. A knob matters if two of its values certainly differ by more
-than one point; it does not if no two can. Otherwise a claim is undecided. A verdict applies to these data and
-protocols, not to the papers' data. The verdicts of a study that was judged and then extended by further seeds pay for
-every look. Differences are in points of R@1 on validation classes unless the study says otherwise.
+A claim of an improvement does not hold if its simultaneous interval excludes a gain of one point, the smallest
+difference that matters, even if a smaller gain is certain. It holds if the interval lies above zero and includes a gain
+of one point. A knob matters if two of its values certainly differ by more than one point; it does not if no two can.
+Otherwise a claim is undecided. A verdict applies to these data and protocols, not to the papers' data. The verdicts of
+a study that was judged and then extended by further seeds pay for every look. Differences are in points of R@1 on
+validation classes unless the study says otherwise.
 
 """
 

@@ -36,6 +36,7 @@ A, B, C = ((f"{name}+SEC", name) for name in "ABC")
         (Better((A,)), [gain(-0.5, 3)], "undecided"),
         (Better((A,)), [gain(-2, 0.9)], "does not hold"),
         (Better((A,)), [gain(-3, -1)], "does not hold"),
+        (Better((A,)), [gain(0.1, 0.9)], "does not hold"),
         (Better((A, B)), [gain(1, 2), gain(-1, 2, *B)], "undecided"),
         (Better((A, B), "one"), [gain(1, 2), gain(-1, 2, *B)], "holds"),
         (Better((A, B)), [gain(1, 2), gain(-1, 0.5, *B)], "does not hold"),
