@@ -1,5 +1,6 @@
 """Write the pages of docs/results from the committed results: `python docs/generate_results.py`."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,6 +118,7 @@ def _again() -> str:
         "|---|---|---|---|---|---|",
     ]
     outcomes: Counter[str] = Counter()
+    inside: list[bool] = []
     for claim in CLAIMS:
         for study in (*STUDIES, *OBJECTS):
             if study.name != claim.study or not (rerun := rerun_of(study)):
@@ -124,13 +126,22 @@ def _again() -> str:
             first, found = claim.test.judge(verdicts_of(study)), rerun["findings"][claim.text]
             outcome = _outcome(first.verdict, found["verdict"])
             outcomes[outcome] += 1
+            before, after = _intervals(first.evidence), _intervals(found["evidence"])
+            inside += [low <= after[label][0] <= high for label, (_, low, high) in before.items() if label in after]
             where = study.folder.as_posix()
             second = f"**{found['verdict']}**" if outcome != "equal" else found["verdict"]
             cells = (claim.text, f"[{where}]({where}/README.md)", first.verdict, second, found["evidence"])
             rows.append(f"| {' | '.join(map(_plain, (*cells, rerun['commit'][:8])))} |")
     total = sum(outcomes.values())
     counts = ", ".join(f"{outcomes[name]} {name}" for name in ("equal", "decided by only one of the two", "reversed"))
-    return f"{AGAIN}Of {total} verdicts: {counts}.\n\n" + "\n".join(rows)
+    where = f"{sum(inside)} of {len(inside)} differences by other seeds lie within the interval of the first seeds"
+    return f"{AGAIN}Of {total} verdicts: {counts}. {where}.\n\n" + "\n".join(rows)
+
+
+def _intervals(evidence: str) -> dict[str, tuple[float, ...]]:
+    """Return estimate, lower and upper bound of each comparison that an evidence names."""
+    found = re.finditer(r"(?:^|; )(.+?): ([+-][\d.]+) \((-?[\d.]+) to (-?[\d.]+)\)", evidence)
+    return {match[1]: tuple(map(float, match.groups()[1:])) for match in found}
 
 
 def _outcome(first: str, second: str) -> str:
