@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 # Keep compiled sources: tests start many processes, and pytest would rewrite every assertion in each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test results results-again test-slow test-grown test-faults test-slurm test-learning test-browser test-spaces test-gpu test-vision test-objects mutants check audit format bench-losses bench-metrics bench-training \
+.PHONY: demo test results results-rerun test-slow test-grown test-faults test-slurm test-learning test-browser test-spaces test-gpu test-vision test-objects mutants check audit format bench-losses bench-metrics bench-training \
 	bench-gpu bench-orchestration docs clean help
 
 help:
@@ -34,7 +34,7 @@ help:
 	@echo "make test-vision     compare backbones with timm, torchvision and pretrainedmodels, in a separate environment"
 	@echo "make test-objects    test the rendered data set, in a separate environment (98 MB of pybullet)"
 	@echo "make results         run the studies that changed and write docs/results"
-	@echo "make results-again   run the studies of the papers' claims again with other seeds"
+	@echo "make results-rerun   run the studies of the papers' claims again with other seeds"
 	@echo "make bench-losses bench-metrics bench-training bench-orchestration   print speed ratios against named peers"
 	@echo "make bench-gpu       print images/s and metrics on a CUDA device beside a bare loop and the model alone"
 
@@ -143,8 +143,8 @@ results: $(VENV)/.dev
 	$(BIN)/python docs/run_results.py run build/studies
 
 # Runs the studies of the papers' claims from scratch with other seeds: about three hours on two cores, resumable.
-results-again: $(VENV)/.dev
-	$(BIN)/python docs/run_results.py again build/studies-again
+results-rerun: $(VENV)/.dev
+	$(BIN)/python docs/run_results.py rerun build/studies-rerun
 	$(BIN)/python docs/generate_studies.py
 
 clean:

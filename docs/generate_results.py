@@ -56,7 +56,7 @@ def _index() -> str:
     return (
         f"{INDEX}Of {len(CLAIMS)} claims, on glyphs: {_count(STUDIES)}; on objects: {_count(OBJECTS)}.\n\n"
         + "\n".join(rows)
-        + _again()
+        + _rerun_section()
         + "\n\n## The studies\n\n"
         + "\n".join(studies)
         + "\n"
@@ -100,18 +100,18 @@ def _doubts(study: Study | None) -> list[str]:
     return ["The whole network trained", *doubts] if study.data == "objects-network" else doubts
 
 
-AGAIN = """
+RERUN = """
 
 ## The claims again, with other seeds
 
 The studies of the claims ran once more from scratch with as many other seeds, and were judged once, at the end
-(`make results-again`). On objects these are heads on stored features. A verdict is reversed if `holds` became
+(`make results-rerun`). On objects these are heads on stored features. A verdict is reversed if `holds` became
 `does not hold`, or the other way round.
 
 """
 
 
-def _again() -> str:
+def _rerun_section() -> str:
     """Return the section that compares each claim's verdict with that of other seeds."""
     rows = [
         "| claim | study | first seeds | other seeds | interval with other seeds | code |",
@@ -134,8 +134,8 @@ def _again() -> str:
             rows.append(f"| {' | '.join(map(_plain, (*cells, rerun['commit'][:8])))} |")
     total = sum(outcomes.values())
     counts = ", ".join(f"{outcomes[name]} {name}" for name in ("equal", "decided by only one of the two", "reversed"))
-    where = f"{sum(inside)} of {len(inside)} differences by other seeds lie within the interval of the first seeds"
-    return f"{AGAIN}Of {total} verdicts: {counts}. {where}.\n\n" + "\n".join(rows)
+    share = f"{sum(inside)} of {len(inside)} differences by other seeds lie within the interval of the first seeds"
+    return f"{RERUN}Of {total} verdicts: {counts}. {share}.\n\n" + "\n".join(rows)
 
 
 def _intervals(evidence: str) -> dict[str, tuple[float, ...]]:

@@ -1,7 +1,7 @@
-"""Run the studies on glyphs and objects and write docs/results: `make results` and `make results-again`.
+"""Run the studies on glyphs and objects and write docs/results: `make results` and `make results-rerun`.
 
 `run STORAGE` runs studies without a result and studies whose plan (cells, data, seeds, protocol version) changed.
-`again STORAGE [STUDY ...]` runs the studies of the papers' claims from scratch with as many other seeds.
+`rerun STORAGE [STUDY ...]` runs the studies of the papers' claims from scratch with as many other seeds.
 `keep STORAGE` stores the results of finished sweeps.
 """
 
@@ -142,11 +142,11 @@ def with_claims() -> Iterator[Study]:
 
 
 def main(verb: str, storage: Path, names: Sequence[str]) -> None:
-    """Run changed studies (`run`), those of the claims with other seeds (`again`), or store finished sweeps (`keep`)."""
+    """Run changed studies (`run`), those of the claims with other seeds (`rerun`), or store finished sweeps (`keep`)."""
     if verb == "run":
         for study in changed():
             run(study, storage)
-    if verb == "again":
+    if verb == "rerun":
         for study in with_claims():
             if not names or study.name in names:
                 rerun(study, storage)
