@@ -104,6 +104,8 @@ def positive_similarities(search: SimilaritySearch, band: tuple[int, int], count
     for first in range(*band, STEP):
         last = min(first + STEP, band[1])
         left, right = search.span(first, last)
+        if left == right:  # none of these queries has a positive
+            continue
         similarity = rows.vectors[first:last] @ columns.vectors[left:right].T
         hidden = rows.classes[first:last, None] != columns.classes[left:right]
         if search.searches_itself:

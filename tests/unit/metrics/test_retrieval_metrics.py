@@ -71,6 +71,16 @@ def test_query_gallery_equals_sorted_loops(random):
     assert got["queries_without_match"] == len(query[1]) - len(lists)
 
 
+@pytest.mark.parametrize("count", [1, search.STEP, 9 * search.STEP + 1])
+def test_any_number_of_queries_whose_classes_the_gallery_lacks_is_dropped(count):
+    vectors, labels = blobs([4, 5, 6])
+    strangers, numbers = blobs([count])
+    queries = np.concatenate([strangers, vectors]), np.concatenate([numbers + 10**9, labels])
+    want = retrieval_metrics(vectors, labels, KS, gallery=(vectors[::-1], labels[::-1]))
+    got = retrieval_metrics(*queries, KS, gallery=(vectors[::-1], labels[::-1]))
+    assert_same(got, {**want, "queries_without_match": count})
+
+
 @drawn(30)
 def test_blocked_equals_unblocked(random):
     (vectors, labels), dtype = paired(random), random.choice(FLOATS)
