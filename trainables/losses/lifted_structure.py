@@ -14,9 +14,9 @@ from trainables.losses.parts.uncertainty import Entropic
 class LiftedStructureLoss(AnchorwiseLoss):
     """L = sum_i [ lse_{P_i}(threshold - S) + lse_{N_i}(S - threshold) + margin ]_+; an empty set's lse counts as 0.
 
-    As printed (margin 0) the threshold cancels for every anchor that has both signs; `margin` restores a margin. As a
-    robust loss its sets have gamma = 1. "sum" over anchors is the paper's equation; "mean" makes it independent of the
-    batch size.
+    An anchor without any pair contributes 0. As printed (margin 0) the threshold cancels for every anchor that has both
+    signs; `margin` restores a margin. As a robust loss its sets have gamma = 1. "sum" over anchors is the paper's
+    equation; "mean" makes it independent of the batch size.
     """
 
     name = "lifted_structure"
@@ -38,5 +38,6 @@ class LiftedStructureLoss(AnchorwiseLoss):
         self.margin = margin
 
     def combine(self, pairs: Pairs, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        hinge = (values + self.margin).clamp_min_(0)
+        has_pair = (pairs.positive | pairs.negative).any(dim=1)
+        hinge = (values + self.margin).clamp_min_(0).mul_(has_pair)
         return hinge, hinge.sign()

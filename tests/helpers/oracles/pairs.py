@@ -230,6 +230,8 @@ def lifted_structure(f, y, *, threshold, margin, reduction):
     b = Batch(f, y)
     total = b.zero
     for i in range(b.B):
+        if not b.P[i] and not b.N[i]:
+            continue
         bracket = b.zero + margin
         if b.P[i]:
             bracket = bracket + lse([threshold - b.S[i, p] for p in b.P[i]])

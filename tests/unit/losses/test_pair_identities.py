@@ -7,7 +7,7 @@ from helpers.oracles.pairs import Batch
 from pytorch_metric_learning import distances, losses, miners, reducers
 
 from trainables.errors import ConfigError
-from trainables.losses import build_loss
+from trainables.losses import LOSSES, build_loss
 from trainables.losses.npair import _anchor_positive_pairs
 from trainables.losses.parts.uncertainty import sample_in_proportion
 
@@ -70,6 +70,14 @@ def test_tuplet_margin_contrastive_and_lifted_structure_equal_pml():
 @pytest.mark.parametrize("name", ["triplet", "semihard_triplet", "npair", "tuplet_margin", "multi_similarity"])
 def test_identity_16_without_positive_pairs_value_and_gradient_are_zero(name):
     value, gradient = evaluate(build_loss(name), raw(), torch.arange(12))
+    assert value == 0
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("name", sorted(name for name, cls in LOSSES.items() if not cls.counts_classes))
+def test_a_batch_without_pairs_has_no_loss(name):
+    margin = {"margin": 1.0} if name == "lifted_structure" else {}
+    value, gradient = evaluate(build_loss(name, **LOSSES[name].example, **margin), raw(1), torch.tensor([3]))
     assert value == 0
     assert (gradient == 0).all()
 
