@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from simulated_sweeps import TAILS, Array, rate, simulate
 
+from tune_dml.stats import SeedTable
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, main_effect
-from tune_dml.stats.intervals.paired import mean_interval
+from tune_dml.stats.intervals.paired import interval_of_first, mean_interval
 from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most
 from tune_dml.stats.intervals.tuned import TunedLevels
 from tune_dml.stats.verdicts.best import compare_with_best
@@ -32,6 +33,31 @@ def tails(sweeps: int) -> Iterable[str]:
                     values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, index]))
                     row.append(rate(wrong(values)))
                 yield f"{name:>18} {cells} cells {seeds:2d}  " + "  ".join(f"{text:>14}" for text in row)
+
+
+def floors(sweeps: int) -> Iterable[str]:
+    """Print how often a cell whose true mean is a floor's is called below the floor of the first three seeds' classes.
+
+    Classes move cell and floor by 3 s.d.
+    """
+    yield "A cell as good as a floor is called below it, whose score is the mean of the first three seeds' classes: by the"
+    yield "mean of all seeds / of these three (used). The effects of classes on cell and floor correlate by 0.3 or 0.8"
+    for correlation in (0.3, 0.8):
+        for seeds in (3, 5, 10, 20):
+            row = []
+            for index, kind in enumerate(TAILS):
+                rng = np.random.default_rng([seeds, index])
+                noise = -simulate(kind, 1, seeds, sweeps, rng, seed_sd=0.0)[:, 0]  # skewed as near 0 %
+                classes, own = 3 * rng.standard_normal((2, sweeps, seeds))
+                floor = correlation * classes + np.sqrt(1 - correlation**2) * own
+                values = noise + classes - floor[:, :3].mean(axis=1, keepdims=True)
+                table = SeedTable(tuple(map(str, range(sweeps))), tuple(range(seeds)), values)
+                limits = [
+                    (mean_interval(numbers).high, interval_of_first(table, i, 3).high)
+                    for i, numbers in enumerate(values)
+                ]
+                row.append(" / ".join(rate(wrong, 0.025) for wrong in (np.array(limits) < 0).T))
+            yield f"{correlation:.1f} {seeds:2d} seeds  " + "  ".join(f"{text:>15}" for text in row)
 
 
 def _shift_middle(values: Array, gap: float) -> Array:

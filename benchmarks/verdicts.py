@@ -40,7 +40,7 @@ from verdict_search_effects import search_effects
 from verdict_steps import steps
 from verdict_stopping import stopping
 from verdict_subsets import failed_worst, own_noise
-from verdict_tails import tails
+from verdict_tails import floors, tails
 from verdict_tuned import tuned, tuned_baseline
 
 from tune_dml.stats import SeedTable
@@ -256,6 +256,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             steps,
             estimated_step,
             tails,
+            floors,
             equivalence,
             looks,
             confirmations,

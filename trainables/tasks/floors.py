@@ -18,7 +18,6 @@ from trainables.tasks.retrieval import RetrievalLearner
 from trainables.training import prepare_process
 
 _PIXELS, _FEATURES, _UNTRAINED = "raw_pixels", "raw_features", "untrained_network"
-_SEEDS = 3  # seeds that are measured
 _LARGEST_SIDE = 64  # larger pictures are averaged down before their pixels are compared
 _MAX_PIXELS = 50_000_000  # of all validation pictures at the network's input size; more would take minutes on a CPU
 
@@ -26,10 +25,10 @@ _MAX_PIXELS = 50_000_000  # of all validation pictures at the network's input si
 def measure_floors(config: TrialConfig, seeds: Sequence[int], *, cache_dir: Path | None = None) -> dict[str, Figures]:
     """Return floor -> `val/...` figures of raw pixels (or features) and of the untrained network.
 
-    They are means over the first three seeds. Return an empty dictionary for another task or too many pictures.
+    They are means over the seeds. Return an empty dictionary for another task or too many pictures.
     """
     found: dict[str, list[Figures]] = {}
-    for seed in seeds[:_SEEDS]:
+    for seed in seeds:
         with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder, torch.random.fork_rng(devices=[]):
             context = TrialContext(Path(folder), torch.device("cpu"), threads=torch.get_num_threads())
             trial = config.model_copy(update={"seed": seed})

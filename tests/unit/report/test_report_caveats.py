@@ -77,6 +77,21 @@ def test_a_floor_within_the_noise_of_the_best_configuration_is_not_called_unbeat
         assert first.startswith("No configuration is shown to beat raw pixels without training (")
 
 
+def test_a_floor_is_compared_on_the_seeds_that_measured_it(tmp_path):
+    """Later seeds validate on other classes, which may be harder."""
+    wide = bare_sweep(tmp_path / "toy", space=rho_space(published=()), sd=0.2, seeds=range(10))
+
+    def first(hard, floor):
+        """Return the first sentence if the classes of the seeds 3 to 9 are harder by `hard`."""
+        moved = with_metric(wide, lambda trial: 60.0 + trial.seed / 10 - hard * (trial.seed > 2))
+        return summary(with_floors(moved, floor)).answer.sentences[0]
+
+    assert first(0.0, 70.0).startswith("No configuration beats raw pixels")
+    assert first(20.0, 61.0).startswith("No configuration is shown to beat raw pixels")
+    first_seed_lost = replace(wide, trials=tuple(t for t in wide.trials if t.seed > 0))
+    assert summary(with_floors(first_seed_lost, 99.0)).answer.sentences[0].startswith("No configuration is shown to")
+
+
 def test_a_metric_at_its_limit_distinguishes_no_configurations(results):
     assert summary(with_metric(results, lambda trial: 100.0)).answer.sentences[0] == (
         "Every trial has the same R@1, 100.00: it cannot tell the configurations apart. A finer metric or harder data may."

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainables.data.base import DataSet
 
 
+FLOOR_SEEDS = 3  # number of seeds under which floors are measured: the first ones of the plan
 _DATA = ("data.", "task.")
 """Settings that decide which data sets a trial reads."""
 
@@ -118,6 +119,6 @@ def floors_of(plan: Plan, cache_dir: Path | None) -> Mapping[str, Mapping[str, f
     if config.task.name != RETRIEVAL:
         return {}
     try:
-        return measure_floors(config, plan.seeds, cache_dir=cache_dir)
+        return measure_floors(config, plan.seeds[:FLOOR_SEEDS], cache_dir=cache_dir)
     except (Exception, SystemExit):  # a network of another package may raise anything
         return {}  # the trials report the error

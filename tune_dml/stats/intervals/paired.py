@@ -39,6 +39,16 @@ def cell_interval(table: SeedTable, row: int, alpha: float = 0.05) -> Interval:
     return mean_interval(table.values[row], alpha, float(variance_floor(table.resolution)))
 
 
+def interval_of_first(table: SeedTable, row: int, count: int, alpha: float = 0.05) -> Interval:
+    """Return the mean of one row over its first `count` seeds; the spread is that of all of its seeds.
+
+    It is NaN if one of these seeds has no value.
+    """
+    own, mean = cell_interval(table, row, alpha), float(table.values[row, :count].mean())
+    reach = (own.high - own.mean) * math.sqrt(own.n / count)
+    return Interval(count, mean, mean - reach, mean + reach)
+
+
 def paired_difference(table: SeedTable, first: int, second: int, alpha: float = 0.05) -> Interval:
     """Return mean_j (y_first,j - y_second,j) over the seeds that both cells have, with its 1 - alpha interval."""
     floor = float(2 * variance_floor(table.resolution))

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tune_dml.planning.checks.data import FLOOR_SEEDS
 from tune_dml.record.origin.commands import command
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
@@ -12,7 +13,7 @@ from tune_dml.report.naming import floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 from tune_dml.report.steps import train_longer
-from tune_dml.stats.intervals.paired import cell_interval
+from tune_dml.stats.intervals.paired import interval_of_first
 from tune_dml.text import counted, joined, level_key, shortened, value_text
 
 _MAX_READ = 24
@@ -58,11 +59,12 @@ def below_floors(analysis: Analysis) -> Section | None:
 def _all_are_below(analysis: Analysis, floor: float) -> bool:
     """Return whether each cell is significantly worse than a floor, by its own t interval.
 
+    A floor depends on the classes of the seeds that measured it. So the means are of these seeds; the noise is of all.
     The one-sided test has half the level, because a cell with rare good seeds is called worse in up to 13 % at the whole.
     """
-    table, sign = analysis.table.times(analysis.sign), analysis.sign
-    ends = [cell_interval(table, row, analysis.looks.level).high for row in range(len(table.labels))]
-    return all(high < sign * floor for high in ends)
+    table, sign, level = analysis.table.times(analysis.sign), analysis.sign, analysis.looks.level
+    count = min(FLOOR_SEEDS, analysis.looks.planned)
+    return all(interval_of_first(table, row, count, level).high < sign * floor for row in range(len(table.labels)))
 
 
 @question(order=93)
