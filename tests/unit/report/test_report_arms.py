@@ -96,6 +96,36 @@ def test_arms_within_noise_lead_to_more_seeds(tmp_path):
     assert not likely.hint
 
 
+def of_plain_methods(folder, **values):
+    """Return the analysis of methods without knobs that have these values, one for each seed."""
+    arms = [Arm(name, {"loss.margin": 0.1 + 0.01 * place}) for place, name in enumerate(values)]
+    seeds = tuple(range(len(next(iter(values.values())))))
+    means = dict.fromkeys(values, 60.0)
+    results = bare_sweep(folder / "toy", space=space_of(arms=tuple(arms)), means=means, seeds=seeds, dataset="digits")
+    trials = (replace(t, metrics={METRIC: float(values[t.cell.label][t.seed])}) for t in results.trials)
+    return analyse(replace(results, trials=tuple(trials)))
+
+
+def test_methods_close_to_the_best_are_not_said_to_be_close_to_each_other(tmp_path):
+    random = np.random.default_rng(0)
+    noise = random.normal(size=(3, 10))
+    noise -= noise.mean(axis=1, keepdims=True)
+    quiet, noisy, low = noise * np.array([[0.05], [0.4], [0.05]]) + np.array([[60.9], [60.8], [60.0]])
+    found = section(of_plain_methods(tmp_path, quiet=quiet, noisy=noisy, low=low))
+    assert "quiet has the best validation R@1, 60.90: equivalent to noisy (+0.10), low (+0.90)" in found.verdicts[0]
+    assert found.headline == "quiet leads on digits, less than 1 point ahead of noisy and low."
+    assert found.card.word == "undecided"
+
+
+def test_a_method_is_the_best_of_many_only_if_it_beats_each_of_them(tmp_path):
+    values = np.random.default_rng(0).normal(60.0, 1.0, size=(42, 5))
+    values[0] -= 8
+    found = section(of_plain_methods(tmp_path, **{f"M{row}": numbers for row, numbers in enumerate(values)}))
+    assert found.card.word == "undecided"
+    assert re.search("leads on digits, but cannot yet be told apart from 40 others", found.headline)
+    assert len(found.data["arms"]["pairs"]) == 42 * 41 / 2
+
+
 def test_two_seeds_tune_and_judge_a_method_and_one_does_neither(tmp_path):
     assert section(analyse(written(tmp_path / "one", seeds=range(1)))) is None
     found = section(analyse(written(tmp_path / "two", seeds=range(2))))

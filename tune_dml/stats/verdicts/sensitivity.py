@@ -30,7 +30,7 @@ from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
 from tune_dml.stats.sequential.racing import RaceStanding
 
 _LISTED_CELLS = 40
-"""Maximum number of values for which all pairwise differences are listed; with more, only the largest is listed."""
+"""Maximum number of values of which all pairwise differences are listed; with more, only the largest is listed."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def judge_sensitivity(
     tuned: TunedLevels | None = None,
     sign: float = 1,
     raced: RaceStanding | None = None,
+    listed: int = _LISTED_CELLS,
 ) -> SensitivityVerdict:
     """Judge whether any two cells of a table differ by more than a margin.
 
@@ -103,6 +104,7 @@ def judge_sensitivity(
         tuned: the settings behind the table, if each row is the best of several; larger is better.
         sign: -1 if smaller is better in the table; needed only with `tuned`.
         raced: findings of a race about the table's rows, all of which have values.
+        listed: maximum number of values of which all differences are listed.
 
     Raises:
         ValueError: unless margin > 0.
@@ -128,7 +130,7 @@ def judge_sensitivity(
     verdict, reason, pair = _decide(bounds, margin, flat, _missing_clause(diverged, stopped, failed))
     if failed and verdict == "undecided" and not flat:
         reason += f", and {_missing_clause((), (), failed)}"
-    pairs = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
+    pairs = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= listed else [pair]
     effect = bool(np.maximum(bounds.low, -bounds.high).max() > 0)
     differences = tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in pairs)
     has_noise = noise.testable.any()  # averages with holes may share no two seeds although cells do

@@ -121,7 +121,9 @@ def _compare(analysis: Analysis) -> _ArmComparison | None:
     table = SeedTable(labels, analysis.seeds, sign * best.values, resolution=analysis.resolution)
     lost = tuple(_name(analysis, arm) for arm in analysis.arms if not arm.trained)
     level = analysis.looks.level
-    matters = judge_sensitivity(table, analysis.margin, alpha=level, diverged=lost, tuned=best.tuned, sign=sign)
+    matters = judge_sensitivity(
+        table, analysis.margin, alpha=level, diverged=lost, tuned=best.tuned, sign=sign, listed=len(labels)
+    )
     bars = dict.fromkeys(table.labels, math.nan)
     if matters.bounds is not None:
         means = np.nanmean(table.values[[table.labels.index(label) for label in matters.labels]], axis=1)
@@ -189,7 +191,8 @@ def _verdict_badge(analysis: Analysis, compared: _ArmComparison) -> str:
     verdicts = {_verdict(analysis, d) for d in compared.differences(best)}
     if verdicts == {"better"}:
         return best
-    return "no difference" if verdicts == {"equivalent"} else "undecided"
+    # a noisy method and a quiet one may both be close to the best mean, but far from each other
+    return "no difference" if verdicts == {"equivalent"} and compared.matters.flat else "undecided"
 
 
 def _sentences(analysis: Analysis, compared: _ArmComparison) -> list[str]:
@@ -239,10 +242,21 @@ def _headline(analysis: Analysis, compared: _ArmComparison) -> str:
     lead = f"{joined(leaders)} {'leads' if len(leaders) == 1 else 'lead'} on {dataset}"
     if not compared.matters.differences:
         return f"{lead}; {compared.matters.reason}."
-    open_arms = [d.second for d in compared.differences(best.arm) if _verdict(analysis, d) != "better"]
-    rivals = [arm for arm in open_arms if arm not in leaders]
-    named = joined(rivals) if len(rivals) < 4 else f"{len(rivals)} others"
-    return f"{lead}, but cannot yet be told apart" + (f" from {named}." if rivals else ".")
+    rivals = [d for d in compared.differences(best.arm) if d.second not in leaders]
+    by_verdict = grouped(rivals, lambda difference: _verdict(analysis, difference))
+    close, open_rivals = (
+        by_verdict.get("equivalent", []),
+        [*by_verdict.get("undecided", []), *by_verdict.get("worse", [])],
+    )
+    clauses = [lead, *([f"less than {margin} ahead of {_counted_or_named(close)}"] if close else [])]
+    if open_rivals or not close or len(leaders) > 1:
+        apart = "but cannot yet be told apart"
+        clauses.append(f"{apart} from {_counted_or_named(open_rivals)}" if open_rivals else apart)
+    return f"{', '.join(clauses)}."
+
+
+def _counted_or_named(rivals: Sequence[Difference]) -> str:
+    return joined([rival.second for rival in rivals]) if len(rivals) < 4 else f"{len(rivals)} others"
 
 
 def _is_open(analysis: Analysis, compared: _ArmComparison) -> bool:
