@@ -47,6 +47,37 @@ def _worst_margin(sweeps: int) -> Iterable[str]:
             yield f"{kind:>14} {seeds:2d} seeds:  " + " / ".join(f"{share:.3f}" for share in wrong)
 
 
+def near_limits(sweeps: int) -> Iterable[str]:
+    """Print claims near 0 and 100 %: a seed moves the log odds of a hit, for all cells (s.d. 0.5) and each (0.3)."""
+    yield "R@1 near a limit: a difference claimed of equal cells / 'does not matter' although one cell has 2.2 times as"
+    yield "many errors, which is exactly what matters; alike for hits near 0 %. 70 % of the queries are alike for all cells"
+    for cells, queries, share in product((2, 5), (50, 358), (0.98, 0.995)):
+        row = []
+        for seeds in (3, 5, 10):
+            rng = np.random.default_rng([cells, queries, seeds])
+            chances = np.full(cells, 1 - share)
+            equal = _near_limit(chances, queries, seeds, sweeps, rng)
+            chances[0] *= 2.2
+            gap = float(np.diff(_near_limit(chances[[1, 0]], 1000, 1, 20_000, rng).mean((0, 2)))[0])
+            values = _near_limit(chances, queries, seeds, sweeps, rng)
+            claimed = (all_pairs(equal, 0.05, fit_pairs(equal, 100 / queries)).low > 0).any((1, 2))
+            flat = (at_most(values, 0.05, fit_pairs(values, 100 / queries)) < gap).all((1, 2))
+            row.append(f"{seeds} seeds {rate(claimed)} / {rate(flat)}")
+        yield f"{cells} cells {queries:4d} queries {100 * share:5.1f} %:  " + "   ".join(row)
+
+
+def _near_limit(chances: Array, queries: int, seeds: int, sweeps: int, rng: np.random.Generator) -> Array:
+    """Return the percentages of rare outcomes, (sweeps, cells, seeds)."""
+    shape = (sweeps, len(chances), seeds)
+    odds = np.log(chances / (1 - chances))[:, None] + 0.3 * rng.standard_normal(shape)
+    rates = 1 / (1 + np.exp(-(odds + 0.5 * rng.standard_normal((sweeps, 1, seeds)))))
+    alike = round(0.7 * queries)
+    common = rng.binomial(alike, rates.min(1, keepdims=True))  # queries that fail in all cells
+    excess = (rates - rates.min(1, keepdims=True)) / (1 - rates.min(1, keepdims=True))
+    alone = rng.binomial(alike - common, excess) + rng.binomial(queries - alike, rates)
+    return np.asarray(100 * (common + alone) / queries)
+
+
 @dataclass(frozen=True)
 class QuerySweeps:
     """Simulated sweeps of a number of queries."""

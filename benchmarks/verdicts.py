@@ -37,7 +37,7 @@ from verdict_races import race
 from verdict_ranks import ranks
 from verdict_retries import retries
 from verdict_search_effects import search_effects
-from verdict_steps import steps
+from verdict_steps import near_limits, steps
 from verdict_stopping import stopping
 from verdict_subsets import failed_worst, own_noise
 from verdict_tails import floors, tails
@@ -254,6 +254,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             own_noise,
             failed_worst,
             steps,
+            near_limits,
             estimated_step,
             tails,
             floors,

@@ -292,6 +292,13 @@ def test_the_section_on_trust_has_spent_error_and_uneven_noise(tmp_path: Path) -
     assert "once, at 4.83 seeds a cell; planned before the first: 5" in text
 
 
+def test_results_near_a_limit_have_skewed_noise(tmp_path: Path) -> None:
+    warning = "Validation R@1 is near its limit, where noise is skewed"
+    for level, is_near in ((60.0, False), (97.0, True), (3.0, True)):
+        found = judged(tmp_path / str(level), means=dict.fromkeys(FLAT, level), baseline=level, sd=0.1, seed_sd=0.1)
+        assert (warning in by_id(found.page, "trust").text) == is_near
+
+
 def test_recorded_looks_reduce_the_level_of_the_next_one(tmp_path):
     results = bare_sweep(tmp_path / "s", seeds=range(8))
     earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds), cells=6) for seeds in (3, 5))

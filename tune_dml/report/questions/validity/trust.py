@@ -15,6 +15,7 @@ from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.intervals.contrasts import fill_holes
 
 _MAX_FIELDS = 1500  # maximum number of trials in the figure of cells by seed
+_NEAR_LIMIT = 5.0  # distance of a mean to 0 or 100 %, in points, from which on noise is often skewed
 _MIN_RESOLUTION = 0.01  # smallest estimated resolution that is mentioned, as a share of the range of all results
 
 
@@ -30,6 +31,11 @@ def trust(analysis: Analysis) -> Section | None:
         "The interval of a mean by itself, as of the best configuration's score, is too narrow if noise is skewed: only "
         "differences cancel the skew that cells share."
     )
+    if _is_near_limit(analysis):
+        text += (
+            f" {analysis.metric.label[0].upper()}{analysis.metric.label[1:]} is near its limit, where noise is skewed: if two "
+            "values differ by exactly what matters, up to 12% of sweeps say that the knob does not matter."
+        )
     facts = [
         ("Looks", _looks(analysis)),
         ("Error", _error(analysis)),
@@ -58,6 +64,11 @@ def trust(analysis: Analysis) -> Section | None:
             }
         },
     )
+
+
+def _is_near_limit(analysis: Analysis) -> bool:
+    ends = [min(cell.mean, 100 - cell.mean) for cell in analysis.cells if cell.values]
+    return analysis.metric.percent and min(ends, default=100.0) < _NEAR_LIMIT
 
 
 def _figures(analysis: Analysis) -> tuple[Figure, ...]:
