@@ -213,6 +213,17 @@ def test_the_gain_over_the_papers_value_is_the_planted_one(steep):
     assert found.mistunability.low < blind < found.mistunability.high
 
 
+def test_a_reference_with_the_best_mean_has_no_gain_to_bound(steep, tmp_path):
+    """The value that tuning selects is the reference itself, which does not show that no other value is better."""
+    study = analyse_study([steep, bare_sweep(tmp_path / "digits", dataset="digits", sd=0.3)])
+    assert study.tunings[0].tunability.keeps_default
+    assert study.transfers[0].lost.keeps_default
+    sentences = study_sentences(study)
+    same = "steep: no value of rho has a better mean than rho=0.01, the paper's best on Cars196; a random value of rho"
+    assert any(sentence.startswith(same) for sentence in sentences)
+    assert any("rho=0.01, which is best in steep, has the best mean there too." in sentence for sentence in sentences)
+
+
 def test_a_random_value_of_equal_ones_loses_nothing():
     """Near 100 % noise is skewed: the limits of the selected value's score would claim a loss in 12 %."""
     draws = 1 - np.random.default_rng(0).standard_exponential((400, 6, 10))

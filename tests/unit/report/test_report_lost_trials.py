@@ -202,6 +202,8 @@ def test_knobs_are_never_said_not_to_interact_beside_a_diverged_trial(tmp_path: 
         failures = {("rho=1, eta=1", 3): (status, "a reason")}
         found = judged(tmp_path / status, failures=failures, **options)
         assert [pair["verdict"] for pair in found.data["interactions"]] == [verdict]
+        small = any("rho and eta interact by less than 3 points." in text for text in found.files.summary.verdicts)
+        assert small == (status == "failed")
 
 
 def test_a_range_that_ends_in_divergence_is_not_extended(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ class TuningGain:
     estimate: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    keeps_default: bool = False  # whether the reference itself has the best mean, so that tuning would change nothing
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,8 @@ def _gain(values: np.ndarray, default: np.ndarray, sweep: Analysis) -> TuningGai
     if complete.shape[1] < 2:
         return TuningGain()
     best = score_of_best(complete, default=len(values), alpha=sweep.looks.level, resolution=sweep.resolution)
-    return TuningGain(float(best.mean), float(best.low), float(best.high))
+    keeps_default = np.array_equal(complete[int(best.best)], complete[-1])
+    return TuningGain(float(best.mean), float(best.low), float(best.high), keeps_default)
 
 
 def _loss_of_random(values: np.ndarray, sweep: Analysis) -> TuningGain:

@@ -46,6 +46,8 @@ def _transfer_sentence(study: StudyAnalysis, item: Transfer) -> str:
     lost = item.lost
     if lost is None or not math.isfinite(lost.estimate):
         return f"{where}, {order}."
+    if lost.keeps_default:  # the interval of its gain would end at 0, although another value may be better
+        return f"{where}, {order}; {item.carried}, which is best in {item.first}, has the best mean there too."
     worth = f"tuning there gains {study.metric.signed_amount(lost.estimate)}"
     return f"{where}, {order}; {worth} ({_ends(study, lost)}) over {item.carried}, which is best in {item.first}."
 
@@ -53,7 +55,9 @@ def _transfer_sentence(study: StudyAnalysis, item: Transfer) -> str:
 def _tuning_sentence(study: StudyAnalysis, item: Tuning) -> str:
     metric, loss, gain = study.metric, item.mistunability, item.tunability
     parts = []
-    if gain is not None and math.isfinite(gain.estimate):
+    if gain is not None and gain.keeps_default:
+        parts.append(f"no value of {item.knob} has a better mean than {item.default}")
+    elif gain is not None and math.isfinite(gain.estimate):
         amount = metric.signed_amount(gain.estimate)
         parts.append(f"tuning {item.knob} gains {amount} ({_ends(study, gain)}) over {item.default}")
     if math.isfinite(loss.estimate):
@@ -115,7 +119,8 @@ def _tuning(study: StudyAnalysis) -> Section:
         "Gain of tuning over the paper's value or the baseline, and loss of a random tried value, from seeds that did "
         "not choose the value. Each interval holds by itself at the level of its sweep's look."
     )
-    known = [(t, t.tunability) for t in study.tunings if t.tunability and math.isfinite(t.tunability.estimate)]
+    gains = [(t, t.tunability) for t in study.tunings if t.tunability and math.isfinite(t.tunability.estimate)]
+    known = [(t, gain) for t, gain in gains if not gain.keeps_default]
     body: list[Block] = [_figure(study, known)] if known else []
     body += [Text(_tuning_sentence(study, item)) for item in study.tunings]
     body.append(Table("tuning", caption, columns, rows, folded="The numbers"))

@@ -85,7 +85,7 @@ def configuration(analysis: Analysis) -> Section | None:
     sentence = _sentence(analysis, best)
     tables = [table for arm in analysis.arms if not arm.baseline for table in _pairs_of(analysis, arm)]
     pairs = [_interaction(analysis, *table, len(tables)) for table in tables]
-    importance = [_importance(analysis.knobs), *([_interaction_sentence(pairs)] if pairs else [])]
+    importance = [_importance(analysis.knobs), *([_interaction_sentence(analysis, pairs)] if pairs else [])]
     ahead = _ahead(analysis, best)
     steps = _steps(analysis, best, ahead)
     return Section(
@@ -285,10 +285,10 @@ def _interaction(
     return _Interaction(first, second, levels, estimate, low, high, verdict)
 
 
-def _interaction_sentence(pairs: Sequence[_Interaction]) -> str:
+def _interaction_sentence(analysis: Analysis, pairs: Sequence[_Interaction]) -> str:
     wordings = {
         "interact": "{} and {} interact",
-        "do not interact": "{} and {} do not interact",
+        "do not interact": f"{{}} and {{}} interact by less than {analysis.metric.rough(analysis.margin)}",
         "undecided": "it is undecided whether {} and {} interact",
     }
     text = "; ".join(wordings[pair.verdict].format(pair.first, pair.second) for pair in pairs)
