@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from simulated_sweeps import Array, excludes_zero, rate, simulate
 
 from tune_dml.stats.intervals.contrasts import FullGrid, estimate_contrasts, estimate_gains, main_effect
-from tune_dml.stats.intervals.simultaneous import all_pairs
+from tune_dml.stats.intervals.simultaneous import all_pairs, at_most
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.verdicts.best import compare_with_best, judge_best
 from tune_dml.stats.verdicts.sensitivity import judge_sensitivity
@@ -139,6 +139,26 @@ def thin_cells(sweeps: int) -> Iterable[str]:
             (noisy, *_), (equal, found, before) = row
             text = f"{rate(noisy)}   {rate(equal)} {found.mean():.2f}, {before.mean():.2f}"
             yield f"{rows} x {columns}, {few} of {seeds:2d} seeds:  {text}"
+
+
+def close_methods(sweeps: int) -> Iterable[str]:
+    """Print claims that no two methods differ by what matters, although two of them differ by exactly that."""
+    yield "A quiet method 0.9 above another one, and a noisy method 1.0 above it, which is what matters; all alike:"
+    yield "'no two methods differ': every interval with the best mean is within the margin / and every pair is (used)"
+    for seeds in _SEEDS:
+        row = []
+        for spreads, truth in (
+            ((0.02, 0.2, 0.02), (0.9, 1, 0)),
+            ((0.02, 0.1, 0.02), (0.9, 1, 0)),
+            ((0.2, 0.2, 0.2), (0, 0, 0)),
+        ):
+            noise = simulate("iid", 3, seeds, sweeps, np.random.default_rng(seeds)) * math.sqrt(seeds)
+            values = noise * np.array(spreads)[:, None] + np.array(truth)[:, None]
+            bounds, best = all_pairs(values, 0.05), values.mean(-1).argmax(-1)
+            reach = np.maximum(bounds.high, -bounds.low)[np.arange(sweeps), best]
+            close = (np.where(np.arange(3) == best[:, None], 0.0, reach) < 1).all(-1)
+            row.append(f"{rate(close)} / {rate(close & (at_most(values, 0.05) < 1).all((1, 2)))}")
+        yield f"{seeds:2d} seeds:  {'   '.join(row)}"
 
 
 def _claims(

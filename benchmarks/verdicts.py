@@ -25,7 +25,7 @@ from simulated_sweeps import KINDS, Array, excludes_zero, rate, simulate
 from verdict_advice import advice
 from verdict_atlas import atlas
 from verdict_classes import classes
-from verdict_contrasts import candidates, contrasts, quiet_baselines, thin_cells
+from verdict_contrasts import candidates, close_methods, contrasts, quiet_baselines, thin_cells
 from verdict_convergence import convergence, grown_confirmations
 from verdict_estimated_step import estimated_step
 from verdict_failing_races import failing_trials
@@ -279,7 +279,16 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             stopping,
             retries,
         ),
-        *(candidates, search_effects, contrasts, quiet_baselines, thin_cells, convergence, grown_confirmations),
+        *(
+            candidates,
+            search_effects,
+            contrasts,
+            close_methods,
+            quiet_baselines,
+            thin_cells,
+            convergence,
+            grown_confirmations,
+        ),
         *(knob_kinds, searched_knob, unequal_seeds, classes, atlas, speed),
     )
 }

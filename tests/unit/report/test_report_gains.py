@@ -39,6 +39,15 @@ def gains_of(results, margin=None):
     return section_of(analyse(results, margin), "gains")
 
 
+def test_a_significant_gain_below_what_matters_is_not_called_none(results):
+    headline = gains_of(results, margin=20.0).headline
+    assert (
+        "SEC improves none of 3 methods by an amount that matters; it worsens none by an amount that matters; "
+        in headline
+    )
+    assert headline.endswith("3 differ by less than 20 points (1 significantly better, 1 significantly worse).")
+
+
 def test_each_gain_is_judged_against_its_own_baseline_and_counted_in_the_answer(results):
     gains = gains_of(results)
     names = [section.name for section in answers(analyse(results), traces=False) if section.title]

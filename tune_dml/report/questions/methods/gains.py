@@ -23,6 +23,7 @@ from tune_dml.text import counted, joined
 Verdict = Literal["gains", "loses", "within the margin", "open"]
 _MARKS = {"gains": "better", "loses": "worse", "within the margin": "insensitive", "open": "undecided"}
 _BADGES = {"gains": "better", "loses": "worse", "within the margin": "no difference", "open": "undecided"}
+_BY_WHAT_MATTERS = " by an amount that matters"
 _MAX_NAMED = 6  # maximum number of methods that a sentence names; for more methods it gives their number
 
 
@@ -140,20 +141,28 @@ def _group(analysis: Analysis, added: str, against: str, rows: Sequence[ArmGain]
     """Describe a group: `SEC improves 2 of 5 methods (Triplet +1.20, TML +1.00); it worsens none; 3 are undecided.`."""
     up, down = _with_verdict(rows, "gains"), _with_verdict(rows, "loses")
     within, undecided = _with_verdict(rows, "within the margin"), _with_verdict(rows, "open")
+    better, worse = (_count_significant(analysis, within, word) for word in ("better", "worse"))
     everything = "both methods" if len(rows) == 2 else f"all {len(rows)} methods"
     share = everything if len(up) == len(rows) else f"{len(up) or 'none'} of {len(rows)} methods"
     head = f"{added} improves {share}" if added else f"{share.capitalize()} {_are(up)} better than {against}"
-    parts = [head + _listed(analysis, up, added)]
+    parts = [head + (_BY_WHAT_MATTERS if better and not up else "") + _listed(analysis, up, added)]
     if len(up) < len(rows):
         named = f"{len(down) or 'none'}{_listed(analysis, down, added)}"
-        parts.append(f"it worsens {named}" if added else f"{named} {_are(down)} worse")
+        text = f"it worsens {named}" if added else f"{named} {_are(down)} worse"
+        parts.append(text + (_BY_WHAT_MATTERS if worse and not down else ""))
     if within:
         differ = "differs" if len(within) == 1 else "differ"
-        parts.append(f"{len(within)} {differ} by less than {analysis.metric.rough(analysis.margin)}")
+        counts = [f"{count} significantly {word}" for word, count in (("better", better), ("worse", worse)) if count]
+        listed = f" ({', '.join(counts)})" if counts else ""
+        parts.append(f"{len(within)} {differ} by less than {analysis.metric.rough(analysis.margin)}{listed}")
     if undecided:
         prefix = "all " if 1 < len(undecided) == len(rows) else ""
         parts.append(f"{prefix}{len(undecided)} {_are(undecided)} undecided")
     return "; ".join(parts) + "."
+
+
+def _count_significant(analysis: Analysis, rows: Sequence[ArmGain], word: str) -> int:
+    return sum(better_or_worse(row.low, row.high, analysis.sign) == word for row in rows)
 
 
 def _are(rows: Sequence[ArmGain]) -> str:
