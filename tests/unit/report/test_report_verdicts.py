@@ -292,6 +292,14 @@ def test_the_section_on_trust_has_spent_error_and_uneven_noise(tmp_path: Path) -
     assert "once, at 4.83 seeds a cell; planned before the first: 5" in text
 
 
+def test_of_many_values_only_the_deciding_difference_is_listed(tmp_path: Path) -> None:
+    values = tuple(round(0.02 * (index + 1), 2) for index in range(41))
+    space = rho_space(scientific=(Knob("regularizer.rho", Grid(values), symbol="rho"),), published=())
+    section = section_of(analyse(bare_sweep(tmp_path / "s", space=space, means=dict.fromkeys(values, 60.0))), "curve")
+    (table,) = section.tables
+    assert (len(table.rows), table.folded) == (1, "The difference that decides, of all pairs of 41 values")
+
+
 def test_results_near_a_limit_have_skewed_noise(tmp_path: Path) -> None:
     warning = "Validation R@1 is near its limit, where noise is skewed"
     for level, is_near in ((60.0, False), (97.0, True), (3.0, True)):

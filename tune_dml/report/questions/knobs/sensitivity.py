@@ -380,7 +380,10 @@ def _table_of_differences(metric: MetricName, knob: KnobAnalysis) -> Table:
         "together are at least as long as half of an interval, mostly longer: they compare all cells."
     )
     columns = ("first", "second", "difference", "low", "high", "at most", "against what matters")
-    return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")
+    folded = "Every pairwise difference"
+    if len(rows) < math.comb(len(verdict.labels), 2):
+        folded = f"The difference that decides, of all pairs of {len(verdict.labels)} values"
+    return Table(f"differences-{knob.slug}", caption, columns, rows, folded=folded)
 
 
 def _against_margin(difference: Difference, verdict: SensitivityVerdict) -> str:
