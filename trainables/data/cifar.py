@@ -16,6 +16,8 @@ from trainables.data.formats.safe_pickle import load_pickle
 from trainables.data.formats.stored import Strict
 from trainables.errors import DataError, Problem
 
+_AGAIN = "Get the python version again, as published."
+
 
 class _Cifar(DataSet):
     """60,000 colour pictures of 32 x 32 pixels; the second half of the classes is the test half.
@@ -99,7 +101,10 @@ class _Cifar(DataSet):
 
     def _load(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], tuple[str, ...], dict[str, NDArray[Any]]]:
         meta = load_pickle(self.folder / self.meta_file)
-        class_names = tuple(str(name) for name in meta.get(self.names_key, ()))
+        if not (isinstance(meta, dict) and isinstance(meta.get(self.names_key), list)):
+            rule = f"must hold the list {self.names_key!r}"
+            raise DataError(Problem(str(self.folder / self.meta_file), rule, type(meta).__name__, _AGAIN))
+        class_names = tuple(str(name) for name in meta[self.names_key])
         batches = [self._read_batch(name, len(class_names)) for name in (*self.train_files, self.test_file)]
         images = np.concatenate([pixels for pixels, _, _ in batches])
         labels = np.concatenate([numbers for _, numbers, _ in batches])
@@ -113,15 +118,21 @@ class _Cifar(DataSet):
         path = self.folder / name
         batch = load_pickle(path)
         try:
-            planes = np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
-            labels = np.asarray(batch[self.labels_key], dtype=np.int64)
+            planes, labels = np.asarray(batch["data"]).reshape(-1, 3, 32, 32), np.asarray(batch[self.labels_key])
+            coarse = batch.get("coarse_labels")
         except (KeyError, TypeError, ValueError) as error:
             rule = f"must hold 'data' (N, 3072) and {self.labels_key!r}"
-            raise DataError(Problem(str(path), rule, f"{type(error).__name__}: {error}")) from error
-        if len(planes) != len(labels) or labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
+            raise DataError(Problem(str(path), rule, f"{type(error).__name__}: {error}", _AGAIN)) from error
+        if planes.dtype != np.uint8 or labels.dtype.kind not in "iu":  # a conversion would change them
+            rule = f"'data' must be uint8, and {self.labels_key!r} whole numbers"
+            raise DataError(Problem(str(path), rule, f"{planes.dtype} and {labels.dtype}", _AGAIN))
+        if labels.shape != planes.shape[:1] or labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
             rule = f"must hold one label below {classes} for each picture"
-            raise DataError(Problem(str(path), rule, (len(planes), len(labels), int(labels.max(initial=0)))))
-        return planes.transpose(0, 2, 3, 1), labels, batch.get("coarse_labels")
+            raise DataError(Problem(str(path), rule, (len(planes), len(labels), int(labels.max(initial=0))), _AGAIN))
+        if coarse is not None and len(coarse) != len(labels):
+            rule = "must hold one of 'coarse_labels' for each picture"
+            raise DataError(Problem(str(path), rule, (len(planes), len(coarse)), _AGAIN))
+        return planes.transpose(0, 2, 3, 1), labels.astype(np.int64), coarse
 
 
 class Cifar10(_Cifar):

@@ -9,7 +9,7 @@ import numpy as np
 from trainables.data.base import Contents, Indices, digest_of, problems_raised
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures
 from trainables.data.formats.files import KINDS, encoded_files, find_pictures
-from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures
+from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures, other_file_notes
 from trainables.errors import Problem
 
 
@@ -35,9 +35,15 @@ class Distractors(StoredPictures):
         return self.root
 
     @cached_property
+    def _files(self) -> tuple[list[Path], list[Path]]:
+        return find_pictures(self.root, linked=True)
+
+    @cached_property
     def encoded(self) -> EncodedPictures:
-        names = [path.relative_to(self.root).as_posix() for path in find_pictures(self.root)[0]]
-        return encoded_files(self.root, names)
+        return encoded_files(self.root, [path.relative_to(self.root).as_posix() for path in self._files[0]])
+
+    def passed_over(self) -> list[str]:
+        return other_file_notes(self.root, self._files[1])
 
     def check(self) -> list[Problem]:
         if not self.root.is_dir():

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -90,15 +91,22 @@ class _FaceBin(DataSet):
 
     def _load(self) -> tuple[list[bytes], list[bool]]:
         data: Any = load_pickle(self.path, encoding="bytes")
-        if not (isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(x, list) for x in data)):
-            raise DataError(Problem(str(self.path), "must be a pair (pictures, same)", type(data).__name__))
+        if not (
+            isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(x, list | np.ndarray) for x in data)
+        ):
+            found = [type(x).__name__ for x in data] if isinstance(data, tuple | list) else type(data).__name__
+            raise DataError(Problem(str(self.path), "must be a pair (pictures, same) of lists", found, _AGAIN))
         encoded = [item.tobytes() if isinstance(item, np.ndarray) else item for item in data[0]]
         if wrong := [type(item).__name__ for item in encoded if not isinstance(item, bytes)]:
-            raise DataError(Problem(str(self.path), "pictures must be encoded bytes", wrong[0]))
+            raise DataError(Problem(str(self.path), "pictures must be encoded bytes", wrong[0], _AGAIN))
+        # Any text would count as the same person, also "False".
+        if other := [item for item in data[1] if not (isinstance(item, Real | np.bool_) and item in (0, 1))]:
+            rule = f"every answer must be True or False, but {len(other)} of {len(data[1])} are not"
+            raise DataError(Problem(str(self.path), rule, other[:3], _AGAIN))
         same = [bool(item) for item in data[1]]
         if len(encoded) != 2 * len(same) or len(same) < _FOLDS:
             rule = f"must hold two pictures for each of at least {_FOLDS} answers"
-            raise DataError(Problem(str(self.path), rule, (len(encoded), len(same))))
+            raise DataError(Problem(str(self.path), rule, (len(encoded), len(same)), _AGAIN))
         if self.strict and len(same) != self.expected["pairs"]:
             rule = f"{self.name} has {self.expected['pairs']} pairs"
             raise DataError(Problem(str(self.path), rule, len(same), other_data_remedy(self.strict_setting)))

@@ -67,7 +67,7 @@ class LabeledFaces(PictureFiles):
     def read(self, folder: Path) -> PictureListing:
         list_file = self._pairs_file()
         top = next((name for name in _PICTURE_FOLDERS if (folder / name).is_dir()), ".")
-        files = [path for path in find_pictures(folder / top)[0] if path.parent != folder / top]
+        files = [path for path in find_pictures(folder / top, linked=True)[0] if path.parent != folder / top]
         people = sorted({path.parent.name for path in files})
         label = {name: i for i, name in enumerate(people)}
         number = {path.stem: i for i, path in enumerate(files)}

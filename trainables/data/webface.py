@@ -12,10 +12,13 @@ from trainables.data.formats.decoding import EncodedPictures, SquarePictures, fi
 from trainables.data.formats.files import encoded_files, find_pictures
 from trainables.data.formats.picture_files import number_ids, require_root, wrong_root
 from trainables.data.formats.record_io import RecordFile
-from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures
+from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures, list_names, other_file_notes
 from trainables.errors import DataError, Problem, raise_if_any
 
 _RECORDS = ("train.rec", "train.idx", "property")
+_MIN_PEOPLE = 4
+"""Fewer folders of folders are no people, but parts of the data."""
+_AGAIN = "Download the files again."
 
 
 class WebFace(StoredPictures):
@@ -54,9 +57,16 @@ class WebFace(StoredPictures):
 
     def _require_people(self) -> None:
         require_root(self.folder, self.source)
-        if len(self._faces[2]) < 2:
+        if not self.folder.is_dir():
+            raise DataError(Problem(str(self.folder), "must be a folder", None, "Unpack it, and give its folder."))
+        names, people = self.encoded.names, self._faces[2]
+        if len(people) < 2:
             rule = f"must hold {', '.join(_RECORDS)}, or a folder of pictures for each of two people or more"
             raise wrong_root(self.folder, rule, given=self.path, source=self.source)
+        if len(people) < _MIN_PEOPLE and all(name.count("/") > 1 for name in names):  # such as train and val
+            rule = f"holds {len(people)} folders of folders, where the folders of the people are expected"
+            remedy = f"If the inner folders are the people, give {self.folder / people[0]} or put them into one folder."
+            raise DataError(Problem(str(self.folder), rule, list_names(people), remedy))
 
     def undecodable(self, progress: Progress | None) -> dict[int, str]:
         """Read records each time; results for files are cached."""
@@ -66,11 +76,16 @@ class WebFace(StoredPictures):
         return {"images": len(self._faces[1]), "classes": len(self._faces[2])}
 
     def passed_over(self) -> list[str]:
-        if not (inner := [name for name in self.encoded.names if name.count("/") > 1]):
+        if self._is_records:
             return []
-        return [
-            f"folders in a person's folder are no separate people: {len(inner)} pictures lie in some, as {inner[0]}"
-        ]
+        pictures, other_files = self._files
+        notes = other_file_notes(self.folder, [path for path in other_files if path.parent != self.folder])
+        if loose := [path.name for path in pictures if path.parent == self.folder]:
+            notes.append(f"pictures in no person's folder were passed over ({len(loose)}): {list_names(loose)}")
+        if inner := [name for name in self.encoded.names if name.count("/") > 1]:
+            note = "folders in a person's folder are no separate people"
+            notes.append(f"{note}: {len(inner)} pictures lie in some, as {inner[0]}")
+        return notes
 
     def digest(self) -> str:
         names = _RECORDS if self._is_records else self.encoded.names
@@ -94,9 +109,12 @@ class WebFace(StoredPictures):
     def _faces(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
         return self._read_records() if self._is_records else self._read_folders()
 
+    @cached_property
+    def _files(self) -> tuple[list[Path], list[Path]]:
+        return find_pictures(self.folder, linked=True)
+
     def _read_folders(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
-        files = [path for path in find_pictures(self.folder)[0] if path.parent != self.folder]
-        names = [path.relative_to(self.folder).as_posix() for path in files]
+        names = [path.relative_to(self.folder).as_posix() for path in self._files[0] if path.parent != self.folder]
         return encoded_files(self.folder, names), *number_ids([name.split("/")[0] for name in names])
 
     def _read_records(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
@@ -108,15 +126,19 @@ class WebFace(StoredPictures):
         raise_if_any(records.problems(), DataError)
         keys = _picture_keys(records)
         encoded = EncodedPictures([f"train.rec[{key}]" for key in keys], partial(_open_record, records, keys))
-        return encoded, *number_ids([int(records.label(key)) for key in keys])
+        labels = [records.label(key) for key in keys]
+        if wrong := [label for label in labels if not label.is_integer()]:  # also infinity and NaN
+            rule = f"labels must be whole numbers, but {len(wrong)} of {len(labels)} are not"
+            raise DataError(Problem(str(records.path), rule, wrong[:3], _AGAIN))
+        return encoded, *number_ids([int(label) for label in labels])
 
     def _property_problems(self, people: int) -> list[Problem]:
         path = self.folder / "property"
-        cells = path.read_text(encoding="utf-8").strip().split(",")
+        cells = path.read_text(encoding="utf-8", errors="replace").strip().split(",")
         if len(cells) != 3 or not all(cell.strip().isdecimal() for cell in cells):
-            return [Problem(str(path), "must be `classes,height,width`", ",".join(cells))]
+            return [Problem(str(path), "must be `classes,height,width`", ",".join(cells), _AGAIN)]
         if int(cells[0]) != people:
-            return [Problem(str(path), f"declares {cells[0]} people", people, "Download the files again.")]
+            return [Problem(str(path), f"declares {cells[0]} people", people, _AGAIN)]
         return []
 
 
@@ -125,11 +147,11 @@ def _picture_keys(records: RecordFile) -> list[int]:
     first = records.read(0) if 0 in records.offsets else None
     if first is None or len(first.labels) < 2 or first.payload:
         return sorted(records.offsets)
-    end = int(first.labels[0])
+    end = first.labels[0]
     keys = sorted(key for key in records.offsets if 0 < key < end)
     if len(keys) != end - 1:
-        rule = f"the header declares pictures 1 to {end - 1}"
-        raise DataError(Problem(str(records.path), rule, f"{len(keys)} in the index", "Download both files again."))
+        rule = f"the header declares pictures 1 to {end - 1:g}"
+        raise DataError(Problem(str(records.path), rule, f"{len(keys)} in the index", _AGAIN))
     return keys
 
 

@@ -220,7 +220,7 @@ def test_notes_describe_the_folder_and_not_the_cache(root, build):
     (root / "notes.txt").touch()
     assert set(build(size=16).prepare().notes) == {
         "folders without pictures were passed over (1): fox",
-        "links to folders inside classes were not followed (1): ant/more",
+        "links to folders were not followed (1): ant/more",
         "links to a folder that holds them were not followed (1): loop",
         "files whose names are not those of pictures were passed over (1): 0.psd",
         "pictures in no class's folder were passed over (1): loose.png",

@@ -266,6 +266,27 @@ def test_webface_reads_plain_folders_too(build_strictly, tmp_path):
     assert "no separate people: 2 pictures lie in some, as 0000099/0000045/000.jpg" in note
 
 
+@pytest.mark.parametrize("name", ["webface", "lfw", "distractors"])
+def test_linked_folders_of_people_are_read_and_what_is_not_read_is_noted(build_strictly, tmp_path, name):
+    """A person on another disk was left out without a word."""
+    root, strict = fixtures.lfw(tmp_path / "faces", "."), {"strict": False} if name == "lfw" else {}
+    whole = build_strictly(name, root, **strict)
+    assert whole.check() == []
+    (root / "Cy_Dee").rename(tmp_path / "Cy_Dee")
+    (root / "Cy_Dee").symlink_to(tmp_path / "Cy_Dee")
+    (root / "up").symlink_to(tmp_path)
+    (root / "Eve" / "more").symlink_to(tmp_path / "Cy_Dee")
+    (root / "Eve" / "Eve_0002.heic").touch()
+    linked = build_strictly(name, root, **strict)
+    assert linked.check() == []
+    assert linked.digest() == whole.digest()
+    links, files = (
+        ("Eve/more, up", "Eve_0002.heic, pairs.txt") if name == "distractors" else ("Eve/more", "Eve_0002.heic")
+    )
+    if name != "lfw":  # its pairs name every picture
+        assert [note.rpartition(": ")[2] for note in linked.passed_over()] == [links, files]
+
+
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [1, 2, 3, 5, 8, 13, 2, 6]))
 HELD_OUT = np.flatnonzero(LABELS >= 3)
 

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import shutil
+import struct
 import tarfile
 import zipfile
 from functools import partial
@@ -70,11 +71,31 @@ def beside_other_pictures(folder):
     return folder / "faces_webface_112x112.zip"
 
 
+def grouped(folder):
+    for name in ("train/ann", "train/bee", "val/ann"):
+        fixtures.picture(folder / name / "0.jpg", 0)
+    return folder
+
+
+def labelled(value):
+    """Give the first picture of train.rec this label."""
+
+    def damage(root):
+        records, head = (root / "train.rec").read_bytes(), "<IfQQ"
+        old, new = (struct.pack(head, 0, float(label), 1, 0) for label in (0, value))
+        assert records.count(old) == 1
+        (root / "train.rec").write_bytes(records.replace(old, new))
+
+    return damage
+
+
 def nothing(root):
     """Leave the copy as it is."""
 
 
 BATCH = {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 10]}
+HALVES = {"data": np.full((2, 3072), 0.5), "labels": [1, 2]}
+FEW = {"data": np.zeros((2, 3072), np.uint8), "fine_labels": [1, 2], "coarse_labels": [3]}
 SHORT = {"data": np.zeros((2, 30), np.uint8), "labels": [1, 2]}
 OUTSIDE = replaced("images.txt", "001.Bird_1/Bird_1_0000.jpg", "../../outside.jpg")
 BLANK_LINE = replaced("pairs.txt", "2\t2\nAnn_Bee\t1\t2", "2\t2\n\nAnn_Bee 1 2")
@@ -161,15 +182,24 @@ WRONG = [
     ("lfw", fixtures.lfw, BLANK_LINE, "pairs.txt:3: must have 3 or 4 columns, separated by tabs"),
     ("cifar10", fixtures.cifar10, content("data_batch_3", BATCH), "one label below 10 for each picture"),
     ("cifar10", fixtures.cifar10, content("data_batch_3", SHORT), "must hold 'data' (N, 3072)"),
+    ("cifar10", fixtures.cifar10, content("data_batch_3", HALVES), "'data' must be uint8 ... float64 and int64"),
+    ("cifar10", fixtures.cifar10, content("batches.meta", ["ant"]), "must hold the list 'label_names', but got 'list'"),
+    ("cifar100", fixtures.cifar100, content("test", FEW), "one of 'coarse_labels' for each picture ... (2, 1)"),
     ("cfp_fp", empty, nothing, "must exist"),
+    ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 20, ["False"] * 10)), "must be True or False, but 10 of 10 are"),
+    ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 20, 1)), "must be a pair ... ['list', 'int']"),
     ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 5, [True] * 10)), "two pictures for each"),
     ("lfw_bin", empty, content("lfw.bin", (["x", 5] * 10, [True] * 10)), "must be encoded bytes"),
     ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 20, [True] * 10)), "lfw.bin[0] ... must decode"),
     ("webface", fixtures.webface, first_half("train.rec"), "to no record"),
     ("webface", fixtures.webface, replaced("train.idx", "3\t", "x\t", 1), "train.idx:4"),
     ("webface", fixtures.webface, content("property", "4,112,112\n"), "declares 4 people, but got 3"),
+    ("webface", fixtures.webface, content("property", b"\xff"), "property: must be `classes,height,width`"),
+    ("webface", fixtures.webface, content("train.idx", b"\xff\t0\n"), "train.idx:1: must be `key<TAB>byte offset`"),
+    *(("webface", fixtures.webface, labelled(x), f"whole numbers, but 1 of 7 are not ... [{x}]") for x in (0.5, "nan")),
+    ("webface", grouped, nothing, "holds 2 folders of folders ... train, val ... give"),
     ("webface", empty, nothing, "train.rec, train.idx, property, or a folder of pictures"),
-    ("webface", beside_other_pictures, nothing, "webface_112x112.zip: the folder must be readable ... Not a directory"),
+    ("webface", beside_other_pictures, nothing, "webface_112x112.zip: must be a folder. Unpack it"),
     ("distractors", empty, nothing, "must hold pictures"),
 ]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from trainables.data.formats.feature_store import FEATURES
-from trainables.data.formats.files import SUFFIXES, find_pictures
+from trainables.data.formats.files import SUFFIXES, find_pictures, leads_up
 from trainables.data.formats.picture_files import PictureListing
 from trainables.data.formats.picture_table import SHARED_CLASSES, TEST_PARTS, TRAINING_PARTS
-from trainables.data.formats.stored import list_names
+from trainables.data.formats.stored import list_names, other_file_notes
 from trainables.data.formats.table_rows import TABLES
 from trainables.errors import DataError, Problem
 
@@ -126,15 +126,10 @@ class ClassFolders:
         classes = set(self.listing.class_names)
         if empty := [path.name for path in self._folders if path.name not in classes]:
             notes.append(f"folders without pictures were passed over ({len(empty)}): {list_names(empty)}")
-        other_files = [path for _, files_beside in self._files_by_folder.values() for path in files_beside]
-        if links := [path.relative_to(self.root).as_posix() for path in other_files if path.is_dir()]:
-            notes.append(f"links to folders inside classes were not followed ({len(links)}): {list_names(links)}")
-        if loops := [path.name for path in _visible(self.root) if _leads_up(path)]:
+        if loops := [path.name for path in _visible(self.root) if leads_up(path)]:
             notes.append(f"links to a folder that holds them were not followed ({len(loops)}): {list_names(loops)}")
-        if files := [path.name for path in other_files if not path.is_dir()]:
-            names = list_names(list(dict.fromkeys(files)))
-            notes.append(f"files whose names are not those of pictures were passed over ({len(files)}): {names}")
-        return notes
+        other_files = [path for _, files_beside in self._files_by_folder.values() for path in files_beside]
+        return notes + other_file_notes(self.root, other_files)
 
 
 def _part_problem(root: Path, source: str, parts: Sequence[str]) -> Problem:
@@ -164,12 +159,7 @@ def _pictures_in(folder: Path) -> list[Path]:
 
 def _subfolders(folder: Path) -> list[Path]:
     """Return the folders in a folder, sorted, without links that lead to the folder or above it."""
-    return [path for path in _visible(folder) if path.is_dir() and not _leads_up(path)]
-
-
-def _leads_up(path: Path) -> bool:
-    """Return whether a path is a link to a folder that holds it, which would make a class of all pictures."""
-    return path.is_symlink() and path.is_dir() and path.parent.resolve().is_relative_to(path.resolve())
+    return [path for path in _visible(folder) if path.is_dir() and not leads_up(path)]
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -28,15 +28,16 @@ KINDS = ", ".join(_ALWAYS[:-1]) + f" or {_ALWAYS[-1]}"
 """The suffixes that every Pillow reads, for messages."""
 
 
-def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
+def find_pictures(folder: Path, *, linked: bool = False) -> tuple[list[Path], list[Path]]:
     """Return the sorted pictures and other files at any depth below `folder`, except hidden ones.
 
-    Links to files count as files; links to folders are not followed and count as other files.
+    Links to files count as files; links to folders are not followed and count as other files. If `linked`, those that
+    lie directly in `folder` are followed, as a disk may hold only some of the folders.
     Raises DataError for folders that cannot be listed and for names that are not UTF-8.
     """
     pictures: list[Path] = []
     other_files: list[Path] = []
-    problems, unlisted = [], [str(folder)]
+    problems, unlisted, is_top = [], [str(folder)], linked
     while unlisted:
         try:
             with os.scandir(unlisted.pop()) as entries:
@@ -45,13 +46,19 @@ def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
             problems.append(Problem(str(error.filename), "the folder must be readable", str(error.strerror)))
             continue
         for entry in visible:  # uses the listing, without a stat per file on a file server
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False) or (is_top and _is_folder(entry) and not leads_up(Path(entry))):
                 unlisted.append(entry.path)
             elif entry.is_symlink() or entry.is_file():
                 is_picture = os.path.splitext(entry.name)[1].lower() in SUFFIXES and not _is_folder(entry)
                 (pictures if is_picture else other_files).append(Path(entry.path))
+        is_top = False
     raise_if_any([*problems, *_name_problems([*pictures, *other_files])], DataError)
     return sorted(pictures), sorted(other_files)
+
+
+def leads_up(path: Path) -> bool:
+    """Return whether a path is a link to a folder that holds it, which would make a class of all pictures."""
+    return path.is_symlink() and path.is_dir() and path.parent.resolve().is_relative_to(path.resolve())
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -103,11 +103,11 @@ class RecordFile:
 
 def _read_index(path: Path) -> dict[int, int]:
     offsets, problems = {}, []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         cells = line.split("\t")
         if len(cells) == 2 and all(cell.strip().isdecimal() for cell in cells):
             offsets[int(cells[0])] = int(cells[1])
         elif line.strip():
-            problems.append(Problem(f"{path}:{number}", "must be `key<TAB>byte offset`", line))
+            problems.append(Problem(f"{path}:{number}", "must be `key<TAB>byte offset`", line, "Download it again."))
     raise_if_any(problems[:10], DataError)
     return offsets

@@ -145,3 +145,14 @@ def list_names(names: Iterable[str], limit: int = 5) -> str:
     """Join the first `limit` names, and add dots if there are more."""
     all_names = list(names)
     return ", ".join(all_names[:limit]) + (" ..." if len(all_names) > limit else "")
+
+
+def other_file_notes(root: Path, files: Sequence[Path]) -> list[str]:
+    """Return notes on the other files that `find_pictures` found below `root`."""
+    notes = []
+    if links := [path.relative_to(root).as_posix() for path in files if path.is_dir()]:
+        notes.append(f"links to folders were not followed ({len(links)}): {list_names(links)}")
+    if names := [path.name for path in files if not path.is_dir()]:
+        listed = list_names(dict.fromkeys(names))
+        notes.append(f"files whose names are not those of pictures were passed over ({len(names)}): {listed}")
+    return notes
