@@ -148,8 +148,9 @@ def test_numbered_classes_are_halved_in_the_order_of_their_numbers(numbers, tmp_
         ({"index": np.array([f"{n}.jpg" for n in range(8)], dtype="S")}, "", [f"{n}.jpg" for n in range(8)]),
         ({"index": np.arange(8)}, "\ufeffid,class\n", range(8)),
         ({"class": NUMBERS}, "id,label\n", range(8)),
+        ({}, "id,label\n", [f"{n:02d}.0" for n in range(8)]),
     ],
-    ids=["ids of bytes", "a byte order mark, as of Excel", "classes replaced, rows by number"],
+    ids=["ids of bytes", "a byte order mark, as of Excel", "classes replaced, rows by number", "padded numbers"],
 )
 def test_a_table_of_labels_is_joined_by_id(source, header, ids, tmp_path):
     np.savez(tmp_path / "x.npz", features=ROWS, **source)
@@ -157,6 +158,18 @@ def test_a_table_of_labels_is_joined_by_id(source, header, ids, tmp_path):
     (tmp_path / "own.csv").write_text(header + "\n".join(reversed(lines)))
     import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "own.csv")
     assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
+
+
+def test_ids_from_1_number_the_rows_only_in_their_order(tmp_path):
+    """A table of ids 1, 2, 3 ... in another order gave rows the classes of others."""
+    np.savez(tmp_path / "x.npz", features=ROWS)
+    lines = [f"{n + 1},{label}" for n, label in enumerate(CLASSES)]
+    (tmp_path / "own.csv").write_text("\n".join(lines))
+    import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "own.csv")
+    assert read_table(tmp_path / "f").classes.tolist() == CLASSES.tolist()
+    (tmp_path / "own.csv").write_text("\n".join(reversed(lines)))
+    with pytest.raises(DataError, match=r"own.csv, id: ids that number rows begin at 0.*Subtract 1, or leave"):
+        import_features(tmp_path / "x.npz", tmp_path / "g", labels=tmp_path / "own.csv")
 
 
 def test_bfloat16_of_safetensors_is_widened(tmp_path):

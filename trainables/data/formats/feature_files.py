@@ -64,7 +64,7 @@ def import_features(source: Path, folder: Path, *, labels: Path | None = None) -
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         reason = f"{type(error).__name__}: {reason}" if isinstance(error, LookupError) else reason  # only a key
         rule = f"must be readable as features ({reason})"
-        remedy = _TEXT_REMEDY if reason.startswith("Object arrays") else ""
+        remedy = _TEXT_REMEDY if reason.startswith("Object arrays") else "Store it or copy it again."
         raise DataError(Problem(str(source), rule, None, remedy)) from error
     classes, splits = _classes_and_splits(source, columns, labels, sum(len(part) for part in features))
     table = RowTable.of_pictures(classes, splits, 1)
@@ -298,9 +298,11 @@ def _join_labels(columns: Columns, table: Columns, labels: Path) -> Columns:
     if own is not None and theirs is None and other_columns:
         rule = f"no column is called as the ids of the features are ({', '.join(_ID_NAMES[:3])} ...)"
         raise DataError(Problem(str(labels), rule, other_columns, f"Call the column of ids {own}."))
-    if theirs is None or (own is None and set(table[theirs]) != set(map(str, range(len(table[theirs]))))):
+    place = f"{labels}, {theirs}"
+    if theirs is None or (own is None and not _number_rows(table[theirs], place)):
         return {**columns, **table}
-    ids = _text_entries(table[theirs], f"{labels}, {theirs}")
+    ids = _text_entries(table[theirs], place)
+    ids = ids if own else [str(int(float(word))) for word in ids]  # such as 03 or 3.0
     positions = {key: number for number, key in enumerate(ids)}
     if len(positions) < len(ids):
         repeated = [key for key, count in Counter(ids).items() if count > 1]
@@ -312,6 +314,18 @@ def _join_labels(columns: Columns, table: Columns, labels: Path) -> Columns:
         raise DataError(Problem(str(labels), rule, missing[:3]))
     order = np.asarray([positions[key] for key in keys])
     return {**columns, **{name: column[order] for name, column in table.items() if name != theirs}}
+
+
+def _number_rows(ids: NDArray[np.str_], place: str) -> bool:
+    """Return whether ids are 0, 1, 2 ..., in any order. Raise DataError for 1, 2, 3 ... in another order."""
+    if not all(re.fullmatch(r"\d{1,15}(\.0+)?", word) for word in ids.tolist()):
+        return False
+    numbers = ids.astype(np.float64)
+    if (np.diff(numbers) < 0).any() and np.array_equal(np.sort(numbers), np.arange(1, len(ids) + 1)):
+        rule = "ids that number rows begin at 0, but these begin at 1 and are not sorted"
+        remedy = "Subtract 1, or leave the ids out if the lines are in the order of the rows."
+        raise DataError(Problem(place, rule, ids[:5].tolist(), remedy))
+    return np.array_equal(np.sort(numbers), np.arange(len(ids)))
 
 
 def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) -> None:
