@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.formats.picture_files import PictureFiles, PictureListing, folder_above, require_root, wrong_root
+from trainables.data.formats.picture_files import PictureFiles, PictureListing, require_root, wrong_root
 from trainables.errors import DataError, Problem
 
 _LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
@@ -50,8 +50,7 @@ class Cars196(PictureFiles):
             if any((folder / layout).exists() for layout in _LAYOUTS):
                 return folder.resolve()
         rule = f"must hold {', '.join(_LAYOUTS[:-1])} or {_LAYOUTS[-1]}"
-        above = folder_above(self.root, _LAYOUTS)
-        raise wrong_root(self.root, rule, given=self.root, source=self.source, above=above)
+        raise wrong_root(self.root, rule, given=self.root, source=self.source, markers=_LAYOUTS)
 
     def read(self, folder: Path) -> PictureListing:
         if (folder / _LAYOUTS[0]).exists():
@@ -64,7 +63,7 @@ class Cars196(PictureFiles):
 def _read_original(folder: Path) -> PictureListing:
     data = _load_mat(folder / "cars_annos.mat")
     rows = _struct_rows(data, "annotations", folder / "cars_annos.mat", ("relative_im_path", "class"))
-    names, class_names = [str(row["relative_im_path"]) for row in rows], _class_names(data)
+    names, class_names = [str(row["relative_im_path"]) for row in rows], _class_names(data, folder / "cars_annos.mat")
     labels = _labels(folder / "cars_annos.mat", [row["class"] for row in rows], len(class_names))
     return _make_listing(names, labels, class_names, ("cars_annos.mat",))
 
@@ -77,7 +76,7 @@ def _read_devkit(folder: Path) -> PictureListing:
         raise DataError(Problem(str(beside), rule, None, "Put cars_test_annos_withlabels.mat beside devkit/."))
     train = folder / "devkit" / "cars_train_annos.mat"
     meta = folder / "devkit" / "cars_meta.mat"
-    class_names = _class_names(_load_mat(meta))
+    class_names = _class_names(_load_mat(meta), meta)
     names, labels = [], []
     for part, path in (("cars_train", train), ("cars_test", test)):
         rows = _struct_rows(_load_mat(path), "annotations", path, ("fname", "class"))
@@ -137,8 +136,11 @@ def _struct_rows(data: dict[str, object], key: str, path: Path, fields: tuple[st
     return rows
 
 
-def _class_names(data: dict[str, object]) -> list[str]:
-    return [str(name) for name in np.atleast_1d(np.asarray(data.get("class_names", []), dtype=object)).tolist()]
+def _class_names(data: dict[str, object], path: Path) -> list[str]:
+    if "class_names" not in data:
+        has = sorted(key for key in data if key[0] != "_")
+        raise DataError(Problem(str(path), "must hold class_names", has, "Get it from the source of the other files."))
+    return [str(name) for name in np.atleast_1d(np.asarray(data["class_names"], dtype=object)).tolist()]
 
 
 def _read_csv(path: Path, columns: int) -> list[list[str]]:
@@ -150,5 +152,6 @@ def _read_csv(path: Path, columns: int) -> list[list[str]]:
         raise DataError(Problem(str(path), rule, getattr(error, "strerror", None) or str(error), remedy)) from error
     for number, row in enumerate(rows, start=1):
         if len(row) < columns or (columns > 1 and not row[-1].strip().isdecimal()):
-            raise DataError(Problem(f"{path}:{number}", "must start with a file name and end with a class number", row))
+            rule, remedy = "must start with a file name and end with a class number", "Extract the archive again."
+            raise DataError(Problem(f"{path}:{number}", rule, row, remedy))
     return rows

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainables.data.formats.picture_files import PictureFiles, PictureListing, read_columns
+from trainables.data.formats.stored import list_names
 from trainables.errors import DataError, Problem, raise_if_any
 
 
@@ -39,13 +40,11 @@ class Cub200(PictureFiles):
             if times > 1
         ]
         class_of, class_names = dict(labels), dict(classes)
+        if lost := [f"{number} {path}" for number, path in images if class_of.get(number) not in class_names]:
+            rule = f"{len(lost)} of {len(images)} pictures of images.txt have no class"
+            problems.append(Problem(str(folder / lists[1]), rule, list_names(lost), "Extract it again."))
         problems += [
-            Problem(str(folder / lists[1]), f"picture {number} of images.txt has no class", path)
-            for number, path in images
-            if class_of.get(number) not in class_names
-        ]
-        problems += [
-            Problem(str(folder / lists[2]), "classes must be numbered", number)
+            Problem(str(folder / lists[2]), "classes must be numbered", number, "Extract it again.")
             for number in class_names
             if not number.isdecimal()
         ]

@@ -8,10 +8,19 @@ import numpy as np
 
 from trainables.data.formats import archives
 from trainables.data.formats.files import find_pictures
-from trainables.data.formats.picture_files import PictureFiles, PictureListing, ShorterSide, read_list, require_root
+from trainables.data.formats.picture_files import (
+    PictureFiles,
+    PictureListing,
+    ShorterSide,
+    folder_remedy,
+    read_list,
+    require_root,
+    wrong_root,
+)
 from trainables.data.formats.stored import SkipCorrupt, Strict, list_names
 from trainables.errors import DataError, Problem, raise_if_any
 
+_PUBLISHED = "Use the published pairs.txt, which begins with 10 and 300."
 _PICTURE_FOLDERS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
 
 
@@ -62,12 +71,16 @@ class LabeledFaces(PictureFiles):
                 return (folder / self.marker).resolve()
         rule = "must hold pairs.txt, or lie beside it"
         remedy = "Download pairs.txt, which the archives of pictures do not hold, and put it there."
+        remedy = folder_remedy(self.root, [self.marker]) or remedy
         raise DataError(Problem(str(self.root), rule, None, remedy))
 
     def read(self, folder: Path) -> PictureListing:
         list_file = self._pairs_file()
         top = next((name for name in _PICTURE_FOLDERS if (folder / name).is_dir()), ".")
         files = [path for path in find_pictures(folder / top, linked=True)[0] if path.parent != folder / top]
+        if not files:
+            rule = "must hold the folders of the people, NAME/NAME_0001.jpg"
+            raise wrong_root(folder, rule, given=self.root, source=self.source, archives=self.archives)
         people = sorted({path.parent.name for path in files})
         label = {name: i for i, name in enumerate(people)}
         number = {path.stem: i for i, path in enumerate(files)}
@@ -91,15 +104,16 @@ def _read_pairs(path: Path, pictures: dict[str, int]) -> tuple[np.ndarray, np.nd
     except (IndexError, ValueError):
         got = "\t".join(lines[0][1]) if lines else "an empty file"
         rule = "must hold the number of folds and of pairs, separated by a tab"
-        remedy = "Use the published pairs.txt, which begins with 10 and 300."
-        raise DataError(Problem(f"{path}:1", rule, got, remedy)) from None
+        raise DataError(Problem(f"{path}:1", rule, got, _PUBLISHED)) from None
     problems, missing, pairs, same = [], [], [], []
     for i, row in lines[1:]:
         if len(row) not in (3, 4):
-            problems.append(Problem(f"{path}:{i}", "must have 3 or 4 columns, separated by tabs", "\t".join(row)))
+            rule = "must have 3 or 4 columns, separated by tabs"
+            problems.append(Problem(f"{path}:{i}", rule, "\t".join(row), _PUBLISHED))
             continue
         if not (row[1].isdecimal() and row[-1].strip().isdecimal()):
-            problems.append(Problem(f"{path}:{i}", "pictures must be given by their numbers", "\t".join(row)))
+            rule = "pictures must be given by their numbers"
+            problems.append(Problem(f"{path}:{i}", rule, "\t".join(row), _PUBLISHED))
             continue
         second_person = row[0] if len(row) == 3 else row[2]
         stems = (f"{row[0]}_{int(row[1]):04d}", f"{second_person}_{int(row[-1]):04d}")
@@ -107,8 +121,11 @@ def _read_pairs(path: Path, pictures: dict[str, int]) -> tuple[np.ndarray, np.nd
         pairs.append([pictures.get(stem, -1) for stem in stems])
         same.append(len(row) == 3)
     if missing:
-        problems.append(Problem(str(path), f"{len(missing)} pictures of pairs are missing", list_names(missing)))
+        lost = list(dict.fromkeys(missing))
+        remedy = "Extract the archive again; the pairs of another copy do not fit."
+        problems.append(Problem(str(path), f"{len(lost)} pictures of pairs are missing", list_names(lost), remedy))
     if not problems and len(pairs) != 2 * folds * per_fold:
-        problems.append(Problem(str(path), f"line 1 declares {2 * folds * per_fold} pairs", len(pairs)))
+        rule = f"line 1 declares {2 * folds * per_fold} pairs"
+        problems.append(Problem(str(path), rule, len(pairs), _PUBLISHED))
     raise_if_any(problems[:10], DataError)
     return np.array(pairs, dtype=np.int64), np.array(same), np.repeat(np.arange(folds), 2 * per_fold)

@@ -49,6 +49,12 @@ def test_a_root_inside_the_data_set_names_the_folder_above(build, tmp_path):
     for inside in (root / "images", root / "images" / "002.Bird_2"):
         (problem,) = build("cub200", inside).check()
         assert problem.remedy == f"Pass the folder above, {root}."
+    root.rename(tmp_path / "birds")
+    (problem,) = build("cub200", tmp_path).check()
+    assert problem.remedy == f"Pass the folder below, {tmp_path / 'birds'}."
+    fixtures.inshop(tmp_path / "clothes" / "In-shop Clothes Retrieval Benchmark", "Eval")
+    (problem,) = build("inshop", tmp_path / "clothes").check()
+    assert problem.remedy.endswith("/clothes/In-shop Clothes Retrieval Benchmark.")
 
 
 def test_lists_and_pictures_apart_name_the_folder_that_holds_both(build, tmp_path):
@@ -125,6 +131,17 @@ def test_inshop_pictures_are_found_beside_the_lists_or_in_img(build, tmp_path):
     (root / "Img" / "img").rename(root / "img_highres")
     assert "data.pictures=img_highres" in _text(build("inshop", root).check())
     assert build("inshop", root, pictures="img_highres").check() == []
+
+
+@pytest.mark.parametrize(("lists", "pictures"), [("eval", "IMG"), ("Anno", "Img/img/img"), ("", "img/img")])
+def test_inshop_folders_of_any_case_and_doubled_ones_are_read(build, tmp_path, lists, pictures):
+    root = fixtures.inshop(tmp_path / "clothes", lists)
+    (root / "img").rename(tmp_path / "pictures")
+    (root / pictures).parent.mkdir(exist_ok=True, parents=True)
+    (tmp_path / "pictures").rename(root / pictures)
+    data = build("inshop", root)
+    assert data.check() == []
+    assert data.listing.names[0] == f"{pictures}/WOMEN/Dresses/id_00000001/00_1_front.jpg"
 
 
 def test_webface_is_found_below_its_root_and_parts_of_it_are_named(tmp_path):

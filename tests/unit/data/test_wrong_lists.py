@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import published_formats as fixtures
+from scipy.io import savemat
 
 from trainables.data import build_dataset
 from trainables.data.formats.archives import unpack
@@ -71,6 +72,15 @@ def beside_other_pictures(folder):
     return folder / "faces_webface_112x112.zip"
 
 
+def without_names(root):
+    savemat(root / "devkit" / "cars_meta.mat", {"x": 1})
+
+
+def archived(root):
+    shutil.rmtree(root / "lfw_funneled")
+    (root / "lfw.tgz").touch()
+
+
 def grouped(folder):
     for name in ("train/ann", "train/bee", "val/ann"):
         fixtures.picture(folder / name / "0.jpg", 0)
@@ -124,7 +134,12 @@ ELEVEN, PROBES, BOTH_HALVES = (
 WRONG = [
     ("cub200", fixtures.cub, gone("images/002.Bird_2/Bird_2_0001.jpg"), "1 listed pictures ... Bird_2_0001.jpg"),
     ("cub200", fixtures.cub, content("image_class_labels.txt", "1 1\n2\n"), "image_class_labels.txt:2"),
-    ("cub200", fixtures.cub, content("image_class_labels.txt", "1 1\n"), "picture 2 of images.txt has no class"),
+    (
+        "cub200",
+        fixtures.cub,
+        content("image_class_labels.txt", "1 1\n"),
+        "11 of 12 pictures of images.txt have no class",
+    ),
     ("cub200", fixtures.cub, appended("classes.txt", "one 001.Bird_1\n"), "must be numbered, but got 'one'"),
     ("cub200", fixtures.cub, OUTSIDE, "1 listed pictures are missing"),
     (
@@ -166,6 +181,7 @@ WRONG = [
     ("cars196", fixtures.cars_by_class, LATIN_1, "names.csv: the list must be there and readable ... 'utf-8'"),
     ("cars196", empty, nothing, "must hold cars_annos.mat ... an empty folder"),
     ("cars196", empty, content("cars_annos.mat", "not a MATLAB file at all"), "readable MATLAB file"),
+    ("cars196", fixtures.cars_devkit, without_names, "cars_meta.mat: must hold class_names, but got ['x']. Get it"),
     ("inshop", fixtures.inshop, PROBES, "must be train, query or gallery"),
     ("inshop", fixtures.inshop, ELEVEN, "declares 11 pictures, but got 10"),
     ("inshop", fixtures.inshop, BOTH_HALVES, "in both train and query or gallery"),
@@ -177,7 +193,19 @@ WRONG = [
         "no query has a gallery picture of its item ... 5 queries, 0 in the gallery",
     ),
     ("lfw", fixtures.lfw, appended("pairs.txt", "Ann_Bee\t1\t2\n"), "line 1 declares 8 pairs, but got 9"),
-    ("lfw", fixtures.lfw, replaced("pairs.txt", "Cy_Dee\t1\t2", "Cy_Dee\t1\t7"), "Cy_Dee_0007"),
+    (
+        "lfw",
+        fixtures.lfw,
+        replaced("pairs.txt", "Cy_Dee\t1\t2", "Cy_Dee\t1\t7"),
+        "1 pictures of pairs ... Cy_Dee_0007 ... Extract",
+    ),
+    ("lfw", fixtures.lfw, archived, "the folders of the people ... Pass the archive itself"),
+    (
+        "sop",
+        lambda folder: fixtures.sop(folder) / "Ebay_train.txt",
+        nothing,
+        "must be a folder or an archive. Pass the",
+    ),
     ("lfw", fixtures.lfw, content("pairs.txt", "2\t2\nAnn_Bee\tone\t2\n"), "pairs.txt:2"),
     ("lfw", fixtures.lfw, BLANK_LINE, "pairs.txt:3: must have 3 or 4 columns, separated by tabs"),
     ("cifar10", fixtures.cifar10, content("data_batch_3", BATCH), "one label below 10 for each picture"),

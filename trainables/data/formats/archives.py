@@ -14,6 +14,7 @@ from trainables.data.formats import cache
 from trainables.errors import DataError, Problem, raise_if_any
 
 _SHOWN = 5
+_SUFFIXES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zip")
 
 
 def other_data_remedy(setting: str = "data.strict") -> str:
@@ -70,6 +71,9 @@ def unpack(archive: Path, folder: Path) -> None:
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno in cache.FULL:
             raise
+        if archive.suffix.lower() not in _SUFFIXES:
+            remedy = "Pass the folder that holds it and the pictures."
+            raise DataError(Problem(str(archive), "must be a folder or an archive", None, remedy)) from error
         remedy = "Download it again; known kinds are .tar, .tgz, .tar.gz, .tar.bz2, .tar.xz and .zip."
         raise DataError(Problem(str(archive), "must be a readable archive", str(error), remedy)) from error
 

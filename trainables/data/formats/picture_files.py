@@ -246,14 +246,20 @@ def find_folder(
             return (root / folder).resolve()
     below = [folder for folder in folders if folder != "."]
     rule = f"must hold {marker}" + (f", directly or in {' or '.join(below)}/" if below else "")
-    above = folder_above(given, [marker])
-    raise wrong_root(root, rule, given=given, source=source, archives=archives, above=above)
+    raise wrong_root(root, rule, given=given, source=source, archives=archives, markers=[marker])
 
 
-def folder_above(root: Path, markers: Iterable[str]) -> Path | None:
-    """Return the first of the two folders above `root` that holds one of the markers, if any."""
-    names = tuple(markers)
-    return next((path for path in root.absolute().parents[:2] if any((path / name).exists() for name in names)), None)
+def folder_remedy(root: Path, markers: Sequence[str]) -> str:
+    """Return a remedy that names the folder with a marker, one or two levels above or below `root`; else empty."""
+    for above in root.absolute().parents[:2]:
+        if any((above / name).exists() for name in markers):
+            return f"Pass the folder above, {above}."
+    for levels in ("*", "*/*"):
+        for name in sorted(markers, key=len, reverse=True):  # Eval/list.txt before list.txt, which Eval holds
+            below = [path.parents[name.count("/")] for path in root.glob(f"{levels}/{name}")]
+            if len(below) == 1:
+                return f"Pass the folder below, {below[0]}."
+    return ""
 
 
 def require_root(given: Path, source: str) -> None:
@@ -263,13 +269,13 @@ def require_root(given: Path, source: str) -> None:
 
 
 def wrong_root(
-    root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = (), above: Path | None = None
+    root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = (), markers: Sequence[str] = ()
 ) -> DataError:
-    """Return the error for a wrong `root`, with its content and, if present, the archive or the right folder `above`."""
+    """Return the error for a wrong `root`, with its content and, if found, the folder with a marker or the archive."""
     holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
     archive = next((name for name in archives if name in holds), None)
     remedy = f"Pass the archive itself, {given / archive}." if archive else f"Get it from: {source}."
-    remedy = f"Pass the folder above, {above}." if above else remedy
+    remedy = folder_remedy(given, markers) or remedy
     content = f"a folder with {list_names(holds)}" if holds else "an empty folder"
     return DataError(Problem(str(given), rule, content, remedy))
 
@@ -293,7 +299,9 @@ def read_columns(path: Path, columns: int, *, skip: int = 0, head: str = "") -> 
         if len(row) == columns:
             rows.append([cell.strip() for cell in row])
         else:
-            problems.append(Problem(f"{path}:{number}", f"must have {columns} columns", line))
+            problems.append(
+                Problem(f"{path}:{number}", f"must have {columns} columns", line, "Extract the archive again.")
+            )
     raise_if_any(problems[:10], DataError)
     return rows
 
