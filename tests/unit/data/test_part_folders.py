@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from helpers import published_formats as fixtures
 from helpers.published_formats import picture
 
 from trainables.data import build_dataset
@@ -76,6 +77,37 @@ def test_a_part_without_folders_of_classes_is_refused(parts, build):
     (problem,) = build(root=parts).check()
     assert (problem.rule, problem.value) == ("pictures of a part must lie in one folder a class", "test")
     assert problem.remedy == f"Give {parts / 'train'} alone, or sort the others into classes."
+
+
+@pytest.mark.parametrize("names", [("train", "test"), ("images",)])
+def test_a_table_beside_folders_of_pictures_without_classes_is_named(build, tmp_path, names):
+    """Pictures for training and for testing passed for two classes."""
+    for name in names:
+        picture(tmp_path / "listed" / name / "0.png", 0)
+    (tmp_path / "listed" / "train.csv").touch()
+    (problem,) = build(root=tmp_path / "listed").check()
+    assert problem.remedy.endswith(f"Or give the table {tmp_path / 'listed' / 'train.csv'}.")
+
+
+@pytest.mark.parametrize("above", ["data/data", "data/train", "data"])
+def test_classes_some_folders_below_the_root_are_found(build, tmp_path, above):
+    for name in ("ant", "bee"):
+        picture(tmp_path / "unpacked" / above / name / "0.png", 0)
+    (tmp_path / "unpacked" / "__MACOSX").mkdir()
+    (problem,) = build(root=tmp_path / "unpacked").check()
+    assert problem.remedy.startswith(f"If the folders in it are the classes, give {tmp_path / 'unpacked' / above}. ")
+
+
+def test_lists_of_a_published_set_name_its_data_set(build, tmp_path):
+    root = fixtures.cub(tmp_path / "CUB 200")
+    (problem,) = build(root=root).check()
+    assert problem.remedy == f"It holds the lists of cub200: use --dataset cub200 --data-root '{root}'."
+    products = fixtures.sop(tmp_path / "products")
+    picture(products / "chair_final" / "0.png", 0)
+    assert (
+        "the folder holds the lists of sop: --dataset sop reads its own classes"
+        in build(root=products).passed_over()[0]
+    )
 
 
 def test_classes_may_bear_the_names_of_parts(build, tmp_path):

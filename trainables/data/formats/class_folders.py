@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 
@@ -16,6 +17,15 @@ from trainables.errors import DataError, Problem
 
 _MIN_CLASSES = 4
 """Smallest number of classes: two train, two test."""
+_PUBLISHED = {
+    "image_class_labels.txt": "cub200",
+    "cars_annos.mat": "cars196",
+    "devkit/cars_train_annos.mat": "cars196",
+    "Ebay_train.txt": "sop",
+    "list_eval_partition.txt": "inshop",
+    "Eval/list_eval_partition.txt": "inshop",
+}
+"""List -> the published data set that it belongs to."""
 _PART_NAMES = TRAINING_PARTS | TEST_PARTS | {"query", "gallery"}
 
 
@@ -89,19 +99,29 @@ class ClassFolders:
             rule = f"holds {len(classes)} folders of folders, where the folders of the classes are expected"
             remedy = f"If the inner folders are the classes, put them into one folder. {expected}"
             return [Problem(str(self.root), rule, list_names(classes), remedy)]
+        tables = [path for path in _visible(self.root) if path.suffix.lower() in TABLES and path.is_file()]
+        with_table = f"{expected} Or give the table {tables[0]}." if tables else expected
+        if len(parts) == len(classes) >= 2 and tables:  # pictures for training and testing, and their labels
+            rule = "holds pictures of parts, where the folders of the classes are expected"
+            return [Problem(str(self.root), rule, list_names(parts), with_table)]
         if len(classes) >= 2:
             return []
         if _pictures_in(self.root) and not classes:
             rule = f"pictures must lie in one folder a class, but {len(_pictures_in(self.root))} lie in the root itself"
-            tables = [path for path in _visible(self.root) if path.suffix.lower() in TABLES]
-            remedy = f"{expected} Or give the table {tables[0]}." if tables else expected
-            return [Problem(str(self.root), rule, _pictures_in(self.root)[0].name, remedy)]
+            return [Problem(str(self.root), rule, _pictures_in(self.root)[0].name, with_table)]
         found = f"only {classes[0]!r}" if classes else "no picture at all"
-        inner = [folder for folder in self._folders if folder.name in classes and len(_subfolders(folder)) > 1]
-        remedy = f"If the folders in it are the classes, give {inner[0]}. {expected}" if inner else expected
+        inner = next((_only_folders(folder) for folder in self._folders if folder.name in classes), None)
+        remedy = f"If the folders in it are the classes, give {inner}. {with_table}" if inner else with_table
+        if name := self._published:
+            remedy = f"It holds the lists of {name}: use --dataset {name} --data-root {quote(str(self.root))}."
         if not classes and (self.root / FEATURES).exists():
-            remedy = f"It has stored features: use --dataset features --data-root {self.root}."
+            remedy = f"It has stored features: use --dataset features --data-root {quote(str(self.root))}."
         return [Problem(str(self.root), "at least 2 classes are needed", found, remedy)]
+
+    @property
+    def _published(self) -> str:
+        """The published data set whose lists lie in the root; empty if there are none."""
+        return next((name for file, name in _PUBLISHED.items() if (self.root / file).exists()), "")
 
     @property
     def _nested_example(self) -> str:
@@ -117,6 +137,8 @@ class ClassFolders:
     def notes(self) -> list[str]:
         """Return remarks on files and folders that are not read."""
         notes = []
+        if name := self._published:
+            notes.append(f"the folder holds the lists of {name}: --dataset {name} reads its own classes and split")
         if self._nested_example:
             notes.append(
                 f"Every class folder has folders in it, such as {self._nested_example}; these are not separate classes"
@@ -126,10 +148,19 @@ class ClassFolders:
         classes = set(self.listing.class_names)
         if empty := [path.name for path in self._folders if path.name not in classes]:
             notes.append(f"folders without pictures were passed over ({len(empty)}): {list_names(empty)}")
+        if broken := [path.name for path in _visible(self.root) if path.is_symlink() and not path.exists()]:
+            notes.append(f"links that lead nowhere were passed over ({len(broken)}): {list_names(broken)}")
         if loops := [path.name for path in _visible(self.root) if leads_up(path)]:
             notes.append(f"links to a folder that holds them were not followed ({len(loops)}): {list_names(loops)}")
         other_files = [path for _, files_beside in self._files_by_folder.values() for path in files_beside]
         return notes + other_file_notes(self.root, other_files)
+
+
+def _only_folders(folder: Path) -> Path | None:
+    """Return the first folder, from `folder` down a chain of single folders, that holds several; None without one."""
+    while len(inner := [path for path in _subfolders(folder) if find_pictures(path)[0]]) == 1:
+        folder = inner[0]
+    return folder if inner else None
 
 
 def _part_problem(root: Path, source: str, parts: Sequence[str]) -> Problem:
