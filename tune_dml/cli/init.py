@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from trainables.data.base import Labels
+    from trainables.data.image_folder import ImageFolder
     from tune_dml.space import Value
 
 ORDER = 35
@@ -81,34 +82,38 @@ def init(
     if not path.parent.is_dir():
         rule = "the folder of the sweep file must exist"
         raise ConfigError(Problem(str(path.parent), rule, None, "Create it, or change -o."))
-    text = _sweep_text(root, path, name, skip_corrupt, probe_seconds if probe else None, console_for(as_json))
-    write_whole(path, text)
+    console = console_for(as_json)
+    pictures = _checked_pictures(root, skip_corrupt, console)
+    write_whole(path, _sweep_text(pictures, path, name, probe_seconds if probe else None, console))
+    notes = list(pictures.listed().notes)
     command = shlex.join(["tune-dml", "sweep", os.path.relpath(path)])
     content = "three values of the triplet loss's margin, three seeds, and further keys as comments"
-    lines = [f"Wrote {path.name}: {content}.", f"Next: {command}"]
-    print_result({"file": str(path), "next": command}, lines, as_json, wrap=False)
+    lines = [f"Wrote {path.name}: {content}.", *(f"Note: {note}" for note in notes), f"Next: {command}"]
+    print_result({"file": str(path), "next": command, "notes": notes}, lines, as_json, wrap=False)
 
 
-def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: float | None, console: Console) -> str:
-    """Return a sweep file whose batches, learning rate and steps fit the pictures. Raise ConfigError if none fit."""
-    import numpy as np
-
+def _checked_pictures(root: Path, skip_corrupt: bool, console: Console) -> ImageFolder:
+    """Return the pictures of a folder or table. Raise ConfigError with every problem."""
     from trainables.data import default_cache_dir
     from trainables.data.image_folder import ImageFolder
-    from trainables.models import BACKBONES
 
     pictures = ImageFolder(root=root, cache_dir=default_cache_dir(), skip_corrupt=skip_corrupt)
     with progress_bar(console, "reading pictures") as progress:
         raise_if_any(pictures.verify(progress))
-    counts = pictures.counts()
-    lost = pictures.undecodable(None)  # known since the check
-    contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
-    classes, instances = _batch_of(contents.labels, pictures.test_classes(contents.class_names))
+    return pictures
+
+
+def _sweep_text(pictures: ImageFolder, path: Path, name: str, seconds: float | None, console: Console) -> str:
+    """Return a sweep file whose batches, learning rate and steps fit the pictures. Raise ConfigError if none fit."""
+    from trainables.models import BACKBONES
+
+    root, counts, lost, listed = pictures.root, pictures.counts(), pictures.unreadable, pictures.listed()
+    classes, instances = _batch_of(listed.labels, listed.test_classes)
     pretrained = not BACKBONES["efficientnet_lite0"].file_problems(weights=_PRETRAINED)
     network, rates = _NETWORKS[pretrained]
     fixed: dict[str, Value] = {
         "data.root": str(root),
-        "data.skip_corrupt": skip_corrupt,
+        "data.skip_corrupt": pictures.skip_corrupt,
         "batch.batch_size": classes * instances,
         "batch.instances_per_class": instances,
     }
@@ -125,7 +130,7 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool, seconds: 
         reason=reason,
         lr=f"{lr:g}",
         half=length["training.eval_every"],
-        pictures=len(contents.labels),
+        pictures=len(listed),
         classes=counts["classes"],
         folder=root.name,
         layout=", a table" if root.is_file() else "/CLASS/*.jpg, .png, .tif ...",

@@ -76,7 +76,7 @@ AS_REPORT = ("sweep", "resume", "extend", "confirm")
 """Verbs that end with a report."""
 UPLOAD = {"bytes": 1, "files": 1, "kept_back": ["x"], "left_out": ["x"], "ceiling": "x"}
 ELSEWHERE = {
-    "init": {"file": "x", "next": "x"},
+    "init": {"file": "x", "next": "x", "notes": ["x"]},
     "logs": {"job": "x", "status": "x", "log": "x"},
     "cancel": {"job": "x", "status": "x"},
     "submit": {"job": "x", "sweep": "x", "new": True, "upload": UPLOAD},

@@ -37,6 +37,18 @@ def test_a_folder_of_pictures_becomes_a_sweep_file(output_of, command_line, cach
     assert "the data folder must exist" in output_of("init", "nowhere", code=1)
 
 
+def test_what_is_not_read_is_noted_before_the_next_command(output_of):
+    write_pictures(Path("birds"), 8)
+    Path("birds/kind 3/0.heic").touch()
+    Path("birds/Ebay_train.txt").touch()
+    _, *notes, following = output_of("init", "birds", "--no-probe").splitlines()
+    assert notes == [
+        "Note: the folder holds the lists of sop: --dataset sop reads its own classes and split",
+        "Note: files whose names are not those of pictures were passed over (1): 0.heic",
+    ]
+    assert following == "Next: tune-dml sweep birds.yaml"
+
+
 def test_a_table_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     write_pictures(Path("birds"), 8)
     files = sorted(Path("birds").rglob("*.png"))
@@ -60,7 +72,8 @@ def test_a_sweep_file_skips_broken_pictures_with_skip_corrupt(output_of, tmp_pat
     refusal = output_of("init", "few", "--no-probe", code=1)
     assert "--skip-corrupt" in refusal
     assert "`init`" in refusal
-    output_of("init", "few", "--skip-corrupt", "--no-probe")
+    text = output_of("init", "few", "--skip-corrupt", "--no-probe")
+    assert "Note: 1 pictures cannot be decoded and were left out: kind" in text
     assert "leaves out 1 that cannot be decoded" in Path("few.yaml").read_text()
     prepare(Request("few.yaml"), cache_dir=cache_dir)
 
