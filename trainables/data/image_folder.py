@@ -16,11 +16,13 @@ from trainables.data.formats.class_folders import ClassFolders
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures
 from trainables.data.formats.files import KINDS, encoded_files
 from trainables.data.formats.picture_files import PictureListing, keep_extras, single_picture_notes
-from trainables.data.formats.picture_table import PictureTable, read_picture_table
+from trainables.data.formats.picture_table import PictureTable, part_of, read_picture_table
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, list_names
 from trainables.data.formats.table_rows import TABLES
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 from trainables.files import expand_home
+
+_SHEETS = (".xlsx", ".xls", ".ods")
 
 
 class ImageFolder(StoredPictures):
@@ -181,7 +183,9 @@ class ImageFolder(StoredPictures):
 def _file_problem(file: Path, source: str) -> Problem:
     """Return the problem of a root that is neither a folder nor a table."""
     unpack = "Unpack it, and give its folder."
-    remedies = {".zip": unpack, ".tar": unpack, ".tgz": unpack, ".xlsx": "Save it as .csv."}
+    remedies = dict.fromkeys((".zip", ".tar", ".tgz", ".7z", ".rar"), unpack) | dict.fromkeys(
+        _SHEETS, "Save it as .csv."
+    )
     endings = [suffix.lower() for suffix in file.suffixes]
     remedy = next((text for suffix, text in remedies.items() if suffix in endings), f"Expected {source}.")
     return Problem(str(file), f"must be a folder or a table ({', '.join(TABLES[:-1])} or {TABLES[-1]})", None, remedy)
@@ -199,24 +203,31 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
     if not isinstance(parts, dict):
         return {}, [Problem(str(path), 'must be an object {"class": "train" or "test"}', type(parts).__name__)]
     spelled = {normalize("NFC", name): name for name in classes} | {name: name for name in classes}  # macOS decomposes
-    parts = {spelled.get(name, spelled.get(normalize("NFC", name), name)): part for name, part in parts.items()}
-    problems = [
-        Problem(str(path), f"class {name!r} must be 'train' or 'test'", part)
-        for name, part in parts.items()
-        if part not in ("train", "test")
-    ]
-    problems += [
-        Problem(str(path), f"class {name!r} has no folder", None, nearest(name, classes, what="class"))
-        for name in sorted(parts.keys() - set(classes))
-    ]
-    if missing := [name for name in classes if name not in parts]:
-        problems.append(Problem(str(path), "every class must be listed", f"missing: {list_names(missing)}"))
-    return parts, problems
+    halves = {spelled.get(n, spelled.get(normalize("NFC", n), n)): part_of(str(part)) for n, part in parts.items()}
+    problems = []
+    if wrong := [f"{name}: {part}" for name, part in halves.items() if part not in ("train", "test")]:
+        rule, remedy = f"every class must be 'train' or 'test', but {len(wrong)} are not", "Correct these entries."
+        problems.append(Problem(str(path), rule, list_names(wrong), remedy))
+    if unknown := sorted(halves.keys() - set(classes)):
+        remedy = nearest(unknown[0], classes, what="class")
+        problems.append(
+            Problem(str(path), f"{len(unknown)} listed classes have no folder", list_names(unknown), remedy)
+        )
+    if missing := [name for name in classes if name not in halves]:
+        problems.append(
+            Problem(str(path), "every class must be listed", f"missing: {list_names(missing)}", "Add them.")
+        )
+    if not problems and len(set(halves.values())) == 1:
+        rule = "must name classes for training and classes for testing"
+        problems.append(Problem(str(path), rule, f"only {halves[classes[0]]}", "Change some entries."))
+    return halves, problems
 
 
 def _split_lines(text: str) -> dict[str, str]:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    rows = [re.split(r"[\s,]+(?=[^\s,]+$)", line) for line in lines]
+    rows = [re.split(r"[\s,;]+(?=[^\s,;]+$)", line) for line in lines]
+    if rows and rows[0][-1].casefold() == "split":  # a header
+        del rows[0]
     if bad := [row for row in rows if len(row) != 2]:
         raise ValueError(f"expected `class train` or `class test`, but got {' '.join(bad[0])!r}")
     return _parts_by_class((name, part) for name, part in rows)

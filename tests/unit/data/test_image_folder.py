@@ -72,15 +72,22 @@ def test_a_split_file_decides_is_part_of_the_identity_and_may_come_from_a_spread
     text = "\r\n".join(f"{name},{part}" for name, part in {"ant, rosé": "test", **PARTS}.items() if name != "ant")
     (tmp_path / "split.csv").write_text(text, encoding="utf-8-sig", newline="")
     assert build(split_file=str(tmp_path / "split.csv")).prepare().test_classes == (0, 3)
+    words = {"train": "Val", "test": "Testing"}
+    lines = ["class;split", *(f"{name};{words[part]}" for name, part in {**PARTS, "ant, rosé": "test"}.items())]
+    (tmp_path / "split.csv").write_text("\n".join(line for line in lines if line != "ant;Testing"))
+    assert build(split_file=str(tmp_path / "split.csv")).prepare().test_classes == (0, 3)
 
 
 def test_all_problems_of_a_split_file_are_reported(build, tmp_path):
     parts = {"ant": "test", "bee": "validate", "cow": "train", "dgo": "train"}
     (tmp_path / "split.json").write_text(json.dumps(parts))
     text = "\n".join(map(str, build(split_file=str(tmp_path / "split.json")).check()))
-    assert "'bee' must be 'train' or 'test'" in text
+    assert "every class must be 'train' or 'test', but 1 are not (given: 'bee: validate')" in text
     assert "Did you mean 'dog'?" in text
     assert "missing: dog, eel" in text
+    (tmp_path / "split.json").write_text(json.dumps(dict.fromkeys(PARTS, "train")))
+    (problem,) = build(split_file=str(tmp_path / "split.json")).check()
+    assert (problem.rule, problem.value) == ("must name classes for training and classes for testing", "only train")
     assert "readable" in str(build(split_file=str(tmp_path / "absent.json")).check()[0])
 
 

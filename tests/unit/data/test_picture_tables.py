@@ -231,7 +231,7 @@ def test_bytes_that_are_no_utf_8_are_named_with_their_line(write):
 
 
 def test_other_files_are_refused_and_a_table_beside_loose_pictures_is_named(write, build, folder):
-    for name, remedy in [("pictures.zip", "Unpack it"), ("labels.xlsx", "Save it as"), ("ant-0.png", "root/CLASS")]:
+    for name, remedy in [("pictures.rar", "Unpack it"), ("labels.ods", "Save it as"), ("ant-0.png", "root/CLASS")]:
         (folder / name).touch()
         (problem,) = build(folder / name).check()
         assert problem.rule == "must be a folder or a table (.csv, .tsv or .parquet)"

@@ -204,7 +204,7 @@ WRONG = [
         "sop",
         lambda folder: fixtures.sop(folder) / "Ebay_train.txt",
         nothing,
-        "must be a folder or an archive. Pass the",
+        "must be a folder or an archive. Unpack it, or",
     ),
     ("lfw", fixtures.lfw, content("pairs.txt", "2\t2\nAnn_Bee\tone\t2\n"), "pairs.txt:2"),
     ("lfw", fixtures.lfw, BLANK_LINE, "pairs.txt:3: must have 3 or 4 columns, separated by tabs"),

@@ -72,7 +72,7 @@ def unpack(archive: Path, folder: Path) -> None:
         if isinstance(error, OSError) and error.errno in cache.FULL:
             raise
         if archive.suffix.lower() not in _SUFFIXES:
-            remedy = "Pass the folder that holds it and the pictures."
+            remedy = "Unpack it, or pass the folder that holds it and the pictures."
             raise DataError(Problem(str(archive), "must be a folder or an archive", None, remedy)) from error
         remedy = "Download it again; known kinds are .tar, .tgz, .tar.gz, .tar.bz2, .tar.xz and .zip."
         raise DataError(Problem(str(archive), "must be a readable archive", str(error), remedy)) from error

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from trainables.data.formats.cache import require_space
 from trainables.data.formats.feature_store import FEATURES, RowTable, StoreDigest, finish_store, non_finite_problems
-from trainables.data.formats.picture_table import TEST_PARTS, TRAINING_PARTS
+from trainables.data.formats.picture_table import part_of
 from trainables.data.formats.table_rows import in_class_order, read_rows
 from trainables.errors import DataError, Problem, raise_if_any
 from trainables.files import sha256_of
@@ -263,16 +263,10 @@ def _classes_and_splits(source: Path, columns: Columns, labels: Path | None, row
         raise DataError(Problem(f"{place}, {label}", rule, columns[label].shape, remedy))
     classes = _text_entries(columns[label], f"{place}, {label}")
     if "split" in columns:
-        return classes, [_part(word) for word in _text_entries(columns["split"], f"{place}, split")]
+        return classes, [part_of(word) for word in _text_entries(columns["split"], f"{place}, split")]
     sorted_classes = in_class_order(classes)
     test_classes = set(sorted_classes[(len(sorted_classes) + 1) // 2 :])
     return classes, ["test" if name in test_classes else "train" for name in classes]
-
-
-def _part(word: str) -> str:
-    """Return train or test for the words that tables of pictures use for them; another word unchanged."""
-    part = word.strip().casefold()
-    return "train" if part in TRAINING_PARTS else "test" if part in TEST_PARTS else part
 
 
 def _label_table(labels: Path) -> Columns:

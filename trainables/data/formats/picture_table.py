@@ -52,6 +52,12 @@ class _Parts:
     gallery: Sequence[int] = ()
 
 
+def part_of(word: str) -> str:
+    """Return train or test for a word that means one of them, such as Val; another word in lower case."""
+    part = word.strip().casefold()
+    return "train" if part in TRAINING_PARTS else "test" if part in TEST_PARTS else part
+
+
 def read_picture_table(path: Path) -> PictureTable:
     """Return the pictures of a table. Raise DataError that names line, value and remedy of each mistake."""
     rows = TableRows.read(path)
