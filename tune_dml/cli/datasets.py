@@ -183,6 +183,8 @@ def _findings_text(findings: Mapping[str, Any], dataset: DataSet, root: Path | N
     if unreadable:
         do = "does" if unreadable == 1 else "do"
         yield f"{counted(unreadable, 'picture')} {do} NOT decode and will be left out; the others decode to their end."
+    elif "dimension" in counts:
+        yield "The features are those that digest.json describes, byte for byte."
     else:
         yield "Every picture decodes to its end."
     yield from (f"Note: {note}" for note in findings["notes"])

@@ -340,6 +340,9 @@ def test_the_command_stores_features_and_prints_the_next_command(command_line, c
     code, out, _ = command_line("datasets", "verify", "features", "--root", tmp_path / "f", "--json")
     assert code == 0
     assert json.loads(out)["counts"]["test_images"] == 896
+    out = command_line("datasets", "verify", "features", "--root", tmp_path / "f")[1]
+    assert "The features are those that digest.json describes, byte for byte." in out
+    assert "picture decodes" not in out
     assert "must be a data set, or a file" in command_line("features", "nothing", "-o", tmp_path / "g")[2]
     (tmp_path / "x.npy").write_bytes(b"")
     code, _, err = command_line("features", tmp_path / "x.npy", "--set", "data.size=9", "-o", tmp_path / "g")
