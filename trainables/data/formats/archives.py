@@ -14,7 +14,8 @@ from trainables.data.formats import cache
 from trainables.errors import DataError, Problem, raise_if_any
 
 _SHOWN = 5
-_SUFFIXES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zip")
+_SUFFIXES = (".tar", ".tgz", ".gz", ".tbz2", ".bz2", ".txz", ".xz", ".zip")
+_ENCRYPTED = 0x1  # flag of a zip archive's entry
 
 
 def other_data_remedy(setting: str = "data.strict") -> str:
@@ -92,6 +93,9 @@ def _unzip(archive: Path, folder: Path) -> None:
         entries = source.infolist()
         bad = [e.filename for e in entries if _is_outside(e.filename) or stat.S_ISLNK(e.external_attr >> 16)]
         raise_if_any(_entry_problems(archive, bad), DataError)
+        if any(entry.flag_bits & _ENCRYPTED for entry in entries):  # as img.zip of In-Shop
+            remedy = "Unpack it with the password from its authors, and pass the folder."
+            raise DataError(Problem(str(archive), "must be an archive without a password", None, remedy))
         cache.require_space(folder, sum(entry.file_size for entry in entries))
         source.extractall(folder, entries)  # noqa: S202 - a zip archive, whose entries are checked
 
