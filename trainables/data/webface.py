@@ -60,13 +60,14 @@ class WebFace(StoredPictures):
         if not self.folder.is_dir():
             raise DataError(Problem(str(self.folder), "must be a folder", None, "Unpack it, and give its folder."))
         names, people = self.encoded.names, self._faces[2]
+        if 0 < len(people) < _MIN_PEOPLE and all(name.count("/") > 1 for name in names):  # such as train and val
+            rule = "holds folders of folders, where the folders of the people are expected"
+            remedy = f"If the inner folders are the people, give {self.folder / people[0]}"
+            remedy += " or put them into one folder." if len(people) > 1 else "."
+            raise DataError(Problem(str(self.folder), rule, list_names(people), remedy))
         if len(people) < 2:
             rule = f"must hold {', '.join(_RECORDS)}, or a folder of pictures for each of two people or more"
             raise wrong_root(self.folder, rule, given=self.path, source=self.source)
-        if len(people) < _MIN_PEOPLE and all(name.count("/") > 1 for name in names):  # such as train and val
-            rule = f"holds {len(people)} folders of folders, where the folders of the people are expected"
-            remedy = f"If the inner folders are the people, give {self.folder / people[0]} or put them into one folder."
-            raise DataError(Problem(str(self.folder), rule, list_names(people), remedy))
 
     def undecodable(self, progress: Progress | None) -> dict[int, str]:
         """Read records each time; results for files are cached."""

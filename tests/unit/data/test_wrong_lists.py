@@ -225,9 +225,10 @@ WRONG = [
     ("webface", fixtures.webface, content("property", b"\xff"), "property: must be `classes,height,width`"),
     ("webface", fixtures.webface, content("train.idx", b"\xff\t0\n"), "train.idx:1: must be `key<TAB>byte offset`"),
     *(("webface", fixtures.webface, labelled(x), f"whole numbers, but 1 of 7 are not ... [{x}]") for x in (0.5, "nan")),
-    ("webface", grouped, nothing, "holds 2 folders of folders ... train, val ... give"),
+    ("webface", grouped, nothing, "holds folders of folders ... train, val ... or put them"),
     ("webface", empty, nothing, "train.rec, train.idx, property, or a folder of pictures"),
     ("webface", beside_other_pictures, nothing, "webface_112x112.zip: must be a folder. Unpack it"),
+    ("webface", lambda root: grouped(root / "faces").parent, nothing, "holds folders of folders ... /copy/faces."),
     ("distractors", empty, nothing, "must hold pictures"),
 ]
 
