@@ -49,16 +49,19 @@ def test_a_claim_about_gains_is_judged_by_their_intervals(claim, rows, verdict):
     assert claim.judge(body).verdict == verdict
 
 
-def test_pairs_of_arms_are_found_in_either_order_and_cells_against_the_baseline():
+def test_pairs_of_arms_and_of_values_are_found_in_either_order_and_cells_against_the_baseline():
+    values = {"first": "s=5", "second": "s=64", "estimate": 2.0, "low": 1.0, "high": 3.0}
     body = {
         "margin": 1.0,
-        "knobs": [],
+        "knobs": [{"path": "loss.scale", "sensitivity": {"differences": [values]}}],
         "arms": {"pairs": [{"first": "LS", "second": "KL", "estimate": -3.0, "low": -4.0, "high": -2.0}]},
         "baseline": {"baseline": "no SEC", "rows": [{"label": "eta=1", "difference": 2.0, "low": 1.0, "high": 3.0}]},
     }
     assert Better((("KL", "LS"),)).judge(body).verdict == "holds"
     assert Better((("LS", "KL"),)).judge(body).verdict == "does not hold"
     assert Better((("eta=1", "no SEC"),)).judge(body).verdict == "holds"
+    assert Better((("s=5", "s=64"),)).judge(body).verdict == "holds"
+    assert Better((("s=64", "s=5"),)).judge(body).verdict == "does not hold"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import generate_fidelity
 import pytest
+from claims import CLAIMS, Better
 from helpers.together import for_each
 
 from search_spaces.fidelity import SHEETS
@@ -19,7 +20,7 @@ from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.report.published.comparable import our_metric
-from tune_dml.space import Decision
+from tune_dml.space import METHOD, Decision
 
 KINDS = {"section": "sections", "table": "tables", "figure": "figures"}
 NUMBER = r"(?:[A-D]|[0-9]+)(?:\.[0-9]+)*(?![A-Za-z])"
@@ -72,6 +73,34 @@ def test_a_protocol_cites_places_that_its_paper_has(name):
             assert unknown(paper, rest) == [], source
         elif kind == "paper":
             assert cited(rest) == [], f"{source}: names a place, and no paper that has it"
+
+
+def test_a_claim_cites_places_that_its_paper_has():
+    for claim in CLAIMS:
+        assert cited(claim.source) or "reviewer" in claim.source, claim
+        assert unknown(papers()[claim.paper], claim.source) == [], claim
+
+
+def printed_pairs(claim):
+    """Yield the printed numbers of each pair of methods of a claim; the best one where a value was chosen."""
+    pairs = claim.test.pairs if isinstance(claim.test, Better) else ()
+    for reference in spaces()[claim.study].published:
+        curve = published_curve(reference)
+        for first, second in pairs:
+            if reference.hyperparameter == METHOD and {first, second} <= set(curve.values()):
+                yield curve.values()[first], curve.values()[second]
+            elif (reference.methods, reference.baseline_method) == ((first,), second):
+                yield max(curve.values().values()), curve.baseline
+
+
+def test_a_claim_says_how_many_printed_numbers_support_it_unless_all_do():
+    counted = 0
+    for claim in CLAIMS:
+        pairs = list(printed_pairs(claim))
+        higher, counted = sum(first > second for first, second in pairs), counted + len(pairs)
+        said = re.findall(r"\((\d+) of (\d+) numbers\)", claim.source)
+        assert said == [(str(higher), str(len(pairs)))] * (higher < len(pairs)), claim
+    assert counted > 80
 
 
 def test_wrong_citations_are_found():
