@@ -25,10 +25,11 @@ SPACE = Space(
     protocols=(GLYPHS_DRO_LONG, DRO_CUB200, DRO_CARS196, DRO_INSHOP),
     identities=("26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",),
     notes=(
-        "Pairs without loss are left out, here and in the baseline, as the paper does for its grouped variant. With them, gamma "
-        "would shrink the gradient to a sixth, and Adam's coupled weight decay would confound the comparison.",
-        "The exact weights of the paper, softmax(l / gamma) over all pairs; the released code samples pairs from "
-        "exp(l / gamma) - 1 among the largest instead (loss.weights=expm1, loss.samples).",
+        "Pairs without loss are left out, here and in the baseline, as section 3.2 allows and section 4.2.1 does. With them, "
+        "gamma would shrink the gradient to a sixth, and Adam's coupled weight decay would confound the comparison.",
+        "Every pair counts with the paper's weight, softmax(l / gamma). Its experiments sample pairs by these weights "
+        "(sections 3.2 and 4.1), how many is not printed; the released code samples from exp(l / gamma) - 1 among the largest "
+        "(loss.weights=expm1, loss.samples).",
         "The paper prints only the best gamma: R@1 67.7 on CUB200-2011, 86.4 on Cars196, 90.8 on In-Shop, selected on test.",
     ),
 )

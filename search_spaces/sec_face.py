@@ -84,7 +84,8 @@ SPACE = Space(
     differs="the three heads are different losses, each with the margin and scale that is printed or usual for it",
     notes=(
         "eta is 0 in the first three epochs and grows during the fourth; with SEC-EMA it is min(1, 500 t/T).",
-        "SphereFace has m = 3: the paper says that m = 4 does not converge on CASIA-WebFace, but not which m does.",
+        "On CASIA-WebFace SphereFace has m = 3 and ArcFace 0.4: the paper says that 4 and 0.5 do not converge, but not which m "
+        "do.",
         "Our head for faces has a batch norm after the last layer, which ruins SEC in the rebuttal's Table 5: sec_face_head "
         "compares it with a plain last layer.",
         "The table's softmax has no margin to choose: --arm Arcface with --set loss.name=softmax trains it.",
