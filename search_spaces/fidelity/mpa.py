@@ -14,6 +14,12 @@ def _unknown(part: str, ours: str, why: str, *protocols: str, theirs: str = "not
     return shared.unknown(part, ours, why, *protocols, source=_NOT_STATED, theirs=theirs)
 
 
+_FAMILY = ("mpa/cub200", "mpa/cars196", "mpa/sop", "*-dw", "*-ap")
+_SMALL_WITH_SEVERAL = tuple(
+    f"mpa/{name}{suffix}" for name in ("cub200", "cars196") for suffix in ("", "-dw", "-ap", "-soft-triple")
+)
+_SOP_WITH_SEVERAL = tuple(f"mpa/sop{suffix}" for suffix in ("", "-dw", "-ap", "-soft-triple"))
+
 MPA_SHEET = FidelitySheet(
     "MPA",
     MPA,
@@ -34,6 +40,40 @@ MPA_SHEET = FidelitySheet(
             {"model.pooling": "gem", "model.p": 3.0, "model.head": "fc", "model.embedding_dim": 512},
         ),
         _unknown("start of the head", "He normal over the outputs, zero biases", _AS_PROXY_ANCHOR),
+        Decision(
+            "loss",
+            "tau 0.2, gamma 0.1, delta 0.1",
+            _SECTION,
+            {"loss.tau": 0.2, "loss.gamma": 0.1, "loss.delta": 0.1},
+            protocols=_FAMILY,
+        ),
+        _unknown("loss", "alpha 32", "The value of Proxy-Anchor's code.", *_FAMILY),
+        *(
+            Decision("loss", f"{word} proxies a class", _SECTION, {"loss.proxies_per_class": count}, protocols=about)
+            for word, count, about in (("ten", 10, _SMALL_WITH_SEVERAL), ("two", 2, _SOP_WITH_SEVERAL))
+        ),
+        Decision(
+            "loss",
+            "the same settings as the family: tau 0.2, gamma 0.1",
+            _SECTION,
+            {"loss.tau": 0.2, "loss.gamma": 0.1},
+            protocols=("*-soft-triple",),
+        ),
+        _unknown(
+            "loss",
+            "lambda 20, delta 0.01",
+            "The values of SoftTriple's code.",
+            "*-soft-triple",
+            theirs="lambda is not stated; whether delta is the family's is not either",
+        ),
+        _unknown("loss", "alpha 32, delta 0.1", "The values of Proxy-Anchor's code.", "*-proxy-anchor"),
+        _unknown(
+            "loss",
+            "squared distances of vectors of length 3, without the own proxy in the sum",
+            "The form of Proxy-NCA's own paper.",
+            "*-proxy-nca",
+            theirs="cited, not rerun",
+        ),
         _unknown(
             "start of proxies",
             "normal of variance 2 / (C K)",
@@ -61,15 +101,12 @@ MPA_SHEET = FidelitySheet(
         ),
         Decision(
             "learning rates",
-            "backbone 1e-4, proxies 1e-2; the head's is not stated",
+            "backbone 1e-4, proxies 1e-2",
             _SECTION,
-            {
-                "optim.name": "adamw",
-                "optim.lr": 1e-4,
-                "optim.backbone_lr_multiplier": 1.0,
-                "optim.loss_lr_multiplier": 100.0,
-            },
-            ours="the head has the rate of the backbone",
+            {"optim.name": "adamw", "optim.lr": 1e-4, "optim.loss_lr_multiplier": 100.0},
+        ),
+        _unknown(
+            "learning rates", "the head has the rate of the backbone", _AS_PROXY_ANCHOR, theirs="the head's: not stated"
         ),
         Decision(
             "schedule",

@@ -25,6 +25,12 @@ MS_SHEET = FidelitySheet(
             {"model.head_init": "he_fan_out"},
         ),
         Decision(
+            "loss",
+            "alpha 2, beta 40, lambda 0.5, epsilon 0.1; the paper prints beta 50",
+            "config/defaults.py; losses/multi_similarity_loss.py",
+            {"loss.alpha": 2.0, "loss.beta": 40.0, "loss.base": 0.5, "loss.epsilon": 0.1},
+        ),
+        Decision(
             "weight decay",
             "Adam's coupled decay of 5e-4 on every parameter",
             "solver/build.py, lines 8 to 18; configs/example.yaml, line 18",

@@ -32,6 +32,7 @@ PROXY_ANCHOR_SHEET = FidelitySheet(
             "net/bn_inception.py, lines 31 and 32",
             {"model.head_init": "he_fan_out"},
         ),
+        Decision("loss", "alpha 32, delta 0.1", "train.py (its defaults)", {"loss.alpha": 32.0, "loss.delta": 0.1}),
         Decision(
             "start of proxies",
             "He normal over the classes: variance 2 / C",

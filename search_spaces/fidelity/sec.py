@@ -36,14 +36,22 @@ _NETWORK = (
     Decision(
         "head",
         "average pooling, batch normalisation, one linear layer to 512 dimensions",
-        "models/bninception.py, lines 237 to 243",
+        "models/bninception.py, lines 237 to 243; supplement, section B.1",
         {"model.pooling": "avg", "model.head": "bn_fc", "model.embedding_dim": 512},
-        protocols=(*_TRIPLET, "*-semihard", "*-npair", "*-ms", "*-tml"),
+        protocols=(*_TRIPLET, "*-semihard", "*-npair", "*-ms"),
+    ),
+    shared.unknown(
+        "head",
+        "batch normalisation and one linear layer to 512 dimensions",
+        "As with the other losses.",
+        "*-tml",
+        source="rebuttal, Table 4",
+        theirs="not stated for the tuplet margin loss",
     ),
     Decision(
         "head",
         "multi-similarity without SEC and L2-reg: no batch normalisation",
-        "README.md, lines 86 to 92",
+        "README.md, lines 86 to 92; supplement, section B.1 (there without SEC)",
         {"model.pooling": "avg", "model.head": "fc", "model.embedding_dim": 512},
         protocols=("*-ms-plain",),
     ),
@@ -66,8 +74,32 @@ _NETWORK = (
     Decision(
         "batch normalisation",
         "the backbone's stays in evaluation mode and its gamma and beta are in no optimizer group; the head's trains",
-        "learner.py, lines 69 to 74 and 229 to 238",
+        "learner.py, lines 69 to 74 and 229 to 238; supplement, section B.1",
         {"model.freeze_bn": True, "model.freeze_bn_affine": True},
+    ),
+)
+
+_MS: dict[str, Setting] = {"loss.alpha": 2.0, "loss.beta": 40.0, "loss.base": 0.5, "loss.epsilon": 0.1}
+_TML: dict[str, Setting] = {"loss.margin": 0.1, "loss.ipv_weight": 0.5, "loss.ipv_epsilon": 0.01}
+
+_LOSSES = (
+    *(
+        Decision("loss", theirs, "supplement, section B.1", settings, protocols=protocols)
+        for theirs, settings, protocols in (
+            ("margin 1", {"loss.margin": 1.0}, _TRIPLET),
+            ("margin 0.2", {"loss.margin": 0.2}, ("*-semihard",)),
+            ("scale 25; 64 was tried and is worse", {"loss.scale": 25.0}, ("*-npair",)),
+            ("alpha 2, beta 40, lambda 0.5, epsilon 0.1", _MS, ("*-ms", "*-ms-plain")),
+        )
+    ),
+    Decision("loss", "beta 0.1, lambda 0.5, epsilon 0.01", "rebuttal (reviewer 3, R5)", _TML, protocols=("*-tml",)),
+    shared.unknown(
+        "loss",
+        "scale 64",
+        "The value of the loss's own paper.",
+        "*-tml",
+        source="rebuttal, Table 4",
+        theirs="the scale is not stated",
     ),
 )
 
@@ -95,7 +127,14 @@ _OPTIMIZATION = (
         "config.py, lines 50 and 51; supplement, Table 1",
         1e-5,
         1.0,
-        "cars196 cars196-semihard cars196-npair",
+        "cars196 cars196-semihard",
+    ),
+    _rates(
+        "head 1e-5, backbone 1e-5; a footnote says that 2e-5 for both is better",
+        "config.py, lines 50 and 51; supplement, Table 1",
+        1e-5,
+        1.0,
+        "cars196-npair",
     ),
     _rates("head 5e-5, backbone 2.5e-5", "supplement, Table 1", 5e-5, 0.5, "cub200-ms"),
     _rates("head 4e-5, backbone 4e-5", "supplement, Table 1", 4e-5, 1.0, "cars196-ms"),
@@ -119,7 +158,7 @@ _OPTIMIZATION = (
     ),
     _rates(
         "head 4e-5, backbone 2e-5",
-        "rebuttal, Table 4 (its header has the two the wrong way round)",
+        "rebuttal, Table 4 (the header of Table 3 has the two the wrong way round)",
         4e-5,
         0.5,
         "cub200-tml",
@@ -129,25 +168,35 @@ _OPTIMIZATION = (
     _rates("head 1e-3, backbone 2e-4", "rebuttal, Table 4", 1e-3, 0.2, "inshop-tml"),
     _milestones(
         "divided by 10 just before step 5000",
-        "config.py, line 46; learner.py, lines 132 to 137",
+        "config.py, line 46; learner.py, lines 132 to 137; supplement, Table 1; rebuttal, Table 4",
         [5000],
         0.1,
         "cub200 cub200-semihard cub200-npair cub200-tml",
     ),
     _milestones(
-        "divided by 10 at steps 3000 and 6000", "config.py, line 44", [3000, 6000], 0.1, "cub200-ms cub200-ms-plain"
+        "divided by 10 at steps 3000 and 6000; the rebuttal's Table 3 prints 5000 alone",
+        "config.py, line 44; supplement, Table 1",
+        [3000, 6000],
+        0.1,
+        "cub200-ms cub200-ms-plain",
     ),
     _milestones(
         "halved at steps 4000 and 6000",
-        "config.py, line 58",
+        "config.py, line 58; supplement, Table 1; rebuttal, Table 4",
         [4000, 6000],
         0.5,
         "cars196 cars196-semihard cars196-npair cars196-tml",
     ),
-    _milestones("divided by 10 at step 2000", "config.py, line 56", [2000], 0.1, "cars196-ms cars196-ms-plain"),
+    _milestones(
+        "divided by 10 at step 2000",
+        "config.py, line 56; supplement, Table 1",
+        [2000],
+        0.1,
+        "cars196-ms cars196-ms-plain",
+    ),
     _milestones(
         "divided by 10 at step 6000; two later milestones lie beyond the end",
-        "config.py, lines 68 and 78",
+        "config.py, lines 68 and 78; supplement, Table 1; rebuttal, Table 4",
         [6000],
         0.1,
         "sop* inshop*",
@@ -156,8 +205,8 @@ _OPTIMIZATION = (
 )
 
 _DATA = (
-    shared.random_crop_227("config.py, lines 105 to 112"),
-    shared.centre_crop(227, "config.py, lines 118 to 121"),
+    shared.random_crop_227("config.py, lines 105 to 112; supplement, section B.1"),
+    shared.centre_crop(227, "config.py, lines 118 to 121; supplement, section B.1"),
     Decision(
         "channels",
         "RGB from 0 to 255, less (123, 117, 104), then reordered to BGR",
@@ -190,9 +239,9 @@ _DATA = (
             protocols=protocols,
         )
         for pictures, word, source, protocols in (
-            (3, "three", "README.md, lines 58 and 76", (*_TRIPLET, "*-semihard")),
-            (2, "two", "README.md, line 76", ("*-npair",)),
-            (5, "five", "README.md, line 76", ("*-ms", "*-ms-plain")),
+            (3, "three", "README.md, lines 58 and 76; supplement, section B.1", (*_TRIPLET, "*-semihard")),
+            (2, "two", "README.md, line 76; supplement, section B.1", ("*-npair",)),
+            (5, "five", "README.md, line 76; supplement, section B.1", ("*-ms", "*-ms-plain")),
         )
     ),
     Decision(
@@ -225,5 +274,5 @@ SEC_SHEET = FidelitySheet(
     SEC,
     "Released code at commit f118c0e, supplement, rebuttal. Only the rebuttal has the tuplet margin loss.",
     shared.names_of(*SEC_TRIPLET, *SEC_SEMIHARD, *SEC_NPAIR, *SEC_MS, *SEC_MS_PLAIN, *SEC_TML),
-    (*_NETWORK, *_OPTIMIZATION, *_DATA),
+    (*_NETWORK, *_LOSSES, *_OPTIMIZATION, *_DATA),
 )

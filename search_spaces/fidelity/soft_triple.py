@@ -25,6 +25,27 @@ SOFT_TRIPLE_SHEET = FidelitySheet(
             {"model.head_init": "torch"},
         ),
         Decision(
+            "loss",
+            "lambda 20, gamma 0.1, tau 0.2, delta 0.01",
+            "train.py (its defaults)",
+            {"loss.la": 20.0, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.01},
+        ),
+        Decision(
+            "loss",
+            "ten centres a class",
+            "train.py (its default)",
+            {"loss.proxies_per_class": 10},
+            protocols=("soft_triple/cub200", "soft_triple/cars196"),
+        ),
+        shared.unknown(
+            "loss",
+            "two centres a class",
+            "As the MPA paper reran it; classes have few pictures.",
+            "soft_triple/sop",
+            source="README.md",
+            theirs="no command is printed for this data set",
+        ),
+        Decision(
             "start of proxies", "uniform within 1 / sqrt(C K)", "loss/SoftTriple.py, lines 19 and 24", ours="the same"
         ),
         Decision(

@@ -31,7 +31,7 @@ _SHORT_EPOCHS = SourcedSettings(
     {"training.steps": 7200, "training.eval_every": 600},
 )
 _SHOP_EPOCHS = SourcedSettings(
-    "open: the code's 1200 short epochs would be 37,200 steps on In-Shop; a third of them, as long as SEC trains",
+    "open: the code's 1200 short epochs would be 37,200 steps in batches of 640, 298,800 in batches of 80; as long as SEC",
     {"training.steps": 12_000, "training.eval_every": 2000},
 )
 _WIDE = SourcedSettings(DRO.source("section 4.1"), {"model.embedding_dim": 1024})

@@ -54,7 +54,7 @@ FACES_SOFTMAX = _protocol(
 FACES_COSFACE = _protocol(
     "-cosface",
     SourcedSettings(
-        f"{SEC.source('supplement, section B.2')} (largely as the original papers)",
+        "open: largely as the original paper, whose values these are; none is printed",
         {"loss.name": "cosface", "loss.margin": 0.35, "loss.scale": 64.0},
     ),
 )

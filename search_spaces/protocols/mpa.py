@@ -73,7 +73,9 @@ MPA_DW = _protocols("-dw", *_family_settings("mpa_dw"))
 MPA_AP = _protocols("-ap", *_family_settings("mpa_ap"))
 MPA_SOFT_TRIPLE = _protocols(
     "-soft-triple",
-    SourcedSettings(MPA.source("Table 4"), {"loss.name": "soft_triple", "loss.gamma": 0.1, "loss.tau": 0.2}),
+    SourcedSettings(
+        f"{PAPER} (reruns have the same settings)", {"loss.name": "soft_triple", "loss.gamma": 0.1, "loss.tau": 0.2}
+    ),
     SourcedSettings(
         "open: not stated; the values of the released code of SoftTriple", {"loss.la": 20.0, "loss.delta": 0.01}
     ),

@@ -66,6 +66,10 @@ _TML = (
         "batch.batch_size": 128, "batch.instances_per_class": 4,
     }),
     SourcedSettings("open: not printed; the value of the tuplet margin loss's own paper", {"loss.scale": 64.0}),
+    SourcedSettings(
+        "open: not printed for the tuplet margin loss; as the other losses",
+        {"model.pooling": "avg", "model.head": "bn_fc", "model.embedding_dim": 512},
+    ),
 )  # fmt: skip
 
 _PLAIN_MS = SourcedSettings(f"{PAPER} (without SEC the head is only the last layer)", {"model.head": "fc"})

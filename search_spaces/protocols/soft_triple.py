@@ -20,16 +20,18 @@ _COMMON = (
     SourcedSettings(
         f"{_CODE}, net/bninception.py, line 253: nn.Linear as torch starts it", {"model.head_init": "torch"}
     ),
-    SourcedSettings(f"{_CODE}, README.md (its command for cars)", {"model.freeze_bn": True}),
     CROP_224,
     LAST,
 )  # fmt: skip
 
 
 def _protocol(name: str, proxies: int, source: str, eval_every: int, ks: SourcedSettings) -> Protocol:
+    command = f"{_CODE}, README.md (its command for cars)"
+    freezing = command if name == "cars196" else "open: an option of the code; as in its command for cars"
+    frozen = SourcedSettings(freezing, {"model.freeze_bn": True})
     evaluation = SourcedSettings("open: about every fifth epoch", {"training.eval_every": eval_every})
     proxy_count = SourcedSettings(source, {"loss.proxies_per_class": proxies})
-    return Protocol.from_paper(f"soft_triple/{name}", name, *_COMMON, proxy_count, evaluation, ks)
+    return Protocol.from_paper(f"soft_triple/{name}", name, *_COMMON, frozen, proxy_count, evaluation, ks)
 
 
 SOFT_TRIPLE_CUB200 = _protocol("cub200", 10, _CODE, 680, KS)

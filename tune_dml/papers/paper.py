@@ -181,7 +181,7 @@ class Recipe:
 
 Setting = float | int | str | bool | None | list[int] | list[float]
 DecidedPart = Literal[
-    "start of the backbone", "head", "start of the head", "start of proxies", "weight decay", "learning rates",
+    "start of the backbone", "head", "start of the head", "loss", "start of proxies", "weight decay", "learning rates",
     "schedule", "gradients", "batch normalisation", "training pictures", "test pictures", "channels", "batches", "steps",
     "published number",
 ]  # fmt: skip

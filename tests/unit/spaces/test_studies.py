@@ -269,7 +269,16 @@ def test_every_number_that_the_papers_measured_belongs_to_a_study():
 
 SHEET_OF = {name: sheet for sheet in SHEETS for name in sheet.protocols}
 EVERYWHERE = {
-    *("start of the backbone", "start of the head", "weight decay", "learning rates", "schedule", "steps", "batches"),
+    *(
+        "start of the backbone",
+        "head",
+        "start of the head",
+        "weight decay",
+        "learning rates",
+        "schedule",
+        "steps",
+        "batches",
+    ),
     *("batch normalisation", "training pictures", "test pictures", "channels", "published number"),
 }
 
@@ -314,6 +323,29 @@ def test_every_protocol_of_a_paper_has_a_sheet_with_every_part():
         has_proxies = issubclass(LOSSES[str(RESOLVED[name]["loss.name"])], ProxyLoss)
         expected = EVERYWHERE | ({"start of proxies"} if has_proxies else set())
         assert expected <= parts, (name, expected - parts)
+
+
+NOT_DECIDED = (
+    "evaluation.",
+    "task.name",
+    "task.test_sets",
+    "augment.name",
+    "augment.resize",
+    "training.eval_every",
+    "loss.name",
+)
+
+
+def test_sheets_and_protocols_agree_on_what_is_stated():
+    """No row is `equal` in a setting that its protocol calls open, and every stated setting has a row."""
+    for name, sheet in SHEET_OF.items():
+        sources = protocols()[name].sources
+        opened = {path for path, source in sources.items() if source.startswith("open")}
+        stated = {path for path in sources.keys() - opened if not path.startswith(NOT_DECIDED)}
+        rows = decisions_about(name)
+        equal = {path for row in rows if row.verdict == "equal" for path in row.settings}
+        assert equal & opened == set(), (sheet.title, name)
+        assert stated - {path for row in rows for path in row.settings} == set(), (sheet.title, name)
 
 
 def test_a_wrong_sheet_is_detected():
