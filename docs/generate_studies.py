@@ -11,7 +11,7 @@ from pathlib import Path
 
 import search_spaces
 from tune_dml.catalogue import papers, spaces
-from tune_dml.papers.published import is_cited, published_curve
+from tune_dml.papers.published import is_cited, published_curve, published_rows
 from tune_dml.space import METHOD, Grid, Knob, Space
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +39,8 @@ class Measured:
     location: str
     question: str
     command: str
+    table: str = ""
+    """Table whose methods have printed numbers with and without SEC."""
 
 
 MEASURED = (
@@ -48,6 +50,7 @@ MEASURED = (
         "rebuttal (reviewer 4, R4)",
         "Do larger gains come from larger cuts of the norms' variance?",
         "in the report of `sec_losses`",
+        "text R4",
     ),
     Measured(
         "mpa_gradients",
@@ -120,14 +123,33 @@ def _row(name: str, found: Sequence[Space]) -> str:
 
 
 def _measured_row(item: Measured) -> str:
-    cells = (f"`{item.name}`", item.question, item.location, "measured", "none needed", item.command, "no numbers", "-")
+    cells = (
+        f"`{item.name}`",
+        item.question,
+        item.location,
+        "measured",
+        "none needed",
+        item.command,
+        _with_sec(item),
+        "-",
+    )
     return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+
+
+def _with_sec(item: Measured) -> str:
+    """Return the numbers of a table as pairs without and with SEC."""
+    numbers = {row.method: row for row in published_rows() if item.table and row.table == item.table}
+    pairs = [(row, numbers[f"{name}+SEC"]) for name, row in numbers.items() if f"{name}+SEC" in numbers]
+    shown = [f"{row.dataset} {row.metric} {row.value:g} to {sec.value:g} ({row.method})" for row, sec in pairs]
+    return "<br>".join(shown) or "no numbers"
 
 
 def _compared(space: Space) -> str:
     arms = [arm.name for arm in space.every_arm if arm.name]
-    own = {knob.path: knob for arm in space.every_arm for knob in space.knobs_of(arm)}
-    knobs = "; ".join(f"{knob.symbol or path} {_values(knob)}" for path, knob in own.items())
+    grids: dict[str, dict[str, None]] = {}  # symbol -> the values of each arm's knob, each once
+    for knob in (knob for arm in space.every_arm for knob in space.knobs_of(arm)):
+        grids.setdefault(knob.symbol or knob.path, {})[_values(knob)] = None
+    knobs = "; ".join(f"{symbol} {' or '.join(values)}" for symbol, values in grids.items())
     return "; ".join(part for part in (", ".join(arms), knobs) if part)
 
 
