@@ -60,8 +60,9 @@ class CurveReference:
     """The table's hyperparameter that varies along the curve."""
     metric: str = "R@1"
     baseline_method: str | None = None
-    backbone: str = "BN-Inception"
-    embedding_dim: int = 512
+    backbone: str | None = "BN-Inception"
+    """None if the paper does not state it, as for the next one."""
+    embedding_dim: int | None = 512
     runs: int = 1
     selection: Selection = "test"
     note: str = ""
@@ -78,8 +79,9 @@ class PaperTable:
     number: str
     holds: str
     datasets: tuple[str, ...]
-    backbone: str = "BN-Inception"
-    embedding_dim: int = 512
+    backbone: str | None = "BN-Inception"
+    """None if the paper does not state it, as for the next one."""
+    embedding_dim: int | None = 512
     runs: int = 1
     selection: Selection = "test"
     unprinted: tuple[str, ...] = ()

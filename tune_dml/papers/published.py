@@ -113,7 +113,7 @@ def published_curve(published: CurveReference) -> PublishedCurve:
         baseline.pop(published.metric, None),
         curves,
         baseline,
-        f"{published.paper}, Table {published.table}, {published.dataset}, {published.backbone}",
+        ", ".join(filter(None, (published.paper, f"Table {published.table}", published.dataset, published.backbone))),
         tuple(dict.fromkeys(_sentence(note) for note in notes if note)),
     )
 

@@ -223,3 +223,31 @@ def test_a_value_matches_a_printed_one_if_all_its_parts_match():
     assert not equals_printed((1, 2), [1, 2, 3])
     assert equals_printed("/data/weights.pth", "weights.pth")
     assert not equals_printed("/data/weights.pth", "others.pth")
+
+
+TWO_LAYERS = {
+    "embedding size (ours 64)",
+    "batch size B (ours 128)",
+    "loss.temperature (ours 0.5)",
+    "optimizer (ours sgd)",
+}
+
+
+@pytest.mark.parametrize(
+    ("space", "dataset", "arms", "change", "unprinted"),
+    [
+        ("sec_simclr", "cifar10", ("NT-Xent", "NT-Xent+SEC"), {"batch.batch_size": 128}, TWO_LAYERS),
+        (
+            "sec_face",
+            "webface",
+            ("Arcface", "Arcface+SEC"),
+            {},
+            {"embedding size (ours 64)", "backbone (ours resnet50)"},
+        ),
+    ],
+)
+def test_what_a_paper_does_not_state_is_no_difference(tmp_path, space, dataset, arms, change, unprinted):
+    one = compared(tmp_path, space, dataset, arms, **{"model.embedding_dim": 64}, **change)[0]
+    assert unprinted <= set(one["not_printed"])
+    assert [reason for reason in one["reasons"] if not reason.startswith(("other data set", "other selection"))] == []
+    assert "not stated" not in " ".join(one["sentences"])

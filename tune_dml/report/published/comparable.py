@@ -99,7 +99,7 @@ def reasons_against(
     reasons += [
         f"other {what}: {ours}, not {number}"
         for what, ours, number in pairs
-        if _spelling_key(ours) != _spelling_key(number)
+        if number is not None and _spelling_key(ours) != _spelling_key(number)
     ]
     reasons += _curve_differences(analysis, knob, published, printed)
     reasons += selection_difference(selection, theirs.selection)
@@ -107,7 +107,7 @@ def reasons_against(
 
 
 def _embedding_dim(knob: KnobAnalysis, published: PublishedCurve, printed: Mapping[str, float]) -> Value:
-    """Return the embedding size of the published rows if they have only one, else that of their table."""
+    """Return the embedding size of the published rows if they have only one, else that of their table, if stated."""
     rows = [point.row for point in _matched(knob, published, printed).values()]
     sizes = {row.hyperparameters.get("embedding_dim", published.published.embedding_dim) for row in rows}
     return sizes.pop() if len(sizes) == 1 else published.published.embedding_dim
