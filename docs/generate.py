@@ -10,7 +10,7 @@ from search_spaces import papers
 from trainables.losses import LOSSES
 from trainables.methods import Parameter, parameters_of
 from trainables.regularizers import REGULARIZERS
-from tune_dml.catalogue import spaces
+from tune_dml.catalogue import spaces, tried_values
 from tune_dml.space import Grid, Knob, Paper, Space
 
 ROOT = Path(__file__).parents[1]
@@ -78,8 +78,8 @@ def _papers() -> str:
 def _spaces() -> str:
     rows = ["| space | knob | tried | paper | numbers in | identities |", "|---|---|---|---|---|---|"]
     for name, space in spaces().items():
-        knobs = ", ".join(f"`{knob.path}`" for knob in space.knobs)
-        tried = "; ".join(map(_domain, space.knobs))
+        values = tried_values(space, _domain)
+        knobs, tried = ", ".join(f"`{path}`" for path in values), "; ".join(values.values())
         identities = "<br>".join(space.identities) or "none"
         rows.append(f"| `{name}` | {knobs} | {tried} | {space.citation or 'ours'} | {_printed(space)} | {identities} |")
     return "\n".join(rows)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import search_spaces
-from tune_dml.catalogue import papers, spaces
+from tune_dml.catalogue import papers, spaces, tried_values
 from tune_dml.papers.published import is_cited, published_curve, published_rows
 from tune_dml.space import METHOD, Grid, Knob, Space
 
@@ -146,10 +146,8 @@ def _with_sec(item: Measured) -> str:
 
 def _compared(space: Space) -> str:
     arms = [arm.name for arm in space.every_arm if arm.name]
-    grids: dict[str, dict[str, None]] = {}  # symbol -> the values of each arm's knob, each once
-    for knob in (knob for arm in space.every_arm for knob in space.knobs_of(arm)):
-        grids.setdefault(knob.symbol or knob.path, {})[_values(knob)] = None
-    knobs = "; ".join(f"{symbol} {' or '.join(values)}" for symbol, values in grids.items())
+    symbols = {knob.path: knob.symbol or knob.path for knob in space.knobs}
+    knobs = "; ".join(f"{symbols[path]} {values}" for path, values in tried_values(space, _values).items())
     return "; ".join(part for part in (", ".join(arms), knobs) if part)
 
 

@@ -128,11 +128,9 @@ def _plan(study: Study) -> str:
     return make_plan(study_of(request)).identity()
 
 
-def changed() -> Iterator[Study]:
+def changed(studies: Sequence[Study] = (*STUDIES, *OBJECTS)) -> Iterator[Study]:
     """Return the studies without a committed result, or with a changed plan."""
-    return (
-        study for study in (*STUDIES, *OBJECTS) if not has_result(study) or origin_of(study)["plan"] != _plan(study)
-    )
+    return (study for study in studies if not has_result(study) or origin_of(study)["plan"] != _plan(study))
 
 
 def with_claims() -> Iterator[Study]:

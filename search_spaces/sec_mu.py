@@ -5,7 +5,7 @@ from search_spaces.protocols.ours import GLYPHS_TRIPLET, GLYPHS_TRIPLET_LONG
 from search_spaces.protocols.sec import SEC_SEMIHARD, SEC_TRIPLET
 from tune_dml.space import Arm, Grid, Knob, Space
 
-_ETA = Knob("regularizer.eta", Grid((0.1, 0.5, 1.0), scale="log"), symbol="eta", origin="ours")
+_ETA = Knob("regularizer.eta", Grid((0.1, 0.5, 1.0), scale="log"), symbol="eta")
 _SMALL = Knob("regularizer.eta", Grid((0.001, 0.005, 0.01, 0.1), scale="log"), symbol="eta")
 _SMALLER = Knob("regularizer.eta", Grid((5e-5, 1e-4, 5e-4, 1e-3), scale="log"), symbol="eta")
 

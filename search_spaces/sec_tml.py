@@ -10,7 +10,7 @@ SPACE = Space(
     title="SEC beside the tuplet margin loss: weight eta",
     question="Does the tuplet margin loss gain from SEC as the other losses do?",
     citation=SEC.cite("rebuttal, Table 4; supplement, section B.1 (grid)"),
-    scientific=(Knob("regularizer.eta", Grid((0.25, 0.5, 1.0), scale="log"), symbol="eta", origin="ours"),),
+    scientific=(Knob("regularizer.eta", Grid((0.25, 0.5, 1.0), scale="log"), symbol="eta"),),
     fixed={"loss.name": "tuplet_margin"},
     arms=(
         Arm("TML", {"regularizer.name": "none"}, knobs=()),

@@ -8,6 +8,7 @@ import importlib
 import json
 import pkgutil
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from trainables.errors import ConfigError, Problem
 from trainables.methods import load_entries, rule_of
 from trainables.option_names import option_place, option_problem
-from tune_dml.space import Paper, Protocol, Recipe, Space
+from tune_dml.space import Knob, Paper, Protocol, Recipe, Space
 
 RETRIEVAL = "retrieval"  # the default task
 _T = TypeVar("_T", Space, Protocol)
@@ -92,6 +93,14 @@ def _space_named(name: str) -> Space:
         remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {shlex.quote(name)}`."
         raise ConfigError(option_problem("space", rule, name, remedy))
     raise ConfigError(Problem(option_place("space"), rule, name, remedy, known=known, kind="space"))
+
+
+def tried_values(space: Space, text: Callable[[Knob], str]) -> dict[str, str]:
+    """Return the values of each searched setting as text; values that arms do not share are joined by `or`."""
+    found: dict[str, dict[str, None]] = {knob.path: {} for knob in space.knobs}
+    for knob in (knob for arm in space.every_arm for knob in space.knobs_of(arm)):
+        found[knob.path][text(knob)] = None
+    return {path: " or ".join(values) for path, values in found.items()}
 
 
 def space_type_problems(space: Space) -> list[Problem]:

@@ -84,7 +84,9 @@ def _items(storage: Path) -> Iterator[tuple[str, Callable[[], _Described]]]:
 
 
 def _space(space: Space) -> _Described:
-    knobs = {knob.path: _domain_text(knob) for knob in space.knobs}
+    from tune_dml import catalogue
+
+    knobs = catalogue.tried_values(space, _domain_text)
     arms = [arm.name for arm in space.every_arm if arm.name]
     data = {
         "space": space.name,

@@ -22,11 +22,13 @@ def spaces(as_json: Json = False) -> None:
 
 
 def _data(space: Space) -> dict[str, object]:
+    from tune_dml import catalogue
+
     return {
         "space": space.name,
         "question": space.question or space.title,
         "arms": [arm.name for arm in space.every_arm if arm.name],
-        "knobs": {knob.path: _domain(knob) for knob in space.knobs},
+        "knobs": catalogue.tried_values(space, _domain),
         "baseline": space.baseline_name or "",
         "published": [f"{item.paper} table {item.table}, {item.dataset}" for item in space.published],
         "citation": str(space.citation or ""),

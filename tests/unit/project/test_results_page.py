@@ -220,3 +220,8 @@ def test_the_cells_of_a_result_match_the_command_in_its_readme(name):
     assert command[1] == body["space"]
     request = Request(command[1], dataset="glyphs")
     assert {cell["label"] for cell in body["cells"]} == {cell.label for cell in make_plan(study_of(request)).cells}
+
+
+def test_no_result_on_glyphs_is_of_another_plan():
+    """A changed declaration of a knob, even of its origin, is another plan: its sweeps would train again."""
+    assert [study.name for study in run_results.changed(result_studies.STUDIES)] == []

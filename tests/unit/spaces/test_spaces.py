@@ -17,7 +17,7 @@ from trainables import methods
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from tune_dml import catalogue
-from tune_dml.catalogue import default_protocol, protocols, spaces
+from tune_dml.catalogue import default_protocol, protocols, spaces, tried_values
 from tune_dml.papers import published as printed_numbers
 from tune_dml.papers.published import published_curve, published_rows
 from tune_dml.planning.arms.settings import method_layers, protocol_layer
@@ -170,6 +170,13 @@ def test_a_space_may_list_its_knobs():
 
 
 RHO = replace(rho_space().published[0], note="One run per value")
+
+
+def test_values_that_arms_do_not_share_are_all_listed():
+    listed = tried_values(spaces()["sec_mu"], lambda knob: str(knob.domain.values))
+    assert listed == {"regularizer.eta": "(0.1, 0.5, 1.0) or (0.001, 0.005, 0.01, 0.1)"}
+    listed = tried_values(spaces()["sec_rho"], lambda knob: str(knob.domain.values))
+    assert listed == {"regularizer.rho": "(0.01, 0.1, 0.5, 0.9, 1.0)"}
 
 
 def test_rho_curve_of_the_sec_supplement():
