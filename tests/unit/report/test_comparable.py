@@ -251,3 +251,13 @@ def test_what_a_paper_does_not_state_is_no_difference(tmp_path, space, dataset, 
     assert unprinted <= set(one["not_printed"])
     assert [reason for reason in one["reasons"] if not reason.startswith(("other data set", "other selection"))] == []
     assert "not stated" not in " ".join(one["sentences"])
+
+
+def test_the_summary_lists_the_values_of_every_arm(tmp_path):
+    request = Request("sec_mu", "glyphs", seeds=2, name="s")
+    Driver(tmp_path / "s", make_plan(study_of(request), data_digest="d" * 64)).session()
+    section = run_summary.section(analyse(results_of(tmp_path / "s")), None)
+    (facts,) = (block for block in section.body if isinstance(block, Facts))
+    knobs = dict(facts.items)["Knobs"]
+    assert "{0.1, 0.5, 1}" in knobs
+    assert "{0.001, 0.005, 0.01, 0.1}" in knobs

@@ -63,7 +63,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         ("Question", space.question),
         ("Space", f"{space.name}: {space.title}"),
         ("Source", str(space.citation) if space.citation else ""),
-        ("Knobs", "; ".join(_domain(knob) for knob in plan.knobs)),
+        ("Knobs", "; ".join(dict.fromkeys(_domain(knob) for arm in plan.arms for knob in arm.knobs))),
         ("Arms", ", ".join(arm.name for arm in plan.arms if arm.name) if space.arms else ""),
         ("Baseline", space.baseline_name or ""),
         ("Data set", f"{plan.dataset} (content {plan.data_digest[:12]})" if plan.data_digest else ""),
