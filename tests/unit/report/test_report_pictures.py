@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -285,3 +286,13 @@ def test_a_page_without_printed_curves_mentions_none(tmp_path):
     assert "<figure" not in page
     assert "rinted curve" not in page
     assert "their own baseline" not in page
+
+
+@pytest.mark.parametrize(("baseline", "own"), [("Triplet", "baseline"), (None, "mean")])
+def test_a_printed_curve_without_a_baseline_says_that_its_zero_is_its_mean(tmp_path, baseline, own):
+    (published,) = rho_space().published
+    space = rho_space(published=(replace(published, baseline_method=baseline),))
+    results = write_sweep(tmp_path / "s", space=space, means={0.01: 70.0, 0.1: 71.0}, histories=False)
+    page = report_of(results, tmp_path).html
+    assert f"to its own {own}" in page
+    assert ("without one (Cars196, Table 4) to its mean" in page) == (baseline is None)

@@ -69,7 +69,7 @@ class PublishedLine:
 
     @property
     def differences(self) -> list[tuple[float | str, float]]:
-        """Differences to the curve's own baseline."""
+        """Differences to the curve's own baseline, or to its mean if the table has none."""
         numbers = [y for _, y in self.points]
         zero = self.baseline if self.baseline is not None else sum(numbers) / len(numbers)
         return [(x, y - zero) for x, y in self.points]
@@ -109,7 +109,7 @@ def _without_marks(level: Level) -> Level:
 
 
 def draw_differences(picture: CurvePicture, *, narrow: bool) -> Canvas:
-    """Draw differences to the baseline; a published curve is drawn as difference to its own baseline."""
+    """Draw differences to the baseline; a published curve is drawn as difference to its own baseline or mean."""
     width, levels = figure_width(narrow), _levels(picture)
     kinds = [kind for kind in _LOST_MARKS if any(_lost(level, kind) for level in levels)]
     room, height = (14.0, 250.0) if narrow else (_ROOM + 8, 268.0)
@@ -131,7 +131,8 @@ def draw_differences(picture: CurvePicture, *, narrow: bool) -> Canvas:
     frame.name_y(_longest_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
     ends = []
     for curve in picture.printed:
-        tips = [f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline" for x, y in curve.differences]
+        own = "mean" if curve.baseline is None else "baseline"
+        tips = [f"{curve.name}, {value_text(x)}: {y:+.2f} to its own {own}" for x, y in curve.differences]
         with canvas.group(f"printed-{curve.index}"):
             ends.append((_draw_points(frame, curve, curve.differences, tips), curve))
     for place, arm in enumerate(picture.arms):

@@ -252,7 +252,9 @@ def _caption(analysis: Analysis, knob: KnobAnalysis, picture: CurvePicture) -> s
     if knob.isolated.how:
         parts.append(f"Means and seeds are {knob.isolated.how}.")
     if picture.printed:
-        parts.append("Dashed: printed curves, each as difference to its own baseline.")
+        lacking = [line.name for line in picture.printed if line.baseline is None]
+        means = f", without one ({', '.join(lacking)}) to its mean" if lacking else ""
+        parts.append(f"Dashed: printed curves, each as difference to its own baseline{means}.")
     if picture.floors:
         floors = ", ".join(f"{name} {analysis.metric.number(value)}" for name, value in picture.floors)
         parts.append(
