@@ -118,7 +118,13 @@ PAIRWISE = (
         for name, loss in (("DRO-TopK", "dro_topk"), ("DRO-TopK-PN", "dro_topk_pn"))
         for letter, base in (("M", "margin"), ("B", "binomial"))
     ),
-    PrintedMethod("DRO-KL_M", {"loss.name": "dro_kl", "loss.base": "margin", **_NONE}, "dro/{}", _KL),
+    PrintedMethod(
+        "DRO-KL_M",
+        {"loss.name": "dro_kl", "loss.base": "margin", **_NONE},
+        "dro/{}",
+        _KL,
+        unprinted=("loss.samples",),  # its pairs are sampled; how many is not printed
+    ),
     PrintedMethod("DRO-KL-G", {"loss.name": "dro_kl_grouped", "loss.drop_zeros": True, **_NONE}, "dro/{}-64", _KL),
     PrintedMethod(
         "LS", {"loss.name": "lifted_structure", **_NONE}, "dro/{}-64", {**_SIZES, "lambda": "loss.threshold"}

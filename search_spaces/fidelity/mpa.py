@@ -123,10 +123,15 @@ MPA_SHEET = FidelitySheet(
         ),
         Decision(
             "training pictures",
-            "resized and cropped at random to 224, mirrored at random; scale and ratio are not stated",
+            "resized and cropped at random to 224, mirrored at random",
             _SECTION,
-            shared.CROP_224,
-            ours="scale and ratio are torchvision's defaults",
+            {"augment.crop": 224},
+        ),
+        _unknown(
+            "training pictures",
+            "windows of .08 to 1 of the area and ratio 3/4 to 4/3, mirrored half the time",
+            "torchvision's defaults.",
+            theirs="scale, ratio and share of mirrored pictures are not stated",
         ),
         _unknown(
             "training pictures",

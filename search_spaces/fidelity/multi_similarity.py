@@ -60,11 +60,18 @@ MS_SHEET = FidelitySheet(
         shared.bgr("config/defaults.py, lines 66 to 68"),
         Decision(
             "batches",
-            "80 pictures, five of a class; no picture repeats before its class has shown all of its pictures, and a class "
-            "that has shown them all is not drawn again",
-            "data/samplers/random_identity_sampler.py, lines 44 to 71; configs/example.yaml, lines 23 and 26",
+            "80 pictures, five of a class",
+            "configs/example.yaml, lines 23 and 26",
             {"batch.sampler": "m_per_class", "batch.batch_size": 80, "batch.instances_per_class": 5},
+        ),
+        Decision(
+            "batches",
+            "no picture repeats before its class has shown all of its pictures, and a class that has shown them all is not "
+            "drawn again",
+            "data/samplers/random_identity_sampler.py, lines 44 to 71",
             ours="classes and pictures are drawn independently at every step",
+            verdict="differs",
+            why="One sampler serves all protocols, as SEC's code draws.",
         ),
         Decision(
             "steps", "3000", "configs/example.yaml, line 13; data/build.py, lines 20 to 24", {"training.steps": 3000}

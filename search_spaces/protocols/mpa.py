@@ -4,6 +4,18 @@ from search_spaces.papers import MPA
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS_TO_100
 from tune_dml.space import Protocol, SourcedSettings
 
+_STATED_OF_CROP = ("augment.name", "augment.crop")
+_CROP = (
+    SourcedSettings(
+        f"{MPA.source('section 4.2')} (random crop of 224, flip)",
+        {path: value for path, value in CROP_224.settings.items() if path in _STATED_OF_CROP},
+    ),
+    SourcedSettings(
+        "open: not stated; as in the released code of Proxy-Anchor",
+        {path: value for path, value in CROP_224.settings.items() if path not in _STATED_OF_CROP},
+    ),
+)
+
 _COMMON = (
     *BN_INCEPTION,
     SourcedSettings(MPA.source("section 4.2"), {
@@ -17,7 +29,7 @@ _COMMON = (
         "optim.loss_weight_decay": 1e-4, "optim.clip_value": 10.0, "optim.freeze_backbone_epochs": 1.0,
         "model.head_init": "he_fan_out",
     }),
-    CROP_224,
+    *_CROP,
     LAST,
 )  # fmt: skip
 
