@@ -12,7 +12,7 @@ TripletMargin = Annotated[float, Field(ge=0, description="margin m on squared di
 
 
 class TripletLoss(PairLoss):
-    """L = mean over all valid (a, p, n) of [D²_ap - D²_an + m]_+, D² = 2 - 2S, zeros counted (SEC supplement, table 1).
+    """L = mean over all valid (a, p, n) of [D²_ap - D²_an + m]_+, D² = 2 - 2S, zeros counted (SEC supplement, B.1, C.2; code).
 
     Exact in O(B² log B) time and O(B²) memory. Each pair gets one key: u_an = S_an for negatives and
     u_ap = S_ap - m/2 for positives. A triplet's hinge is then 2 [u_an - u_ap]_+. Sorting each anchor's keys gives the

@@ -11,7 +11,7 @@ from trainables.regularizers.base import AroundMean
 
 
 class FixedMeanSEC(AroundMean):
-    """R = (1/B) Σ (n_i - mu)² with constant mu (SEC rebuttal, table 2; 8.70 for triplet on Cars196).
+    """R = (1/B) Σ (n_i - mu)² with constant mu (SEC supplement, section C.1: 8.70 for triplet on Cars196).
 
     mu is a number, the mean norm of the first training batch, or the mean norm over the training set at initialisation.
     The last needs one pass over the training set: the training loop calls `set_mean` before the first batch if
@@ -19,7 +19,7 @@ class FixedMeanSEC(AroundMean):
     """
 
     name = "sec_fixed"
-    citation = "Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020 (rebuttal)"
+    citation = "Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020 (supplement, section C.1)"
     section = "1.3"
 
     def __init__(

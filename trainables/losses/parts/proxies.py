@@ -158,7 +158,7 @@ class _ProxyObjective(Function):
 
 
 class ProxyLoss(Loss):
-    """A loss of class similarities S(i, c) = Σ_k softmax_k(s_ick / gamma) s_ick (eq. 2 of MPA).
+    """A loss of class similarities S(i, c) = Σ_k softmax_k(s_ick / gamma) s_ick (eq. 1 of MPA).
 
     s_ick is the cosine of embedding i and proxy k of class c; S is their soft maximum (K = 1: the cosine itself). The
     objective is L(S) + tau R, R half the mean distance between proxies of a class (eq. 3). `proxies` is an nn.Parameter
