@@ -261,3 +261,19 @@ def test_the_summary_lists_the_values_of_every_arm(tmp_path):
     knobs = dict(facts.items)["Knobs"]
     assert "{0.1, 0.5, 1}" in knobs
     assert "{0.001, 0.005, 0.01, 0.1}" in knobs
+
+
+@pytest.mark.parametrize(
+    ("space", "dataset", "arms", "told_apart"),
+    [
+        ("sec_mu", "cars196", None, ("SemihardTriplet+L2-reg", "SemihardTriplet+SEC")),
+        ("sec_simclr", "cifar10", ("NT-Xent", "NT-Xent+SEC"), ("top1", "top5")),
+    ],
+)
+def test_curves_of_one_table_are_told_apart(tmp_path, space, dataset, arms, told_apart):
+    sources = [item["source"] for item in compared(tmp_path, space, dataset, arms)]
+    assert len(set(sources)) == len(sources) > 1
+    page = (tmp_path / "report" / "report.html").read_text()
+    for name in told_apart:
+        assert any(name in source for source in sources)
+        assert f"{name})" in page

@@ -261,7 +261,17 @@ def _published_curves(analysis: CellComparisons, knob: Knob, arm: str) -> tuple[
     named = [item for item in named if arm in item.methods or not arms & set(item.methods)]
     dataset = spelling_key(plan.dataset)
     same_data_first = sorted(named, key=lambda item: not spelling_key(item.dataset).startswith(dataset))
-    return tuple(published_curve(item) for item in same_data_first)
+    return _named_apart([published_curve(item) for item in same_data_first])
+
+
+def _named_apart(curves: Sequence[PublishedCurve]) -> tuple[PublishedCurve, ...]:
+    """Return the curves; those of one table and data set get their methods and metric in the source."""
+    counts = Counter(curve.source for curve in curves)
+    own = [f"{curve.source}, {', '.join(curve.published.methods)} {curve.published.metric}" for curve in curves]
+    return tuple(
+        curve if counts[curve.source] == 1 else replace(curve, source=source)
+        for curve, source in zip(curves, own, strict=True)
+    )
 
 
 def sort_levels(knob: Knob, cells: Sequence[CellAnalysis]) -> tuple[Value, ...]:

@@ -40,7 +40,7 @@ def curve_figure(analysis: Analysis, knob: KnobAnalysis, finding: str) -> Figure
     sources = [curve.published for curve in _drawable_curves(knob)]
     picture = _picture(analysis, knob, sources)
     toggles = tuple(
-        f"{'abcdefgh'[index % 8]}: {source.paper}, Table {source.table} ({source.dataset})"
+        f"{'abcdefgh'[index % 8]}: {source.paper}, Table {source.table} ({_short_name(source, sources)})"
         for index, source in enumerate(sources)
     )
     absolute = FigureView(
@@ -113,7 +113,18 @@ def _published_line(
     title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
     points = tuple((point.x, point.y) for point in curve.points)
     comparable = not reasons_against(analysis, knob, curve, published_at(knob, curve))
-    return PublishedLine(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable, index)
+    name = _short_name(source, sources)
+    name += f", Table {source.table}" * (name == source.dataset)
+    return PublishedLine(name, points, curve.baseline, title, comparable, index)
+
+
+def _short_name(source: CurveReference, sources: Sequence[CurveReference]) -> str:
+    """Return the data set; if other curves are of the same table and data set, with the methods or the metric."""
+    place = (source.paper, source.table, source.dataset)
+    same = [item for item in sources if (item.paper, item.table, item.dataset) == place]
+    methods, metric = len({item.methods for item in same}) > 1, len({item.metric for item in same}) > 1
+    parts = (source.dataset, ", ".join(source.methods) * methods, source.metric * metric)
+    return " ".join(filter(None, parts))
 
 
 def _levels(analysis: Analysis, knob: KnobAnalysis) -> tuple[Level, ...]:
