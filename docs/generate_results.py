@@ -40,6 +40,9 @@ Otherwise a claim is undecided. A verdict applies to these data and protocols, n
 a study that was judged and then extended by further seeds pay for every look. Differences are in points of R@1 on
 validation classes unless the study says otherwise.
 
+"Printed in" names the table or section. A share of numbers in brackets says that the paper's own numbers do not all
+agree with the claim. "Argued", "tuned" and "no claim" mean that the paper prints no number for it.
+
 """
 
 
