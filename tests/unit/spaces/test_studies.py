@@ -19,7 +19,8 @@ from tune_dml.planning.checks.conditions import conditions_of, our_name
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.report.published.comparable import our_metric
+from tune_dml.report.analysis.knob import same_value
+from tune_dml.report.published.comparable import condition_differences, our_metric
 from tune_dml.space import METHOD, Decision
 
 KINDS = {"section": "sections", "table": "tables", "figure": "figures"}
@@ -265,6 +266,35 @@ def test_every_number_that_the_papers_measured_belongs_to_a_study():
     rows = {(row.paper, row.table, row.dataset, row.method) for row in published_rows() if conditions_of(row)}
     lacking = {row for row in rows - covered if row[1] != "text R4"}
     assert {row[:2] + row[3:] for row in lacking} <= {("SEC-supplement", "6", "Softmax")}
+
+
+OURS = {"glyphs", "digits", "image_folder", "features", "objects"}
+ON_PAPERS = [
+    (name, dataset)
+    for name, space in spaces().items()
+    if space.published
+    for dataset in sorted({protocol.dataset for protocol in space.protocols} - OURS)
+]
+
+
+def is_at(cell, reference, x):
+    """Return whether a cell is the method, or has the value, of a printed number."""
+    if reference.hyperparameter == METHOD:
+        return cell.arm == x
+    return any(same_value(value, x) for value in cell.knobs.values())
+
+
+@for_each("name, dataset", ON_PAPERS)
+def test_a_study_on_the_papers_data_meets_the_conditions_of_its_printed_numbers(name, dataset):
+    settings = {"data.split": "paper_test_selection"}
+    plan = make_plan(study_of(Request(name, dataset, seeds=1, name="s", settings=settings)), data_digest="d" * 64)
+    for reference in spaces()[name].published:
+        if our_name(reference.dataset) in {dataset, "lfw", "megaface"}:
+            for point in published_curve(reference).points:
+                cells = [cell for cell in plan.cells if is_at(cell, reference, point.x)]
+                differing = [condition_differences(point.row, cell.settings) for cell in cells]
+                assert differing, (reference, point.x)
+                assert [] in differing, (reference, point.x, min(differing, key=len))
 
 
 SHEET_OF = {name: sheet for sheet in SHEETS for name in sheet.protocols}
