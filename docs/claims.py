@@ -229,7 +229,7 @@ CLAIMS = (
     Claim("SEC", "SEC improves the tuplet margin loss.", "rebuttal, Table 4", "sec_tml", Better((("TML+SEC", "TML"),))),
     Claim(
         "SEC",
-        "Batch norm of the embedding ruins SEC.",
+        "Batch norm of the embedding harms SEC.",
         "rebuttal, Table 5",
         "sec_head",
         Better((("SemihardTriplet+SEC", "SemihardTriplet+BN+SEC"),)),
