@@ -277,3 +277,19 @@ def test_curves_of_one_table_are_told_apart(tmp_path, space, dataset, arms, told
     for name in told_apart:
         assert any(name in source for source in sources)
         assert f"{name})" in page
+
+
+def test_methods_are_compared_at_the_printed_value_of_a_knob(tmp_path):
+    """The text of DRO's Figure 5 has numbers at B = 640 alone, where ours are the worst."""
+    plan = make_plan(
+        study_of(Request("dro_imbalance", "inshop", seeds=2, name="s", settings=SELECTED)), data_digest="d" * 64
+    )
+    driver = Driver(tmp_path / "s", plan)
+    driver.session()
+    for trial in plan.trials():
+        driver.started(trial)
+        number = 60.0 - trial.cell.index - 0.1 * trial.seed
+        driver.ended(trial, step=1, seconds=1.0, metrics={plan.metric: number})
+    (table,) = report_of(results_of(tmp_path / "s"), tmp_path).data["printed_methods"]
+    assert [arm["cell"] for arm in table["arms"]] == [f"{arm['arm']}: B=640" for arm in table["arms"]]
+    assert not any("batch size" in reason for reason in table["reasons"])

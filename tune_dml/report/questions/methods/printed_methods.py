@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.papers.published import PublishedCurve, published_curve
-from tune_dml.planning.checks.conditions import our_name
+from tune_dml.papers.published import PublishedCurve, PublishedRow, published_curve
+from tune_dml.planning.checks.conditions import conditions_of, equals_printed, our_name
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.cells import metric_cells
@@ -67,9 +67,9 @@ def printed_methods(analysis: Analysis) -> Section | None:
 
 def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
     """Return the arms with results whose methods are in the table, in the order of the table."""
-    best = {cell.cell.arm: cell for cell in reversed(analysis.ranked)}
-    points = [point for point in published.points if str(point.x) in best]
-    cells = tuple(best[str(point.x)] for point in points)
+    found = [(point, _cell_at(analysis, point.row)) for point in published.points]
+    points = [point for point, cell in found if cell is not None]
+    cells = tuple(cell for _, cell in found if cell is not None)
     reasons = data_difference(analysis.results.plan.dataset, published.published.dataset)
     for point, cell in zip(points, cells, strict=True):
         reasons += condition_differences(point.row, cell.cell.settings)
@@ -81,6 +81,19 @@ def _arms(analysis: Analysis, published: PublishedCurve) -> _PrintedArms:
     labels = [cell.label for cell in cells]
     order = _order(analysis, published, dict(zip(labels, printed, strict=True)), deviation)
     return _PrintedArms(published, cells, printed, tuple(dict.fromkeys(reasons)), order, deviation)
+
+
+def _cell_at(analysis: Analysis, row: PublishedRow) -> CellAnalysis | None:
+    """Return the best cell of a method's arm, among those at the printed values of its knobs if there are any."""
+    conditions = conditions_of(row)
+    printed = conditions.settings if conditions else {}
+    cells = [cell for cell in analysis.ranked if cell.cell.arm == row.method]
+    at_printed = [
+        cell
+        for cell in cells
+        if all(equals_printed(value, printed[path]) for path, value in cell.cell.knobs.items() if path in printed)
+    ]
+    return next(iter(at_printed or cells), None)
 
 
 def _order(
@@ -134,7 +147,7 @@ def _table(analysis: Analysis, tables: Sequence[_PrintedArms]) -> Table:
         (label, *metric_cells(metric, means[label], *(column.get(label, math.nan) for column in columns)))
         for label in ranked
     ]
-    caption = f"The best cell of each arm by {metric.axis}, with the published numbers of the same name."
+    caption = f"The best cell of each arm by {metric.axis}, at the printed values if it tried them, beside the published numbers."
     titles = (f"{arms.published.published.dataset}, Table {arms.published.published.table}" for arms in tables)
     return Table("printed-methods", caption, ("arm", "ours", *titles), rows)
 
