@@ -109,7 +109,8 @@ RERUN = """
 
 The studies of the claims ran once more from scratch with as many other seeds, and were judged once, at the end
 (`make results-rerun`). On objects these are heads on stored features. A verdict is reversed if `holds` became
-`does not hold`, or the other way round.
+`does not hold`, or the other way round: a true gain of less than a point may be called either, as its interval includes
+a gain of one point or not.
 
 """
 
