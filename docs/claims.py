@@ -5,27 +5,12 @@ excludes a gain of the study's margin, `holds` if it lies above zero otherwise, 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Verdict = Literal["holds", "does not hold", "undecided", "not tested"]
 Verdicts = Mapping[str, Any]
 """The content of a verdicts.json; docs/verdicts.schema.json describes it."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Verdict on a claim, with its numbers."""
-
-    verdict: Verdict
-    evidence: str
-
-
-class Test(Protocol):
-    """A rule that judges a claim."""
-
-    def judge(self, verdicts: Verdicts) -> Finding:
-        """Judge the claim by the verdicts of its study."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +29,23 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{self.estimate:+.1f} ({self.low:.1f} to {self.high:.1f})"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Verdict on a claim, with its numbers."""
+
+    verdict: Verdict
+    evidence: str
+    differences: Mapping[str, Interval] = field(default_factory=dict)
+    """Compared pair, as `Triplet+SEC - Triplet` -> its difference."""
+
+
+class Test(Protocol):
+    """A rule that judges a claim."""
+
+    def judge(self, verdicts: Verdicts) -> Finding:
+        """Judge the claim by the verdicts of its study."""
 
 
 def difference(verdicts: Verdicts, first: str, second: str) -> Interval | None:
@@ -92,8 +94,10 @@ class Better:
         margin = verdicts["margin"]
         each = [interval.verdict(margin) for interval in known.values()]
         missing = len(known) < len(found)
-        evidence = "; ".join(f"{first} - {second}: {interval}" for (first, second), interval in known.items())
-        return Finding(_all_hold(each, missing) if self.need == "each" else _one_holds(each, missing), evidence)
+        differences = {f"{first} - {second}": interval for (first, second), interval in known.items()}
+        evidence = "; ".join(f"{pair}: {interval}" for pair, interval in differences.items())
+        verdict = _all_hold(each, missing) if self.need == "each" else _one_holds(each, missing)
+        return Finding(verdict, evidence, differences)
 
 
 def _all_hold(each: Sequence[Verdict], missing: bool) -> Verdict:
@@ -141,10 +145,11 @@ class Matters:
             return Finding("not tested", "the knob has too few values with results")
         verdicts_of: dict[str, Verdict] = {"sensitive": "holds", "insensitive": "does not hold"}
         largest = knob["sensitivity"]["largest"]
-        evidence = ""
-        if largest and (found := _interval(largest["estimate"], largest)):
-            evidence = f"{largest['first']} - {largest['second']}: {found}"
-        return Finding(verdicts_of.get(knob["sensitivity"]["verdict"], "undecided"), evidence)
+        verdict = verdicts_of.get(knob["sensitivity"]["verdict"], "undecided")
+        if not largest or not (found := _interval(largest["estimate"], largest)):
+            return Finding(verdict, "")
+        pair = f"{largest['first']} - {largest['second']}"
+        return Finding(verdict, f"{pair}: {found}", {pair: found})
 
 
 def _knob(verdicts: Verdicts, path: str) -> Mapping[str, Any] | None:

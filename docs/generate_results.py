@@ -1,6 +1,5 @@
 """Write the pages of docs/results from the committed results: `python docs/generate_results.py`."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,8 +129,9 @@ def _rerun_section() -> str:
             first, found = claim.test.judge(verdicts_of(study)), rerun["findings"][claim.text]
             outcome = _outcome(first.verdict, found["verdict"])
             outcomes[outcome] += 1
-            before, after = _intervals(first.evidence), _intervals(found["evidence"])
-            inside += [low <= after[label][0] <= high for label, (_, low, high) in before.items() if label in after]
+            again = found["differences"]
+            common = first.differences.keys() & again.keys()
+            inside += [first.differences[p].low <= again[p]["estimate"] <= first.differences[p].high for p in common]
             where = study.folder.as_posix()
             second = f"**{found['verdict']}**" if outcome != "equal" else found["verdict"]
             cells = (claim.text, f"[{where}]({where}/README.md)", first.verdict, second, found["evidence"])
@@ -140,12 +140,6 @@ def _rerun_section() -> str:
     counts = ", ".join(f"{outcomes[name]} {name}" for name in ("equal", "decided by only one of the two", "reversed"))
     share = f"{sum(inside)} of {len(inside)} differences by other seeds lie within the interval of the first seeds"
     return f"{RERUN}Of {total} verdicts: {counts}. {share}.\n\n" + "\n".join(rows)
-
-
-def _intervals(evidence: str) -> dict[str, tuple[float, ...]]:
-    """Return estimate, lower and upper bound of each comparison that an evidence names."""
-    found = re.finditer(r"(?:^|; )(.+?): ([+-][\d.]+) \((-?[\d.]+) to (-?[\d.]+)\)", evidence)
-    return {match[1]: tuple(map(float, match.groups()[1:])) for match in found}
 
 
 def _outcome(first: str, second: str) -> str:

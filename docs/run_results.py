@@ -62,7 +62,7 @@ def rerun(study: Study, storage: Path) -> None:
 
 def store_rerun(sweep: Path, study: Study) -> None:
     """Store the verdicts on a study's claims by a finished sweep with other seeds."""
-    verdicts = json.loads((sweep / "report" / "verdicts.json").read_text(encoding="utf-8"))
+    verdicts = json.loads((sweep / "report" / "verdicts.json").read_text(encoding="utf-8"), parse_float=_round)
     body = {"seeds": verdicts["seeds"], "trials": len(verdicts["trials"]), "commit": _commit(sweep)}
     findings = {claim.text: asdict(claim.test.judge(verdicts)) for claim in CLAIMS if claim.study == study.name}
     text = json.dumps(body | {"findings": findings}, indent=1)

@@ -244,10 +244,8 @@ def _headline(analysis: Analysis, compared: _ArmComparison) -> str:
         return f"{lead}; {compared.matters.reason}."
     rivals = [d for d in compared.differences(best.arm) if d.second not in leaders]
     by_verdict = grouped(rivals, lambda difference: _verdict(analysis, difference))
-    close, open_rivals = (
-        by_verdict.get("equivalent", []),
-        [*by_verdict.get("undecided", []), *by_verdict.get("worse", [])],
-    )
+    close = by_verdict.get("equivalent", [])
+    open_rivals = [*by_verdict.get("undecided", []), *by_verdict.get("worse", [])]
     clauses = [lead, *([f"less than {margin} ahead of {_counted_or_named(close)}"] if close else [])]
     if open_rivals or not close or len(leaders) > 1:
         apart = "but cannot yet be told apart"
