@@ -65,7 +65,7 @@ def test_verify_lists_skipped_files_and_pictures_in_several_classes(tune_dml, tm
     assert "pictures that lie in several classes: 1" in said
     (tmp_path / "bee" / "broken.png").write_bytes(b"x")
     verified = json.loads(tune_dml("verify", "image_folder", "--root", tmp_path, "--skip-corrupt", "--json"))
-    assert "1 pictures cannot be decoded and were left out: bee/broken.png" in verified["notes"]
+    assert "pictures that cannot be decoded were left out (1): bee/broken.png" in verified["notes"]
     assert [note.split()[0] for note in verified["notes"][-2:]] == ["folders", "files"]
 
 

@@ -87,7 +87,7 @@ class InShop(PictureFiles):
         if len(lonely) == len(np.unique(labels[query])):
             rule = "no query has a gallery picture of its item"
             raise DataError(Problem(str(path), rule, f"{len(query)} queries, {len(gallery)} in the gallery", _AGAIN))
-        notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
+        notes = (f"query items without a gallery picture: {len(lonely)}",) if len(lonely) else ()
         return PictureListing(
             names=[pictures + row[0].removeprefix("img") for row in rows],
             labels=labels,

@@ -73,7 +73,7 @@ def test_a_sweep_file_skips_broken_pictures_with_skip_corrupt(output_of, tmp_pat
     assert "--skip-corrupt" in refusal
     assert "`init`" in refusal
     text = output_of("init", "few", "--skip-corrupt", "--no-probe")
-    assert "Note: 1 pictures cannot be decoded and were left out: kind" in text
+    assert "Note: pictures that cannot be decoded were left out (1): kind" in text
     assert "leaves out 1 that cannot be decoded" in Path("few.yaml").read_text()
     prepare(Request("few.yaml"), cache_dir=cache_dir)
 

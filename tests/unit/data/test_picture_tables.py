@@ -165,7 +165,7 @@ def test_the_columns_of_open_metric_learning_separate_queries_and_gallery(write,
     assert (both.test_classes, both.extras) == ((0, 1), {})
     assert both.digest != pictures.digest
     lonely = build(write(OML, in_oml("1,0", "1,0", "1,0", "0,1"), "lonely.csv")).listed()
-    assert "1 classes of queries have no gallery picture" in lonely.notes
+    assert "classes of queries without a gallery picture: 1" in lonely.notes
 
 
 def test_left_out_pictures_leave_queries_and_gallery_in_step(write, build, folder):

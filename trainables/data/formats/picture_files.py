@@ -229,9 +229,9 @@ def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str
     counts = np.bincount(labels, minlength=len(class_names))
     notes = []
     if single := [class_names[c] for c in np.flatnonzero(counts == 1).tolist()]:
-        notes.append(f"{len(single)} classes have a single picture and no query of their own: {list_names(single)}")
+        notes.append(f"classes with a single picture, which is no query ({len(single)}): {list_names(single)}")
     if none := [class_names[c] for c in np.flatnonzero(counts == 0).tolist()]:
-        notes.append(f"{len(none)} classes have no picture left: {list_names(none)}")
+        notes.append(f"classes without a picture left ({len(none)}): {list_names(none)}")
     return notes
 
 

@@ -92,7 +92,7 @@ def _listing(names: Sequence[str], labels: Sequence[str], parts: _Parts) -> Pict
         class_names=classes,
         test_classes=tuple(number[label] for label in classes if label in test),
         extras=extras,
-        notes=(f"{len(lonely)} classes of queries have no gallery picture",) if lonely else (),
+        notes=(f"classes of queries without a gallery picture: {len(lonely)}",) if lonely else (),
     )
 
 

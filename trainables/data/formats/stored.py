@@ -137,7 +137,7 @@ class StoredPictures(DataSet):
         if not failures:
             return contents
         lost = [self.encoded.names[i] for i in sorted(failures)]
-        note = f"{len(lost)} pictures cannot be decoded and were left out: {list_names(lost)}"
+        note = f"pictures that cannot be decoded were left out ({len(lost)}): {list_names(lost)}"
         return replace(contents, notes=(*contents.notes, note))
 
 
