@@ -14,6 +14,7 @@ number. Times are processor times.
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import product
@@ -26,10 +27,14 @@ from program import run_program
 from trainables.registries import methods_of
 from tune_dml.planning.arms.settings import study_arm
 from tune_dml.planning.plan import Plan, PlannedTrial, make_plan
+from tune_dml.planning.stopping import rungs_of
 from tune_dml.planning.study import Search, Study
 from tune_dml.replay import Surface, surfaces
 from tune_dml.running.search.optuna_search import Proposals
+from tune_dml.running.search.stopping import StoppingProposals
 from tune_dml.space import Grid, Knob, LogRange, Range, Space, Value
+from tune_dml.stats.sequential import racing
+from tune_dml.stats.sequential.looks import race_level
 
 SEEDS, NOISE = 3, 1.0
 LR, MARGIN, RHO = "optim.lr", "loss.margin", "regularizer.rho"
@@ -142,37 +147,121 @@ def search_efficiency(searches: int) -> Iterable[str]:
 
 
 METHODS = ("random", "qmc", "tpe", "gp", "cmaes")
-CELLS, SHOWN = 24, (4, 8, 16, 24)
+BUDGETS = (12, 24, 48, 72)
+"""Trials, or parts of trials that add up to so many, after which regrets are printed."""
+RACE_CELLS, MARGIN_THAT_MATTERS = 16, 1.0
 
 
-def replay_regrets(surface: Surface, method: str, number: int) -> list[float]:
-    """Return the regret of the recommended cell after each cell of a search over a loss's knobs."""
-    knobs = tuple(
+def replay_knobs(surface: Surface) -> tuple[Knob, ...]:
+    """Return the knobs that searches vary: a loss's knobs that are not integers, over their measured ranges."""
+    return tuple(
         Knob(f"loss.{name}", Range(low, high, scale="log" if knob.is_log else "linear"))
         for name, knob in surface.knobs.items()
         for low, high in [(float(knob.values[0]), float(knob.values[-1]))]
-        if not (knob.values == knob.values.round()).all()  # integers keep their defaults
+        if not (knob.values == knob.values.round()).all()
     )
-    search = Search(method, num_samples=CELLS, seed=number, window=1)  # type: ignore[arg-type]
-    proposals = Proposals(plan_of(knobs, search, surface.loss), trial_values={})
+
+
+def replay_search(surface: Surface, number: int, method: str) -> Iterator[tuple[float, float]]:
+    """Yield (trials, regret of the recommended cell) of a search in which every trial runs to its end."""
+    search = Search(method, num_samples=BUDGETS[-1] // SEEDS, seed=number, window=1)  # type: ignore[arg-type]
+    proposals = Proposals(plan_of(replay_knobs(surface), search, surface.loss), trial_values={})
     result_of = lambda trial: surface.value(trial.cell.knobs, 3 * number + trial.seed)  # noqa: E731
-    regrets = [regret for _, regret in recommend(proposals, result_of, surface.regret)]  # type: ignore[arg-type]
-    return regrets + regrets[-1:] * (CELLS - len(regrets))
+    return recommend(proposals, result_of, surface.regret)  # type: ignore[arg-type]
+
+
+def replay_race(surface: Surface, number: int) -> Iterator[tuple[float, float]]:
+    """Yield the same of a race between quasi-random cells, over at most the seeds of the atlas."""
+    search = Search("qmc", num_samples=RACE_CELLS, seed=number, window=1)
+    proposals = Proposals(plan_of(replay_knobs(surface), search, surface.loss), trial_values={})
+    points: dict[str, Mapping[str, Any]] = {}
+    while (trial := proposals.next_trial()) is not None:
+        points[trial.cell.digest] = trial.cell.knobs
+        proposals.record_value(trial.key, 0.0)
+    regrets = [surface.regret(point) for point in points.values()]
+    values, none = np.full((len(points), surface.seeds), math.nan), np.zeros((len(points), surface.seeds), dtype=bool)
+    runs, looks, judged, trials = np.ones(len(points), dtype=bool), [], [], 0
+    for column in range(surface.seeds):
+        values[runs, column] = [surface.value(p, column) for p, r in zip(points.values(), runs, strict=True) if r]
+        trials += int(runs.sum())
+        leader = int(values[:, : column + 1].mean(axis=1).argmax())
+        if column + 1 >= racing.FIRST_LOOK:
+            looks.append(column + 1)
+            judged.append((looks[-1], race_level(looks, planned=surface.seeds)))
+            outcomes = racing.Outcomes(values, none, none)
+            race = racing.replay(outcomes, MARGIN_THAT_MATTERS, judged, compared=np.ones(len(points), dtype=bool))
+            leader, runs = int(race.leader), race.runs
+        yield trials, regrets[leader]
+        if not runs.any():
+            return
+
+
+def replay_stopping(surface: Surface, number: int, at_rungs: tuple[Surface, Surface]) -> Iterator[tuple[float, float]]:
+    """Yield the same of a random search with early stopping (ASHA); `at_rungs` has the results at its two rungs."""
+    search = Search("random", num_samples=2 * BUDGETS[-1] // SEEDS, seed=number, window=1, stopping="asha")
+    reported = defaultdict[str, dict[int, float]](dict)
+    plan = plan_of(replay_knobs(surface), search, surface.loss)
+    proposals = StoppingProposals(
+        plan, trial_values={}, stopped={}, values=reported.__getitem__, on_stop=lambda key, end: None
+    )
+    best, regret, trials = -math.inf, math.nan, 0.0
+    finished = defaultdict[str, list[float]](list)
+    while (trial := proposals.next_trial()) is not None:
+        steps, rungs = trial.cell.settings["training.steps"], rungs_of(trial.cell.settings)
+        rung, rows = proposals.until(trial), reported[trial.key]
+        measured = at_rungs[rungs.index(rung)] if rung else surface
+        trials += ((rung or steps) - max(rows, default=0)) / steps
+        rows[rung or steps] = value = measured.value(trial.cell.knobs, 3 * number + trial.seed)
+        if rung:
+            proposals.record_pause(trial.key)
+            continue
+        proposals.record_value(trial.key, value)
+        numbers = finished[trial.cell.digest]
+        numbers.append(value)
+        if len(numbers) == SEEDS and (mean := sum(numbers) / SEEDS) > best:
+            best, regret = mean, surface.regret(trial.cell.knobs)
+        yield trials, regret
+
+
+def at_budgets(recommendations: Iterable[tuple[float, float]], unknown: float) -> list[float]:
+    """Return the regret of the last recommendation within each budget; `unknown` before the first."""
+    steps = [(0.0, unknown), *((trials, regret) for trials, regret in recommendations if not math.isnan(regret))]
+    return [[regret for trials, regret in steps if trials <= budget][-1] for budget in BUDGETS]
 
 
 def atlas_regret(searches: int, table: Path) -> Iterable[str]:
-    """Print mean regret and interval over the losses of an atlas that have several knobs."""
-    chosen = [
-        surface for surface in surfaces(table).values() if sum(knob.is_log for knob in surface.knobs.values()) > 1
-    ]
-    after = ", ".join(str(SEEDS * cells) for cells in SHOWN)
-    yield f"Regret in points of R@1 after {after} trials, {len(chosen)} losses of the atlas"
-    for method in METHODS:
-        repeats = range(max(1, searches // 5))
-        means = np.array([np.mean([replay_regrets(surface, method, n) for n in repeats], axis=0) for surface in chosen])
-        half = 2.0 * means.std(axis=0, ddof=1) / math.sqrt(len(means))
-        points = [f"{means.mean(axis=0)[cells - 1]:5.2f} +- {half[cells - 1]:.2f}" for cells in SHOWN]
-        yield f"{method:>20}: {', '.join(points)}"
+    """Print mean regret and interval over the losses of each data set of an atlas that have several knobs."""
+    ninth, third = (surfaces(table, at=part) for part in ("ninth", "third"))  # type: ignore[arg-type]
+    chosen = {
+        key: surface
+        for key, surface in surfaces(table).items()
+        if sum(knob.is_log for knob in surface.knobs.values()) > 1
+    }
+    for dataset in sorted({surface.dataset for surface in chosen.values()}):
+        own = {key: surface for key, surface in chosen.items() if key[0] == dataset}
+        budgets = ", ".join(map(str, BUDGETS))
+        yield f"Regret in points of R@1 after {budgets} trials; {len(own)} losses, {dataset}"
+        methods: dict[str, Callable[[Surface, int], Iterable[tuple[float, float]]]] = {
+            **{method: partial(replay_search, method=method) for method in METHODS},
+            "race": replay_race,
+        }
+        if own.keys() <= ninth.keys() & third.keys():
+            methods["random, ASHA"] = lambda surface, number: replay_stopping(
+                surface, number, (ninth[surface.dataset, surface.loss], third[surface.dataset, surface.loss])
+            )
+        for name, method in methods.items():
+            means = np.array([mean_regrets(method, surface, searches) for surface in own.values()])
+            half = 2.0 * means.std(axis=0, ddof=1) / math.sqrt(len(means))
+            points = [f"{mean:5.2f} +- {width:.2f}" for mean, width in zip(means.mean(axis=0), half, strict=True)]
+            yield f"{name:>20}: {', '.join(points)}"
+
+
+def mean_regrets(
+    method: Callable[[Surface, int], Iterable[tuple[float, float]]], surface: Surface, searches: int
+) -> list[float]:
+    """Return the mean regret at each budget over a fifth as many searches as the other sections have."""
+    regrets = [at_budgets(method(surface, n), surface.regret({})) for n in range(max(1, searches // 5))]
+    return np.mean(regrets, axis=0).tolist()
 
 
 def divergence_share(searches: int) -> Iterable[str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tune_dml.record.results import Results
+from tune_dml.planning.stopping import rungs_of
+from tune_dml.record.results import Results, TrialResult
 from tune_dml.stats.atlas import Estimate, KnobVerdict, effects_of_values, judge_knob
 from tune_dml.stats.intervals import Array
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 METRIC = "recall_at_1"
 _FURTHER_METRICS = ("map_at_r",)
-_COLUMNS = ("dataset", "loss", "knob", "value", "default", "seed", "status", METRIC, *_FURTHER_METRICS, "seconds")
+_AT_RUNGS = (f"{METRIC}_ninth", f"{METRIC}_third")
+_COLUMNS = (
+    "dataset", "loss", "knob", "value", "default", "seed", "status", METRIC, *_FURTHER_METRICS, *_AT_RUNGS, "seconds"
+)  # fmt: skip
 _SEPARATOR = " / "  # between loss and knob in the name of an arm
 
 
@@ -36,7 +40,8 @@ class JudgedKnob:
 def build_table(results: Results, dataset: str) -> pd.DataFrame:
     """Return a table with a row for each finished or diverged trial.
 
-    Columns: data set, loss, knob (empty at the defaults), its value and default, seed, status, metrics, seconds.
+    Columns: data set, loss, knob (empty at the defaults), its value and default, seed, status, metrics, R@1 at the two
+    rungs of early stopping (NaN if the trial was not evaluated there), seconds.
     """
     import pandas as pd
 
@@ -51,10 +56,17 @@ def build_table(results: Results, dataset: str) -> pd.DataFrame:
         value, default = (float(settings[path]) if knob else math.nan for settings in both)
         metrics = {name: trial.metrics.get(f"val/{name}", math.nan) for name in (METRIC, *_FURTHER_METRICS)}
         point = {"dataset": dataset, "loss": loss, "knob": knob, "value": value, "default": default}
+        metrics |= _values_at_rungs(results, trial)
         rows.append(
             {**point, "seed": trial.seed, "status": trial.status, **metrics, "seconds": round(trial.seconds, 2)}
         )
     return pd.DataFrame(rows, columns=_COLUMNS)  # also without rows
+
+
+def _values_at_rungs(results: Results, trial: TrialResult) -> dict[str, float]:
+    rungs = rungs_of(trial.cell.settings)
+    by_step = {int(row["step"]): row.get(f"val/{METRIC}", math.nan) for row in results.history(trial.key) if all(rungs)}
+    return {column: by_step.get(rung, math.nan) for column, rung in zip(_AT_RUNGS, rungs, strict=True)}
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,21 +120,31 @@ def read_table(path: Path | None) -> pd.DataFrame:
     return table
 
 
-def surfaces(table: pd.DataFrame | Path) -> dict[tuple[str, str], Surface]:
+def surfaces(
+    table: pd.DataFrame | Path, *, at: Literal["end", "third", "ninth"] = "end"
+) -> dict[tuple[str, str], Surface]:
     """Return the surfaces of an atlas by (data set, loss).
 
     A surface uses only the seeds under which every cell of the loss has ended. Losses without such a seed are left out.
+
+    Args:
+        table: The table of an atlas, or its file.
+        at: Part of the training after which the results were measured. `third` and `ninth` are the evaluations at which
+            early stopping compares trials; an atlas that evaluates only once has no such surfaces.
     """
     rows = read_table(table) if isinstance(table, Path) else table
+    if at != "end":
+        rows = rows.assign(**{_METRIC: rows.get(f"{_METRIC}_{at}", math.nan)})
     by_loss = {
-        (str(dataset), str(loss)): _surface(str(dataset), str(loss), loss_rows)
+        (str(dataset), str(loss)): _surface(str(dataset), str(loss), loss_rows, at_end=at == "end")
         for (dataset, loss), loss_rows in rows.groupby(["dataset", "loss"])
     }
     return {key: surface for key, surface in by_loss.items() if surface is not None and surface.knobs}
 
 
-def _surface(dataset: str, loss: str, rows: Any) -> Surface | None:
-    results = rows.assign(result=np.where(rows["status"] == "diverged", _DIVERGED, rows[_METRIC]))
+def _surface(dataset: str, loss: str, rows: Any, *, at_end: bool) -> Surface | None:
+    unmeasured = rows[_METRIC].isna() | at_end
+    results = rows.assign(result=rows[_METRIC].mask((rows["status"] == "diverged") & unmeasured, _DIVERGED))
     results = results.assign(value=results["value"].fillna(math.inf))  # rows of the defaults have no value
     table = results.pivot_table(index=["knob", "value"], columns="seed", values="result").dropna(axis="columns")
     if table.empty or ("", math.inf) not in table.index:

@@ -208,6 +208,31 @@ def test_a_replay_interpolates_linearly_between_measured_points():
     assert warned[0].filename == __file__
 
 
+def test_a_replay_of_early_stopping_has_the_results_at_the_rungs():
+    rows = table({"margin": {0.1: 2.0, 0.4: -3.0, 0.8: math.inf}})
+    third = rows["recall_at_1"] - 5.0
+    diverged = rows["value"] == 0.8
+    third[diverged & (rows["seed"] > 0)] = 40.0  # these diverged only later
+    rows = rows.assign(recall_at_1_third=third, recall_at_1_ninth=math.nan)
+    end, rung = (replay.surfaces(rows, at=at)["glyphs", "triplet"] for at in ("end", "third"))
+    assert rung.value({"margin": 0.1}, 3) == pytest.approx(end.value({"margin": 0.1}, 3) - 5.0)
+    assert [rung.value({"margin": 0.8}, seed) for seed in (0, 1)] == pytest.approx([0.0, 40.0])
+    assert replay.surfaces(rows, at="ninth") == replay.surfaces(table({"margin": {0.1: 2.0}}), at="third") == {}
+
+
+@pytest.mark.parametrize(("every", "rungs"), [(100, (100, 300)), (900, None)])
+def test_the_table_has_the_results_at_the_rungs_of_early_stopping(tmp_path, every, rungs):
+    settings = {"training.steps": 900, "training.eval_every": every}
+    results = write_sweep(tmp_path / "toy", evidence=False, cell_settings=settings)
+    trials = tuple(replace(trial, cell=replace(trial.cell, arm="triplet")) for trial in results.trials)
+    rows = build_table(replace(results, trials=trials), "glyphs")
+    assert len(rows) == len(trials)
+    for row, trial in zip(rows.itertuples(), trials, strict=True):
+        history = {step["step"]: step["val/recall_at_1"] for step in results.history(trial.key)}
+        expected = [history[rung] for rung in rungs] if rungs else [math.nan, math.nan]
+        np.testing.assert_equal([row.recall_at_1_ninth, row.recall_at_1_third], expected)
+
+
 def test_an_atlas_that_is_interrupted_before_its_first_result_has_an_empty_table(tmp_path, command_line):
     results = write_sweep(tmp_path / "toy", evidence=False)
     rows = build_table(replace(results, trials=()), "glyphs")
