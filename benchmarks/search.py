@@ -75,7 +75,7 @@ def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "
     """Return a plan on the digits; only its cells are used."""
     example = methods_of("loss")[loss].example  # type: ignore[attr-defined]
     needed = {f"loss.{name}": value for name, value in example.items()}
-    fixed: dict[str, Value] = {"loss.name": loss, "regularizer.name": "sec"}
+    fixed: dict[str, Value] = {"loss.name": loss, "regularizer.name": "sec", "training.eval_every": 20}
     fixed |= {path: value for path, value in needed.items() if path not in {knob.path for knob in knobs}}
     space = Space(name="surface", title="Surface", question="?", citation=None, scientific=knobs, fixed=fixed)
     arms = tuple(study_arm(space, arm, None, dataset="digits", settings={}) for arm in space.every_arm)
