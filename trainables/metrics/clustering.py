@@ -21,6 +21,7 @@ _Sizes = NDArray[np.int64]
 CLUSTERING_METRICS = ("nmi", "f1")
 """Names under which a trial reports them."""
 _ITERATIONS = 20  # of a single start, as in pytorch-metric-learning
+_SEEDS = 2**31  # faiss takes seeds below it, scikit-learn twice as many
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklear
         problems.append(Problem("backend", f"must be one of {', '.join(get_args(KMeansBackend))}", backend))
     raise_if_any(problems)
     points = unit_rows(vectors).cpu().numpy()
+    seed %= _SEEDS
     if backend == "sklearn":
         return _cluster_with_sklearn(points, clusters, seed)
     faiss = _import_faiss()

@@ -11,6 +11,7 @@ import torch
 from helpers.together import drawn
 from sklearn.metrics import normalized_mutual_info_score
 
+from trainables.config import SEED_LIMIT
 from trainables.errors import ConfigError
 from trainables.metrics.clustering import clustering_metrics, kmeans, nmi, pairwise_f1
 
@@ -85,6 +86,13 @@ def test_clusters_use_directions_repeat_and_name_their_backend(backend):
     assert one.assignment.dtype == np.int64
     assert "seed 0" in one.backend
     assert ("scikit-learn" if backend == "sklearn" else "faiss") in one.backend
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_seed_of_a_trial_clusters(backend):
+    vectors, labels = separate_classes()
+    for seed in (2**31, SEED_LIMIT - 1):
+        assert pairwise_f1(kmeans(vectors, 6, backend=backend, seed=seed).assignment, labels) > 50
 
 
 def test_scikit_learn_backend_is_the_published_setting():
