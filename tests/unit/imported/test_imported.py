@@ -181,6 +181,33 @@ def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_pat
     ]  # fmt: skip
 
 
+def test_parquet_and_a_separator_that_excel_states_are_read(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(arrow.table({"lr": [0.1, None], "acc": [0.5, math.nan]}), tmp_path / "runs.parquet")
+    found = read_csv(tmp_path / "runs.parquet", ASKED)
+    assert [(row.settings, row.metrics) for row in found.rows] == [({"lr": 0.1}, {"acc": 0.5}), ({"lr": None}, {})]
+    found = read_csv(table(tmp_path, "sep=|\nlr|acc\n0.1|0.5\n0.2|1e200\n"), ASKED)
+    assert [(row.settings, row.metrics) for row in found.rows] == [({"lr": 0.1}, {"acc": 0.5}), ({"lr": 0.2}, {})]
+
+
+@pytest.mark.parametrize(("name", "failed"), [("state", "PRUNED"), ("Status", "KILLED")])
+def test_statuses_of_optuna_and_mlflow_are_no_settings(tmp_path, name, failed):
+    """Optuna writes a value for a pruned trial, too."""
+    found = read_csv(table(tmp_path, f"lr,acc,{name}\n1,0.5,RUNNING\n2,0.6,{failed}\n"), ASKED)
+    assert [row.status for row in found.rows] == ["running", "failed"]
+    assert [row.settings for row in found.rows] == [{"lr": 1}, {"lr": 2}]
+    found = read_csv(table(tmp_path, f"lr,acc,{name}\n1,0.5,Ohio\n2,0.6,Utah\n"), ASKED)
+    assert [row.settings[name] for row in found.rows] == ["Ohio", "Utah"]
+
+
+def test_only_seeds_of_both_values_are_called_paired(tmp_path):
+    rows = [f"{lr},{seed},{lr + 0.01 * (seed * seed % 7)}" for lr in (1, 2) for seed in range(3 * lr)]
+    found = results(read_csv(table(tmp_path, "\n".join(["lr,seed,acc", *rows])), ASKED))
+    assert "2 values x 6 seeds, of which these two share 3)" in summary(found).verdicts[0]
+
+
 @pytest.mark.parametrize(
     ("text", "asked", "message"),
     [
@@ -190,6 +217,8 @@ def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_pat
         ("lr,acc\n1,0.5,3\n2,0.6\n", ASKED, r"line 2: a line must have as many fields as the header, 2, but got 3"),
         ("lr,lr,acc\n1,1,0.5\n", ASKED, r"a column name may occur only once, but got 'lr'"),
         ("lr,acc\n", ASKED, r"needs a header line and a line for each training"),
+        ("# mine\nlr,acc\n1,0.5\n", ASKED, r"line 2: .* The first line must name the columns\."),
+        ("lr,seed,acc\n1,,0.5\n1,,0.6\n2,,0.1\n", ASKED, r"line 2 and line 3: .* only once\. Its seed is empty: give"),
         ("lr,acc\n1,high\n2,0.1\n", ASKED, r"line 2: `acc` must be a number, or empty, but got 'high'"),
         ("lr,acc,status\n1,0.5,great\n2,0.1,\n", ASKED, r"line 2: `status` must be one of .*but got 'great'"),
         ("lr,acc\n1,0.5\n1,0.6\n", ASKED, r"some setting of the file runs\.csv must vary"),

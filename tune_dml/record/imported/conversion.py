@@ -176,7 +176,11 @@ def _seeds(
     remedy = data.repeat_remedy
     if chosen:
         remedy += " If other settings differ, leave --knob out or name these settings, too."
-    raise_if_any(Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in repeats[:5])
+    unnamed = "Its seed is empty: give each training its seed, or leave this column out."
+    raise_if_any(
+        Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, unnamed if seed is None else remedy)
+        for seed, rows in repeats[:5]
+    )
     return seeds, notes
 
 

@@ -1,15 +1,15 @@
 """Read a table of results: one row per training, with columns for settings, the metric and the status."""
 
 import contextlib
-import csv
-import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from trainables.data.formats.table_rows import read_rows
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.record.imported.rows import ImportedRows, ImportedTraining, ImportRequest, is_finite_number, parse_value
 from tune_dml.record.state import TrialStatus
-from tune_dml.text import one_line
+from tune_dml.text import is_measurable, one_line
 
 _STATUSES: dict[str, TrialStatus] = {
     "": "finished", "finished": "finished", "complete": "finished", "completed": "finished", "ok": "finished",
@@ -32,32 +32,21 @@ _WANDB_LEAST = 3  # a table with fewer of these columns may be another program's
 
 
 def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
-    """Read a file with a header line, separated by commas, semicolons or tabs. Raise ConfigError with all problems."""
+    """Read a CSV or Parquet file with a line for each training. Raise ConfigError with all problems."""
     origin = f"--from-csv {path}"
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = file.readlines()  # a field may hold other separators of lines, such as a form feed
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(Problem(origin, f"the file cannot be read: {reason}", None, "Correct the path.")) from None
-    except UnicodeDecodeError as error:
-        rule = "must be a text file in UTF-8"
-        raise ConfigError(Problem(origin, rule, None, f"{one_line(str(error))}.")) from None
+    if not path.exists() or path.is_dir():
+        raise ConfigError(Problem(origin, "must be an existing file", None, "Correct the path."))
+    lines = read_rows(path)
     if len(lines) < 2:
         raise ConfigError(Problem(origin, "needs a header line and a line for each training", f"{len(lines)} lines"))
-    reader = csv.reader(lines, delimiter=max(",;\t", key=lines[0].count))
-    try:
-        columns = [one_line(name) for name in next(reader)]
-        rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
-    except csv.Error as error:
-        rule = f"must be a table that can be read ({error})"
-        raise ConfigError(Problem(f"{origin}, line {reader.line_num}", rule, None, "Is a quote open?")) from None
+    columns, rows = [one_line(name) for name in lines[0][1]], lines[1:]
     has_index = columns[:1] == [""] and all(len(fields) == len(columns) for _, fields in rows)
     if has_index:
         columns, rows = columns[1:], [(line, fields[1:]) for line, fields in rows]
     raise_if_any(_shape_problems(origin, columns, rows))
     metric = _metric(origin, columns, request)
     unused = _columns_of_wandb(columns, request)
+    columns = _with_status(columns, rows, request)
     trainings, problems = [], []
     for line, fields in rows:
         row, row_problems = _row(origin, line, dict(zip(columns, fields, strict=True)), metric, unused)
@@ -87,7 +76,7 @@ def _notes_on_text(rows: list[ImportedTraining]) -> tuple[str, ...]:
     )
 
 
-def _shape_problems(origin: str, columns: list[str], rows: list[tuple[int, list[str]]]) -> list[Problem]:
+def _shape_problems(origin: str, columns: list[str], rows: Sequence[tuple[int, Sequence[str]]]) -> list[Problem]:
     problems = [
         Problem(origin, "a column name may occur only once", name, "Rename one of them.")
         for name in sorted({name for name in columns if columns.count(name) > 1})
@@ -95,11 +84,12 @@ def _shape_problems(origin: str, columns: list[str], rows: list[tuple[int, list[
     problems += [
         Problem(origin, "every column needs a name", f"column {i + 1}") for i, name in enumerate(columns) if not name
     ]
+    remedy = "Quote fields that hold separators." if len(columns) > 1 else "The first line must name the columns."
     for line, fields in rows:
         if len(fields) != len(columns):
             rule = f"a line must have as many fields as the header, {len(columns)}"
-            problems.append(Problem(f"{origin}, line {line}", rule, len(fields), "Quote fields that hold separators."))
-    return _first(problems, origin) or ([] if rows else [Problem(origin, "needs a line for each training", "none")])
+            problems.append(Problem(f"{origin}, line {line}", rule, len(fields), remedy))
+    return _first(problems, origin)
 
 
 def _first(problems: list[Problem], origin: str) -> list[Problem]:
@@ -118,10 +108,22 @@ def _metric(origin: str, columns: list[str], request: ImportRequest) -> str:
     return request.metric
 
 
-def _is_infinite(number: object) -> bool:
+def _is_too_large(number: object) -> bool:
     with contextlib.suppress(ValueError):
-        return math.isinf(float(str(number)))
+        return not is_measurable(float(str(number)))
     return False
+
+
+def _with_status(columns: list[str], rows: Sequence[tuple[int, Sequence[str]]], request: ImportRequest) -> list[str]:
+    """Return the columns with W&B's `State`, MLflow's `Status` or Optuna's `state` named `status`."""
+    if "status" in columns:
+        return columns
+    for index, name in enumerate(columns):
+        texts = {fields[index].strip().lower() for _, fields in rows}
+        is_status = name == "State" or (name.lower() in {"state", "status"} and texts <= _STATUSES.keys())
+        if is_status and name not in request.knobs:
+            return [*columns[:index], "status", *columns[index + 1 :]]
+    return columns
 
 
 def _row(
@@ -129,12 +131,12 @@ def _row(
 ) -> tuple[ImportedTraining, list[Problem]]:
     location, problems = f"{origin}, line {line}", []
     number = parse_value(fields.pop(metric))
-    status_text = fields.pop("status" if "status" in fields else "State", "").strip().lower()  # W&B exports `State`
+    status_text = fields.pop("status", "").strip().lower()
     if status_text not in _STATUSES:
         rule = f"`status` must be one of {', '.join(sorted(filter(None, _STATUSES)))}"
         problems.append(Problem(location, rule, status_text))
     remedy = "Write a decimal point, and no separators or units." if _FORMATTED_NUMBER.fullmatch(str(number)) else ""
-    if number is not None and not is_finite_number(number) and not _is_infinite(number):
+    if number is not None and not is_finite_number(number) and not _is_too_large(number):
         problems.append(Problem(location, f"`{metric}` must be a number, or empty", number, remedy))
     seconds = parse_value(fields.pop("seconds", fields["Runtime"] if "Runtime" in unused else ""))
     status = _STATUSES.get(status_text, "finished")

@@ -111,6 +111,14 @@ class KnobAnalysis:
         averaged = int(np.isfinite(self.isolated.table.values).any(axis=0).sum())
         return averaged or len({seed for point in self.points for seed, _ in point.seeds})
 
+    def shared_seeds(self, first: str, second: str) -> int:
+        """Return the number of seeds with results at both levels; where no seed has every setting, all seeds."""
+        table = self.isolated.table
+        found = np.isfinite(table.values)
+        if not found.any():
+            return self.seeds
+        return int(np.logical_and(*(found[table.labels.index(label)] for label in (first, second))).sum())
+
     @property
     def stopped(self) -> tuple[str, ...]:
         """Values of which a cell was stopped early."""

@@ -307,7 +307,10 @@ def _gap(metric: MetricName, knob: KnobAnalysis, largest: Difference) -> str:
     gap = f"is {metric.amount(size)} higher at {higher} than at {lower}"
     if metric.rough(size) == metric.rough(0.0):
         gap = "has the same mean at every value"
-    return f"{metric.label} {gap} ({interval}; {len(knob.sensitivity.labels)} values x {knob.seeds} paired seeds)"
+    shared, seeds = knob.shared_seeds(higher, lower), f"{knob.seeds} paired seeds"
+    if shared < knob.seeds:
+        seeds = f"{knob.seeds} seeds, of which these two share {shared}"
+    return f"{metric.label} {gap} ({interval}; {len(knob.sensitivity.labels)} values x {seeds})"
 
 
 def _limit(metric: MetricName, largest: Difference) -> str:
