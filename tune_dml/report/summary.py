@@ -55,7 +55,7 @@ def _facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         best = "every candidate with a result diverged under another seed"
     if best_cell is not None:
         best = f"{best_cell.label}: {metric.number(best_cell.mean)}"
-        if baseline is not None and analysis.sign * (baseline.mean - best_cell.mean) >= 0:
+        if analysis.selectable[0].cell.baseline:  # ranked within seeds: means over unequal seeds are not comparable
             best = f"the baseline; of the others {best}"
     floors = ", ".join(f"{name}: {metric.number(value)}" for name, value in floors_of(results).items())
     return (

@@ -143,6 +143,19 @@ def test_a_lost_confirming_trial_is_named(tmp_path):
     assert found.cells[1].gain.n == 4
 
 
+@pytest.mark.parametrize("lost", [2, 5])
+def test_a_winner_that_diverges_on_fresh_seeds_does_not_hold_up(tmp_path, lost):
+    """Formerly the seeds that were left said `On 3 fresh seeds, rho = 0.01 is 14 points better than no SEC`."""
+    results = bare_sweep(tmp_path / "toy", confirmed=FRESH)
+    own = [trial.key for trial in results.confirmed if not trial.cell.baseline][:lost]
+    gone = [replace(t, status="diverged", metrics={}) if t.key in own else t for t in results.confirmed]
+    section = _answer(replace(results, confirmed=tuple(gone)))
+    said = f"rho = 0.01 diverged under {lost} of 5 fresh seeds."
+    assert section.data["confirmation"].verdict == "undecided"
+    assert section.headline == said
+    assert section.verdicts[0].startswith(said)
+
+
 def test_mlflow_shows_confirming_trials_separately(confirmed):
     projection = Projection(read_state(confirmed.folder))
     projection.update()

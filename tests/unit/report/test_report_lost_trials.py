@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
-from helpers.toys import ETA, FLAT, RHO, STEEP, bare_sweep, crossed, opened, rho_space, space_of, write_sweep
+from helpers.claims import results_with
+from helpers.toys import ETA, FLAT, RHO, STEEP, bare_sweep, crossed, opened, plan_of, rho_space, space_of, write_sweep
 from judging import GRID, TWO_KNOBS, diverged, judged, report_of, section_of
 
 from tune_dml.planning.study import Search
@@ -29,6 +31,16 @@ def test_a_lost_seed_widens_an_interval_and_removes_no_cell(tmp_path: Path) -> N
     assert (cell["n"], cell["planned"], cell["lost"]) == (4, 5, "seed 1 failed: no disk")
     assert cell["against_baseline"]["verdict"] == "better"
     assert "Without a result: rho=0.01 (seed 1 failed: no disk). A value with other seeds keeps them" in lost.text
+
+
+def test_a_baseline_that_lost_hard_seeds_is_not_said_to_be_the_best() -> None:
+    """Its mean is higher then, but within seeds another value is better by 2 points."""
+    plan = plan_of(space=rho_space(published=(), fixed={"loss.name": "triplet", "regularizer.name": "sec"}), seeds=4)
+    gains = np.array([0.0 if cell.baseline else 2.0 if cell.label == "rho=0.1" else -5.0 for cell in plan.cells])
+    values = 60 + gains[:, None] + [10.0, 10.0, 0.0, 0.0] + 0.1 * np.random.default_rng(0).standard_normal((len(gains), 4))
+    values[0, 2:] = np.nan
+    facts = dict(summary(results_with(plan, values)).answer.facts)
+    assert facts["Best configuration"].startswith("rho=0.1: ")
 
 
 TENTHS = tuple(round(0.1 * index, 1) for index in range(1, 11))

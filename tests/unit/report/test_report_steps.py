@@ -129,9 +129,15 @@ def test_the_sentence_names_the_event_of_its_probability(tmp_path):
     sections = answers(analyse(lost), traces=False)
     (step,) = [step for section in sections for step in section.steps if "matters" in step.settles]
     assert step.settles == "that rho matters"
-    winner = summary(written(tmp_path / "c", "hopeless with a winner")).answer.step
-    assert winner.settles.endswith("beats no SEC on fresh seeds")
+    winner = summary(bare_sweep(tmp_path / "c", means=FLAT, sd=1.6, seeds=range(5))).answer.step
+    assert re.fullmatch("that rho=.* beats no SEC on fresh seeds", winner.settles)
     assert winner.chance > EVEN
+
+
+def test_few_seeds_promise_no_chance_of_a_confirmation(tmp_path):
+    """At 3 seeds 63 % would be promised, and 41 % come true, for higher promises no more."""
+    winner = summary(written(tmp_path, "hopeless with a winner")).answer.step
+    assert re.fullmatch("It would show whether rho=.* holds up on fresh seeds.", winner.sentence)
 
 
 def test_the_stated_chance_is_that_at_the_level_of_the_next_look(tmp_path):

@@ -21,6 +21,8 @@ from tune_dml.stats.sequential.looks import level_left
 from tune_dml.text import counted, joined
 
 _FRESH = (5, 8, 12)  # seeds that may be advised for a confirmation
+_MIN_SEEDS = 5
+"""Seeds from which on a chance is stated. With 3 seeds, 63 % would be promised and 41 % come true (docs/verdicts.md)."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def _advice(analysis: Analysis) -> tuple[tuple[Step, ...], str]:
     if ahead is not None and not ahead.worth_it:
         return (), f"Even with {ahead.seeds} fresh seeds, the chance of showing {gain} would be below 50%."
     seeds, chance = (_FRESH[0], None) if ahead is None else (ahead.seeds, ahead.chance)
+    chance = chance if len(analysis.seeds) >= _MIN_SEEDS else None
     settles = f"whether {winner} holds up on fresh seeds" if chance is None else f"{gain} on fresh seeds"
     trials, change = seeds * (1 + (baseline is not None)), f"--top 1 --seeds {seeds}"
     confirm = partial(continue_sweep, analysis.results, "confirm", change)
@@ -141,20 +144,33 @@ def _judge(analysis: Analysis, cells: tuple[ConfirmedCell, ...]) -> _Confirmatio
     baseline, verdict = next((cell for cell in cells if cell.baseline), None), "measured again"
     if winner.gain is not None:
         verdict = better_or_worse(winner.gain.low, winner.gain.high, analysis.sign).replace("better", "holds")
-    sentences = [_verdict_sentence(analysis, winner, verdict, baseline.label if baseline else "")]
+    diverged = _diverged(analysis, winner)
+    if diverged and verdict == "holds":  # the seeds that are left were not drawn at random
+        verdict = "undecided"
+    sentences = [diverged + _verdict_sentence(analysis, winner, verdict, baseline.label if baseline else "")]
     sentences += _selection_sentences(analysis, winner, baseline)
     better = [cell.label for cell in runners_up if analysis.sign * (cell.fresh.mean - winner.fresh.mean) > 0]
     if better:
-        sentences.append(f"On fresh seeds, {joined(better)} did better.")
+        sentences.append(f"On fresh seeds, {joined(better)} had a better mean; this is not tested.")
     sentences += [f"No result: {cell.label}, {lost}." for cell in cells for lost in cell.lost]
     return _Confirmation(winner.label, verdict, tuple(sentences), cells)
+
+
+def _diverged(analysis: Analysis, winner: ConfirmedCell) -> str:
+    """Return a sentence on the fresh seeds under which the winner diverged; empty if there are none."""
+    trials = [trial for trial in analysis.results.confirmed if trial.cell.label == winner.label]
+    count = sum(trial.status == "diverged" for trial in trials)
+    label = prose_label(winner.label)
+    return f"{label} diverged under {count} of {counted(len(trials), 'fresh seed')}. " if count else ""
 
 
 def _headline(analysis: Analysis, outcome: _Confirmation) -> str:
     """Return the verdict in a sentence, or the winner's mean without a baseline; empty without results."""
     baseline, winner = outcome.cells[0].label, outcome.winner
     cell = next(cell for cell in outcome.cells if cell.label == winner)
-    gain, metric = cell.gain, analysis.metric
+    gain, metric, diverged = cell.gain, analysis.metric, _diverged(analysis, cell)
+    if diverged:
+        return diverged.strip()
     if outcome.verdict == "measured again" and cell.fresh.n:
         score, selection_score = metric.number(cell.fresh.mean), metric.number(cell.selection.mean)
         seeds = counted(cell.fresh.n, "fresh seed")
@@ -183,7 +199,7 @@ def _verdict_sentence(analysis: Analysis, winner: ConfirmedCell, verdict: str, b
     seeds = counted(fresh.n, "fresh seed")
     confidence, label = analysis.confirmation_looks.confidence, winner.label
     if not fresh.n:
-        return f"{label}, the best on validation, has no result on fresh seeds yet."
+        return f"{label}, the best on validation, has no result on fresh seeds."
     if gain is None:
         ends = metric.interval(*metric.level_ends(fresh.low, fresh.high))
         interval = f" ({confidence} interval {ends}, Student's t)" if ends else ""
