@@ -106,6 +106,14 @@ def test_page_and_json_agree(half, lower, tmp_path):
     assert html.index("What differs?") < html.index("How far apart")
 
 
+def test_beside_significant_differences_no_larger_one_is_named_that_may_be_chance(half, lower):
+    found = compare_sweeps([half, lower])
+    baseline, *rows = found.paired
+    vars(found)["paired"] = (replace(baseline, difference=20.0), *rows)
+    largest = min(row.difference for row in rows)
+    assert f"; the largest significant difference is {largest:.2f} points at regul" in comparison_sentences(found)[0]
+
+
 def test_equal_configurations_are_not_compared_and_equal_means_are_called_equal(half, tmp_path):
     found = compare_sweeps([half, half])
     assert found.same == {"half": 6}

@@ -265,6 +265,8 @@ def test_the_reduction_of_norm_variance_is_shown_with_the_gain(tmp_path, results
         assert row["gain"] == pytest.approx(np.mean([a.metrics[METRIC] - b.metrics[METRIC] for a, b in pairs]))
     (figure,) = found.figures
     assert "Spearman correlation" in figure.description
+    gain = max(row["gain"] for row in rows)  # below 0 if every penalty harms
+    assert f" has the largest gain, {gain:+.2f} points; gains are not tested here." in figure.description
     assert "recall_at_k_surrogate+l2: " in figure.draw(True).svg()
     assert section_of(analyse(results), "norm-variance", traces=True) is None
 

@@ -62,8 +62,10 @@ def comparison_sentences(comparison: SweepComparison) -> tuple[str, ...]:
 def _verdict(comparison: SweepComparison, name: str, rows: list[PairedDifference]) -> str:
     metric, first = comparison.metric, comparison.names[0]
     better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
-    widest = max(rows, key=lambda row: abs(row.difference))
-    largest = f"the largest difference is {metric.signed_amount(widest.difference)} at {widest.point}"
+    significant = [row for row in rows if row.verdict != "undecided"]
+    widest = max(significant or rows, key=lambda row: abs(row.difference))
+    which = "significant difference" if 0 < len(significant) < len(rows) else "difference"
+    largest = f"the largest {which} is {metric.signed_amount(widest.difference)} at {widest.point}"
     points = counted(len(rows), "shared point")
     if all(math.isclose(row.difference, 0.0, abs_tol=1e-9) for row in rows):
         return f"{name} and {first} have equal means at {'the' if len(rows) == 1 else 'all'} {points}."

@@ -41,7 +41,7 @@ def norm_variance(analysis: Analysis) -> Section | None:
     gains = _gains(analysis)
     if len(gains) < _MIN_CONFIGURATIONS or len({_loss_of(gain.cell) for gain in gains}) < 2:
         return None
-    sentence = _sentence(gains)
+    sentence = _sentence(analysis, gains)
     figure = Figure(
         "norm-variance",
         lambda narrow: _draw(analysis, gains, narrow),
@@ -85,7 +85,7 @@ def _variances(cell: CellAnalysis) -> Mapping[int, float]:
     return {trial.seed: trial.metrics[_VARIANCE] for trial in cell.trials if _VARIANCE in trial.metrics}
 
 
-def _sentence(gains: list[_PenaltyEffect]) -> str:
+def _sentence(analysis: Analysis, gains: list[_PenaltyEffect]) -> str:
     reductions, improvements = [1 - gain.left for gain in gains], [gain.gain for gain in gains]
     lowest, best = min(gains, key=lambda gain: gain.left), max(gains, key=lambda gain: gain.gain)
     from scipy.stats import spearmanr  # takes a second
@@ -95,8 +95,8 @@ def _sentence(gains: list[_PenaltyEffect]) -> str:
     return (
         f"Over {len(gains)} configurations of {len({_loss_of(gain.cell) for gain in gains})} losses, reduction and gain have a "
         f"Spearman correlation of {correlation:.2f} (untested: configurations of one loss share a reference). "
-        f"{lowest.cell.label} reduces the variance most, to {100 * lowest.left:.2g}% of that of {lowest.without}; "
-        f"{best.cell.label} gains most."
+        f"{lowest.cell.label} has the least variance, {100 * lowest.left:.2g}% of that of {lowest.without}; "
+        f"{best.cell.label} has the largest gain, {analysis.metric.signed_amount(best.gain)}; gains are not tested here."
     )
 
 
