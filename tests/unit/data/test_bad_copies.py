@@ -239,4 +239,4 @@ def test_corrupt_pictures_are_named_with_a_reason_or_skipped_with_a_note(build, 
     assert len(skipping.unreadable) == 3
     pictures = skipping.prepare()
     assert pictures.labels.tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
-    assert any("3 pictures cannot be decoded" in note for note in pictures.notes)
+    assert any("pictures that cannot be decoded were left out (3)" in note for note in pictures.notes)
