@@ -37,7 +37,9 @@ def test_a_baseline_that_lost_hard_seeds_is_not_said_to_be_the_best() -> None:
     """Its mean is higher then, but within seeds another value is better by 2 points."""
     plan = plan_of(space=rho_space(published=(), fixed={"loss.name": "triplet", "regularizer.name": "sec"}), seeds=4)
     gains = np.array([0.0 if cell.baseline else 2.0 if cell.label == "rho=0.1" else -5.0 for cell in plan.cells])
-    values = 60 + gains[:, None] + [10.0, 10.0, 0.0, 0.0] + 0.1 * np.random.default_rng(0).standard_normal((len(gains), 4))
+    values = (
+        60 + gains[:, None] + [10.0, 10.0, 0.0, 0.0] + 0.1 * np.random.default_rng(0).standard_normal((len(gains), 4))
+    )
     values[0, 2:] = np.nan
     facts = dict(summary(results_with(plan, values)).answer.facts)
     assert facts["Best configuration"].startswith("rho=0.1: ")
