@@ -172,6 +172,18 @@ def test_ids_from_1_number_the_rows_only_in_their_order(tmp_path):
         import_features(tmp_path / "x.npz", tmp_path / "g", labels=tmp_path / "own.csv")
 
 
+def test_a_repeated_number_in_another_order_is_refused(tmp_path):
+    """Its table was taken in the order of the lines, so that rows got classes of others."""
+    np.savez(tmp_path / "x.npz", features=ROWS)
+    numbers = [*range(len(CLASSES))][::-1]
+    numbers[0] = 0
+    (tmp_path / "own.csv").write_text("\n".join(f"{n},{CLASSES[n]}" for n in numbers))
+    with pytest.raises(
+        DataError, match=r"id: ids that number rows must be listed once, but got '0'\. Correct the ids, or"
+    ):
+        import_features(tmp_path / "x.npz", tmp_path / "f", labels=tmp_path / "own.csv")
+
+
 def test_bfloat16_of_safetensors_is_widened(tmp_path):
     words = (ROWS.view(np.uint32) >> 16).astype(np.uint16)
     header = {"features": about("BF16", [8, 4], 0, words.nbytes)}

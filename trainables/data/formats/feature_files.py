@@ -202,7 +202,8 @@ def _read_torch(source: Path) -> Columns:
     try:
         content = torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise DataError(Problem(str(source), "must hold only tensors: other objects are not loaded")) from error
+        rule, remedy = "must hold only tensors and lists", 'Store these: torch.save({"features": x, "label": y}, FILE).'
+        raise DataError(Problem(str(source), rule, None, remedy)) from error
     except LookupError as error:  # the unpickler knows no such instruction
         raise ValueError("torch.save did not write it") from error
     if isinstance(content, torch.Tensor):
@@ -311,15 +312,19 @@ def _join_labels(columns: Columns, table: Columns, labels: Path) -> Columns:
 
 
 def _number_rows(ids: NDArray[np.str_], place: str) -> bool:
-    """Return whether ids are 0, 1, 2 ..., in any order. Raise DataError for 1, 2, 3 ... in another order."""
+    """Return whether ids are 0, 1, 2 ..., in any order. Raise DataError for 1, 2, 3 ... or repeats in another order."""
     if not all(re.fullmatch(r"\d{1,15}(\.0+)?", word) for word in ids.tolist()):
         return False
     numbers = ids.astype(np.float64)
-    if (np.diff(numbers) < 0).any() and np.array_equal(np.sort(numbers), np.arange(1, len(ids) + 1)):
+    number_rows, is_sorted = np.array_equal(np.sort(numbers), np.arange(len(ids))), (np.diff(numbers) >= 0).all()
+    in_order = "or leave the ids out if the lines are in the order of the rows."
+    if not is_sorted and np.array_equal(np.sort(numbers), np.arange(1, len(ids) + 1)):
         rule = "ids that number rows begin at 0, but these begin at 1 and are not sorted"
-        remedy = "Subtract 1, or leave the ids out if the lines are in the order of the rows."
-        raise DataError(Problem(place, rule, ids[:5].tolist(), remedy))
-    return np.array_equal(np.sort(numbers), np.arange(len(ids)))
+        raise DataError(Problem(place, rule, ids[:5].tolist(), f"Subtract 1, {in_order}"))
+    if not (is_sorted or number_rows) and numbers.max() < len(ids):
+        rule, (repeated, _) = "ids that number rows must be listed once", Counter(ids.tolist()).most_common(1)[0]
+        raise DataError(Problem(place, rule, repeated, f"Correct the ids, {in_order}"))
+    return number_rows
 
 
 def _write_rows(folder: Path, features: Sequence[NDArray[Any]], source: Path) -> None:
