@@ -33,8 +33,8 @@ from tune_dml.replay import Surface, surfaces
 from tune_dml.running.search.optuna_search import Proposals
 from tune_dml.running.search.stopping import StoppingProposals
 from tune_dml.space import Grid, Knob, LogRange, Range, Space, Value
-from tune_dml.stats.sequential import racing
 from tune_dml.stats.sequential.looks import race_level
+from tune_dml.stats.sequential.racing import FIRST_LOOK, judge_race
 
 SEEDS, NOISE = 3, 1.0
 LR, MARGIN, RHO = "optim.lr", "loss.margin", "regularizer.rho"
@@ -72,7 +72,7 @@ def trials_until_settled(recommendations: Iterator[tuple[int, float]], max_trial
 
 
 def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "triplet") -> Plan:
-    """Return a plan on the digits; only its cells are used."""
+    """Return a plan on the digits; only its cells are used. It evaluates often enough for early stopping."""
     example = methods_of("loss")[loss].example  # type: ignore[attr-defined]
     needed = {f"loss.{name}": value for name, value in example.items()}
     fixed: dict[str, Value] = {"loss.name": loss, "regularizer.name": "sec", "training.eval_every": 20}
@@ -83,21 +83,33 @@ def plan_of(knobs: tuple[Knob, ...], search: Search | None = None, loss: str = "
     return make_plan(study, "d" * 64)
 
 
+class Recommended:
+    """The cell that a search recommends: the best mean of the cells with a result under every seed."""
+
+    def __init__(self, truth_of: Callable[[Mapping[str, Value]], float]):
+        self.truth, self._best, self._truth_of = math.nan, -math.inf, truth_of
+        self._values = defaultdict[str, list[float]](list)
+
+    def add(self, trial: PlannedTrial, value: float) -> bool:
+        """Add the result of a trial; return whether it completes its cell."""
+        values = self._values[trial.cell.digest]
+        values.append(value)
+        if len(values) == SEEDS and (mean := sum(values) / SEEDS) > self._best:
+            self._best, self.truth = mean, self._truth_of(trial.cell.knobs)
+        return len(values) == SEEDS
+
+
 def recommend(
     proposals: Proposals, result_of: Callable[[PlannedTrial], float], truth_of: Callable[[Mapping[str, Value]], float]
 ) -> Iterator[tuple[int, float]]:
     """Yield (trials so far, truth of the recommended cell) after each cell of a search."""
-    best, true, trials = -math.inf, math.nan, 0
-    results: dict[str, list[float]] = {}
+    recommended, trials = Recommended(truth_of), 0
     while (trial := proposals.next_trial()) is not None:
-        numbers = results.setdefault(trial.cell.digest, [])
-        numbers.append(float(result_of(trial)))
-        proposals.record_value(trial.key, numbers[-1])
+        value = float(result_of(trial))
+        proposals.record_value(trial.key, value)
         trials += 1
-        if len(numbers) == SEEDS:
-            if (mean := sum(numbers) / SEEDS) > best:
-                best, true = mean, truth_of(trial.cell.knobs)
-            yield trials, true
+        if recommended.add(trial, value):
+            yield trials, recommended.truth
 
 
 def our_search(method: str, number: int, cells: int) -> Iterator[tuple[int, float]]:
@@ -179,17 +191,17 @@ def replay_race(surface: Surface, number: int) -> Iterator[tuple[float, float]]:
         points[trial.cell.digest] = trial.cell.knobs
         proposals.record_value(trial.key, 0.0)
     regrets = [surface.regret(point) for point in points.values()]
-    values, none = np.full((len(points), surface.seeds), math.nan), np.zeros((len(points), surface.seeds), dtype=bool)
-    runs, looks, judged, trials = np.ones(len(points), dtype=bool), [], [], 0
-    for column in range(surface.seeds):
-        values[runs, column] = [surface.value(p, column) for p, r in zip(points.values(), runs, strict=True) if r]
-        trials += int(runs.sum())
-        leader = int(values[:, : column + 1].mean(axis=1).argmax())
-        if column + 1 >= racing.FIRST_LOOK:
-            looks.append(column + 1)
-            judged.append((looks[-1], race_level(looks, planned=surface.seeds)))
-            outcomes = racing.Outcomes(values, none, none)
-            race = racing.replay(outcomes, MARGIN_THAT_MATTERS, judged, compared=np.ones(len(points), dtype=bool))
+    values, runs = np.full((len(points), surface.seeds), math.nan), np.ones(len(points), dtype=bool)
+    race, looks, trials = None, [], 0
+    for seeds in range(1, surface.seeds + 1):
+        running = [point for point, runs_on in zip(points.values(), runs, strict=True) if runs_on]
+        values[runs, seeds - 1] = [surface.value(point, seeds - 1) for point in running]
+        trials += len(running)
+        leader = int(values[:, :seeds].mean(axis=1).argmax())
+        if seeds >= FIRST_LOOK:
+            looks.append(seeds)
+            level = race_level(looks, planned=surface.seeds)
+            race = judge_race(values[:, :seeds], MARGIN_THAT_MATTERS, level, race)
             leader, runs = int(race.leader), race.runs
         yield trials, regrets[leader]
         if not runs.any():
@@ -204,8 +216,7 @@ def replay_stopping(surface: Surface, number: int, at_rungs: tuple[Surface, Surf
     proposals = StoppingProposals(
         plan, trial_values={}, stopped={}, values=reported.__getitem__, on_stop=lambda key, end: None
     )
-    best, regret, trials = -math.inf, math.nan, 0.0
-    finished = defaultdict[str, list[float]](list)
+    recommended, trials = Recommended(surface.regret), 0.0  # type: ignore[arg-type]
     while (trial := proposals.next_trial()) is not None:
         steps, rungs = trial.cell.settings["training.steps"], rungs_of(trial.cell.settings)
         rung, rows = proposals.until(trial), reported[trial.key]
@@ -216,16 +227,13 @@ def replay_stopping(surface: Surface, number: int, at_rungs: tuple[Surface, Surf
             proposals.record_pause(trial.key)
             continue
         proposals.record_value(trial.key, value)
-        numbers = finished[trial.cell.digest]
-        numbers.append(value)
-        if len(numbers) == SEEDS and (mean := sum(numbers) / SEEDS) > best:
-            best, regret = mean, surface.regret(trial.cell.knobs)
-        yield trials, regret
+        if recommended.add(trial, value):
+            yield trials, recommended.truth
 
 
 def at_budgets(recommendations: Iterable[tuple[float, float]], unknown: float) -> list[float]:
     """Return the regret of the last recommendation within each budget; `unknown` before the first."""
-    steps = [(0.0, unknown), *((trials, regret) for trials, regret in recommendations if not math.isnan(regret))]
+    steps = [(0.0, unknown), *recommendations]
     return [[regret for trials, regret in steps if trials <= budget][-1] for budget in BUDGETS]
 
 

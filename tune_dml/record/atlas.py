@@ -64,8 +64,9 @@ def build_table(results: Results, dataset: str) -> pd.DataFrame:
 
 
 def _values_at_rungs(results: Results, trial: TrialResult) -> dict[str, float]:
-    rungs = rungs_of(trial.cell.settings)
-    by_step = {int(row["step"]): row.get(f"val/{METRIC}", math.nan) for row in results.history(trial.key) if all(rungs)}
+    rungs = rungs_of(trial.cell.settings)  # 0 if the trial is evaluated too seldom
+    rows = results.history(trial.key) if any(rungs) else ()
+    by_step = {int(row["step"]): row.get(f"val/{METRIC}", math.nan) for row in rows}
     return {column: by_step.get(rung, math.nan) for column, rung in zip(_AT_RUNGS, rungs, strict=True)}
 
 
