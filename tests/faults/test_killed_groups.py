@@ -51,18 +51,18 @@ def test_a_lost_worker_changes_no_number_of_its_group(ray_session, new_database,
             os.kill(pid, signal.SIGKILL)
 
     monkeypatch.setattr(Recorder, "on_trial_result", then_hurt)
-    give_back = TrialGroups.give_back
+    requeue = TrialGroups.requeue
 
-    def give_back_recorded(self, keys, *, alone):
+    def requeue_recorded(self, keys, *, alone):
         groups.append(kept := list(keys))
-        return give_back(self, kept, alone=alone)
+        return requeue(self, kept, alone=alone)
 
     def run(name):
         words = ["--name", name, "--max-concurrent", 1, "--cache-dir", cache_dir]
         code, output, error = command_line("sweep", sweep_file(12, steps=100), *words)
         assert code == 0, output + error
 
-    monkeypatch.setattr(TrialGroups, "give_back", give_back_recorded)
+    monkeypatch.setattr(TrialGroups, "requeue", requeue_recorded)
     run("hurt")
     monkeypatch.setattr(Recorder, "on_trial_result", told)
     monkeypatch.setattr(TrialGroups, "_size", lambda self: 1)

@@ -15,7 +15,7 @@ from trainables.data.base import Contents, Indices, Pictures, Progress, digest_o
 from trainables.data.formats.class_folders import ClassFolders
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures
 from trainables.data.formats.files import KINDS, encoded_files
-from trainables.data.formats.picture_files import PictureListing, keep_extras, single_picture_notes
+from trainables.data.formats.picture_files import PictureListing, renumber_extras, single_picture_notes
 from trainables.data.formats.picture_table import PictureTable, part_of, read_picture_table
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, list_names
 from trainables.data.formats.table_rows import TABLES
@@ -144,7 +144,7 @@ class ImageFolder(StoredPictures):
         listing = self._listing
         labels = listing.labels[indices]
         notes = [*listing.notes, *single_picture_notes(labels, listing.class_names), *self._shared_notes(indices)]
-        extras = keep_extras(listing.extras, indices, len(listing.names))
+        extras = renumber_extras(listing.extras, indices, len(listing.names))
         return Contents(labels, listing.class_names, tuple(notes), extras)
 
     def listed(self) -> Pictures:

@@ -164,7 +164,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Record a lost process. Tune restarts the running trial from its checkpoint; later ones are proposed again."""
         call = trial.config["key"]
         failure = self.stall_failures.pop(call, None) or _last_failure(trial)
-        self.groups.give_back(self.calls.drop_later_trials(trial.config), alone=True)
+        self.groups.requeue(self.calls.drop_later_trials(trial.config), alone=True)
         self._end_call(call)
         key = trial.config["key"]
         self.losses[key] += failure.kind != "preempted"
@@ -197,7 +197,7 @@ class Recorder(Callback):  # type: ignore[misc]
         failure = self.stall_failures.pop(call, None) or _last_failure(trial)
         is_loss = failure.is_process_lost or failure.kind in {"stalled", "preempted"}
         reason = f"{'lost' if is_loss else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
-        self.groups.give_back(self.calls.drop_later_trials(trial.config), alone=True)
+        self.groups.requeue(self.calls.drop_later_trials(trial.config), alone=True)
         self._end_call(call)
         self._end(trial.config["key"], events.TrialEnd("failed", reason, kind=failure.kind))
 

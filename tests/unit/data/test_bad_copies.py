@@ -189,7 +189,7 @@ def test_a_disk_too_small_for_the_decoded_pictures_is_reported(tmp_path, monkeyp
     cache.create_images(tmp_path, (3, 16, 16, 1))
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(cache.DiskFull, match="TUNE_DML_CACHE"):
-        cache.keep_images(tmp_path, np.arange(2))
+        cache.select_images(tmp_path, np.arange(2))
     with pytest.raises(cache.DiskFull, match=r"need 1\.0 MiB on its disk, and 64\.0 MiB must stay free.*TUNE_DML"):
         cache.create_images(tmp_path, (1, 1024, 1024, 1))
 

@@ -160,7 +160,7 @@ def test_ragged_pictures_index_like_an_array(tmp_path):
     for i in range(3):
         images[i][:] = i + 1
     images.pixels.flush()
-    cache.keep_images(tmp_path, np.array([2, 0]))
+    cache.select_images(tmp_path, np.array([2, 0]))
     opened = cache.open_images(tmp_path)
     assert opened.shape == (2, 0, 0, 3)
     assert [opened[i].shape for i in range(2)] == [(1, 5, 3), (2, 3, 3)]

@@ -15,7 +15,7 @@ from PIL import Image
 
 from trainables.data import DATASETS, build_dataset
 from trainables.data.formats.cache import RaggedImages
-from trainables.data.formats.picture_files import keep_extras
+from trainables.data.formats.picture_files import renumber_extras
 from trainables.data.formats.record_io import RecordFile
 from trainables.errors import ConfigError, DataError
 from trainables.tasks.face_benchmarks import _decode_pair, _divide_classes, _draw_pairs, _read_pairs
@@ -155,7 +155,7 @@ def test_left_out_pictures_are_renumbered_in_every_index():
         "same": np.array([True, False, True]),
         "super_labels": np.array([9, 8, 7, 6, 5]),
     }
-    kept = keep_extras(extras, np.array([0, 1, 3, 4]), 5)
+    kept = renumber_extras(extras, np.array([0, 1, 3, 4]), 5)
     assert kept["query"].tolist() == [0, 2]
     assert kept["gallery"].tolist() == [1, 3]
     assert kept["pairs"].tolist() == [[0, 1], [2, 3]]

@@ -175,7 +175,7 @@ def test_after_any_loss_every_trial_ends_once_and_the_searcher_last():
             trials = running[name]
             if chance.random() < 0.2:  # its process is lost: as `Recorder.on_trial_recover`
                 first, *later = trials
-                groups.give_back([request["key"] for request in later], alone=True)
+                groups.requeue([request["key"] for request in later], alone=True)
                 running[name] = deque([first])
                 continue
             key, over = trials.popleft()["key"], not trials

@@ -130,7 +130,7 @@ def open_images(directory: Path, mode: Literal["r", "r+"] = "r") -> Pixels | Rag
     return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
 
 
-def keep_images(directory: Path, indices: NDArray[np.int64]) -> None:
+def select_images(directory: Path, indices: NDArray[np.int64]) -> None:
     """Keep only the pictures numbered `indices`, in that order."""
     if (directory / "images.npy").exists():
         old_images = np.load(directory / "images.npy", mmap_mode="r")

@@ -130,7 +130,7 @@ class PictureFiles(StoredPictures):
         labels = listing.labels[indices]
         notes = [*listing.notes, *single_picture_notes(labels, listing.class_names)]
         notes += differences(self, counts(listing))
-        extras = keep_extras(listing.extras, indices, len(listing.names))
+        extras = renumber_extras(listing.extras, indices, len(listing.names))
         return Contents(labels, listing.class_names, tuple(notes), extras)
 
 
@@ -138,7 +138,7 @@ class PictureFiles(StoredPictures):
 _NUMBERING = ("query", "gallery", "official_test", "pairs")
 
 
-def keep_extras(
+def renumber_extras(
     extras: Mapping[str, NDArray[np.generic]], indices: NDArray[np.int64], total: int
 ) -> dict[str, NDArray[np.generic]]:
     """Renumber index arrays to the pictures that stay; drop pairs that lost a picture."""

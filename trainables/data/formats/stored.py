@@ -105,7 +105,7 @@ class StoredPictures(DataSet):
         failures = decode(directory, self.encoded, self.form, progress)
         indices = self._decodable(failures)
         if failures:
-            cache.keep_images(directory, indices)
+            cache.select_images(directory, indices)
         return self._contents_with_note(indices, failures)
 
     def listed(self) -> Pictures | None:

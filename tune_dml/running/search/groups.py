@@ -2,7 +2,7 @@
 
 Each call costs Ray Tune and the driver tenths of a second, even if its trials are very short. Groups change neither the
 order of the trials nor their results: each trial has its own seed, ledger events and end. If a process is lost, the
-trials that had not started are returned, and each of them then runs alone. This module does not use Ray.
+trials that had not started are queued again, and each then runs alone. This module does not use Ray.
 """
 
 import math
@@ -69,7 +69,7 @@ class TrialGroups:
 
     @property
     def is_finished(self) -> bool:
-        """Whether no trial is left to start now or later. False while a started trial may be returned."""
+        """Whether no trial is left to start now or later. False while a started trial may be queued again."""
         return self.proposals.is_finished and not (self._ready or self._single_trials or self._open)
 
     def next_group(self) -> list[PlannedTrial]:
@@ -96,7 +96,7 @@ class TrialGroups:
         return min(max(int(_GROUP_SECONDS / (self._seconds + _OVERHEAD)), 1), _MAX_TRIALS)
 
     def is_open(self, key: str, group_number: int) -> bool:
-        """Return whether a trial was started with this group and has neither ended nor been returned."""
+        """Return whether a trial was started with this group and has neither ended nor been queued again."""
         return key in self._open and self._open[key][1] == group_number
 
     def close(self, key: str, seconds: float | None = None) -> None:
@@ -106,7 +106,7 @@ class TrialGroups:
             mean = self._seconds if math.isfinite(self._seconds) else seconds
             self._seconds = mean + _WEIGHT * (seconds - mean)
 
-    def give_back(self, keys: Iterable[str], *, alone: bool) -> None:
-        """Return trials that have not started; with `alone`, each then gets its own call."""
+    def requeue(self, keys: Iterable[str], *, alone: bool) -> None:
+        """Queue again the trials that have not started; with `alone`, each then gets its own call."""
         trials = [self._open.pop(key)[0] for key in keys if key in self._open]
         (self._single_trials if alone else self._ready).extendleft(reversed(trials))

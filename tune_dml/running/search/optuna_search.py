@@ -258,9 +258,9 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         open_keys = [key for key in keys if key not in ended_keys and self.groups.is_open(key, number)]
         if "spent" in message:  # its process must not train another trial
             self.groups.may_share = self.groups.may_share and not open_keys
-            self.groups.give_back(open_keys, alone=False)
+            self.groups.requeue(open_keys, alone=False)
         elif open_keys:
-            self.groups.give_back(open_keys[1:], alone=True)
+            self.groups.requeue(open_keys[1:], alone=True)
             self.groups.close(open_keys[0])
             if open_keys[0] not in self.groups.proposals.trial_values:
                 self.groups.proposals.record_value(open_keys[0], math.nan)
