@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from trainables.errors import ConfigError, Problem
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Positives = Literal["best", "first", "first_r", "all"]
+ABSENT = 2**63 - 1
+"""Entry of `Ranking.positions` for a positive that is absent or not located: later than any k."""
+_CHECKED_QUERIES = 8  # queries with which a metric's handling of absent positives is checked, once
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Ranking:
 
     positions: Tensor
     """(B, P), int64: 1-based positions of each query's best P positives, ascending. Entries that no metric asked for,
-    and those beyond R_q, hold a position later than any k."""
+    and those beyond R_q, are `ABSENT`."""
     relevant: Tensor
     """(B,), int64: R_q, the number of positives in the whole gallery, at least 1."""
     tied: Tensor
@@ -40,6 +43,11 @@ class Ranking:
 
     def __len__(self) -> int:
         return len(self.relevant)
+
+    @property
+    def exists(self) -> Tensor:
+        """(B, P), bool: which entries of `positions` are positions."""
+        return self.positions < ABSENT
 
     def first(self, k: int) -> Tensor:
         """Return (B, min(k, P)), all positions that can be at most k: the j-th positive is at position j or later."""
@@ -81,12 +89,12 @@ class Family:
     def of(self, ranking: Ranking, ks: Sequence[int]) -> dict[str, Tensor]:
         """Return key -> a number for each query, (B,) float64; a fraction if the metric is logged in percent.
 
-        Raises ConfigError if the metric returns something else, or changes the ranking.
+        Raises ConfigError if the metric returns something else, changes the ranking or reads absent positives.
         """
         from trainables.method_checks import check_untouched, versions
 
         place, before = f"metric {self.name}", versions(ranking.positions, ranking.relevant)
-        values = [self.value(ranking, k) for k in ks] if self.takes_k else [self.value(ranking)]
+        values = self._values(ranking, ks)
         check_untouched(place, before, ranking.positions, ranking.relevant)
         for value in values:
             shape: object = getattr(value, "shape", None)
@@ -94,13 +102,34 @@ class Family:
                 rule = f"must return a tensor of one number for each of the {len(ranking)} queries"
                 got = type(value).__name__ if shape is None else f"shape {tuple(value.shape)}"
                 raise ConfigError(Problem(place, rule, got, "Take no mean over queries."))
+        if self.value not in _ignore_absent:
+            self._check_absent(ranking, ks)
+            _ignore_absent.add(self.value)
         return dict(zip(self.keys(ks), values, strict=True))
+
+    def _values(self, ranking: Ranking, ks: Sequence[int]) -> list[Tensor]:
+        return [self.value(ranking, k) for k in ks] if self.takes_k else [self.value(ranking)]
+
+    def _check_absent(self, ranking: Ranking, ks: Sequence[int]) -> None:
+        """Raise ConfigError if the values change with the number of absent positives."""
+        import torch
+
+        tensors = (ranking.positions, ranking.relevant, ranking.tied, ranking.queries)
+        few = Ranking(*(tensor[:_CHECKED_QUERIES] for tensor in tensors))
+        absent = torch.full_like(few.positions[:, :1], ABSENT)
+        padded = replace(few, positions=torch.cat([few.positions, absent], dim=1))
+        for value, expected in zip(self._values(padded, ks), self._values(few, ks), strict=True):
+            if not torch.allclose(value, expected, equal_nan=True):
+                rule = "must not read positions beyond a query's last positive, which are absent"
+                remedy = "Leave out the entries where ranking.exists is false; ranking.relevant counts the others."
+                raise ConfigError(Problem(f"metric {self.name}", rule, None, remedy))
 
 
 _COUNTS = ("queries", "queries_without_match", "tie_fraction")
 """Keys that `retrieval_metrics` adds."""
 FAMILIES: dict[str, Family] = {}
 """All declared metrics by name, in order of declaration."""
+_ignore_absent: set[Callable[..., Tensor]] = set()  # metrics that were checked
 
 
 def family(

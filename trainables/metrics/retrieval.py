@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from trainables.errors import Problem, raise_if_any
-from trainables.metrics.families import FAMILIES, Family, Positives, Ranking
+from trainables.metrics.families import ABSENT, FAMILIES, Family, Positives, Ranking
 from trainables.metrics.inputs import Array, LabelledVectors, exact_arithmetic, labelled_vectors
 from trainables.metrics.search import (
     ENTRIES,
@@ -37,7 +37,6 @@ from trainables.metrics.search import (
 
 Ties = Literal["pessimistic", "optimistic"]
 
-_ABSENT = torch.iinfo(torch.int64).max  # position of a positive that is absent or not located: later than any k
 _ROUNDING = 1e-6  # by which a mean of shares may leave 0 to 1
 
 
@@ -170,7 +169,7 @@ class _Scope:
     def last_position(self, relevant: Tensor) -> Tensor:
         """Return the last position that any metric reads, except for the best positive, (N,)."""
         if "all" in self.needed:
-            return torch.full_like(relevant, _ABSENT)
+            return torch.full_like(relevant, ABSENT)
         return relevant.clamp_min(self.k) if "first_r" in self.needed else torch.full_like(relevant, self.k)
 
 
@@ -209,7 +208,7 @@ def _positions(  # noqa: PLR0917
     # Counts beyond the limit are lower bounds. Hide them, so that no metric reads them as positions.
     beyond = positions > limits[:, None]
     beyond[:, 0] = False
-    return positions.masked_fill_(absent.logical_or_(beyond), _ABSENT), ahead[:, 0] != ahead[:, 1]
+    return positions.masked_fill_(absent.logical_or_(beyond), ABSENT), ahead[:, 0] != ahead[:, 1]
 
 
 def _tile_length(vectors: Tensor, count: int) -> int:

@@ -321,8 +321,7 @@ def _median_rank(_own_families):
 
     @families.family("median_rank", "median rank", positives="all", percent=False)
     def median_rank(ranking):
-        exists = ranking.positions < torch.iinfo(torch.int64).max
-        return ranking.positions.double().masked_fill(~exists, torch.nan).nanquantile(0.5, dim=1)
+        return ranking.positions.double().masked_fill(~ranking.exists, torch.nan).nanquantile(0.5, dim=1)
 
 
 @pytest.mark.usefixtures("_median_rank")
@@ -336,12 +335,30 @@ def test_positives_all_gives_exact_positions(monkeypatch, sizes, entries):
         assert got["median_rank"] == pytest.approx(naive_median_rank(vectors, labels))
 
 
+@pytest.mark.usefixtures("_own_families")
+@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [0, 0, 0, 1, 1]])
+def test_a_metric_that_reads_positions_of_absent_positives_is_refused(labels):
+    """Also if all queries have equally many positives, because those of other data have not."""
+
+    @families.family("worst_rank", "worst rank", positives="all", percent=False)
+    def worst_rank(ranking):
+        return ranking.positions[:, -1].double()
+
+    @families.family("mean_reciprocal", "mean reciprocal", positives="all")
+    def mean_reciprocal(ranking):
+        return ranking.positions.double().reciprocal().mean(dim=1)
+
+    for name in ("worst_rank", "mean_reciprocal"):
+        with pytest.raises(ConfigError, match=f"metric {name}: must not read positions beyond a query's last positive"):
+            retrieval_metrics(np.eye(5)[: len(labels)], labels, metrics=name)
+
+
 def test_only_the_positives_and_positions_that_some_metric_reads_are_computed():
     relevant, scope = torch.tensor([0, 1, 9]), retrieval._Scope
     for needed, positives, last in (
         *(({"best"}, [0, 1, 1], [4, 4, 4]), ({"first"}, [0, 1, 4], [4, 4, 4])),
         *(({"best", "first"}, [0, 1, 4], [4, 4, 4]), ({"first_r"}, [0, 1, 9], [4, 4, 9])),
-        ({"first", "all"}, [0, 1, 9], [retrieval._ABSENT] * 3),
+        ({"first", "all"}, [0, 1, 9], [families.ABSENT] * 3),
     ):
         assert scope(frozenset(needed), 4).positives(relevant).tolist() == positives
         assert scope(frozenset(needed), 4).last_position(relevant).tolist() == last
