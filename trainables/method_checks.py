@@ -1,10 +1,11 @@
 """Check the results of losses and regularizers, which may be third-party code."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
+from trainables import generators
 from trainables.errors import ConfigError, Problem, raise_if_any
 
 _SHOWN = 3  # shapes in a message
@@ -61,6 +62,22 @@ def _trace(value: Tensor, embeddings: Tensor) -> tuple[bool, list[Tensor]]:
         else:
             waiting += [next_node for next_node, _ in node.next_functions]
     return is_connected, leaves
+
+
+def check_resumes(place: str, used: nn.Module, new: nn.Module, value_of: Callable[[nn.Module], Tensor]) -> None:
+    """Raise ConfigError unless a new instance with the stored state of a used one has the same next value."""
+    remedy = "Make state that outlives a batch a buffer, in the constructor: self.register_buffer(name, tensor)."
+    try:
+        new.load_state_dict(used.state_dict())
+    except RuntimeError as error:
+        rule = "its stored state must fit a new instance, as after a resumption"
+        raise ConfigError(Problem(place, rule, " ".join(str(error).split())[:200], remedy)) from error
+    drawn = generators.states()
+    expected = value_of(used).detach()
+    generators.restore(drawn)
+    if not torch.allclose(value_of(new).detach(), expected, rtol=1e-4, equal_nan=True):
+        rule = "must give the same value after a resumption, which restores its parameters and buffers alone"
+        raise ConfigError(Problem(place, rule, None, remedy))
 
 
 def versions(*tensors: Tensor) -> tuple[int, ...]:

@@ -181,9 +181,9 @@ def _is_finite(method: Method, dtype: torch.dtype, shape: str) -> None:
         embeddings = SHAPES[shape](embeddings.detach()).to(dtype).requires_grad_()
         value, slope = method.value_and_slope(embeddings, numbers)
         _require(value.ndim == 0, f"{case}: the value is a scalar")
-        _require(value.dtype == full, f"{case}: the value is {full}, not {value.dtype}")
-        _require(value.isfinite(), f"{case}: the value is finite, not {value}")
-        _require(slope.dtype == dtype, f"{case}: the gradient is {dtype}, not {slope.dtype}")
+        _require(value.dtype == full, f"{case}: the value must be {full}, but is {value.dtype}")
+        _require(value.isfinite(), f"{case}: the value must be finite, but is {value}")
+        _require(slope.dtype == dtype, f"{case}: the gradient must be {dtype}, but is {slope.dtype}")
         _require(slope.isfinite().all(), f"{case}: the gradient is finite")
 
 
@@ -214,6 +214,7 @@ def _repeats_exactly(method: Method) -> None:
     restored = method.build()
     restored.load_state_dict(module.state_dict())
     torch.manual_seed(1)
+    embeddings, labels = batch(seed=1)  # a memory of the same batch would not change a mean over pairs
     expected = method.value(embeddings, labels, module)
     for copied in (*copies, restored):
         _require(

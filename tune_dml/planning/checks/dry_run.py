@@ -195,7 +195,7 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
     import numpy as np
     import torch
 
-    from trainables.method_checks import checked_diagnostics
+    from trainables.method_checks import check_resumes, checked_diagnostics
     from trainables.regularizers import build_regularizer
     from trainables.samplers import build_sampler, whole_batch
     from trainables.tasks.learner import loss_of
@@ -216,13 +216,18 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
                 rule = "batch(0) must be the same at each call: resumed trials and paired seeds repeat batches"
                 remedy = "Draw from np.random.default_rng((self.seed, step))."
                 return [Problem(f"sampler {batch.sampler}", rule, None, remedy)]
-            labels = torch.from_numpy(numbers)[torch.randperm(len(numbers))[: batch.batch_size]]
-            embeddings = torch.randn(len(labels), config.model.embedding_dim).requires_grad_()
-            loss = loss_of(config, len(classes))
-            loss(embeddings * 1, labels)
-            regularizer = build_regularizer(config.regularizer.name, **config.regularizer.knobs())
-            regularizer(embeddings * 1)
-            checked_diagnostics(regularizer, loss)
+            draws = [torch.randperm(len(numbers))[: batch.batch_size] for _ in range(2)]
+            labels, others = (torch.from_numpy(numbers)[draw] for draw in draws)
+            embeddings, other = torch.randn(2, len(labels), config.model.embedding_dim).requires_grad_()
+            losses = [loss_of(config, len(classes)) for _ in range(2)]
+            losses[0](embeddings * 1, labels)
+            regularizers = [build_regularizer(config.regularizer.name, **config.regularizer.knobs()) for _ in range(2)]
+            if regularizers[0].needs_mean:
+                regularizers[0].set_mean(1.0)
+            regularizers[0](embeddings * 1)
+            checked_diagnostics(regularizers[0], losses[0])
+            check_resumes(f"loss {type(losses[0]).__name__}", *losses, lambda loss: loss(other * 1, others))
+            check_resumes(f"regularizer {type(regularizers[0]).__name__}", *regularizers, lambda norm: norm(other * 1))
     except ConfigError as error:
         return list(error.problems)
     except (Exception, SystemExit):  # the trial reports the error with its traceback
