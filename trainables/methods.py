@@ -14,6 +14,7 @@ import inspect
 import math
 import pkgutil
 import sys
+import types
 import typing
 from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -174,7 +175,7 @@ class Parameter:
     @property
     def rule(self) -> str:
         """The rules as text, or the choices: `euclidean or cosine`."""
-        return self.domain or " or ".join(map(str, self.choices))
+        return self.domain or " or ".join("null" if choice is None else str(choice) for choice in self.choices)
 
 
 def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
@@ -267,7 +268,7 @@ def _make_parameter(name: str, hint: Any, default: object) -> Parameter:
     rules = info.metadata if info else []
     return Parameter(
         name,
-        base.__name__ if isinstance(base, type) else str(base).replace("typing.", ""),
+        _type_text(base),
         None if default is ... else default,
         ", ".join(map(_rule_text, rules)),
         (info.description or "") if info else "",
@@ -275,6 +276,17 @@ def _make_parameter(name: str, hint: Any, default: object) -> Parameter:
         typing.get_args(base) if typing.get_origin(base) is typing.Literal else (),
         domain_of_rules(rules, base),
     )
+
+
+def _type_text(hint: Any) -> str:
+    """Return a type as it is written in Python, without its rules: `Literal['first_batch'] | float`."""
+    if typing.get_origin(hint) is Annotated:
+        return _type_text(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " | ".join(map(_type_text, typing.get_args(hint)))
+    if hint is type(None):
+        return "None"
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
 
 
 _SIGNS = {"gt": "> {:g}", "ge": ">= {:g}", "lt": "< {:g}", "le": "<= {:g}"}
@@ -294,13 +306,13 @@ def check_knobs(cls: type, knobs: Mapping[str, object], place: str) -> tuple[dic
     try:
         values = _model(cls)(**knobs).model_dump()
     except ValidationError as error:
-        return dict(knobs), problems_of(error, place, [parameter.name for parameter in parameters_of(cls)])
+        return dict(knobs), problems_of(error, place, [parameter.name for parameter in parameters_of(cls)], _model(cls))
     check = getattr(cls, "check_parameters", None)
     problems = check(**values) if check else ()
     return values, [Problem(f"{place}.{p.place}", p.rule, p.value, p.remedy) for p in problems]
 
 
-def problems_of(error: ValidationError, place: str, known: Sequence[str]) -> list[Problem]:
+def problems_of(error: ValidationError, place: str, known: Sequence[str], model: type[BaseModel]) -> list[Problem]:
     """Translate pydantic's errors of flat settings into problems, one for each value."""
     by_path: dict[str, list[ErrorDetails]] = {}
     for item in error.errors():
@@ -315,7 +327,10 @@ def problems_of(error: ValidationError, place: str, known: Sequence[str]) -> lis
         elif item["type"] == "missing":
             problems.append(Problem(path, "a value is required", None, f"Set {path}=..."))
         else:
-            problems.append(Problem(path, rule_of_any([item, *others]), item["input"]))
+            field = model.model_fields.get(str(item["loc"][0]))
+            is_optional = field is not None and type(None) in _classes_in(field.annotation)
+            remedy = "Write null for no value." if is_optional and str(item["input"]).lower() == "none" else ""
+            problems.append(Problem(path, rule_of_any([item, *others]), item["input"], remedy))
     return problems
 
 
@@ -335,6 +350,8 @@ def rule_of(error: ErrorDetails) -> str:
     if (rule := _RULES.get(error["type"])) is not None:
         return rule
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    if error["type"] == "literal_error":
+        message = message.replace(" None", " null")  # as it is typed
     return message[0].lower() + message[1:]
 
 

@@ -268,7 +268,7 @@ def _check_section(part: _SectionSettings) -> tuple[ConfigSection | None, tuple[
     try:
         section = model(**own)
     except ValidationError as error:
-        return None, (*problems, *unknown_problems, *problems_of(error, name, names))
+        return None, (*problems, *unknown_problems, *problems_of(error, name, names, model))
     return None if problems else section, (*problems, *unknown_problems)
 
 

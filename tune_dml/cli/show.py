@@ -181,7 +181,7 @@ def _knob_table(section: str, knobs: Sequence[Mapping[str, object]]) -> Lines:
     """Yield the table of a method's knobs, if it has any; `section` is their section of the configuration."""
     rows = []
     for knob in knobs:
-        default = value_text(None) if knob["default"] is None else knob["default"]
+        default = "null" if knob["default"] is None else knob["default"]  # as it is typed
         shown = "(required)" if knob["required"] else default
         rows.append((f"{section}.{knob['name']}", shown, knob["rule"], knob["meaning"]))
     if rows:

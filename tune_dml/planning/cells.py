@@ -13,7 +13,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.resolve import Layer, LayerStack, ResolvedConfig, read_settings, resolve
 from tune_dml.programs.command import SETTING
 from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
-from tune_dml.text import is_number
+from tune_dml.text import is_number, value_text
 
 _Arm = TypeVar("_Arm", "StudyArm", "PlannedArm")
 _Item = TypeVar("_Item")
@@ -274,7 +274,5 @@ def cell_at(index: int, knobs: Mapping[str, Value], shared: LayerStack, arm: Pla
 def _label(arm: PlannedArm, knobs: Mapping[str, Value]) -> str:
     """Return the arm's name, if any, and the value of each knob."""
     values = ((knob.symbol or knob.path, knobs[knob.path]) for knob in arm.knobs)
-    point = ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values
-    )
+    point = ", ".join(f"{name}={value_text(value)}" for name, value in values)
     return ": ".join(part for part in (arm.name, point) if part)

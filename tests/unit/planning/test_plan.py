@@ -92,6 +92,14 @@ def test_a_searched_setting_is_labelled_by_its_shortest_name():
     assert shortest.cells[-1].config.model.knobs("backbone")
 
 
+def test_labels_of_cells_write_values_as_the_report_does():
+    knobs = (Knob("loss.drop_zeros", Grid((True, False))), Knob("loss.samples", Grid((None, 9))))
+    space = Space("s", "S", "?", scientific=knobs, fixed={"loss.name": "dro_kl", "loss.gamma": 1.0})
+    assert {cell.label for cell in plan_of(space).cells} == {
+        f"loss.drop_zeros={drops}, loss.samples={samples}" for drops in ("yes", "no") for samples in ("none", "9")
+    }
+
+
 def test_problems_of_every_cell_are_reported_once():
     with pytest.raises(ConfigError) as error:
         plan_of(replace(SPACE, nuisance=(Knob("batch.batch_size", Grid((6, 7, 8))),)))

@@ -1,15 +1,18 @@
 """The trial configuration: layers, defaults, identity, and every problem at once."""
 
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
 import torch
 from pydantic import Field
 
+from trainables import methods
 from trainables.config import parse_value
 from trainables.errors import ConfigError, Problem
+from trainables.losses import LOSSES
+from trainables.losses.triplet import TripletLoss
 from trainables.methods import KnobDomain
 from trainables.models import HEADS
 from trainables.models.heads import LinearHead
@@ -205,3 +208,40 @@ def test_cells_of_old_plans_keep_their_identity(settings, digest):
 def test_a_problem_shows_a_scalar_of_numpy_or_torch_as_a_number():
     for value in (np.int64(0), np.float32(0), torch.tensor(0)):
         assert str(Problem("training.steps", "must be at least 1", value)).endswith(("but got 0.", "but got 0.0."))
+
+
+class Capped(TripletLoss):
+    """Knobs that may have no value."""
+
+    name = "capped"
+
+    def __init__(
+        self,
+        *,
+        cap: float | None = None,
+        reduce: Literal["sum", None] = None,
+        mu: Annotated[float, Field(ge=0)] | str = 0.0,
+    ) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"loss.cap": "none"}, "loss.cap (x): must be a number, but got 'none'. Write null for no value."),
+        ({"loss.reduce": "None"}, "loss.reduce (x): must be 'sum' or null, but got 'None'."),
+        ({"training.micro_batch": "None"}, "must be a whole number, but got 'None'. Write null for no value."),
+        ({"batch.batch_size": "none"}, "batch.batch_size (x): must be a whole number, but got 'none'."),
+    ],
+)
+def test_no_value_is_written_null(monkeypatch, setting, said):
+    monkeypatch.setitem(LOSSES.data, "capped", Capped)
+    with pytest.raises(ConfigError) as caught:
+        resolved(x={"loss.name": "capped", **setting})
+    assert str(caught.value).endswith(said)
+
+
+def test_types_and_rules_are_shown_as_they_are_written():
+    cap, reduce, mu = methods.parameters_of(Capped)
+    assert (cap.type, reduce.type, mu.type) == ("float | None", "Literal['sum', None]", "float | str")
+    assert reduce.rule == "sum or null"
