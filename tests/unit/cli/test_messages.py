@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -148,10 +149,66 @@ datasets verify glyhps
 datasets verify image_folder
 datasets verify digits --root . --set optim.lr=1
 datasets verify objects --set size=64 --set data.size=96
+report a b --figures pdf --tracking-uri x --experiment y
+report --from-csv runs.csv --unseal-test --tracking-uri x
+atlas --table atlas.parquet --loss triplet --set training.steps=3
+skill -o agents
+doctor slurm --data-root x
+doctor --partition x
+doctor slurm --cluster x
+plan sec_rho --data-root ''
+plan sec_rho --storage=
+plan sec_rho --tune layers=[64,64],[128]
+plan dro_imbalance --arm SH --set loss.k=4
+plan sec_rho --set evaluation.feature_maps=true --set evaluation.sheet_queries=0
+plan sec_losses --arm Triplet --arm Triplet+SEC --set regularizer.name=none
+plan sec_rho --dataset cub200 --protocol sec/sop --tune optim.rate
+plan sec_rho --dataset digits --search random --num-samples 4 --tune batch.batch_size=9,300
+reproduce sec-supplement 9
+reproduce sec-supplement 8
+reproduce sec 5
+reproduce mpa 3
+reproduce dro 1 --dataset sop
+report toy --check sensitve(rho)
+report toy --check 'sensitive(rho'
+report toy --check ''
+report toy --check "__import__('os')"
+report toy --check complete(rho)
+report toy --check 'sensitive and '
+report toy --check 'sensitive(rho) or better(x)'
+report toy --check 'sensitive) and complete'
+train --set regularizer.name=sec_fixed --set regularizer.mu=true
+train --set regularizer.name=sec_fixed --set regularizer.mu=-1
+train --set evaluation.ks=[1,true]
+train --set evaluation.ks=[1,0]
+train --set optim.lr=inf
+train --set optim.lr=abc
+train --set optim.lr=null
+train --set optim.lr=[1]
+train --set optim.lr_schedule=milestones
+train --set optim.lr_schedule=milestones --set optim.lr_milestones=[5,3]
+train --set optim.lr_schedule=cosine --set optim.lr_milestones=[5]
+train --set optim.lr_schedule=cosinus
+train --set optim.momentum=0.5
+train --set augment.name=crop_flip --set augment.scale=[0.5,0.1] --set augment.ratio=[0.0,1.0] --set augment.crop=300
+train --set augment.name=crop_flips
+train --set augment.name=crop_flip --set augment.flip=2
+sweep sec_rho --trial-files gs://bucket/x
+sweep sec_rho --trial-files /mnt/shared
+sweep sec_rho --trial-files s3://
+sweep sec_rho --trial-files s3://Bucket/x
+sweep sec_rho --trial-files s3://key:planted@bucket/x
+sweep sec_rho --trial-files s3://key:planted/and+more@bucket/x
+sweep sec_rho --trial-files s3://bucket/x?endpoint_override=http://key:planted/more@host
+sweep sec_rho --trial-files s3://[bucket/x
+sweep sec_rho --trial-files s3://bucket/x?endpoint_override=http://key:planted@host:1
+sweep sec_rho --trial-files s3://bucket/x?access_key=planted
 """.strip().splitlines()
 MARGIN = "parameters: {loss.margin: {values: [0.1, 0.2]}}"
 TWO = "arms: {a: {loss.name: triplett}, b: {loss.name: npair}}\nmetric: {name: val/recal}\ndataset: digits"
 TIED = "arms: {a: {settings: {loss.name: dro_topk}, ties: {loss.k: {knob: optim.lrr, factor: 2}}}}"
+RANDOM = "method: random\nrun_cap: 4\ndataset: digits\nfixed: {regularizer.name: sec, regularizer.eta: 0.5}"
+AGAINST = "arms: {plain: {loss.name: triplet}, sec: {settings: {loss.name: triplet, regularizer.name: sec}, against: "
 FILES = {
     "empty": "",
     "a list": "- method: grid",
@@ -217,6 +274,21 @@ FILES = {
     "an arm's knob": f"arms: {{a: {{settings: {{loss.name: triplet}}, knobs: [loss.margn]}}, b: {{}}}}\n{MARGIN}",
     "an arm's tie": "arms: {a: {ties: {loss.margin: {knob: optim.lr}}}, b: {loss.name: npair}}",
     "an arm's protocol": "arms: {a: {protocol: glyphs/tripet}, b: {loss.name: triplet}}",
+    "a value twice in another form": "parameters: {loss.margin: {values: [1, 1.0]}}",
+    "a list of a distribution": "parameters: {optim.lr: {values: [1, 2], distribution: uniform}}",
+    "a value of a distribution": "parameters: {optim.lr: {value: 1, distribution: int_uniform}}",
+    "a range of categories": "parameters: {optim.lr: {min: 1, max: 2, distribution: categorical}}",
+    "a range and a list that no trial can take": f"{RANDOM}\nparameters: {{regularizer.rho: {{min: 0.5, max: 3.5}}, "
+    "loss.margin: {values: [0.1, -3]}}",
+    "no seeds": f"{MARGIN}\nseeds: []",
+    "set twice": "parameters: {optim.lr: {value: 1}}\nfixed: {optim.lr: 2}",
+    "set twice in an arm": "arms: {a: {settings: {loss.margin: 1}, parameters: {loss.margin: {value: 2}}}}",
+    "code": "!!python/object/apply:os.system [echo]",
+    "no date": "a: 2020-13-45",
+    "a gain over an unknown arm": f"{AGAINST}plian}}}}",
+    "a gain over itself": f"{AGAINST}sec}}}}",
+    "a larger gain than that of a baseline": f"{AGAINST}plain}}}}\ngain_differences: [[sec, plain]]",
+    "a larger gain than itself": f"{AGAINST}plain}}}}\ngain_differences: [[sec, sec]]",
     "everything": "paramters: {}\nparameters: {loss.margin: {valus: [1]}, optim.rl: {values: [1, 2]}}\nseeds: 0\nmargin: -1\n"
     "dataset: glyfs\nfixed: {training.step: 3}",
 }
@@ -268,7 +340,7 @@ def of_file(text: str) -> str:
 
 
 def every_message() -> dict[str, str]:
-    return {line: said_of(*line.split()) for line in LINES} | {name: of_file(text) for name, text in FILES.items()}
+    return {line: said_of(*shlex.split(line)) for line in LINES} | {name: of_file(text) for name, text in FILES.items()}
 
 
 def as_text(messages: dict[str, str]) -> str:
@@ -289,6 +361,7 @@ def test_messages_about_wrong_inputs_are_frozen(said):
     assert as_text(said) == SAID.read_text()
     for name, text in said.items():
         assert not PYTHONS.search(text), f"{name}: {text}"
+        assert "planted" not in text, f"{name} has a secret: {text}"
         assert not re.search(r"\b_[A-Z]", text), f"{name} names a class: {text}"
         for line in text.splitlines():
             quoted = re.findall(r"'([^']*)'", line)

@@ -119,23 +119,10 @@ def test_texts_of_options_are_parsed():
             seeds_of(text)
 
 
-def test_lists_are_no_values_of_a_knob():
-    with pytest.raises(ConfigError, match="number, text, true or false, but not a list"):
-        values_of(["layers=[64,64],[128]"])
-
-
 def test_a_path_is_made_absolute_without_disk_access():
     assert absolute(Path("nowhere/../here")) == Path.cwd() / "here"
     assert absolute(Path("~/x")) == Path.home() / "x"
     assert absolute(None) is None
-
-
-@pytest.mark.parametrize("words", [("--data-root", ""), ("--storage=",)])
-def test_an_empty_path_is_not_the_current_folder(command_line, words):
-    """The variable of a shell that is not set is an empty path."""
-    code, _, err = command_line("plan", "sec_rho", *words)
-    assert code == 2
-    assert "must be a path, but it is empty" in err
 
 
 def test_underscores_in_flags_become_dashes_and_values_stay_unchanged():

@@ -25,20 +25,6 @@ def test_without_a_baseline_the_table_has_no_baseline_columns(command_line, tmp_
     assert "minus baseline" not in out
 
 
-@pytest.mark.parametrize(
-    ("words", "flags"),
-    [
-        ("report a b --figures pdf --tracking-uri x --experiment y", ("--tracking-uri", "--figures", "--experiment")),
-        ("report --from-csv runs.csv --unseal-test --tracking-uri x", ("--unseal-test", "--tracking-uri")),
-        ("atlas --table atlas.parquet --loss triplet --set training.steps=3", ("--loss", "--set")),
-        ("skill -o agents", ("-o",)),
-    ],
-)
-def test_an_option_without_effect_is_refused(command_line, words, flags):
-    code, _, said = command_line(*words.split())
-    assert (code, [line.partition(": ")[0] for line in said.splitlines()][-len(flags) :]) == (1, [*flags])
-
-
 @pytest.mark.slow
 def test_no_refused_command_is_suggested_while_a_sweep_runs(command_line, tmp_path):
     write_sweep(tmp_path / "toy", missing=[("rho=1", 2)])

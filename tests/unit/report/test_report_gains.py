@@ -6,7 +6,6 @@ from helpers.toys import bare_sweep, space_of
 from judging import report_of, section_of
 
 from search_spaces import sec_losses, sec_optimizer
-from trainables.errors import ConfigError
 from tune_dml.planning.files.sweep_file import read_sweep_file
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions import answers
@@ -170,21 +169,3 @@ def test_a_sweep_file_can_declare_contrasts(tmp_path):
     space = read(tmp_path)
     assert space.contrasts_among({"plain", "sec", "l2"}) == ([("sec", "plain"), ("l2", "plain")], [("sec", "l2")])
     assert space.contrasts_among({"plain", "sec"}) == ([("sec", "plain")], [])
-
-
-@pytest.mark.parametrize(
-    ("change", "place", "value", "remedy"),
-    [
-        ({"against": "plian"}, "arms.sec.against", "plian", "plain"),
-        ({"against": "sec"}, "arms.sec.against", "sec", "plain"),
-        ({"larger": "[[sec, plain]]"}, "gain_differences", "plain", "sec"),
-        ({"larger": "[[sec, sec]]"}, "gain_differences", "sec", "Name another arm"),
-    ],
-)
-def test_a_wrong_contrast_is_named_with_a_remedy(tmp_path, change, place, value, remedy):
-    with pytest.raises(ConfigError) as error:
-        read(tmp_path, **change)
-    (problem,) = error.value.problems
-    assert problem.place.endswith(place)
-    assert problem.value == value
-    assert remedy in problem.remedy

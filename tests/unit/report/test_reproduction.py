@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from helpers.toys import Driver
 
-from trainables.errors import ConfigError
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.reproduction import _covered_methods, printed_table
 from tune_dml.planning.request import Request
@@ -111,21 +110,6 @@ def test_a_number_without_printed_value_is_matched_to_the_best_of_the_grid(tmp_p
     cited = next(row for row in rows if row.method == "HDC")
     assert cited.why_not == ("the paper cites it from others",)
     assert "Not printed, and assumed to equal ours: loss.k" in markdown(rows, printed)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("sec-supplement", "9"), "the table is not in the file of numbers"),
-        (("sec-supplement", "8"), "Did you mean"),
-        (("sec", "5"), "Known tables: .*sec-supplement 5"),
-        (("mpa", "3"), "no space reproduces the table"),
-        (("dro", "1", "sop"), "has no protocol on the data set"),
-    ],
-)
-def test_tables_that_cannot_be_reproduced_are_refused(words, message):
-    with pytest.raises(ConfigError, match=message):
-        printed_table(*words)
 
 
 @pytest.mark.parametrize(

@@ -63,30 +63,6 @@ def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
     assert len(error.value.problems) == 6
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "abc", None, [1]])
-def test_values_that_are_not_numbers_are_refused(value):
-    with pytest.raises(ConfigError, match=r"optim\.lr"):
-        resolved(a={"optim.lr": value})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"regularizer.mu": True}, "regularizer.mu (a): must be a number, but got True."),
-        (
-            {"regularizer.mu": -1},
-            "regularizer.mu (a): must be 'first_batch' or 'initial_train_mean' or greater than or equal to 0, but got -1.",
-        ),
-        ({"evaluation.ks": [1, True]}, "evaluation.ks (a): must be numbers, but got [1, True]."),
-        ({"evaluation.ks": [1, 0]}, "evaluation.ks.1: must be greater than or equal to 1, but got 0."),
-    ],
-)
-def test_a_wrong_value_is_one_problem(settings, message):
-    with pytest.raises(ConfigError) as error:
-        resolved(a={"regularizer.name": "sec_fixed", **settings})
-    assert str(error.value) == message
-
-
 @pytest.mark.parametrize("steps", [50, 5e1])
 def test_evaluations_follow_a_shorter_training(steps):
     assert resolved(a={"training.steps": steps}).config.training.eval_every == 50

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from trainables.errors import ConfigError
 from trainables.losses import build_loss
 from trainables.models import build_model
 from trainables.optimizers import OPTIMIZERS, build_optimizer
@@ -151,18 +150,3 @@ def test_every_schedule_starts_at_one_and_never_grows(name):
     seen = [RATES[name](**knobs).factor(step, total_steps=12, steps_per_epoch=4) for step in range(12)]
     assert seen[0] == 1
     assert all(math.isfinite(f) and 0 <= f <= before for before, f in itertools.pairwise(seen))
-
-
-@pytest.mark.parametrize(
-    ("settings", "place"),
-    [
-        ({"optim.lr_schedule": "milestones"}, r"optim\.lr_milestones: a value is required"),
-        ({"optim.lr_schedule": "milestones", "optim.lr_milestones": [5, 3]}, r"optim\.lr_milestones.*increase"),
-        ({"optim.lr_schedule": "cosine", "optim.lr_milestones": [5]}, r"optim\.lr_milestones.*unknown"),
-        ({"optim.lr_schedule": "cosinus"}, "Did you mean 'cosine'"),
-        ({"optim.momentum": 0.5}, r"optim\.momentum.*unknown setting"),
-    ],
-)
-def test_a_schedule_takes_its_own_knobs_only(settings, place):
-    with pytest.raises(ConfigError, match=place):
-        resolve(Layer("test", settings))

@@ -221,26 +221,6 @@ class TestABucket:
         store.start()
         assert "the store must answer" in problem.rule
 
-    @pytest.mark.parametrize(
-        ("text", "rule"),
-        [
-            ("gs://bucket/x", "begins with s3://"),
-            ("/mnt/shared", "begins with s3://"),
-            ("s3://", "3 to 63"),
-            ("s3://Bucket/x", "3 to 63"),
-            ("s3://key:planted@bucket/x", "no credentials"),
-            ("s3://key:planted/and+more@bucket/x", "no credentials"),
-            ("s3://bucket/x?endpoint_override=http://key:planted/more@host", "no credentials"),
-            ("s3://[bucket/x", "must be a valid address"),
-            ("s3://bucket/x?endpoint_override=http://key:planted@host:1", "no credentials"),
-            ("s3://bucket/x?access_key=planted", "the query may have"),
-        ],
-    )
-    def test_a_malformed_address_is_reported_without_secrets(self, text, rule):
-        (problem,) = bucket_problems(text)
-        assert rule in problem.rule
-        assert "planted" not in str(problem)
-
 
 def test_a_rank_without_process_group_writes_nothing(tmp_path):
     """Its exchanges return only its own data: half a batch, an evaluation of half the pictures."""
