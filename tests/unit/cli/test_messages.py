@@ -192,6 +192,18 @@ train --set optim.lr_schedule=cosinus
 train --set optim.momentum=0.5
 train --set augment.name=crop_flip --set augment.scale=[0.5,0.1] --set augment.ratio=[0.0,1.0] --set augment.crop=300
 train --set augment.name=crop_flips
+train --set loss.name=tripplet --set regularizer.rho=1.5 --set optim.lrr=0.1 --set batch.batch_size=91 --set regularizer.name=sec --set model.backbone=smal_conv --set lossy.margin=1
+train --set task.name=contrastive --set loss.name=tripplet --set augment.name=simclr --set augment.crop=3 --set data.split=class_disjoint
+train --set task.name=contrastiv
+plan sec_simclr --dataset glyphs --set data.split=class_disjoint
+plan sec_simclr --dataset glyphs --set batch.sampler=m_per_class --set batch.batch_size=18
+plan sec_simclr --dataset glyphs --set augment.name=none
+plan sec_face --dataset glyphs --set data.split=shared_classes
+plan sec_face --dataset glyphs --set task.test_sets='["lfw_bim"]'
+plan sec_face --dataset glyphs --set task.pairs=10
+plan sec_face --dataset glyphs --set task.pears=3
+plan sec_face --dataset glyphs --set task.validation_sets='["lfw_bin"]' --set task.evaluation_root=/faces --set task.test_sets='["lfw_bin"]'
+plan sec_face --dataset glyphs --set task.validation_sets='["lfw_bin"]' --set task.evaluation_root=/faces --set data.split=paper_test_selection
 train --set augment.name=crop_flip --set augment.flip=2
 sweep sec_rho --trial-files gs://bucket/x
 sweep sec_rho --trial-files /mnt/shared
@@ -203,7 +215,7 @@ sweep sec_rho --trial-files s3://bucket/x?endpoint_override=http://key:planted/m
 sweep sec_rho --trial-files s3://[bucket/x
 sweep sec_rho --trial-files s3://bucket/x?endpoint_override=http://key:planted@host:1
 sweep sec_rho --trial-files s3://bucket/x?access_key=planted
-""".strip().splitlines()
+""".strip().splitlines()  # noqa: E501
 MARGIN = "parameters: {loss.margin: {values: [0.1, 0.2]}}"
 TWO = "arms: {a: {loss.name: triplett}, b: {loss.name: npair}}\nmetric: {name: val/recal}\ndataset: digits"
 TIED = "arms: {a: {settings: {loss.name: dro_topk}, ties: {loss.k: {knob: optim.lrr, factor: 2}}}}"

@@ -159,10 +159,15 @@ def test_a_later_margin_is_shown_beside_the_planned_one(steep):
     assert margin_of(2.5) == "2.50 points (given later; planned: 1.00 points)"
 
 
-@pytest.mark.parametrize("margin", [0.0, -1.0, float("nan")])
-def test_an_invalid_margin_is_refused(steep, margin):
-    with pytest.raises(ConfigError, match="margin: the smallest difference that matters must be greater than 0"):
-        summary(steep.results, margin=margin)
+MARGIN_RULE = "margin: the smallest difference that matters must be greater than 0"
+SD_RULE = "paper_sd: the papers' run-to-run standard deviation must be greater than 0"
+
+
+@pytest.mark.parametrize("given", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize(("name", "rule"), [("margin", MARGIN_RULE), ("paper_sd", SD_RULE)])
+def test_an_invalid_margin_or_standard_deviation_is_refused(steep, name, rule, given):
+    with pytest.raises(ConfigError, match=rule):
+        analyse(steep.results, **{name: given})
 
 
 @pytest.fixture(scope="module")
@@ -209,12 +214,6 @@ def test_our_larger_deviation_on_the_same_data_replaces_the_papers(tmp_path):
     for dataset, words in (("glyphs", "run s.d. 0.5, assumed"), ("cars196", ", as ours")):
         sweep = bare_sweep(tmp_path / dataset, dataset=dataset, sd=2.0)
         assert any(words in verdict for verdict in summary(sweep).verdicts)
-
-
-@pytest.mark.parametrize("given", [0.0, -1.0, float("nan"), float("inf")])
-def test_an_invalid_standard_deviation_is_refused(results, given):
-    with pytest.raises(ConfigError, match="paper_sd: the papers' run-to-run standard deviation must be greater than 0"):
-        analyse(results, paper_sd=given)
 
 
 def test_a_value_matches_a_printed_one_if_all_its_parts_match():

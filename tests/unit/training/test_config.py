@@ -52,17 +52,6 @@ def test_later_layers_win_and_origins_are_kept(flag, path, value, origin):
     assert (both.config.settings()[path], both.origins[path]) == (value, origin)
 
 
-def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
-    wrong = {"loss.name": "tripplet", "regularizer.rho": 1.5, "optim.lrr": 0.1, "batch.batch_size": 91}
-    wrong |= {"regularizer.name": "sec", "model.backbone": "smal_conv", "lossy.margin": 1}
-    with pytest.raises(ConfigError) as error:
-        resolved(flag=wrong)
-    text = str(error.value)
-    for part in ("'triplet'", "regularizer.rho", "1.5", "optim.lrr", "'optim.lr'", "lossy.margin"):
-        assert part in text
-    assert len(error.value.problems) == 6
-
-
 @pytest.mark.parametrize("steps", [50, 5e1])
 def test_evaluations_follow_a_shorter_training(steps):
     assert resolved(a={"training.steps": steps}).config.training.eval_every == 50
@@ -142,14 +131,6 @@ def test_full_knob_paths_always_work_and_short_ones_while_unique(shared_name):
 )
 def test_the_domain_of_a_knob_is_read_off_its_declaration(path, domain):
     assert domain_of(path, resolved(a={}).config.settings()) == domain
-
-
-def test_rules_between_sections_are_checked_despite_a_wrong_section():
-    wrong = {"task.name": "contrastive", "loss.name": "tripplet", "augment.name": "simclr", "augment.crop": 3}
-    with pytest.raises(ConfigError) as error:
-        resolved(flag={**wrong, "data.split": "class_disjoint", "batch.sampler": "random"})
-    places = [problem.place.partition(" ")[0] for problem in error.value.problems]
-    assert places == ["loss.name", "augment.crop", "data.split"]
 
 
 @pytest.mark.parametrize("path", ["seed", "seeds.init", "seeds.order", "seeds.split"])

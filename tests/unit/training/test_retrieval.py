@@ -91,8 +91,6 @@ def test_folds_cover_the_training_classes_once(shop):
         held_out += learner.split.validation.tolist()
     expected = np.flatnonzero(~np.isin(learner.pictures.labels, learner.pictures.test_classes))
     assert sorted(held_out) == expected.tolist()
-    with pytest.raises(ConfigError, match=r"data\.fold"):
-        learner_of(*shop, **{"data.folds": 4, "data.fold": 4})
 
 
 def test_test_is_also_scored_among_as_many_classes_as_validation(shop):
