@@ -97,13 +97,6 @@ def test_a_module_with_an_order_is_a_verb(tmp_path, monkeypatch):
         sys.modules.pop("tune_dml.cli.greet", None)
 
 
-@pytest.mark.parametrize(
-    ("workers", "asked", "engine"), [(1, None, "local"), (2, None, "train"), (1, "train", "train")]
-)
-def test_the_engine_follows_the_number_of_workers(workers, asked, engine):
-    assert engine_of(workers, asked) == engine
-
-
 def test_texts_of_options_are_parsed():
     assert (seeds_of(None), seeds_of("3"), seeds_of("3,"), seeds_of("0,1,7")) == (None, 3, (3,), (0, 1, 7))
     assert settings_of(["a.b=1", "c=x=y", "d=null"]) == {"a.b": 1, "c": "x=y", "d": None}
@@ -111,6 +104,7 @@ def test_texts_of_options_are_parsed():
     with pytest.raises(ConfigError, match="a setting has one value, but got 'a=1 and a=2'"):
         settings_of(["a=1", "a = 1", "a=2"])
     assert values_of(["a.b=1, 2.5", "c=x"]) == {"a.b": [1, 2.5], "c": ["x"]}
+    assert (engine_of(1, None), engine_of(2, None), engine_of(1, "train")) == ("local", "train", "train")
     with pytest.raises(ConfigError, match="KEY=VALUE") as error:
         settings_of(["a.b", "=3", "c=1"])
     assert len(error.value.problems) == 2

@@ -105,7 +105,6 @@ def test_after_three_drivers_the_session_is_closed(drivers, tmp_path, capfd):
 
 @pytest.mark.parametrize(("status", "code"), [("finished", 0), ("failed", 3)])
 def test_a_driver_lost_after_the_last_trial_leaves_a_complete_sweep(drivers, tmp_path, capfd, status, code):
-    """The report completes the session; it said that the sweep was not complete, and had exit code 130."""
     plan = plan_of(Knob("loss.margin", Grid((0.1, 0.2))))
     with Ledger(tmp_path / "sweeps" / "toy") as ledger:
         for trial in plan.trials():
@@ -279,8 +278,6 @@ def test_a_closed_terminal_ends_the_driver_cleanly_except_under_nohup(program, i
     [(SystemExit(3), [3]), (ValueError("a bug"), [None]), (ActorDiedError(), [])],
 )
 def test_an_error_of_the_program_is_reported_as_such(monkeypatch, error, reported):
-    """The supervisor said that the driver's Ray node was gone."""
-
     def fail():
         raise error
 

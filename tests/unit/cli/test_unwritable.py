@@ -29,7 +29,6 @@ def test_doctor_names_folders_that_cannot_be_written(output_of):
 
 
 def test_doctor_measures_the_disk_of_the_storage(tmp_path, monkeypatch):
-    """It measured the working directory's, and advised the --storage that was given."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=(folder == tmp_path) * 2**31))
     assert (_disk(tmp_path / "new" / "sweeps").level, _disk(tmp_path.parent).level) == ("ok", "problem")
 

@@ -185,8 +185,6 @@ def test_an_os_error_without_a_file_name_is_one_line(command_line, monkeypatch, 
 
 @pytest.mark.parametrize("line", ["spaces --json", "show nonsense --json"])
 def test_json_on_a_full_disk_is_one_line(capsys, monkeypatch, line):
-    """The error could not be printed as JSON either: a traceback followed."""
-
     def fail(text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -330,7 +328,6 @@ def test_a_stored_trial_takes_no_protocol(command_line, stored):
 
 @pytest.mark.parametrize("words", [(), ("--protocol", "digits/quick"), ("--dataset", "digits")])
 def test_an_option_is_the_origin_of_the_data_set_only_if_it_was_given(command_line, words):
-    """Without either option, `train --show` named --protocol as the origin of glyphs."""
     settings = json.loads(command_line("train", *words, "--show", "--json")[1])
     assert settings["data.name"] == {
         "value": "digits" if words else "glyphs",

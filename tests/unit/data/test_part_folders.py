@@ -50,7 +50,6 @@ def test_a_single_class_beside_an_empty_folder_for_testing_is_named(build, tmp_p
 
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_a_part_without_any_picture_is_refused(build, tmp_path, part):
-    """A test half without a picture gave no test figures."""
     for name in ("ant", "bee"):
         picture(tmp_path / "cut" / {"train": "test", "test": "train"}[part] / name / "0.png", 0)
     (tmp_path / "cut" / part / "cow").mkdir(parents=True)
@@ -71,7 +70,6 @@ def test_parts_with_the_same_classes_or_of_other_names_are_refused(parts, build)
 
 
 def test_a_part_without_folders_of_classes_is_refused(parts, build):
-    """Pictures for testing without labels passed for a class called test."""
     shutil.rmtree(parts / "test")
     picture(parts / "test" / "0.png", 0)
     (problem,) = build(root=parts).check()

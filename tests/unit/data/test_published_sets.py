@@ -268,7 +268,6 @@ def test_webface_reads_plain_folders_too(build_strictly, tmp_path):
 
 @pytest.mark.parametrize("name", ["webface", "lfw", "distractors"])
 def test_linked_folders_of_people_are_read_and_what_is_not_read_is_noted(build_strictly, tmp_path, name):
-    """A person on another disk was left out without a word."""
     root, strict = fixtures.lfw(tmp_path / "faces", "."), {"strict": False} if name == "lfw" else {}
     whole = build_strictly(name, root, **strict)
     assert whole.check() == []

@@ -111,7 +111,6 @@ def test_as_many_classes_are_drawn_as_the_other_part_has():
 
 
 def test_classes_of_one_picture_are_matched_apart():
-    """Formerly a trial whose matched test classes had one picture each failed after its training."""
     labels = np.arange(20).repeat([3] * 10 + [1] * 7 + [3] * 3)
     for seed in range(20):
         some = match_classes(labels, np.flatnonzero(labels > 9), np.flatnonzero(labels < 3), seed=seed)

@@ -100,7 +100,6 @@ def test_a_request_chooses_arms_and_an_extension_adds_others(cache_dir):
 
 
 def test_an_added_arm_gets_the_batches_that_a_small_folder_allows(cache_dir, tmp_path):
-    """Its batches had more classes than the folder, and the extension was refused."""
     write_pictures(tmp_path)
     arms = (TRIPLET, Arm("margin", {"loss.name": "margin_all"}))
     asked = Request(space_of(arms=arms), "image_folder", arms=["triplet"], settings={"data.root": str(tmp_path)})

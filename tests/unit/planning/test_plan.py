@@ -218,7 +218,6 @@ def test_values_of_k_that_a_user_gives_are_not_scaled():
 
 @pytest.mark.parametrize(("space", "longer"), [("sec_simclr_200", 2.0), ("sec_linear_head", 1.5)])
 def test_studies_of_200_and_150_epochs_last_longer_than_that_of_100_on_a_folder_too(space, longer):
-    """On own pictures all three trained 200 steps: the plain cells of the first two were the same trial."""
     for dataset in ("glyphs", "image_folder"):
         steps = [planned(name, dataset).base_settings["training.steps"] for name in (space, "sec_simclr")]
         assert steps[0] == longer * steps[1]

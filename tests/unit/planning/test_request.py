@@ -76,7 +76,6 @@ WRONG = {
 
 
 def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_path):
-    """Formerly an unknown search ran as another one and stored an unreadable plan."""
     with pytest.raises(ConfigError) as error:
         tune_dml.run_sweep("sec_rho", **{name: value for name, (value, _) in WRONG.items()})
     assert {problem.place: problem.rule for problem in error.value.problems} == {n: r for n, (_, r) in WRONG.items()}
@@ -211,7 +210,6 @@ def test_too_few_queries_for_the_margin_are_noted(small, tmp_path):
 
 
 def test_notes_on_classes_of_unequal_sizes_hold_for_every_seed(small, tmp_path):
-    """They told the numbers of the first seed as those of all, and too few seeds to show that no difference matters."""
     for number in (0, 1, 3):
         (tmp_path / "pictures" / f"class{number}" / "0.jpg").unlink()
     notes = prepare(replace(small, seeds=5), cache_dir=tmp_path / "cache").notes

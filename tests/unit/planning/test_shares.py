@@ -168,7 +168,6 @@ def test_without_a_driver_list_torch_counts_the_named_gpus(tmp_path, monkeypatch
     ("named", "problems"), [("0", 1), ("0,GPU-99", 1), ("MIG-7a", 1), ("", 0), ("-1", 0), (None, 0)]
 )
 def test_a_named_gpu_on_a_machine_without_one_is_reported(tmp_path, monkeypatch, named, problems):
-    """A variable left from another machine: the sweep was refused only after Ray had started."""
     monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
     monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
     monkeypatch.setattr(cluster, "_has_ray", lambda: False)  # a Ray that another test has left

@@ -148,7 +148,6 @@ def test_ranks_compare_the_order_of_each_shared_knobs_values(half, lower, tmp_pa
 
 
 def test_bounds_of_tau_have_the_level_of_the_look_and_share_it(half, lower):
-    """They had 5 % at every look, whatever had been looked at before."""
     one, two = compare_sweeps([half, lower]), compare_sweeps([half, lower, lower])
     assert one.rank_level == min(sweep.looks.level for sweep in one.sweeps)
     assert two.rank_level == one.rank_level / 2

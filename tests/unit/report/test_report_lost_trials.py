@@ -315,7 +315,6 @@ def test_a_single_finished_value_is_not_compared(tmp_path):
 
 
 def test_lost_trials_enter_no_statement_on_training_or_seeds(tmp_path: Path) -> None:
-    """A value that diverged at step 200 moved the last quarter to steps 100 to 200, and led under a selection rule."""
     lost = [f"rho={value:g}" for value in STEEP if value != 0.01]
     alone = judged(tmp_path, histories=True, failures=diverged(*lost), baseline=None)
     assert "steps 100 to 200" not in alone.text

@@ -184,7 +184,7 @@ def shapes_of(canvas):
 
 
 def test_a_lost_trial_of_a_grid_moves_the_thick_line_no_further_than_the_sentence(tmp_path):
-    """The average over the other knob keeps the seed's other trials; formerly only the line dropped the whole seed."""
+    """The average over the other knob keeps the seed's other trials."""
     results = bare_sweep(tmp_path / "s", space=TWO_KNOBS, means=GRID, failures=LOST, sd=6.0, seed_sd=8.0)
     analysis = analyse(results)
     knob = next(knob for knob in analysis.knobs if knob.path == RHO.path)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from helpers.commands import whole_command
 from helpers.toys import FLAT, STEEP, Driver, bare_sweep, space_of, write_sweep
-from judging import GRID, TWO_KNOBS
+from judging import GRID, TWO_KNOBS, report_of
 
 from tune_dml.cli.options import seeds_of, values_of
 from tune_dml.planning.plan import Search
@@ -109,8 +109,11 @@ def test_of_equally_urgent_steps_the_one_with_the_fewest_trials_for_an_answer_co
 
 
 def test_an_answer_that_no_extension_is_likely_to_decide_suggests_none(tmp_path):
-    found = summary(written(tmp_path, "flat and hopeless"))
+    results = written(tmp_path, "flat and hopeless")
+    found, needed = summary(results), report_of(results, tmp_path).knob["sensitivity"]
     assert found.answer.step is None
+    assert not [command for command in found.commands if "extend" in command]
+    assert (needed["seeds_needed"], needed["seeds_chance"] < 0.5) == (None, True)
     assert found.answer.sentences[-1] == (
         "Even with 10 seeds, the chance of showing whether rho matters would be below 50%. Fewer values, a wider range, or "
         "a larger `--margin` may help."

@@ -51,7 +51,6 @@ def test_numbers_of_a_table_of_methods_are_matched_to_arms_by_name(tmp_path):
 
 @pytest.mark.parametrize(("interrupted", "then"), [(False, "tune-dml report r"), (True, "give the same command again")])
 def test_an_interrupted_reproduction_says_how_to_continue(monkeypatch, tmp_path, command_line, interrupted, then):
-    """It named a report of the trials so far only."""
     reproduced(tmp_path, "sec-supplement", "4", "glyphs")
     results = results_of(tmp_path / "r")
     sweep = SimpleNamespace(

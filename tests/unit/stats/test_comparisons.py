@@ -11,7 +11,6 @@ from tune_dml.stats import KnobPoint, SeedTable, isolate, judge_sensitivity
 from tune_dml.stats.intervals.contrasts import fill_holes
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 from tune_dml.stats.power import detectable_difference, half_width
-from tune_dml.stats.verdicts.isolation import _over
 
 
 @pytest.mark.parametrize("ramp", [1.0, 10.0])
@@ -158,19 +157,22 @@ def test_values_that_were_not_crossed_have_no_table() -> None:
     cells = points({("x", 1, ()): [1, 2], ("y", 2, ()): [5, 6]})
     found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
     assert "a grid would compare them" in found.problem
-    assert found.table.labels == ()
+    assert (found.table.labels, found.how) == ((), "")
     for lost in ({}, {("y", 2, ()): []}):
         partly = points({("x", 1, ()): [1, 2], ("x", 2, ()): [3, 4], ("y", 1, ()): [5, 6], **lost})
         found = isolate(partly, {"x": "x", "y": "y"}, (0, 1))
         assert found.problem == ""
         assert found.how == "at the one of 2 settings of the other knobs where every value has a number"
         np.testing.assert_array_equal(found.table.values, [[1, 2], [5, 6]])
+    most = points({(level, other, ()): [1, 2] for level, other in [("x", 1), ("x", 2), ("x", 3), ("y", 1), ("y", 2)]})
+    where = "averaged over the 2 of 3 settings of the other knobs where every value has a number"
+    assert isolate(most, {"x": "x", "y": "y"}, (0, 1)).how == where
 
 
 def test_values_without_numbers_are_left_out_and_do_not_break_the_crossing() -> None:
     cells = [KnobPoint("x", 1, (), {0: 1.0}), KnobPoint("y", 1, (), {}), KnobPoint("z", 1, (), {0: 3.0})]
     found = isolate(cells, {"x": "x", "y": "y", "z": "z"}, (0,))
-    assert found.table.labels == ("x", "z")
+    assert (found.table.labels, found.how) == (("x", "z"), "")
     assert isolate([KnobPoint("x", 1, (), {})], {"x": "x"}, (0,)).table.labels == ()
     cells = points({("x", (), "a"): [9, 8], ("x", (), "b"): [], ("y", (), "a"): [1, 2], ("y", (), "b"): [3, 4]})
     found = isolate(cells, {"x": "x", "y": "y"}, (0, 1))
@@ -193,17 +195,3 @@ def test_nuisance_settings_that_no_two_settings_of_the_other_knobs_share_are_not
     whole = {("x", other, setting): [1, 2] for other in (1, 2) for setting in "ab"}
     lost = {("y", 1, "a"): [1, 2], ("y", 1, "b"): [], ("y", 2, "a"): [], ("y", 2, "b"): [1, 2]}
     assert "a grid would compare them" in isolate(points({**whole, **lost}), {"x": "x", "y": "y"}, (0, 1)).problem
-
-
-@pytest.mark.parametrize(
-    ("used", "tried", "clause"),
-    [
-        (0, 2, ""),
-        (1, 1, ""),
-        (2, 2, "averaged over the other knobs"),
-        (1, 3, "at the one of 3 settings of the other knobs where every value has a number"),
-        (2, 3, "averaged over the 2 of 3 settings of the other knobs where every value has a number"),
-    ],
-)
-def test_a_comparison_states_over_which_settings_it_is_averaged(used: int, tried: int, clause: str) -> None:
-    assert _over(used, tried) == clause

@@ -97,7 +97,6 @@ def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
 
 
 def test_feature_maps_are_those_of_the_first_picture_in_each_row_of_the_benchmarks_sheet(faces, tmp_path, monkeypatch):
-    """Formerly those of training pictures with these numbers; a sheet without pictures on its left failed."""
     drawn, row = [], (None, None, None, Tile(7, "a"), Tile(6, "b", False, 0.5))
     monkeypatch.setattr(face_recognition, "hardest_pairs", lambda *given, **options: (row,))
     monkeypatch.setattr(training, "draw_feature_maps", lambda *given: drawn.append(given) or b"")
