@@ -274,8 +274,7 @@ def test_a_closed_terminal_ends_the_driver_cleanly_except_under_nohup(program, i
 
 
 @pytest.mark.parametrize(
-    ("error", "reported"),
-    [(SystemExit(3), [3]), (ValueError("a bug"), [None]), (ActorDiedError(), [])],
+    ("error", "reported"), [(SystemExit(3), [3]), (ValueError("a bug"), [None]), (ActorDiedError(), [])]
 )
 def test_an_error_of_the_program_is_reported_as_such(monkeypatch, error, reported):
     def fail():

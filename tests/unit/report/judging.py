@@ -1,14 +1,15 @@
 """Sweeps and the statements of their reports."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from helpers.toys import ETA, RHO, STEEP, crossed, rho_space, write_sweep
 from pages import Element, read
 
-from tune_dml.record.results import Results
+from tune_dml.record.results import Results, TrialResult
 from tune_dml.report import ReportFiles, write_report
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.questions import answers
@@ -59,6 +60,11 @@ def report_of(results: Results, folder: Path, **options: Any) -> JudgedSweep:
 def judged(folder: Path, *, margin: float | None = None, **options: Any) -> JudgedSweep:
     results = write_sweep(folder / "s", **{"histories": False, "evidence": False, **options})
     return report_of(results, folder, margin=margin)
+
+
+def with_metrics(results: Results, metrics_of: Callable[[TrialResult], Mapping[str, float]]) -> Results:
+    """Return the sweep as if each trial had ended with these metrics."""
+    return replace(results, trials=tuple(replace(trial, metrics=metrics_of(trial)) for trial in results.trials))
 
 
 def section_of(analysis: Analysis, name: str, *, traces: bool = False) -> Section | None:

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 from helpers.toys import METRIC, RHO, bare_sweep, crossed, rho_space, write_sweep
-from judging import section_of
+from judging import section_of, with_metrics
 
-from tune_dml.record.results import Results
 from tune_dml.report import summary
 from tune_dml.report.analysis import analyse
 from tune_dml.report.questions.knobs.sensitivity import knob_headline
@@ -19,8 +18,7 @@ MARGIN = Knob("loss.margin", Grid((0.1, 0.5)), symbol="margin")
 def twins(results, original):
     """Return the sweep with each trial's numbers from the cell that `original` names for its label."""
     metrics = {(trial.cell.label, trial.seed): trial.metrics for trial in results.trials}
-    trials = (replace(t, metrics=metrics[original(t.cell.label), t.seed]) for t in results.trials)
-    return replace(results, trials=tuple(trials))
+    return with_metrics(results, lambda trial: metrics[original(trial.cell.label), trial.seed])
 
 
 def alike(results):
@@ -82,19 +80,15 @@ def test_configurations_and_values_that_train_alike_are_named_and_the_knob_is_ju
 
 def test_a_single_differing_figure_makes_configurations_different(one_knob):
     results = twins(one_knob, lambda label: label if label == "no SEC" else "rho=0.5")
-    trials = [
-        replace(t, metrics=dict(t.metrics) | {"val/map_at_r": 1.0}) if (t.cell.label, t.seed) == ("rho=1", 2) else t
-        for t in results.trials
-    ]
-    results = replace(results, trials=tuple(trials))
+    other = {("rho=1", 2): {"val/map_at_r": 1.0}}
+    results = with_metrics(results, lambda trial: {**trial.metrics, **other.get((trial.cell.label, trial.seed), {})})
     assert not analyse(results).knobs[0].unused
     assert alike(results).data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9"]]
 
 
 @pytest.mark.parametrize("loss", [{"train/loss": 0.0}, {}])
 def test_equal_counts_without_a_loss_prove_nothing(one_knob, loss):
-    trials = [replace(t, metrics={METRIC: 50.0 + t.seed, **loss}) for t in one_knob.trials]
-    results: Results = replace(one_knob, trials=tuple(trials))
+    results = with_metrics(one_knob, lambda trial: {METRIC: 50.0 + trial.seed, **loss})
     (knob,) = analyse(results).knobs
     assert not knob.unused
     assert alike(results) is None
@@ -116,5 +110,5 @@ def test_missing_cells_and_seeds_do_not_hide_equal_values(one_knob):
 def test_no_confirmation_is_advised_among_equal_figures(tmp_path):
     space = rho_space(baseline=None, published=())
     equal = write_sweep(tmp_path / "toy", space=space, baseline=None, sd=0, means=dict.fromkeys((0.1, 0.5, 1.0), 60.0))
-    alone = replace(equal, trials=tuple(replace(t, metrics={METRIC: 50.0 + t.seed}) for t in equal.trials))
+    alone = with_metrics(equal, lambda trial: {METRIC: 50.0 + trial.seed})
     assert not [command for command in summary(alone).commands if " confirm " in command]

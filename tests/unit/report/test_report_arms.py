@@ -1,14 +1,13 @@
 """Comparison of arms: each at its best on seeds that did not choose it, all pairs together; and knobs within an arm."""
 
 import re
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 from helpers.arms import MEANS, space_of_arms
 from helpers.toys import METRIC, RHO, Driver, bare_sweep, crossed, rho_space, space_of, write_sweep
-from judging import section_of
+from judging import section_of, with_metrics
 
 from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
@@ -102,8 +101,7 @@ def of_plain_methods(folder, **values):
     seeds = tuple(range(len(next(iter(values.values())))))
     means = dict.fromkeys(values, 60.0)
     results = bare_sweep(folder / "toy", space=space_of(arms=tuple(arms)), means=means, seeds=seeds, dataset="digits")
-    trials = (replace(t, metrics={METRIC: float(values[t.cell.label][t.seed])}) for t in results.trials)
-    return analyse(replace(results, trials=tuple(trials)))
+    return analyse(with_metrics(results, lambda trial: {METRIC: float(values[trial.cell.label][trial.seed])}))
 
 
 def test_methods_close_to_the_best_are_not_said_to_be_close_to_each_other(tmp_path):
@@ -141,8 +139,7 @@ def test_methods_that_come_out_equal_lead_together(tmp_path):
     assert found.headline == "SEC and L2 lead on digits; one seed gives no noise estimate."
     noisy = written(tmp_path / "noisy", seeds=range(4))
     numbers = {"SEC": (90.0, 99.0, 98.0, 93.0), "L2": (99.0, 90.0, 93.0, 98.0), "plain": (80.0, 88.0, 83.0, 81.0)}
-    trials = [replace(t, metrics={METRIC: numbers[t.cell.arm][t.seed]}) for t in noisy.trials]
-    found = section(analyse(replace(noisy, trials=tuple(trials))))
+    found = section(analyse(with_metrics(noisy, lambda trial: {METRIC: numbers[trial.cell.arm][trial.seed]})))
     assert found.headline == "SEC and L2 lead on digits, but cannot yet be told apart."
 
 
@@ -288,8 +285,7 @@ def test_a_method_with_zero_loss_throughout_learnt_nothing(results, monkeypatch)
     idle = {trial.key for trial in results.trials if trial.cell.label == "L2: B=6"}
     without = set(idle)
     monkeypatch.setattr(Results, "history", lambda self, key: [{"step": 25, "train/loss": float(key not in without)}])
-    trials = [replace(t, metrics=t.metrics | {"train/loss": float(t.key not in idle)}) for t in results.trials]
-    analysis = analyse(replace(results, trials=tuple(trials)))
+    analysis = analyse(with_metrics(results, lambda t: {**t.metrics, "train/loss": float(t.key not in idle)}))
     found = section(analysis, "untrained")
     assert found.data == {"untrained": ["L2: B=6"]}
     said = "L2: B=6 learned nothing: the loss was 0 at every logged step, so there was no gradient."
@@ -313,8 +309,7 @@ def test_arms_are_matched_to_methods_of_a_printed_table_by_name(tmp_path):
     means = {"Triplet": 60.0, "Triplet+L2-reg": 70.0, "Triplet+SEC": 65.0}
     results = bare_sweep(tmp_path / "toy", space=space, means=means, seeds=range(4), sd=0.2, dataset="digits")
     nmi = {name: 80.0 + place for place, name in enumerate(means)}
-    trials = (replace(t, metrics={**t.metrics, "val/nmi": nmi[t.cell.label]}) for t in results.trials)
-    known = replace(results, trials=tuple(trials))
+    known = with_metrics(results, lambda trial: {**trial.metrics, "val/nmi": nmi[trial.cell.label]})
     found = section(analyse(known, paper_sd=0.1), "printed-methods")
     (entry,) = found.data["printed_methods"]
     assert [arm["arm"] for arm in entry["arms"]] == list(means)

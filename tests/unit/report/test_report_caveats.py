@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.toys import METRIC, STEEP, bare_sweep, rho_space, write_sweep
-from judging import GRID, TWO_KNOBS
+from judging import GRID, TWO_KNOBS, with_metrics
 
 from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from tune_dml.programs.command import Program
@@ -42,8 +42,7 @@ def steps_of(results):
 
 
 def with_metric(results, value_of):
-    trials = (replace(t, metrics={**t.metrics, METRIC: value_of(t)}) for t in results.trials)
-    return replace(results, trials=tuple(trials))
+    return with_metrics(results, lambda trial: {**trial.metrics, METRIC: value_of(trial)})
 
 
 def test_cells_below_raw_pixels_begin_the_answer_and_are_advised_to_train_longer(results):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.toys import ETA, FLAT, METRIC, STEEP, Driver, bare_sweep, opened, rho_space, write_sweep
-from judging import FAILURES, judged, report_of
+from judging import FAILURES, judged, report_of, with_metrics
 from pages import by_id, read
 
 from tune_dml.planning.study import Search
@@ -236,8 +236,7 @@ def test_the_papers_curve_and_norms_stand_beside_ours(steep):
 
 def test_every_printed_metric_that_was_measured_has_a_curve_beside_the_papers(tmp_path):
     results = bare_sweep(tmp_path / "s")
-    trials = (replace(t, metrics={**t.metrics, "val/nmi": 0.5 * t.metrics[METRIC]}) for t in results.trials)
-    results = replace(results, trials=tuple(trials))
+    results = with_metrics(results, lambda trial: {**trial.metrics, "val/nmi": 0.5 * trial.metrics[METRIC]})
     files = write_report(results, tmp_path / "report")
     knob = analyse(results).knobs[0]
     assert {"NMI", "F1"} <= {name for curve in knob.published for name in curve.others}

@@ -29,13 +29,7 @@ from tune_dml.stats.intervals.paired import cell_interval, paired_difference
 from tune_dml.stats.intervals.resolution import resolution_shown
 from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most, comparison_bars, own_half_widths
 from tune_dml.stats.intervals.tuned import TunedLevels
-from tune_dml.stats.power import (
-    detectable_difference,
-    fewest_seeds,
-    half_width,
-    seeds_range,
-    verdict_chances,
-)
+from tune_dml.stats.power import detectable_difference, fewest_seeds, half_width, seeds_range, verdict_chances
 from tune_dml.stats.sequential.looks import error_spent, level_left
 from tune_dml.stats.sequential.racing import Outcomes, judge_race
 from tune_dml.stats.verdicts.best import compare_with_best

@@ -78,9 +78,7 @@ def test_the_fewest_seeds_that_show_a_difference_to_be_small() -> None:
     ("cells", "queries", "flipping", "seeds", "before"),
     [(2, 8, 2, 2, 0.10), (5, 8, 1, 3, 0.15), (5, 20, 6, 2, 0.30), (5, 50, 2, 4, 0.05), (5, 358, 18, 2, 0.20)],
 )
-def test_equal_cells_differ_on_few_queries_in_at_most_five_sweeps_of_a_hundred(
-    cells: int, queries: int, flipping: int, seeds: int, before: float
-) -> None:
+def test_equal_cells_differ_on_few_queries_in_at_most_five_sweeps_of_a_hundred(cells, queries, flipping, seeds, before):
     values = _flips(cells, queries, flipping, seeds)
     assert (all_pairs(values).low > 0).any((1, 2)).mean() > before
     noise = fit_pairs(values, 100 / queries)

@@ -125,9 +125,7 @@ def test_the_parabola_finds_a_top_and_refuses_other_curves() -> None:
     ("top", "verdict"), [*zip((0.7, 1, 7, 7.3), ["undecided"] * 4, strict=True), (1.3, "interior"), (6.7, "interior")]
 )
 @pytest.mark.parametrize("height", [0.01, 1.0])
-def test_a_top_is_interior_between_the_second_value_and_the_second_last(
-    top: float, height: float, verdict: str
-) -> None:
+def test_a_top_is_interior_between_the_second_value_and_the_second_last(top, height, verdict):
     x = np.arange(9.0)
     values = height * sweep((-((x - top) ** 2)).tolist(), sd=0.1)
     found = fit_parabola(values, x)
@@ -178,27 +176,25 @@ def test_printed_curves_refuse_invalid_numbers() -> None:
 
 
 def test_agreement_is_an_equivalence_test() -> None:
-    values = sweep([60, 62, 64], n=10, sd=0.2)
+    truth = [60, 62, 64]
+    values = sweep(truth, n=10, sd=0.2)
     quiet = np.array([60.0, 62, 64])[:, None] + 0.2 * np.random.default_rng(1).normal(size=(3, 10))
-    assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.2).verdict == "matches"
-    assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.0).verdict == "matches"
+    assert judge_equivalence(quiet, truth, 1.0, run_sd=0.2).verdict == "matches"
+    assert judge_equivalence(quiet, truth, 1.0, run_sd=0.0).verdict == "matches"
     assert judge_equivalence(quiet, [55, 62, 64], 1.0, run_sd=0.2).verdict == "higher"
     assert judge_equivalence(quiet, [65, 67, 69], 1.0, run_sd=0.2).verdict == "lower"
     assert judge_equivalence(quiet, [55, 62, 69], 1.0, run_sd=0.2).verdict == "mixed"
-    assert judge_equivalence(values, [60, 62, 64], 0.1).verdict == "compatible"
-    assert judge_equivalence(quiet[:, :1], [60, 62, 64], 1.0).verdict == "undecided"
-    assert judge_equivalence(quiet, [60, 62, 64], 1.0) == judge_equivalence(
-        quiet, [60, 62, 64], 1.0, runs=1, resolution=0.0
-    )
+    assert judge_equivalence(values, truth, 0.1).verdict == "compatible"
+    assert judge_equivalence(quiet[:, :1], truth, 1.0).verdict == "undecided"
+    default, stated = ({}, {"runs": 1, "resolution": 0.0})
+    assert judge_equivalence(quiet, truth, 1.0, **default) == judge_equivalence(quiet, truth, 1.0, **stated)
     for margin, run_sd, words in ((0.0, None, "margin > 0"), (1.0, -0.1, "run_sd >= 0")):
         with pytest.raises(ValueError, match=words):
-            judge_equivalence(quiet, [60, 62, 64], margin, run_sd=run_sd)
+            judge_equivalence(quiet, truth, margin, run_sd=run_sd)
 
 
 @pytest.mark.parametrize(("first", "runs", "verdict"), [(60, 1, "matches"), (0, 400, "higher")])
-def test_a_verdict_has_the_largest_deviation_of_the_paper_for_which_it_holds(
-    first: float, runs: int, verdict: str
-) -> None:
+def test_a_verdict_has_the_largest_deviation_of_the_paper_for_which_it_holds(first, runs, verdict):
     quiet = np.array([60.0, 62, 64])[:, None] + 0.2 * np.random.default_rng(1).normal(size=(3, 10))
 
     def at(sd: float) -> str:
@@ -379,7 +375,5 @@ def test_the_verdict_names_its_pairs_and_keeps_cells_with_a_lost_seed() -> None:
         ([48, 72], "high", "log", KnobDomain(8, integer=True, multiple_of=8), (112.0, 176.0)),
     ],
 )
-def test_the_suggested_extension_goes_beyond_the_edge(
-    values: list[float], side: str, scale: str, domain: KnobDomain, expected: tuple[float, ...]
-) -> None:
+def test_the_suggested_extension_goes_beyond_the_edge(values, side, scale, domain, expected):
     assert extension(values, side, scale=scale, domain=domain) == expected
