@@ -52,6 +52,20 @@ def run(config, folder, stop_after=None, cache_dir=None, threads=1):
     return train(config, context, cache_dir=cache_dir), rows
 
 
+def poison(monkeypatch, after):
+    """Make a weight not finite after the update of this step."""
+    update = training.update
+
+    def poisoned(run):
+        loss = update(run)
+        if run.state.step == after:
+            with torch.no_grad():
+                next(run.network.parameters()).fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(training, "update", poisoned)
+
+
 def without_time(row):
     return {name: value for name, value in row.items() if not name.startswith("time/")}
 

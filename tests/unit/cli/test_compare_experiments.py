@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers.toys import METRIC, Driver, bare_sweep, plan_of
+from helpers.toys import METRIC, bare_sweep, plan_of, write_results
 
 from tune_dml.record.state import SweepState
 from tune_dml.space import Grid, Knob
@@ -96,14 +96,10 @@ def test_a_logged_sweep_is_read_trial_by_trial(output_of, tmp_path, new_database
     words = []
     for name, shift in (("low", 0.0), ("high", 5.0)):
         plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0)), "m"))
-        driver = Driver(tmp_path / name / "sweeps" / "toy", plan)
-        driver.session()
-        for index, trial in enumerate(driver.trials):
-            driver.started(trial)
-            value = 50.0 + shift + trial.seed + 0.1 * (index % 3) * (1 + shift)
-            driver.ended(trial, step=2, seconds=1.0, metrics={METRIC: value})
+        numbers = (50.0 + shift + number // 2 + 0.1 * (number % 3) * (1 + shift) for number in range(4))
+        stored = write_results(tmp_path / name / "sweeps" / "toy", plan, lambda trial, drawn=numbers: next(drawn))
         uri = new_database(tmp_path / name)
-        assert Tracker(SweepState(driver.folder, plan), uri, "toys").stop().error is None
+        assert Tracker(SweepState(stored.folder, plan), uri, "toys").stop().error is None
         words.append(f"{uri}#toys")
     compared = json.loads(output_of("compare", *words, "--metric", METRIC, "--margin", "1", "--json"))
     assert [row["seeds"] for row in compared["paired"]] == [2, 2]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.toys import Driver, bare_sweep, write_sweep
+from helpers.toys import Driver, bare_sweep, write_results, write_sweep
 from judging import report_of
 
 from trainables.errors import ConfigError
@@ -32,13 +32,8 @@ def compared(
     """Return the part of verdicts.json about a study on a paper's own data, with some settings changed."""
     request = Request(space, dataset, seeds=2, name="s", settings={**SELECTED, **settings}, arms=arms)
     plan = make_plan(study_of(request), data_digest="d" * 64)
-    driver = Driver(folder / "s", plan)
-    driver.session()
-    for trial in plan.trials():
-        number = 60.0 + trial.cell.index + 0.1 * trial.seed
-        driver.started(trial)
-        driver.ended(trial, step=1, seconds=1.0, metrics={plan.metric: number})
-    return report_of(results_of(folder / "s"), folder).knob["agreement"]
+    results = write_results(folder / "s", plan, lambda trial: 60.0 + trial.cell.index + 0.1 * trial.seed)
+    return report_of(results, folder).knob["agreement"]
 
 
 def of_table(found: list[dict[str, Any]], table: str, dataset: str) -> dict[str, Any]:
@@ -149,11 +144,14 @@ def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
         assert ("This does not show agreement" in sentence) <= (verdict == "compatible")
 
 
+def facts_of(analysis):
+    (facts,) = (block for block in run_summary.section(analysis, None).body if isinstance(block, Facts))
+    return dict(facts.items)
+
+
 def test_a_later_margin_is_shown_beside_the_planned_one(steep):
     def margin_of(margin):
-        section = run_summary.section(analyse(steep.results, margin), None)
-        (facts,) = (block for block in section.body if isinstance(block, Facts))
-        return dict(facts.items)["Smallest difference that matters"]
+        return facts_of(analyse(steep.results, margin))["Smallest difference that matters"]
 
     assert margin_of(None) == margin_of(1.0) == "1.00 points"
     assert margin_of(2.5) == "2.50 points (given later; planned: 1.00 points)"
@@ -255,9 +253,7 @@ def test_what_a_paper_does_not_state_is_no_difference(tmp_path, space, dataset, 
 def test_the_summary_lists_the_values_of_every_arm(tmp_path):
     request = Request("sec_mu", "glyphs", seeds=2, name="s")
     Driver(tmp_path / "s", make_plan(study_of(request), data_digest="d" * 64)).session()
-    section = run_summary.section(analyse(results_of(tmp_path / "s")), None)
-    (facts,) = (block for block in section.body if isinstance(block, Facts))
-    knobs = dict(facts.items)["Knobs"]
+    knobs = facts_of(analyse(results_of(tmp_path / "s")))["Knobs"]
     assert "{0.1, 0.5, 1}" in knobs
     assert "{0.001, 0.005, 0.01, 0.1}" in knobs
 
@@ -280,15 +276,9 @@ def test_curves_of_one_table_are_told_apart(tmp_path, space, dataset, arms, told
 
 def test_methods_are_compared_at_the_printed_value_of_a_knob(tmp_path):
     """The text of DRO's Figure 5 has numbers at B = 640 alone, where ours are the worst."""
-    plan = make_plan(
-        study_of(Request("dro_imbalance", "inshop", seeds=2, name="s", settings=SELECTED)), data_digest="d" * 64
-    )
-    driver = Driver(tmp_path / "s", plan)
-    driver.session()
-    for trial in plan.trials():
-        driver.started(trial)
-        number = 60.0 - trial.cell.index - 0.1 * trial.seed
-        driver.ended(trial, step=1, seconds=1.0, metrics={plan.metric: number})
-    (table,) = report_of(results_of(tmp_path / "s"), tmp_path).data["printed_methods"]
+    request = Request("dro_imbalance", "inshop", seeds=2, name="s", settings=SELECTED)
+    plan = make_plan(study_of(request), data_digest="d" * 64)
+    results = write_results(tmp_path / "s", plan, lambda trial: 60.0 - trial.cell.index - 0.1 * trial.seed)
+    (table,) = report_of(results, tmp_path).data["printed_methods"]
     assert [arm["cell"] for arm in table["arms"]] == [f"{arm['arm']}: B=640" for arm in table["arms"]]
     assert not any("batch size" in reason for reason in table["reasons"])

@@ -5,7 +5,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from helpers.toys import Driver
+from helpers.toys import write_results
 
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.reproduction import _covered_methods, printed_table
@@ -20,18 +20,12 @@ SELECTED = {"data.split": "paper_test_selection"}
 def reproduced(folder, paper, number, dataset=None, metrics=None, **settings):
     """Return the rows of a table of an untrained sweep: the trial of cell i and seed s has 60 + i + s / 10."""
     printed = printed_table(paper, number, dataset)
-    request = Request(
-        printed.space, printed.trained_on, seeds=3, arms=printed.arms or None, name="r", settings=settings
+    options = {"seeds": 3, "arms": printed.arms or None, "name": "r", "settings": settings}
+    plan = make_plan(study_of(Request(printed.space, printed.trained_on, **options)))
+    trained = write_results(
+        folder / "r", plan, lambda trial: 60.0 + trial.cell.index + trial.seed / 10, **(metrics or {})
     )
-    plan = make_plan(study_of(request))
-    driver = Driver(folder / "r", plan)
-    driver.session()
-    for trial in plan.trials():
-        number_ = 60.0 + trial.cell.index + trial.seed / 10
-        driver.started(trial)
-        driver.ended(trial, step=1, seconds=1.0, metrics={plan.metric: number_, **(metrics or {})})
-    results = results_of(folder / "r")
-    return printed, plan, reproduce(results, printed)
+    return printed, plan, reproduce(trained, printed)
 
 
 def test_numbers_of_a_table_of_methods_are_matched_to_arms_by_name(tmp_path):

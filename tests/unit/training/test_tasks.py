@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 from helpers import published_formats as fixtures
-from helpers.trials import TASKS, config_of, learner_of, run
+from helpers.trials import TASKS, config_of, learner_of, poison, run
 from pydantic import Field
 
-from trainables import training
 from trainables.context import read_sealed
 from trainables.errors import ConfigError, Diverged
 from trainables.metrics.linear_evaluation import fit_linear_probes
@@ -108,16 +107,7 @@ def test_a_ramp_that_never_begins_is_refused_before_training(tmp_path):
 
 @pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
 def test_embeddings_that_are_not_finite_end_the_trial(tmp_path, monkeypatch, name):
-    update = training.update
-
-    def poisoned(run):
-        loss = update(run)
-        if run.state.step == 19:
-            with torch.no_grad():
-                next(run.learner.network.parameters()).fill_(float("nan"))
-        return loss
-
-    monkeypatch.setattr(training, "update", poisoned)
+    poison(monkeypatch, after=19)
     with pytest.raises(Diverged, match="step 20"):
         run(config_of(TASKS[name]), tmp_path)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.costly import slow_after
-from helpers.trials import TASKS, Killed, config_of, run, without_time
+from helpers.trials import TASKS, Killed, config_of, poison, run, without_time
 
 from trainables import generators, training
 from trainables.context import TrialContext
@@ -137,25 +137,15 @@ def test_a_checkpoint_of_another_trial_is_skipped(whole, tmp_path, change):
     assert [text.endswith("bytes, of another trial) and is skipped") for text in said] == [True] * (not resumed)
 
 
-@pytest.mark.parametrize("poison", ["huge learning rate", "nan weights"])
-def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_path, monkeypatch, poison):
-    if poison == "huge learning rate":
-        config = config_of(SMALL, optim__lr=1e18, optim__name="sgd")
-    else:
-        config = config_of(SMALL)
-        update = training.update
-
-        def poisoned(run):
-            if run.state.step == 7:
-                with torch.no_grad():
-                    next(run.network.parameters()).fill_(float("nan"))
-            return update(run)
-
-        monkeypatch.setattr(training, "update", poisoned)
+@pytest.mark.parametrize("cause", ["huge learning rate", "nan weights"])
+def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_path, monkeypatch, cause):
+    settings = {"optim__lr": 1e18, "optim__name": "sgd"} if cause == "huge learning rate" else {}
+    if cause == "nan weights":
+        poison(monkeypatch, after=6)
     with pytest.raises(Diverged) as error:
-        run(config, tmp_path)
+        run(config_of(SMALL, **settings), tmp_path)
     assert error.value.step <= 20
-    assert ("as weights are not finite" in str(error.value)) == (poison == "nan weights")
+    assert ("as weights are not finite" in str(error.value)) == (cause == "nan weights")
     assert "loss" in error.value.statistics or "val/mean_cosine" in error.value.statistics
 
 
