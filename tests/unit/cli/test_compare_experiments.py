@@ -96,8 +96,11 @@ def test_a_logged_sweep_is_read_trial_by_trial(output_of, tmp_path, new_database
     words = []
     for name, shift in (("low", 0.0), ("high", 5.0)):
         plan = plan_of(Knob("loss.margin", Grid((0.1, 1.0)), "m"))
-        numbers = (50.0 + shift + number // 2 + 0.1 * (number % 3) * (1 + shift) for number in range(4))
-        stored = write_results(tmp_path / name / "sweeps" / "toy", plan, lambda trial, drawn=numbers: next(drawn))
+
+        def number(trial, shift=shift):
+            return 50.0 + shift + trial.seed + 0.1 * ((2 * trial.cell.index + trial.seed) % 3) * (1 + shift)
+
+        stored = write_results(tmp_path / name / "sweeps" / "toy", plan, number)
         uri = new_database(tmp_path / name)
         assert Tracker(SweepState(stored.folder, plan), uri, "toys").stop().error is None
         words.append(f"{uri}#toys")
