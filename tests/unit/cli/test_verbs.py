@@ -72,7 +72,7 @@ def test_sweeps_are_listed_with_state_and_answer(output_of, stored):
         ("glyphs/triplet", ["batch.batch_size", "90", "ours", "--dataset glyphs --protocol glyphs/triplet"]),
         ("sec/cub200", ["optim.lr ", "supplement, ", "--protocol sec/cub200"]),
         ("cub200", ["Expected:", "Get it:", "data.shorter_side   256", "verify cub200 --root DIR"]),
-        ("image_folder", ["data.split_file", "none", "which class trains, which tests"]),
+        ("image_folder", ["data.split_file", "null", "which class trains, which tests"]),
         ("toy", ["State:   complete", "rho matters", "Next:    tune-dml sweep sec_rho", "Best configuration:"]),
         ("planned", ["not begun", "No trial has a number yet"]),
     ],
