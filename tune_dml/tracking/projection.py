@@ -174,7 +174,8 @@ class TrialRun:
         if ended is None:
             return ()
         points = points_of(sealed_metrics(sweep, self.state), ended.end.step or 0, ended.time)
-        return tuple(point for point in points if not self._is_redundant(point.name))
+        requested = {name.removeprefix(_VALIDATION) for name in self.state.rescored}
+        return tuple(p for p in points if not self._is_redundant(p.name) or p.name.partition("/")[2] in requested)
 
 
 class Projection:

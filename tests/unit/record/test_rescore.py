@@ -183,8 +183,11 @@ def test_mlflow_gets_validation_at_once_and_test_when_opened(sweep):
     assert not [name for name in metrics_of(sweep, key) if is_sealed(name)]
     operations.open_test("toy", session)
     assert metrics_of(sweep, key)["test/recall_at_3"] == read_sealed(trial_folder(sweep, key))["test/recall_at_3"]
-    operations.rescore("toy", session, metrics=["recall_at_5"])
-    assert {"val/recall_at_5", "test/recall_at_5"} <= set(metrics_of(sweep, key))
+    operations.rescore("toy", session, metrics=["recall_at_5", "map_at_10"])
+    seen, added = metrics_of(sweep, key), {"recall_at_5", "map_at_10"}
+    assert {f"{part}/{name}" for part in ("val", "test") for name in added} <= set(seen)
+    assert not {"val/map_at_2", "test/map_at_2"} & set(seen)  # they resemble MAP@R, and nobody asked for them
+    assert seen["test/map_at_10"] == read_sealed(trial_folder(sweep, key))["test/map_at_10"]
 
 
 def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
