@@ -183,11 +183,14 @@ class _ReportView:
     unmet: Sequence[str] = ()  # conditions of --check that do not hold
 
     def data(self) -> dict[str, object]:
-        summary, tracking = self.files.summary, self.sweep.tracking
+        from tune_dml.report.naming import metric_name
+
+        summary, tracking, plan = self.files.summary, self.sweep.tracking, self.sweep.results.plan
         attachment = self.attach and self.attach()
         return {
             "sweep": self.sweep.name,
             "exit_code": self.sweep.exit_code,
+            "metric": metric_name(plan.metric).description(plan.space.goal),
             "cells": [vars(row) for row in summary.rows],
             "verdicts": list(summary.verdicts),
             "counts": dict(summary.counts),

@@ -119,7 +119,7 @@ def _wait_for_end(folder: Path, until: float = math.inf) -> None:
 def _data(results: Results, state: SweepState) -> dict[str, object]:
     from tune_dml.record.origin.commands import with_program
 
-    answer, folder = answer_of(results), results.folder
+    plan, answer, folder = results.plan, answer_of(results), results.folder
     running = is_running(folder)
     shown_status = {} if running else {"running": "interrupted"}  # a trial of a driver that has ended
     trials = [
@@ -131,14 +131,15 @@ def _data(results: Results, state: SweepState) -> dict[str, object]:
             "reason": trial.reason,
             "attempts": trial.attempts,
             "seconds": trial.seconds,
-            "metric": trial.metrics.get(results.plan.metric),
+            "metric": trial.metrics.get(plan.metric),
             "run_id": trial.run_id,
         }
         for trial in results.trials
     ]
     return {
         "sweep": results.name,
-        "dataset": results.plan.dataset,
+        "dataset": plan.dataset,
+        "metric": {"key": plan.metric, "goal": plan.space.goal},  # the label would load the report's packages
         "state": state_of(results),
         "waits_for": _waits_for(results),
         "counts": {shown_status.get(status, status): results.count(status) for status in _STATUSES},

@@ -55,6 +55,10 @@ class MetricName:
         """Unit at the end of an axis title: `, points`; empty if the metric is not a percentage."""
         return f", {self.unit}" if self.unit else ""
 
+    def description(self, goal: str) -> dict[str, str]:
+        """Return the metric as JSON describes it beside its numbers; `goal` is that of the space."""
+        return {"key": self.key, "label": self.axis, "goal": goal}
+
     def level_ends(self, low: float, high: float) -> tuple[float, float]:
         """Clip the interval of a mean to the metric's range; infinite intervals are not clipped."""
         return self._clipped(0.0, low, high)

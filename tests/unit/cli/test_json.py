@@ -123,6 +123,19 @@ def test_a_sweep_with_failures_prints_strict_json(tmp_path, command_line, new_da
         assert code in {0, 3, 130}
 
 
+def test_numbers_of_a_sweep_name_their_metric_and_its_unit(tmp_path, command_line, new_database):
+    """A mean of 62.5 may be a percentage or a loss, and better if low."""
+    new_database(".")
+    for name in ("toy", "other"):
+        bare_sweep(tmp_path / name)
+    written = tmp_path / "out"
+    lines = (["report", "toy", "-o", written], ["compare", "toy", "other"], ["status", "toy"])
+    seen = [json.loads(command_line(*words, "--storage", tmp_path, "--json")[1])["metric"] for words in lines]
+    metric = {"key": "val/recall_at_1", "label": "validation R@1 [%]", "goal": "maximize"}
+    assert seen == [metric, metric, {"key": "val/recall_at_1", "goal": "maximize"}]
+    assert json.loads((written / "verdicts.json").read_text())["metric"] == metric
+
+
 def test_status_of_a_killed_sweep_has_interrupted_trials_and_the_resume_command(tmp_path, command_line):
     driver = Driver(tmp_path / "toy", plan_of(RHO, name="toy", overrides=SETTINGS))
     driver.session()

@@ -99,6 +99,7 @@ def test_page_and_json_agree(half, lower, tmp_path):
     page, body = write_comparison(compare_sweeps([half, lower]), tmp_path / "out")
     seen = json.loads(body.read_text())
     assert seen["schema"] == "tune_dml.comparison/1"
+    assert seen["metric"] == {"key": "val/recall_at_1", "label": "validation R@1 [%]", "goal": "maximize"}
     assert {row["verdict"] for row in seen["paired"]} == {"worse", "undecided"}
     html = page.read_text()
     assert "What differs?" in html

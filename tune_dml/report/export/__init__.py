@@ -118,7 +118,7 @@ def _verdicts_text(analysis: Analysis, sections: Sequence[Section]) -> str:
         "protocol_version": plan.protocol_version,
         "plan": plan.identity(),
         "mlflow_parent_run": analysis.results.parent_run_id or None,
-        "metric": {"key": analysis.metric.key, "label": analysis.metric.axis, "goal": analysis.goal},
+        "metric": analysis.metric.description(analysis.goal),
         "margin": analysis.margin,
         "seeds": analysis.seeds,
         "answer": _answer(analysis, sections),

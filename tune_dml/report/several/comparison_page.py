@@ -22,6 +22,7 @@ def comparison_data(comparison: SweepComparison) -> dict[str, object]:
     return {
         "schema": SCHEMA,
         "sweeps": names,
+        "metric": comparison.metric.description(comparison.sweeps[0].goal),
         "differences": comparison.differences,
         "budgets": comparison.budgets,
         "refused": comparison.refusals,
