@@ -119,7 +119,7 @@ def test_values_without_any_seed_keep_none_and_are_named_in_the_answer(tmp_path:
     ) in found.text
     assert "keeps them" not in found.text
     said = found.files.summary.answer.sentences
-    assert "6 of 18 trials failed (most often: no disk), among them all of rho = 0.9 and 1." in said
+    assert "6 of 18 trials failed (most often: no disk), among them all trials of rho = 0.9 and 1." in said
 
 
 def test_no_reason_of_equally_many_failures_is_called_the_most_frequent(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class TestItsReports:
 NONE = "it ended without reporting val/accuracy."
 BAD = {
     "no metric": ("import tune_dml; tune_dml.log(accuracy=1)", f"{NONE} Did you mean 'accuracy'?"),
-    "silent": ("", f"{NONE} It reported nothing."),
+    "silent": ("", f"{NONE} It reported nothing: call tune_dml.log, or write to $TUNE_DML_LOG."),
     "nan": (
         "import tune_dml, time; nan = float('nan')\n"
         "tune_dml.log({'val/accuracy': 1}, step=1); tune_dml.log({'test/accuracy': nan, 'val/accuracy': nan}, step=4)\n"
@@ -163,6 +163,10 @@ BAD = {
     ),
     "huge": ("import tune_dml; tune_dml.log(**{'val/accuracy': -1e200})", "val/accuracy is -1e+200 at step 1"),
     "exit": ("import sys; print('a'); sys.exit('\\x1b[31mno file x.npz\\x1b[0m')", "exit status 1: no file x.npz"),
+    "raised": (
+        "try: [][0]\nexcept IndexError: raise ValueError('sizes differ:\\n  3 and 4\\nsee the page')",
+        "exit status 1: ValueError: sizes differ: 3 and 4 see the page",
+    ),
     "segfault": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "signal 11: it printed nothing"),
     "seed": (
         "import argparse; p = argparse.ArgumentParser(prog='own.py'); p.add_argument('--optim.lr')\n"

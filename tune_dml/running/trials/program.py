@@ -4,12 +4,13 @@ It reports in one of three ways: lines of JSON in the file `$TUNE_DML_LOG` (`tun
 run in its environment, or a JSON file `$TUNE_DML_RESULTS` at its end. Test figures go into the trial's sealed file.
 """
 
+import itertools
 import json
 import os
 import signal
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ _TAIL, _REASON = 4000, 240
 _EXTERNAL_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
 """Signals that other processes send; after one the trial is retried."""
 _ATTEMPT = "TUNE_DML_ATTEMPT"
+_SILENT = "It reported nothing: call tune_dml.log, or write to $TUNE_DML_LOG."
+_TRACEBACK = "Traceback (most recent call last):"
 _UNKNOWN_ARGUMENT = "unrecognized arguments: "
 
 
@@ -148,13 +151,13 @@ class ProgramTrial:
             return failed(self._reason(status_text, output))
         if self.metric not in log.last:
             known = sorted(name for name in log.last if not name.startswith("test/"))
-            hint = nearest(self.metric, known, what="figure") if known else "It reported nothing."
+            hint = nearest(self.metric, known, what="figure") if known else _SILENT
             return failed(f"it ended without reporting {self.metric}. {log.metric_error or hint}")
         return TrialEnd("finished", metrics={n: v for n, v in log.last.items() if not n.startswith("test/")})
 
     def _reason(self, status_text: str, output: Output) -> str:
         lines = [line for line in output.tail(_TAIL).splitlines() if line.strip()]
-        last = lines[-1].strip() if lines else "it printed nothing"
+        last = _error_of_traceback(lines) or (lines[-1].strip() if lines else "it printed nothing")
         flag = self.program.seed_flag
         if flag and f"{_UNKNOWN_ARGUMENT}{flag}" in last:
             last += ". Write `seed_flag: null` if the script takes no seed, or name its flag"
@@ -166,3 +169,10 @@ class ProgramTrial:
             write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
         for path in (self._log, self._results):
             path.unlink(missing_ok=True)
+
+
+def _error_of_traceback(lines: Sequence[str]) -> str:
+    """Return the error behind Python's last traceback, whose message may have several lines; empty without one."""
+    starts = [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    after = lines[starts[-1] + 1 :] if starts else []
+    return " ".join(itertools.dropwhile(lambda line: line.startswith(" "), after))
