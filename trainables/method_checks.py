@@ -1,6 +1,7 @@
 """Check the results of losses and regularizers, which may be third-party code."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from trainables import generators
 from trainables.errors import ConfigError, Problem, raise_if_any
 
+_Module = TypeVar("_Module", bound=nn.Module)
 _SHOWN = 3  # shapes in a message
 
 
@@ -64,8 +66,9 @@ def _trace(value: Tensor, embeddings: Tensor) -> tuple[bool, list[Tensor]]:
     return is_connected, leaves
 
 
-def check_resumes(place: str, used: nn.Module, new: nn.Module, value_of: Callable[[nn.Module], Tensor]) -> None:
+def check_resumes(place: str, instances: Sequence[_Module], value_of: Callable[[_Module], Tensor]) -> None:
     """Raise ConfigError unless a new instance with the stored state of a used one has the same next value."""
+    used, new = instances
     remedy = "Make state that outlives a batch a buffer, in the constructor: self.register_buffer(name, tensor)."
     try:
         new.load_state_dict(used.state_dict())

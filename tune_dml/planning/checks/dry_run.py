@@ -226,8 +226,8 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
                 regularizers[0].set_mean(1.0)
             regularizers[0](embeddings * 1)
             checked_diagnostics(regularizers[0], losses[0])
-            check_resumes(f"loss {type(losses[0]).__name__}", *losses, lambda loss: loss(other * 1, others))
-            check_resumes(f"regularizer {type(regularizers[0]).__name__}", *regularizers, lambda norm: norm(other * 1))
+            check_resumes(f"loss {type(losses[0]).__name__}", losses, lambda loss: loss(other * 1, others))
+            check_resumes(f"regularizer {type(regularizers[0]).__name__}", regularizers, lambda norm: norm(other * 1))
     except ConfigError as error:
         return list(error.problems)
     except (Exception, SystemExit):  # the trial reports the error with its traceback
