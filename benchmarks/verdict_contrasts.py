@@ -139,6 +139,16 @@ def thin_cells(sweeps: int) -> Iterable[str]:
             (noisy, *_), (equal, found, before) = row
             text = f"{rate(noisy)}   {rate(equal)} {found.mean():.2f}, {before.mean():.2f}"
             yield f"{rows} x {columns}, {few} of {seeds:2d} seeds:  {text}"
+    yield "3 x 3, cells that have fewer seeds than the others, under two kinds of noise that cells share: false claims"
+    levels = np.repeat(range(3), 3)
+    for few, seeds in ((3, 10), (5, 20), (6, 60)):
+        row = []
+        for fewer in ([6, 7, 8], [3, 4, 5, 6, 7, 8], [1, 2, 3, 5, 6, 7], [7, 8], [1, 3, 5, 7]):
+            for kind in ("slope", "measured-like"):
+                values = simulate(kind, 9, seeds, sweeps, np.random.default_rng([few, seeds, len(fewer)]))
+                values[:, fewer, few:] = np.nan
+                row.append(rate(excludes_zero(estimate_contrasts(values, main_effect(levels.tolist()))).any(1)))
+        yield f"{few} of {seeds} seeds:  {' '.join(row)}"
 
 
 def close_methods(sweeps: int) -> Iterable[str]:

@@ -8,11 +8,12 @@ own t interval.
 
 A hole is filled with its cell's mean plus its seed's effect. Its seed counts only for the share of the contrast's
 weight that was measured, on the side (weights above or below 0) where less was: a seed with one side only shows no
-difference. That is too many for cells with fewer seeds than others, so the variance is at least the one that the cells'
-own noise gives the contrast of least-squares means, and the contrast must pass a test of Welch's kind by itself: the
-noise of a cell with few seeds is itself uncertain. A contrast with fewer than two measured seeds has
-no interval, nor has one in which the effects of seeds do not cancel, because it weighs cells that no chain of common
-seeds connects.
+difference. That is too many for cells with fewer seeds than others. Filled holes have no noise, and cells may react
+alike to a seed. So a table with holes has the variance and the degrees of freedom that the errors of whole seeds give
+the contrast of least-squares means (clusters). The variance is also at least the one from the cells' own noise, and the
+contrast must pass a test of Welch's kind by itself: the noise of a cell with few seeds is itself uncertain. A contrast
+with fewer than two measured seeds has no interval, nor has one in which the effects of seeds do not cancel, because it
+weighs cells that no chain of common seeds connects.
 """
 
 from collections.abc import Sequence
@@ -74,12 +75,16 @@ def estimate_contrasts(
     filled, present = fill_holes(values)
     per_seed = weights @ filled
     measured = np.minimum(*(_measured_share(np.maximum(side, 0), present) for side in (weights, -weights)))
-    n = values.shape[-1]
     seeds = measured.sum(-1)
     nu = np.maximum(seeds - 1, 0)
     has_value = (np.abs(weights) @ present).any(-1) | ~weights.any(1)
     estimate = np.where(has_value, per_seed.mean(-1), np.nan)
-    squares = ((per_seed - per_seed.mean(-1, keepdims=True)) ** 2).sum(-1) * np.maximum(seeds - 1, 0) / max(n - 1, 1)
+    squares = ((per_seed - per_seed.mean(-1, keepdims=True)) ** 2).sum(-1)
+    holes = (present == 0).any((-2, -1), keepdims=True)[..., 0]
+    if holes.any():
+        variance, df = _variance_by_seeds(filled, present, weights)
+        nu = np.where(holes, np.minimum(nu, df), nu)
+        squares = np.where(holes, nu * seeds * variance, squares)
     squares = np.maximum(squares, nu * variance_floor(resolution, weights))
     typical = nu.mean(-1)
     prior = np.minimum(fit_pairs(values, resolution).prior_df, _max_prior_df(filled, weights, typical))[..., None]
@@ -94,9 +99,8 @@ def estimate_contrasts(
     share = GUARD_SHARE if comparisons > 1 else 1.0
     single = student_isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
     # Below two measured seeds, filled holes leave hardly any spread.
-    testable = (nu > 1 - 1e-9) & _is_free_of_seeds(present, weights)
+    testable = (seeds > 2 - 1e-9) & _is_free_of_seeds(present, weights)
     reach = np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1))
-    holes = (present == 0).any((-2, -1), keepdims=True)[..., 0]
     if holes.any():
         squared = _squared_weights(present, weights)
         spread = np.sqrt((noise[..., None, :] * squared).sum(-1))
@@ -226,18 +230,39 @@ def _inverse_of_seeds(present: Array) -> Array:
     return np.asarray(np.linalg.pinv(normal, rcond=1e-10, hermitian=True))
 
 
-def _squared_weights(present: Array, weights: Array) -> Array:
-    """Return sum_j b_ij^2, (..., k, m): the variance of a cell's values times this enters that of a contrast.
+def _weights_of_values(present: Array, weights: Array) -> tuple[Array, Array]:
+    """Return slopes (..., k, m) and means (..., k, n) of the weights of values: b_ij = slope_i - mean_j.
 
-    b_ij is the weight of cell i's value under seed j in the contrast of the least-squares means of cells, which allow for
-    effects of seeds.
+    b_ij is the weight of cell i's value under seed j in the contrast of the least-squares means of cells, which allow
+    for effects of seeds.
     """
-    seeds, transposed = present.sum(-1)[..., None, :], np.swapaxes(present, -1, -2)
-    averaged = weights / np.maximum(seeds, 1)
+    averaged = weights / np.maximum(present.sum(-1), 1)[..., None, :]
     means = averaged @ present @ _inverse_of_seeds(present)
-    slopes = averaged + means @ transposed / np.maximum(seeds, 1)  # b_ij = slope_i - mean_j where the value exists
+    slopes = averaged + means @ np.swapaxes(present, -1, -2) / np.maximum(present.sum(-1), 1)[..., None, :]
+    return slopes, means
+
+
+def _squared_weights(present: Array, weights: Array) -> Array:
+    """Return sum_j b_ij^2, (..., k, m): the variance of a cell's values times this enters that of a contrast."""
+    seeds, transposed = present.sum(-1)[..., None, :], np.swapaxes(present, -1, -2)
+    slopes, means = _weights_of_values(present, weights)
     squares = slopes**2 * seeds - 2 * slopes * (means @ transposed) + means**2 @ transposed
     return np.asarray(np.maximum(squares, 0))
+
+
+def _variance_by_seeds(filled: Array, present: Array, weights: Array) -> tuple[Array, Array]:
+    """Return the variance of each contrast from what each seed adds to its error, and its degrees of freedom, (..., k).
+
+    Cells may react alike to a seed, so a seed's parts are added up before they are squared. A part is enlarged for the
+    share of the variance that it has under independent noise, because residuals are smaller than errors.
+    """
+    slopes, means = _weights_of_values(present, weights)
+    residuals = (filled - filled.mean(-1, keepdims=True)) * present
+    parts = slopes @ residuals - means * residuals.sum(-2)[..., None, :]
+    squares = slopes**2 @ present - 2 * means * (slopes @ present) + means**2 * present.sum(-2)[..., None, :]
+    shares = np.maximum(squares, 0) / np.maximum(squares.sum(-1, keepdims=True), 1e-300)
+    variance = (parts**2 / np.maximum(1 - shares, 1e-9)).sum(-1)
+    return variance, 1 / np.maximum((shares**2).sum(-1), 1e-300) - 1
 
 
 def _welch_half_widths(variances: Array, squared: Array, present: Array, tail: float) -> Array:
