@@ -11,7 +11,7 @@ from tune_dml.catalogue import protocols
 from tune_dml.papers.paper import Citation
 from tune_dml.planning.cells import plan_arms
 from tune_dml.planning.checks.prepare import prepare
-from tune_dml.planning.plan import Plan
+from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.rules import arm_problems
 from tune_dml.planning.study import Search, study_of
@@ -107,6 +107,17 @@ def test_an_added_arm_gets_the_batches_that_a_small_folder_allows(cache_dir, tmp
     whole = prepare(replace(asked, arms=None), cache_dir=cache_dir).plan
     assert {cell.digest for cell in plan.extend(arms=["margin"]).cells} == {cell.digest for cell in whole.cells}
     assert whole.cells[0].settings["batch.batch_size"] < protocols()["image_folder/small"].settings["batch.batch_size"]
+
+
+def test_given_values_replace_those_of_an_arms_own_knob_and_of_a_nuisance_knob():
+    own = replace(TOPK, own_knobs=(Knob("loss.base", Grid(("margin", "binomial"))),))
+    tune = {"loss.base": ("binomial",), "optim.lr": (1e-3,)}
+    asked = Request(replace(space(own), nuisance=(Knob("optim.lr", LogRange(1e-4, 1e-2)),)), "digits", tune=tune)
+    plan = make_plan(study_of(asked))
+    assert {cell.settings["loss.base"] for cell in plan.cells if cell.arm == "topk"} == {"binomial"}
+    assert {cell.settings["optim.lr"] for cell in plan.cells} == {1e-3}
+    (problem,) = map(str, study_of(replace(asked, tune={"loss.k": (3, 4)})).problems)
+    assert problem.endswith("ties loss.k to another knob. Leave it out.")
 
 
 def test_an_added_arm_trains_by_the_requested_protocol(cache_dir):

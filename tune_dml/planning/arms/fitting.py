@@ -260,15 +260,16 @@ def with_tuned_knobs(
 ) -> tuple[Space, list[StudyArm], list[Problem]]:
     """Return the space and its arms with a nuisance knob for each path, and the problems of these knobs.
 
-    Without values, each arm has three around its own. Values for a scientific knob replace its grid.
+    Without values, each arm has three around its own. Values for a knob of the space or its arms replace its domain.
     """
-    own_grids = {knob.path for knob in space.scientific if tune.get(knob.path)}
+    knobs, tied = {knob.path for arm in arms for knob in arm.knobs}, {tie.path for arm in arms for tie in arm.ties}
+    searched, own_grids = knobs | tied, {path for path in knobs if tune.get(path)}
     tuned = {path: values for path, values in tune.items() if path not in own_grids}
-    searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
     problems = []
     for path in [path for path in tuned if path in searched]:
-        remedy = f"Give the values to search instead: {spell('tune', {path: ['A', 'B']})}."
-        problems.append(option_problem("tune", f"{space.name} searches {path} already", None, remedy))
+        rule = f"{space.name} searches {path} already" if path in knobs else f"{space.name} ties {path} to another knob"
+        remedy = f"Give the values to search instead: {spell('tune', {path: ['A', 'B']})}." if path in knobs else ""
+        problems.append(option_problem("tune", rule, None, remedy or "Leave it out."))
     grids: dict[str, dict[str, Grid]] = {arm.name: {} for arm in arms}
     settings: dict[str, Mapping[str, Value]] = {}
     for arm in arms if tuned else ():
@@ -288,13 +289,13 @@ def with_tuned_knobs(
     problems = list(dict.fromkeys(problems))
     if problems:
         return space, list(arms), problems
-    scientific = tuple(
-        replace(knob, origin="user", domain=Grid(tuple(tune[knob.path]), knob.domain.scale))
-        if knob.path in own_grids
-        else knob
-        for knob in space.scientific
-    )
-    extended = _with_knobs(replace(space, scientific=scientific), grids)
+
+    def with_own_grid(knob: Knob) -> Knob:
+        if knob.path not in own_grids:
+            return knob
+        return replace(knob, origin="user", domain=Grid(tuple(tune[knob.path]), knob.domain.scale))
+
+    extended = _with_knobs(space.map_knobs(with_own_grid), grids)
 
     def without_knobs(settings: Settings) -> dict[str, Value]:
         return {path: value for path, value in settings.items() if path not in tuned}
