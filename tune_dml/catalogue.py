@@ -92,6 +92,9 @@ def _space_named(name: str) -> Space:
     if Path(name).is_dir() or name.lower().endswith((".csv", ".tsv", ".parquet")):
         remedy = f"To sweep your own pictures, write a sweep file first: `tune-dml init {shlex.quote(name)}`."
         raise ConfigError(option_problem("space", rule, name, remedy))
+    if name.lower().endswith(".py"):
+        remedy = "Run a Space of your own from Python, tune_dml.run_sweep(SPACE), or name it in an entry point."
+        raise ConfigError(option_problem("space", rule, name, remedy))
     raise ConfigError(Problem(option_place("space"), rule, name, remedy, known=known, kind="space"))
 
 

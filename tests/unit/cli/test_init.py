@@ -63,6 +63,7 @@ def test_a_table_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     assert "The column split splits the classes: 6 for training and validation, 2 for testing" in out
     assert "write a sweep file first: `tune-dml init labels.csv`" in command_line("plan", "labels.csv")[2]
     assert "`tune-dml init 'my labels.csv'`" in command_line("plan", "my labels.csv")[2]
+    assert "from Python, tune_dml.run_sweep(SPACE)" in command_line("plan", "own.py")[2]
     assert "nowhere.csv: the table must exist" in command_line("init", "nowhere.csv")[2]
 
 
