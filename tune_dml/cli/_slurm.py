@@ -213,7 +213,7 @@ def show_pending(folder: Path, as_json: bool) -> None:
 
     name, jobs = folder.name, "; ".join(job.text() for job in open_jobs(folder))
     data: dict[str, object] = {
-        **{"sweep": name, "dataset": "", "state": "submitted", "waits_for": jobs},
+        **{"sweep": name, "dataset": "", "metric": {"key": "", "goal": ""}, "state": "submitted", "waits_for": jobs},
         **dict.fromkeys(("answer", "next", "notes", "trials"), ()),
         **{"counts": {}, "unjudged": "", "race": None, "trial_files": None, "unfetched": 0},
     }
