@@ -361,3 +361,10 @@ def test_a_sweep_of_one_arm_has_only_its_knobs(tmp_path):
     assert [knob.path for knob in found.plan.knobs] == ["training.steps"]  # not K and gamma of the other arms
     page = write_report(found, tmp_path / "report").folder / "report.html"
     assert "loss.gamma" not in page.read_text(encoding="utf-8")
+
+
+def test_methods_are_compared_at_configurations_that_finished_training(tmp_path):
+    first = next(label for label in MEANS if label.startswith("SEC"))
+    stopped = {(first, seed): ("stopped", "") for seed in range(6)}
+    headline = section(analyse(written(tmp_path, failures=stopped))).headline
+    assert headline.endswith("each at its best configuration that finished training.")

@@ -30,6 +30,7 @@ _ANSWERS = {
     "insensitive": "no",
     "undecided": "undecided",
     "effect": "an effect is significant over all configurations, its size is undecided",
+    "stopped": "undecided, since configurations were stopped early by their results",
     "not crossed": "undecided, since not all values were tried with the same settings of the other knobs (a grid would show it)",
 }
 _ADAPTIVE = frozenset({"tpe", "gp", "cmaes", "nsga2"})
@@ -237,7 +238,7 @@ def _importance(knobs: Sequence[KnobAnalysis]) -> str:
     for knob in knobs:
         verdict: str = knob.sensitivity.verdict
         if knob.isolated.problem:
-            verdict = "effect" if knob.sensitivity.effect else "not crossed"
+            verdict = "effect" if knob.sensitivity.effect else "stopped" if knob.stopped else "not crossed"
         by_answer[_ANSWERS[verdict]].append(knob.symbol)
     average = ", averaged over the others" if any(knob.isolated.average for knob in knobs) else ""
     answers = "; ".join(f"{joined(names)}: {answer}" for answer, names in by_answer.items() if names)

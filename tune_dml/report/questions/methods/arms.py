@@ -213,7 +213,7 @@ def _sentences(analysis: Analysis, compared: _ArmComparison) -> list[str]:
     sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
     if compared.tuned is not None:
         choice = "The same seeds select and judge it: means are optimistic, intervals allow for the selection."
-        sentences.append(f"Each method is at its best configuration. {choice}")
+        sentences.append(f"Each method is at its best configuration{_that_finished(analysis)}. {choice}")
     if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
         ranked = sorted(compared.arms, key=lambda arm: -analysis.sign * arm.of_equal_cells)
         scores = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
@@ -231,13 +231,18 @@ def _named(metric: MetricName, rivals: Sequence[Difference]) -> str:
     return f"{len(rivals)} others ({metric.signed(min(sizes))} to {metric.signed(max(sizes))})"
 
 
+def _that_finished(analysis: Analysis) -> str:
+    return " that finished training" if analysis.stopped else ""
+
+
 def _headline(analysis: Analysis, compared: _ArmComparison) -> str:
     word, best = _verdict_badge(analysis, compared), compared.arms[0]
     dataset, margin = analysis.results.plan.dataset, analysis.metric.rough(analysis.margin)
+    each = f"each at its best configuration{_that_finished(analysis)}"
     if word == best.arm:
-        return f"{best.arm} is the best of {len(compared.arms)} methods on {dataset}, each at its best configuration."
+        return f"{best.arm} is the best of {len(compared.arms)} methods on {dataset}, {each}."
     if word == "no difference":
-        return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best configuration."
+        return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, {each}."
     leaders = compared.leaders
     lead = f"{joined(leaders)} {'leads' if len(leaders) == 1 else 'lead'} on {dataset}"
     if not compared.matters.differences:
