@@ -39,7 +39,7 @@ from verdict_retries import retries
 from verdict_search_effects import search_effects
 from verdict_steps import near_limits, steps
 from verdict_stopping import stopping
-from verdict_subsets import failed_worst, own_noise
+from verdict_subsets import failed_of_one, failed_worst, own_noise
 from verdict_tails import floors, tails
 from verdict_tuned import tuned, tuned_baseline
 
@@ -253,6 +253,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             noise,
             own_noise,
             failed_worst,
+            failed_of_one,
             steps,
             near_limits,
             estimated_step,

@@ -106,7 +106,23 @@ def test_a_claim_that_failed_trials_may_explain_says_so(tmp_path: Path, goal: Li
     other = {("rho=0.5", seed): ("failed", "no disk") for seed in (0, 1)}
     elsewhere = judged(tmp_path / "another", **options, failures=other)
     assert "Without a result: rho=0.5" in elsewhere.text
-    assert "because of their results" not in elsewhere.text
+    assert said not in elsewhere.text
+
+
+def test_comparisons_with_a_cell_that_lost_many_trials_say_that_they_may_be_wrong(tmp_path: Path) -> None:
+    said = "If trials without a result were lost because of their results, comparisons with no SEC may be wrong."
+    for lost, count in ((1, 0), (2, 2)):
+        failures = {("no SEC", seed): ("failed", "no disk") for seed in range(lost)}
+        found = summary(bare_sweep(tmp_path / str(lost), seeds=range(5), failures=failures))
+        sentences = [" ".join(found.answer.sentences), *found.verdicts]
+        assert sum(said in sentence for sentence in sentences) == count
+
+
+def test_an_optimum_beside_a_value_that_lost_many_trials_says_that_it_may_be_wrong(tmp_path: Path) -> None:
+    """Where the best three of ten trials of the best value fail, 8 % of sweeps call the optimum inside."""
+    failures = {("rho=0.1", seed): ("failed", "no disk") for seed in (0, 1)}
+    found = judged(tmp_path, means=STEEP, seeds=range(5), failures=failures).knob["optimum"]["sentence"]
+    assert found.endswith("because of their results, comparisons with rho = 0.1 may be wrong.")
 
 
 def test_values_without_any_seed_keep_none_and_are_named_in_the_answer(tmp_path: Path) -> None:
@@ -292,6 +308,7 @@ def test_several_knobs_are_not_compared_and_the_best_is_flattered(tmp_path):
     assert "is the best" not in " ".join(found.answer.sentences)
     verdicts = " ".join(found.verdicts)
     assert "is unknown: 4 of 6 configurations were stopped early" in verdicts
+    assert "rho and eta: undecided, since configurations were stopped early by their results." in verdicts
     assert "of the 2 that finished training" in verdicts
     assert "This mean is optimistic" in verdicts
     assert all(knob.isolated.problem for knob in analyse(stopped).knobs)

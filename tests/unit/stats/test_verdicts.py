@@ -16,7 +16,7 @@ from tune_dml.stats.verdicts.best import _consistent, compare_with_best, extensi
 from tune_dml.stats.verdicts.curve import fit_parabola
 from tune_dml.stats.verdicts.equivalence import judge_equivalence, judge_order, judge_published
 from tune_dml.stats.verdicts.selection import score_of_best
-from tune_dml.stats.verdicts.sensitivity import compare_all_with, holds_at_worst, judge_sensitivity
+from tune_dml.stats.verdicts.sensitivity import compare_all_with, holds_at_extremes, judge_sensitivity
 
 nan = np.nan
 
@@ -101,9 +101,20 @@ def test_claims_that_rest_on_failed_trials_do_not_hold_however_many_failed(lost:
     values[values.argsort(1).argsort(1) < lost] = np.nan
     tables = [SeedTable(tuple("abcde"), tuple(range(10)), numbers) for numbers in values]
     judged = [(table, judge_sensitivity(table, 0.1)) for table in tables]
-    claims = [holds_at_worst(verdict, table) for table, verdict in judged if verdict.effect]
+    claims = [holds_at_extremes(verdict, table) for table, verdict in judged if verdict.effect]
     assert len(claims) > 10
     assert sum(claims) / 100 <= held
+
+
+def test_claims_hold_rarely_if_the_best_trials_of_a_noisy_value_failed() -> None:
+    """If they were filled as the worst alone, 42 % of such sweeps of equal values had a claim that held."""
+    values = np.random.default_rng(3).normal(size=(100, 5, 10)) * np.array([1, 1, 1, 1, 4])[:, None]
+    values[:, 4][values[:, 4].argsort(1).argsort(1) >= 5] = np.nan
+    tables = [SeedTable(tuple("abcde"), tuple(range(10)), numbers) for numbers in values]
+    judged = [(table, judge_sensitivity(table, 0.1)) for table in tables]
+    claims = [holds_at_extremes(verdict, table) for table, verdict in judged if verdict.effect]
+    assert len(claims) > 30
+    assert sum(claims) / 100 <= 0.05
 
 
 def test_the_parabola_finds_a_top_and_refuses_other_curves() -> None:

@@ -16,6 +16,9 @@ from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.sequential.racing import Outcomes, RaceStanding, RaceState, replay
 from tune_dml.stats.verdicts.selection import best_first
 
+_MAX_BIAS = 0.5
+"""Share of a cell's lost trials times the root of its seeds - 1 (benchmarks/verdict_subsets.py): 2 of 5, 2 of 10, 3 of 20."""
+
 
 @dataclass(frozen=True)
 class CellAnalysis:
@@ -40,6 +43,12 @@ class CellAnalysis:
     def diverged(self) -> bool:
         """Whether any trial diverged."""
         return any(trial.status == "diverged" for trial, _ in self.failures)
+
+    @property
+    def may_be_biased(self) -> bool:
+        """Whether so many trials have no value that the mean would be wrong if their results were the reason."""
+        ended = len(self.values) + len(self.failures)
+        return bool(self.values) and len(self.failures) * math.sqrt(ended - 1) > _MAX_BIAS * ended
 
     @property
     def stopped(self) -> int | None:

@@ -301,6 +301,11 @@ def fill_with_lowest(values: Array, failed: Mask) -> Array:
     return np.where(failed & np.isfinite(lowest), lowest, values)
 
 
+def fill_with_highest(values: Array, failed: Mask) -> Array:
+    """Fill the failed trials with the highest value of their seed; see `fill_with_lowest`."""
+    return -fill_with_lowest(-values, failed)
+
+
 def can_bias_means(failed: Mask) -> Mask:
     """Return whether so many trials of tables (..., m, n) failed that the lowest value of a seed is too high for them.
 

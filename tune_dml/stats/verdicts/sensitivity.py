@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.stats.intervals import Array
-from tune_dml.stats.intervals.contrasts import FullGrid, can_bias_means, fill_with_lowest
+from tune_dml.stats.intervals.contrasts import FullGrid, can_bias_means, fill_with_highest, fill_with_lowest
 from tune_dml.stats.intervals.noise import PairNoise, has_testable_pair
 from tune_dml.stats.intervals.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.intervals.table import SeedTable
@@ -141,27 +141,28 @@ def judge_sensitivity(
     )  # fmt: skip
 
 
-def holds_at_worst(
-    verdict: SensitivityVerdict, table: SeedTable, *, crossed: FullGrid | None = None, sign: float = 1
-) -> bool:
-    """Return whether a verdict's claim remains if all trials without a value were the worst of their seeds.
+def holds_at_extremes(verdict: SensitivityVerdict, table: SeedTable, *, crossed: FullGrid | None = None) -> bool:
+    """Return whether a verdict's claim remains if all trials without a value were the worst, or the best, of their seeds.
 
-    The arguments are those of `judge_sensitivity`; `sign` is -1 if smaller is better. A verdict without a claim holds.
+    The arguments are those of `judge_sensitivity`. A verdict without a claim holds.
     """
     if verdict.bounds is None or not (verdict.effect or verdict.flat):
         return True
-    values = sign * (table.values if crossed is None else crossed.values)
+    values = table.values if crossed is None else crossed.values
     if can_bias_means(np.isnan(values)):
         return False
-    filled = sign * fill_with_lowest(values, np.isnan(values))
-    if crossed is None:
-        again = judge_sensitivity(replace(table, values=filled), verdict.margin, alpha=verdict.alpha)
-    else:
-        again = judge_sensitivity(table, verdict.margin, alpha=verdict.alpha, crossed=replace(crossed, values=filled))
-    if verdict.flat or again.bounds is None:
-        return again.flat
-    limit = verdict.margin if verdict.verdict == "sensitive" else 0.0
-    return bool((np.minimum(verdict.bounds.low, again.bounds.low) > limit).any())
+    low, limit = verdict.bounds.low, verdict.margin if verdict.verdict == "sensitive" else 0.0
+    for fill in (fill_with_lowest, fill_with_highest):
+        filled = fill(values, np.isnan(values))
+        if crossed is None:
+            again = judge_sensitivity(replace(table, values=filled), verdict.margin, alpha=verdict.alpha)
+        else:
+            grid = replace(crossed, values=filled)
+            again = judge_sensitivity(table, verdict.margin, alpha=verdict.alpha, crossed=grid)
+        if (verdict.flat or again.bounds is None) and not again.flat:
+            return False
+        low = low if again.bounds is None else np.minimum(low, again.bounds.low)
+    return verdict.flat or bool((low > limit).any())
 
 
 def compare_all_with(

@@ -14,6 +14,7 @@ from tune_dml.report.cells import delta_cells
 from tune_dml.report.drawing.charts import Bar, draw_bars
 from tune_dml.report.naming import confidence
 from tune_dml.report.questions import knob_question
+from tune_dml.report.questions.validity.caveats import if_lost_by_result
 from tune_dml.report.section import Block, Card, Figure, Fold, Section, Table, Text
 from tune_dml.report.steps import Step, extend
 from tune_dml.space import Value
@@ -54,7 +55,8 @@ def optimum(analysis: Analysis, knob: KnobAnalysis) -> Section:
     """
     verdict = locate_optimum(analysis, knob)
     title = f"Where is the best {knob.symbol}?" if _is_ordered(knob) else f"Which {knob.symbol} is the best?"
-    sentence, steps = _sentence(verdict, knob), _steps(analysis, knob, verdict)
+    sentence = f"{_sentence(verdict, knob)} {_caveat(analysis, knob, verdict)}".strip()
+    steps = _steps(analysis, knob, verdict)
     probabilities = _best_probabilities(analysis, knob)
     body: list[Block] = [Text(sentence, badge=_verdict_badge(verdict))]
     if probabilities:
@@ -267,6 +269,12 @@ def _sentence(verdict: BestValue, knob: KnobAnalysis) -> str:
     end = f" {beyond}" if verdict.ends_in_divergence and named else ""
     clause = f"where the optimum of {symbol} lies" if _is_ordered(knob) else f"which {symbol} is the best"
     return f"It is undecided {clause}: {verdict.reason}.{named}{end}"
+
+
+def _caveat(analysis: Analysis, knob: KnobAnalysis, verdict: BestValue) -> str:
+    """Name the cells of the knob whose lost trials may have changed which value is the best; empty without a claim."""
+    cells = next((arm.cells for arm in analysis.arms if arm.name == knob.arm and not arm.baseline), ())
+    return if_lost_by_result(cells) if verdict.candidates else ""
 
 
 def _named(verdict: BestValue) -> str:

@@ -13,7 +13,7 @@ from tune_dml.report.section import Block, Card, Section, Table, Text
 from tune_dml.report.steps import Step, add_seeds, chance_text, explain_no_extension, extend, training_time
 from tune_dml.stats import Difference, SensitivityVerdict
 from tune_dml.stats.forecast import Forecast, forecast_seeds, sensitivity_is_decided
-from tune_dml.stats.verdicts.sensitivity import holds_at_worst
+from tune_dml.stats.verdicts.sensitivity import holds_at_extremes
 from tune_dml.text import counted, joined
 
 _INSTEAD = "Fewer values, a wider range, or a larger `--margin`"
@@ -330,16 +330,16 @@ def _lost_sentence(analysis: Analysis, knob: KnobAnalysis) -> str:
         return ""
     partly = any(point.failures and point.seeds for point in knob.points)
     widened = " A value with other seeds keeps them, with wider intervals." if partly else ""
-    return f"Without a result: {'; '.join(parts)}.{widened}{_if_worst(analysis, knob)}"
+    return f"Without a result: {'; '.join(parts)}.{widened}{_if_extreme(analysis, knob)}"
 
 
-def _if_worst(analysis: Analysis, knob: KnobAnalysis) -> str:
+def _if_extreme(analysis: Analysis, knob: KnobAnalysis) -> str:
     """Return a sentence if the claim depends on why trials failed; else empty. A race runs failed trials again."""
     isolated, verdict = knob.isolated, knob.sensitivity
     unknown = {"missing", "running", "stopped"} & analysis.counts.keys()
     if unknown or analysis.race is not None or isolated.tuned is not None or isolated.problem or knob.unused:
         return ""
-    if holds_at_worst(verdict, isolated.table, crossed=isolated.crossed, sign=analysis.sign):
+    if holds_at_extremes(verdict, isolated.table, crossed=isolated.crossed):
         return ""
     claim = f"it would be undecided whether {knob.symbol} matters"
     if verdict.verdict == "undecided" and not verdict.flat:

@@ -9,6 +9,7 @@ from tune_dml.report.cells import interval_cells, text_cell
 from tune_dml.report.drawing.charts import verdict_whisker
 from tune_dml.report.naming import prose_label
 from tune_dml.report.questions import question
+from tune_dml.report.questions.validity.caveats import if_lost_by_result
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, whisker_figure
 from tune_dml.stats.intervals.simultaneous import ALGORITHM
 from tune_dml.stats.intervals.tuned import ALGORITHM as TUNED
@@ -75,7 +76,8 @@ def _sentence(analysis: Analysis, name: str, rows: Sequence[BaselineDifference])
     parts += [f"diverged {_listed(diverged, tried, what)}"] if diverged else []
     if count := len(analysis.stopped):
         parts.append(f"{counted(count, 'other')} {'was' if count == 1 else 'were'} stopped early and not compared")
-    return f"Against {name} ({analysis.looks.confidence} simultaneous intervals): {'; '.join(parts)}."
+    sentence = f"Against {name} ({analysis.looks.confidence} simultaneous intervals): {'; '.join(parts)}."
+    return f"{sentence} {if_lost_by_result(analysis.cells)}".strip()
 
 
 def _listed(labels: Sequence[str], total: int, what: str) -> str:

@@ -185,7 +185,17 @@ def lost_trials(analysis: Analysis) -> Section | None:
             f", among them all trials of {_names(analysis, always)[0]}" if 0 < len(always) < len(analysis.cells) else ""
         )
         parts.append(f"{text}{among}.")
+    parts.append(if_lost_by_result(analysis.cells))
     return Section(headline=" ".join(filter(None, parts))) if any(parts) else None
+
+
+def if_lost_by_result(cells: Sequence[CellAnalysis]) -> str:
+    """Return a sentence on the cells that lost so many trials that their means may be biased; empty without any."""
+    names = [prose_label(cell.label) for cell in cells if cell.may_be_biased]
+    if not names:
+        return ""
+    which = joined(names) if len(names) <= _MAX_NAMED else f"{len(names)} configurations"
+    return f"If trials without a result were lost because of their results, comparisons with {which} may be wrong."
 
 
 def _divergence_sentence(analysis: Analysis) -> str:
