@@ -6,6 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
+from helpers.costly import slow_after
 from helpers.oracles import ORACLES
 from helpers.trials import TASKS, Killed, config_of
 from sklearn.datasets import load_digits
@@ -133,7 +134,7 @@ def plain_losses(config, drawn):
     return losses, embed(np.arange(0, 1797, 30)).detach()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_after(1, CASES))
 def test_a_resumed_trial_equals_a_plain_loop_step_by_step(case, tmp_path, cache_dir):
     config = config_of(PLAIN, **CASES[case])
     losses, drawn, run = trial_losses(config, tmp_path / "trial", cache_dir)
