@@ -8,13 +8,14 @@ import importlib
 import json
 import pkgutil
 import shlex
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.methods import load_entries, rule_of
 from trainables.option_names import option_place, option_problem
 from tune_dml.space import Knob, Paper, Protocol, Recipe, Space
@@ -38,13 +39,13 @@ def protocols() -> dict[str, Protocol]:
 @cache
 def recipes() -> dict[str, Recipe]:
     """Return the recipes by loss; some losses have none."""
-    return {loss: item for item in _declarations() if isinstance(item, Recipe) for loss in item.methods}
+    return {loss: item for _, item in _declarations() if isinstance(item, Recipe) for loss in item.methods}
 
 
 @cache
 def papers() -> dict[str, Paper]:
     """Return all papers by key."""
-    return {paper.key: paper for paper in _declarations() if isinstance(paper, Paper)}
+    return {paper.key: paper for _, paper in _declarations() if isinstance(paper, Paper)}
 
 
 def protocols_for(dataset: str, task: str) -> list[Protocol]:
@@ -116,7 +117,7 @@ def space_type_problems(space: Space) -> list[Problem]:
     try:
         TypeAdapter(Space).validate_json(json.dumps(asdict(space), default=repr), strict=True)
     except ValidationError as error:
-        found = [_type_problem(space, item["loc"], item) for item in error.errors() if "values" not in item["loc"]]
+        found = [_type_problem(space, item["loc"], item) for item in error.errors() if "values" not in item["loc"][:-1]]
         return list({problem.place: problem for problem in reversed(found) if problem}.values())[::-1]
     return []
 
@@ -142,20 +143,25 @@ def _named(kind: type[_T], group: str) -> dict[str, _T]:
 
     Raises ConfigError for another object, and for two declarations of one name: one would replace the other.
     """
-    items = [("a space package", item) for item in _declarations() if isinstance(item, kind)]
+    items = [(module, item) for module, item in _declarations() if isinstance(item, kind)]
     named: dict[str, _T] = {}
+    places: dict[str, str] = {}
     for place, item in items + load_entries(group):
         if not isinstance(item, kind):
             rule = f"must name a {kind.__name__} of tune_dml.space"
             raise ConfigError(Problem(place, rule, str(item), "Fix the package that names it."))
         if named.setdefault(item.name, item) != item:
-            rule = f"a {kind.__name__.lower()}'s name must be unique"
+            rule = f"a {kind.__name__.lower()}'s name must be unique, {places[item.name]} has it already"
             raise ConfigError(Problem(place, rule, item.name, "Rename one of them."))
+        places.setdefault(item.name, place)
     return named
 
 
-def _declarations() -> list[object]:
-    """Import the modules of every package of search spaces, and return what they declare."""
+def _declarations() -> list[tuple[str, object]]:
+    """Import the modules of every package of search spaces, and return (module, object) for what they declare.
+
+    Raises ConfigError for modules that cannot be imported.
+    """
     packages = [package for _, package in load_entries("tune_dml.space_packages")]
     if not packages:
         rule = "a package of search spaces must be installed"
@@ -165,10 +171,20 @@ def _declarations() -> list[object]:
         for package in packages
         for info in pkgutil.walk_packages(getattr(package, "__path__", ()), prefix=f"{package.__name__}.")
     ] + [package.__name__ for package in packages]
+    modules, problems = [], []
     # Folders first: protocols then come in the order of their own files, not of the spaces that import them.
-    modules = [importlib.import_module(name) for name in sorted(names, key=lambda name: (-name.count("."), name))]
+    for name in sorted(names, key=lambda name: (-name.count("."), name)):
+        try:
+            modules.append(importlib.import_module(name))
+        except (Exception, SystemExit) as error:  # a module of another package may raise anything
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
+            got = f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")
+            problems.append(
+                Problem(f"space module {name}", "must be importable", got, "Fix it, or uninstall its package.")
+            )
+    raise_if_any(problems)
     return [
-        item
+        (f"space module {module.__name__}", item)
         for module in modules
         for value in vars(module).values()
         for item in (value if isinstance(value, tuple) else (value,))

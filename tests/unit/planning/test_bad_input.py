@@ -36,6 +36,10 @@ def test_a_declared_margin_must_be_positive(margin):
         ({"margin": None}, "toy.margin: must be a number"),
         ({"citation": "me"}, "toy.citation: must be a Citation, but got 'me'"),
         ({"scientific": RHO}, "toy.scientific: must be a list, but got"),
+        (
+            {"scientific": (replace(RHO, domain=Grid(0.1)),)},
+            "toy.scientific.0.domain.values: must be a list, but got 0.1",
+        ),
         ({"scientific": (replace(RHO, domain=(0.1, 0.2)),)}, "toy.scientific.0.domain: must be a Grid, but got"),
         ({"scientific": (replace(RHO, domain=Range("0", 1)),)}, "toy.scientific.0.domain.low: must be a number"),
         ({"arms": (Arm("a", {}), Arm("b", None))}, "toy.arms.1.settings: must be a mapping"),

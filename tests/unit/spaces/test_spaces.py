@@ -3,6 +3,7 @@
 import importlib
 import math
 import pkgutil
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
@@ -264,8 +265,12 @@ OUR_NAME, OUR_PROTOCOL = rho_space(), replace(OWN_PROTOCOL, name="glyphs/triplet
     [
         ("spaces", "OWN", None),
         ("protocols", "OWN_PROTOCOL", None),
-        ("spaces", "OUR_NAME", "a space's name must be unique, but got 'sec_rho'"),
-        ("protocols", "OUR_PROTOCOL", "a protocol's name must be unique, but got 'glyphs/triplet'"),
+        (
+            "spaces",
+            "OUR_NAME",
+            "a space's name must be unique, space module search_spaces.sec_rho has it already, but got 'sec_rho'",
+        ),
+        ("protocols", "OUR_PROTOCOL", "a protocol's name must be unique, .* has it already, but got 'glyphs/triplet'"),
         ("spaces", "plan_of", "must name a Space of tune_dml.space, but got '<function plan_of"),
         ("protocols", "OWN", r"must name a Protocol of tune_dml.space, but got \"?'?Space"),
     ],
@@ -287,6 +292,29 @@ def test_a_package_of_spaces_may_be_one_module(monkeypatch):
     entries = EntryPoints([EntryPoint("x", __name__, "tune_dml.space_packages")])
     monkeypatch.setattr(methods, "_entry_points", lambda path: entries)
     assert set(catalogue.protocols.__wrapped__()) == {"own/quick", "glyphs/triplet"}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x = [][0]", r"my_spaces.mine: must be importable, but got 'IndexError: list index out of range \(line 1"),
+        ("x = (", r"my_spaces.mine: must be importable, but got .SyntaxError: '\(' was never closed"),
+        ("from dataclasses import replace\nfrom search_spaces.sec_rho import SPACE\nSPACE = replace(SPACE, title='Mine')",
+         "search_spaces.sec_rho: a space's name must be unique, space module my_spaces.mine has it already, but got 'sec_rho'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_module_of_a_package_of_spaces_is_named(monkeypatch, tmp_path, source, said):
+    (tmp_path / "my_spaces").mkdir()
+    (tmp_path / "my_spaces/__init__.py").touch()
+    (tmp_path / "my_spaces/mine.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ("search_spaces", "my_spaces")
+    entries = EntryPoints([EntryPoint(name, name, "tune_dml.space_packages") for name in names])
+    monkeypatch.setattr(methods, "_entry_points", lambda path: entries)
+    for name in [name for name in sys.modules if name.startswith("my_spaces")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ConfigError, match=f"^space module {said}"):
+        catalogue.spaces.__wrapped__()
 
 
 PAPERS = [value for value in vars(papers).values() if isinstance(value, Paper)]
