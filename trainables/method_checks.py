@@ -1,7 +1,6 @@
 """Check the results of losses and regularizers, which may be third-party code."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,6 @@ from torch import Tensor, nn
 from trainables import generators
 from trainables.errors import ConfigError, Problem, raise_if_any
 
-_Module = TypeVar("_Module", bound=nn.Module)
 _SHOWN = 3  # shapes in a message
 
 
@@ -66,9 +64,9 @@ def _trace(value: Tensor, embeddings: Tensor) -> tuple[bool, list[Tensor]]:
     return is_connected, leaves
 
 
-def check_resumes(place: str, instances: Sequence[_Module], value_of: Callable[[_Module], Tensor]) -> None:
+def check_resumes(kind: str, used: nn.Module, new: nn.Module, value_of: Callable[[nn.Module], Tensor]) -> None:
     """Raise ConfigError unless a new instance with the stored state of a used one has the same next value."""
-    used, new = instances
+    place = f"{kind} {type(used).__name__}"
     remedy = "Make state that outlives a batch a buffer, in the constructor: self.register_buffer(name, tensor)."
     try:
         new.load_state_dict(used.state_dict())

@@ -219,15 +219,17 @@ def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
             draws = [torch.randperm(len(numbers))[: batch.batch_size] for _ in range(2)]
             labels, others = (torch.from_numpy(numbers)[draw] for draw in draws)
             embeddings, other = torch.randn(2, len(labels), config.model.embedding_dim).requires_grad_()
-            losses = [loss_of(config, len(classes)) for _ in range(2)]
-            losses[0](embeddings * 1, labels)
-            regularizers = [build_regularizer(config.regularizer.name, **config.regularizer.knobs()) for _ in range(2)]
-            if regularizers[0].needs_mean:
-                regularizers[0].set_mean(1.0)
-            regularizers[0](embeddings * 1)
-            checked_diagnostics(regularizers[0], losses[0])
-            check_resumes(f"loss {type(losses[0]).__name__}", losses, lambda loss: loss(other * 1, others))
-            check_resumes(f"regularizer {type(regularizers[0]).__name__}", regularizers, lambda norm: norm(other * 1))
+            loss, resumed = (loss_of(config, len(classes)) for _ in range(2))
+            loss(embeddings * 1, labels)
+            regularizer, continued = (
+                build_regularizer(config.regularizer.name, **config.regularizer.knobs()) for _ in range(2)
+            )
+            if regularizer.needs_mean:
+                regularizer.set_mean(1.0)
+            regularizer(embeddings * 1)
+            checked_diagnostics(regularizer, loss)
+            check_resumes("loss", loss, resumed, lambda part: part(other * 1, others))
+            check_resumes("regularizer", regularizer, continued, lambda part: part(other * 1))
     except ConfigError as error:
         return list(error.problems)
     except (Exception, SystemExit):  # the trial reports the error with its traceback
