@@ -91,16 +91,17 @@ class Family:
 
         Raises ConfigError if the metric returns something else, changes the ranking or reads absent positives.
         """
+        import torch
+
         from trainables.method_checks import check_untouched, versions
 
         place, before = f"metric {self.name}", versions(ranking.positions, ranking.relevant)
         values = self._values(ranking, ks)
         check_untouched(place, before, ranking.positions, ranking.relevant)
         for value in values:
-            shape: object = getattr(value, "shape", None)
-            if shape != (len(ranking),):
+            if not isinstance(value, torch.Tensor) or value.shape != (len(ranking),):
                 rule = f"must return a tensor of one number for each of the {len(ranking)} queries"
-                got = type(value).__name__ if shape is None else f"shape {tuple(value.shape)}"
+                got = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
                 raise ConfigError(Problem(place, rule, got, "Take no mean over queries."))
         if self.value not in _ignore_absent:
             self._check_absent(ranking, ks)

@@ -27,6 +27,7 @@ def _own_families(monkeypatch):
             r"one number for each of the 6 queries.*'shape \(\)'",
         ),
         (lambda ranking: 0.5, "one number for each of the 6 queries, but got 'float'"),
+        (lambda ranking: ranking.positions[:, 0].numpy(), "one number for each of the 6 queries, but got 'ndarray'"),
         (lambda ranking: ranking.positions[:, 0] * torch.nan, "must be finite for every query"),
         (lambda ranking: ranking.positions.zero_()[:, 0], "must not change its inputs in place"),
         (

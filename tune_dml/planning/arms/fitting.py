@@ -267,9 +267,11 @@ def with_tuned_knobs(
     tuned = {path: values for path, values in tune.items() if path not in own_grids}
     problems = []
     for path in [path for path in tuned if path in searched]:
-        rule = f"{space.name} searches {path} already" if path in knobs else f"{space.name} ties {path} to another knob"
-        remedy = f"Give the values to search instead: {spell('tune', {path: ['A', 'B']})}." if path in knobs else ""
-        problems.append(option_problem("tune", rule, None, remedy or "Leave it out."))
+        rule, remedy = f"{space.name} ties {path} to another knob", "Leave it out."
+        if path in knobs:
+            rule = f"{space.name} searches {path} already"
+            remedy = f"Give the values to search instead: {spell('tune', {path: ['A', 'B']})}."
+        problems.append(option_problem("tune", rule, None, remedy))
     grids: dict[str, dict[str, Grid]] = {arm.name: {} for arm in arms}
     settings: dict[str, Mapping[str, Value]] = {}
     for arm in arms if tuned else ():

@@ -181,10 +181,9 @@ def lost_trials(analysis: Analysis) -> Section | None:
         why = f" ({how_often if others else ''}{reason})" if reason else ""
         text = f"{failed} of {counted(len(analysis.results.trials), 'trial')} failed{why}"
         always = [cell for cell in analysis.cells if cell.trials and all(t.status == "failed" for t in cell.trials)]
-        among = (
-            f", among them all trials of {_names(analysis, always)[0]}" if 0 < len(always) < len(analysis.cells) else ""
-        )
-        parts.append(f"{text}{among}.")
+        if 0 < len(always) < len(analysis.cells):
+            text += f", among them all trials of {_names(analysis, always)[0]}"
+        parts.append(f"{text}.")
     parts.append(if_lost_by_result(analysis.cells))
     return Section(headline=" ".join(filter(None, parts))) if any(parts) else None
 
