@@ -126,7 +126,9 @@ def test_a_mean_that_is_measured_before_training_goes_with_a_sampler_of_another_
     monkeypatch.setitem(SAMPLERS.data, "own", own)
     regularizer = {"regularizer.name": "sec_fixed", "regularizer.mu": "initial_train_mean", "regularizer.eta": 1.0}
     settings = {**regularizer, "batch.sampler": "own", "training.steps": 2, "training.eval_every": 1}
-    prepare(Request("npair_scale", dataset="digits", seeds=1, settings=settings, name="w"), cache_dir=cache_dir)
+    request = Request("npair_scale", dataset="digits", seeds=1, settings=settings, name="w")
+    cells = prepare(request, cache_dir=cache_dir).plan.cells
+    assert {cell.settings["regularizer.mu"] for cell in cells} == {"initial_train_mean"}
 
 
 @pytest.mark.parametrize(("loss", "is_kept"), [(Remembering, False), (Buffered, True)])
