@@ -28,6 +28,19 @@ def test_cells_whose_bars_do_not_overlap_differ(ramp: float, lost: int) -> None:
         assert ((bounds.low > 0) | (bounds.high < 0))[apart].all()
 
 
+def test_bars_cover_every_pair_if_half_widths_are_equal() -> None:
+    random = np.random.default_rng(1)
+    for _ in range(300):
+        m = random.integers(3, 16)
+        reach = random.choice(1.0 + random.random(random.integers(1, 3)), size=(m, m))
+        reach = np.maximum(reach, reach.T)
+        np.fill_diagonal(reach, 0)
+        bars = comparison_bars(Bounds(np.zeros((m, m)), -reach, reach), np.zeros(m))
+        assert (bars[:, None] + bars >= reach * (1 - 1e-6))[~np.eye(m, dtype=bool)].all()
+        if len(np.unique(reach)) == 2:  # 0 and one half-width
+            assert bars == pytest.approx(np.full(m, reach.max() / 2))
+
+
 def test_a_pair_with_few_seeds_lengthens_its_own_bars_alone() -> None:
     values = np.random.default_rng(2).normal(size=(8, 5))
     whole = comparison_bars(all_pairs(values), values.mean(1))

@@ -29,7 +29,7 @@ from tune_dml.stats.intervals.noise import PairNoise, fit_pairs, split_between_c
 
 ALGORITHM = "moderated paired t intervals, Bonferroni over the comparisons, none narrower than the pair's own"
 
-_MOST_BARS = 100  # cells whose shortest bars are computed, in a fifth of a second
+_MOST_BARS = 100  # cells whose shortest bars are computed, in at most a second
 GUARD_SHARE = 2 / 3  # level of the pair's own interval as a share of alpha, with several comparisons
 
 
@@ -137,9 +137,10 @@ def _least_distance(reach: Array, size: Array) -> Array:
     """Minimise the sum of x_i^2 such that size_i x_i + size_j x_j >= reach_ij for every pair.
 
     Least distance programming: the residual of a non-negative least squares problem (Lawson and Hanson, Solving Least
-    Squares Problems, 1974, chapter 23).
+    Squares Problems, 1974, chapter 23). Pairs with equal reach make its columns dependent; `scipy.optimize.nnls` then
+    returns bars that are too short, `lsq_linear` does not.
     """
-    from scipy.optimize import nnls  # half a second
+    from scipy.optimize import lsq_linear  # half a second
 
     first, second = np.triu_indices(len(reach), 1)
     pairs, unit = np.arange(len(first)), float(reach.max())
@@ -147,7 +148,7 @@ def _least_distance(reach: Array, size: Array) -> Array:
     equations[first, pairs], equations[second, pairs] = size[first] / unit, size[second] / unit
     equations[-1] = reach[first, second] / unit
     target = np.append(np.zeros(len(reach)), 1.0)
-    multipliers, _ = nnls(equations, target, maxiter=10 * len(pairs))
+    multipliers = lsq_linear(equations, target, (0.0, np.inf), method="bvls", max_iter=10 * len(pairs)).x
     residual = equations @ multipliers - target
     return np.asarray(residual[:-1] / -residual[-1])
 
