@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
 from helpers.together import drawn
 
 from trainables.data.augment import AUGMENTATIONS, build_augmentation, uniforms, windows_at_centre
@@ -97,7 +98,7 @@ def _torchvisions_window(random, height, width, scale, ratio):
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-@pytest.mark.parametrize("name", ["crop_flip", "crop_flip_224", "simclr"])
+@pytest.mark.parametrize("name", slow_after(1, ["crop_flip", "crop_flip_224", "simclr"]))
 @pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 256), (600, 256), (32, 32)])
 def test_windows_have_the_distribution_of_torchvision(name, height, width):
     """Two-sample Kolmogorov-Smirnov tests on position and size of 4000 windows each."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
 
 from tune_dml.stats.verdicts.late_gains import judge_late_gains
 
@@ -17,7 +18,7 @@ def gains_of(kind: str, rows: int, seeds: int, random: np.random.Generator) -> n
     return noise
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 @pytest.mark.parametrize("rows", [1, 6])
 def test_converged_training_rarely_gains(kind: str, rows: int) -> None:
     """The largest mean gain of six converged cells exceeds the margin in half of the sweeps."""
@@ -41,7 +42,7 @@ def test_a_row_that_collapses_under_few_seeds_rarely_gains() -> None:
     assert np.mean(claimed) <= 0.055
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 def test_a_gain_of_what_matters_is_rarely_called_small(kind: str) -> None:
     random, small = np.random.default_rng(1), []
     for _ in range(250):

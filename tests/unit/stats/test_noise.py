@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from tune_dml.planning.stopping import ETA
 from tune_dml.stats.intervals.contrasts import _variance_by_seeds, estimate_contrasts, interaction, main_effect
-from tune_dml.stats.intervals.noise import cell_variances, fit_pairs, has_testable_pair
+from tune_dml.stats.intervals.noise import _trigamma_inverse, cell_variances, fit_pairs, has_testable_pair
 from tune_dml.stats.intervals.simultaneous import against, all_pairs, at_most, half_widths
 
 
@@ -59,6 +59,11 @@ def naive_fit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, f
         variance[pair] = (borrowed * s0 + nus[pair] * s2) / (borrowed + nus[pair])
         df[pair] = borrowed + nus[pair]
     return estimate, variance, df, d0
+
+
+def test_the_inverse_of_trigamma_is_exact_for_equal_and_for_very_unequal_noise() -> None:
+    spread = np.geomspace(1e-6, 1e6, 100)
+    np.testing.assert_allclose(polygamma(1, _trigamma_inverse(spread)), spread, rtol=1e-9)
 
 
 @pytest.mark.parametrize("holes", [[], [(0, 2), (3, 1)], [(0, 0), (0, 1), (0, 2), (1, 4)]])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.costly import slow_after
 from scipy import stats
 
 from tune_dml.stats.explanations import evidence, list_explanations
@@ -24,9 +25,9 @@ from tune_dml.stats.screening import (
 SEED_SD, RUN_SD = 2.41, 1.30  # of the study sec_rho on glyphs: between seeds, and of a run beside its seed
 CASES = {
     "nothing": (lambda on: 0.0, set()),
+    "interacting pair": (lambda on: -3.0 * on[4] - 3.0 * on[7] - 3.0 * (on[4] and on[7]), {4, 7}),
     "one": (lambda on: -3.0 * on[4], {4}),
     "two": (lambda on: -3.0 * on[4] - 3.0 * on[7], {4, 7}),
-    "interacting pair": (lambda on: -3.0 * on[4] - 3.0 * on[7] - 3.0 * (on[4] and on[7]), {4, 7}),
     "only together": (lambda on: -3.0 * (on[4] and on[7]), {4, 7}),
     "either or both": (lambda on: -3.0 * (on[4] or on[7]), {4, 7}),
     "three": (lambda on: -3.0 * on[[2, 4, 7]].sum(), {2, 4, 7}),
@@ -215,7 +216,7 @@ def _rates(verdicts, guilty):
     return named, false
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_after(2, CASES))
 def test_only_settings_with_an_effect_are_named(case):
     """Forty audits of twelve settings each; the slow test has the stated rates."""
     named, false = _rates(_verdicts(case, 40), CASES[case][1])
@@ -223,7 +224,7 @@ def test_only_settings_with_an_effect_are_named(case):
     assert false <= 0.10
 
 
-@pytest.mark.parametrize(("case", "own"), [("nothing", 1.0), ("one", 0.5), ("one", 1.0)])
+@pytest.mark.parametrize(("case", "own"), slow_after(1, [("nothing", 1.0), ("one", 0.5), ("one", 1.0)]))
 def test_a_setting_that_only_changes_the_draws_is_not_named_and_widens_intervals(case, own):
     """Intervals from the noise of single runs would miss an effect in a third of audits and more."""
     verdicts, guilty = _verdicts(case, 40, own=own), CASES[case][1]
