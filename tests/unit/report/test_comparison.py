@@ -268,7 +268,9 @@ def test_sweeps_that_make_no_study_are_refused(steep, tmp_path):
 def test_page_and_json_of_a_study_name_sweeps_of_the_same_data_set(steep, tmp_path):
     study = analyse_study([steep, bare_sweep(tmp_path / "again", means=FLAT, sd=0.4)])
     page, body = write_study(study, tmp_path / "out")
-    assert json.loads(body.read_text())["schema"] == "tune_dml.study/1"
+    data = json.loads(body.read_text())
+    assert data["schema"] == "tune_dml.study/1"
+    assert data["metric"] == {"key": "val/recall_at_1", "label": "validation R@1 [%]", "goal": "maximize"}
     html = page.read_text()
     assert "steep: rho matters on glyphs" in html
     assert "again: " in html

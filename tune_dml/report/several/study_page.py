@@ -21,6 +21,7 @@ def study_data(study: StudyAnalysis) -> dict[str, object]:
     return {
         "schema": SCHEMA,
         "sweeps": sweeps,
+        "metric": study.metric.description(study.sweeps[0].goal),
         "sentences": study_sentences(study),
         "tuning": study.tunings,
         "transfer": study.transfers,
