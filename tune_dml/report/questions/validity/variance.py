@@ -72,12 +72,13 @@ def _sweeps_by_source(results: Results) -> tuple[dict[str, Results], frozenset[s
     for path in sorted(results.folder.parent.glob("*/plan.json")):
         try:
             plan = Plan.load(path)
-            common, source = len(own_cells & _cell_keys(plan)), _varied_sources(plan)
+            source = _varied_sources(plan)
+            if source == own or any(getattr(plan, part) != getattr(results.plan, part) for part in _COMMON):
+                continue
+            rank = (len(own_cells & _cell_keys(plan)), len(plan.seeds))  # last, as it takes long for many cells
         except (ConfigError, ValueError):  # a damaged plan is reported when its sweep is opened
             continue
-        is_comparable = all(getattr(plan, part) == getattr(results.plan, part) for part in _COMMON)
-        rank = (common, len(plan.seeds))
-        if is_comparable and common and source != own and rank > found.get(source, (0, 0, path))[:2]:
+        if rank[0] and rank > found.get(source, (0, 0, path))[:2]:
             found[source] = *rank, path.parent
     by_source = {own: results} | {source: results_of(folder) for source, (_, _, folder) in found.items()}
     for sweep in by_source.values():
