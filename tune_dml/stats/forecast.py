@@ -262,5 +262,7 @@ def _means(centred: Array, root: Array, seeds: int, scale: float, rng: np.random
     index = (weights < rng.random((len(taus), 1)) * weights[:, -1:]).sum(-1)
     tau2 = np.take_along_axis(taus, index[:, None], 1) ** 2
     shrinkage = tau2 / (tau2 + spread)
-    drawn = shrinkage * observed + np.sqrt(shrinkage * spread) * rng.standard_normal(observed.shape)
+    # turned, so that draws do not depend on the signs of eigenvectors, which differ between processors
+    normal = (np.swapaxes(vectors, -1, -2) @ rng.standard_normal(observed.shape)[..., None])[..., 0]
+    drawn = shrinkage * observed + np.sqrt(shrinkage * spread) * normal
     return np.asarray((vectors @ drawn[..., None])[..., 0] @ basis)

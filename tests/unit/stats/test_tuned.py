@@ -176,4 +176,4 @@ def test_averages_of_all_levels_but_the_last_are_compared_with_the_last():
 
 def test_a_cell_without_a_counted_value_is_never_the_best():
     within_seed = np.array([[-1.0, -2.0], [nan, nan], [-3.0, -1.0]])
-    assert _best(within_seed, np.isfinite(within_seed)) == 0
+    assert _best(within_seed, np.isfinite(within_seed), 3.0) == 0

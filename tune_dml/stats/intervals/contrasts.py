@@ -24,7 +24,7 @@ from itertools import combinations
 import numpy as np
 
 from tune_dml.stats.distributions import student_isf
-from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals import ROUNDING, Array, Mask, size_of
 from tune_dml.stats.intervals.noise import PairNoise, box_epsilon, cell_variances, fit_pairs, max_prior_df
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.simultaneous import GUARD_SHARE, Bounds, half_widths
@@ -107,7 +107,8 @@ def estimate_contrasts(
         exact = student_isf(alpha / (2 * comparisons), np.maximum(total, 1)) * spread
         exact = np.maximum(exact, _welch_half_widths(cells, squared, present, share * alpha / 2))
         reach = np.where(holes, np.maximum(reach, exact), reach)
-    reach = np.where(testable, reach, np.inf)
+    rounding = ROUNDING * size_of(values) @ np.abs(weights).T  # all that differs between equal cells
+    reach = np.where(testable, np.maximum(reach, rounding), np.inf)
     return Bounds(estimate, estimate - reach, estimate + reach)
 
 

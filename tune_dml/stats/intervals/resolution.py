@@ -34,6 +34,7 @@ def variance_floor(resolution: float, weights: Array | None = None) -> Array:
 
 
 _SAME = 1e-6  # relative difference below which numbers count as equal, because they may be rounded to float32
+_BITS = (24, 52)  # of float32 and float64
 _UNKNOWN = 100.0
 """Step of a metric with a single distinct value; with it, neither a difference nor equality is ever significant."""
 
@@ -55,7 +56,8 @@ def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
     spread = math.sqrt(squares / max(1, len(values) - len(rows)))
     pairs = sum(len(row) * (len(row) - 1) // 2 for row in rows)
     ties = sum((int((np.abs(np.subtract.outer(row, row)) <= _SAME * scale).sum()) - len(row)) // 2 for row in rows)
-    return max(_common_step(values), 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
+    step = max(_common_step(values, bits) for bits in _BITS)
+    return max(step, 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
 
 
 def is_step_unknown(resolution: float) -> bool:
@@ -63,12 +65,28 @@ def is_step_unknown(resolution: float) -> bool:
     return resolution >= _UNKNOWN
 
 
-def _common_step(values: Sequence[float]) -> float:
-    """Return the largest step of which all differences are multiples (Euclid's algorithm); 0 if all are equal."""
-    lowest, tolerance = min(values), _SAME * max(map(abs, values))
-    step = 0.0
-    for value in set(values):
-        remainder = value - lowest
-        while remainder > tolerance:
-            step, remainder = remainder, math.fmod(step, remainder)
+def _common_step(values: Sequence[float], bits: int) -> float:
+    """Return the largest step of which all differences are multiples (Euclid's algorithm).
+
+    It is 0 if all are equal, or if the step is too small for values rounded to `bits` binary digits.
+    """
+    lowest, scale = min(values), max(map(abs, values))
+    rounding = 2.0 ** (1 - bits) * scale  # of a difference
+    differences = [value - lowest for value in sorted(set(values)) if value - lowest > _SAME * scale]
+    step, error = (differences[0], rounding) if differences else (0.0, 0.0)
+    for difference in differences[1:]:
+        if step:
+            step, error = _common_divisor(difference, rounding, step, error)
     return step
+
+
+def _common_divisor(larger: float, larger_error: float, step: float, error: float) -> tuple[float, float]:
+    """Return the common divisor of two numbers with errors, and its error; 0 if the errors hide it."""
+    while True:
+        times = max(round(larger / step), 1)
+        remainder, remainder_error = abs(larger - times * step), larger_error + times * error
+        if remainder_error > step / 4:
+            return 0.0, 0.0
+        if remainder <= remainder_error:  # a multiple shows the step more exactly
+            return min((step, error), (larger / times, larger_error / times), key=lambda pair: pair[1])
+        larger, larger_error, step, error = step, error, remainder, remainder_error

@@ -1,9 +1,9 @@
 """Race between cells in paired blocks of seeds: decides which cells need further seeds.
 
 After each block of seeds, every difference has an interval at the error level of this look (`looks`). Intervals of
-earlier looks stay valid, so they are intersected. The leader is the running cell with the best mean. A cell is settled,
-and gets no further seed, in two cases. It is significantly worse than some cell ("worse"), or its difference to the
-leader lies significantly within the margin ("tied").
+earlier looks stay valid, so they are intersected. The leader is the running cell with the best mean, the first one of
+equal means. A cell is settled, and gets no further seed, in two cases. It is significantly worse than some cell
+("worse"), or its difference to the leader lies significantly within the margin ("tied").
 
 The knob matters once some difference is significantly larger than the margin. Until then a cell is "worse" only if it
 is worse by more than the margin. Afterwards any significant amount suffices, because no number of seeds distinguishes a
@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals import Array, Mask, size_of, without_rounding
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, half_widths
 
@@ -168,7 +168,7 @@ def judge_race(
     merit = np.where(np.where(may_lead.any(-1, keepdims=True), may_lead, ~worse), estimates.mean(-1), -np.inf)
     if so_far is not None:
         merit += np.where(np.arange(m) == so_far.leader[..., None], _LEAD_BONUS * margin, 0.0)
-    leader = merit.argmax(-1)
+    leader = without_rounding(merit, size_of(values)).argmax(-1)
     to_leader = leader[..., None, None]
     leads_by = np.take_along_axis(ahead, to_leader, -2)[..., 0, :]
     trails_by = np.take_along_axis(ahead, to_leader, -1)[..., 0]

@@ -6,13 +6,13 @@ the cells' means, up to a common shift, is then
     theta ~ t_df(mean, S),    S = -1/2 J V J,    V_ik = moderated variance of y_i - y_k / shared seeds
 
 J removes the common shift (Gower). df is that of the typical pair. A cell's probability is the share of draws in which
-it is the largest. A flat prior ignores how similar cells are, so large probabilities are slightly too large if cells
-are nearly equal (docs/log.md has the calibration).
+it is the largest; equal cells share a draw. A flat prior ignores how similar cells are, so large probabilities are
+slightly too large if cells are nearly equal (docs/log.md has the calibration).
 """
 
 import numpy as np
 
-from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals import ROUNDING, Array, Mask
 from tune_dml.stats.intervals.noise import PairNoise, fit_pairs
 
 _DRAWS = 4000  # number of draws; a probability is then accurate to about one point
@@ -57,14 +57,19 @@ def _largest(estimate: Array, variances: Array, df: Array, draws: int) -> Array:
     scale = np.sqrt(typical_df / rng.chisquare(max(typical_df, 1.0), size=(draws, 1)))
     means = np.nanmean(np.where(diagonal, 0.0, estimate), axis=1)
     drawn = means + scale * (rng.standard_normal((draws, m)) @ root.T)
-    return np.bincount(drawn.argmax(1), minlength=m) / draws
+    equal = 2e-7 * scale * np.sqrt(variances.max()) + ROUNDING * np.abs(means).max()  # the root has an error of 1e-8
+    largest = drawn >= drawn.max(1, keepdims=True) - equal
+    return np.asarray((largest / largest.sum(1, keepdims=True)).mean(0))
 
 
 def _root(variances: Array) -> Array:
-    """Return R with R R' = S; negative eigenvalues of S count as 0."""
+    """Return R with R R' = S; negative eigenvalues of S count as 0.
+
+    R is symmetric, so that draws do not depend on the signs of eigenvectors, which differ between processors.
+    """
     centre = np.eye(len(variances)) - 1 / len(variances)
     size, directions = np.linalg.eigh(-centre @ variances @ centre / 2)
-    return np.asarray(directions * np.sqrt(np.maximum(size, 0.0)))
+    return np.asarray((directions * np.sqrt(np.maximum(size, 0.0))) @ directions.T)
 
 
 def _fast_root(variances: Array) -> Array:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.stats.distributions import student_isf
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import ROUNDING, Array
 from tune_dml.stats.intervals.resolution import variance_floor
 
 _MIN_R2 = 0.5
@@ -88,9 +88,9 @@ def _check(u: Array, values: Array, alpha: float) -> tuple[float, bool]:
     error, cubic_error = _leave_one_out_error(hat, means), _leave_one_out_error(_hat_matrix(u, 3), means)
     spread = ((means - means.mean()) ** 2).sum()
     low, high = _bounds(values - hat @ values, alpha / (2 * len(means)))
-    rounding = 1e-9 * max(1.0, float(np.abs(means).max()))
+    rounding = ROUNDING * float(np.abs(values).max())
     misfit = bool(((low > rounding) | (high < -rounding)).any()) or bool(cubic_error < error)
-    return (float(1 - error / spread) if spread > 0 else -np.inf), misfit
+    return (float(1 - error / spread) if np.ptp(means) > rounding else -np.inf), misfit
 
 
 def _hat_matrix(u: Array, degree: int) -> Array:

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.distributions import normal_isf, student_isf
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import ROUNDING, Array
 from tune_dml.stats.intervals.resolution import variance_floor
 
 Verdict = Literal["matches", "higher", "lower", "mixed", "compatible", "undecided"]
@@ -187,7 +187,9 @@ def judge_order(
     product, ordered = ours * theirs, gaps != 0
     claimed = np.abs(gaps[product != 0])
     total, same, opposite = (int(mask.sum()) for mask in (ordered, product > 0, product < 0))
-    net = (np.sign(estimate[first, second]) * np.sign(gaps))[ordered]
+    differences = estimate[first, second]
+    differs = np.abs(differences) > ROUNDING * np.abs(printed).max(initial=0.0)
+    net = (np.sign(differences) * differs * np.sign(gaps))[ordered]
     return OrderAgreement(
         float(net.sum() / total) if total else math.nan,
         same,

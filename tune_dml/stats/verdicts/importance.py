@@ -289,8 +289,8 @@ def _draw_functions(points: Array, values: Array, grid: Array, rng: np.random.Ge
     mean, spread = process.predict(grid, return_cov=True)
     sizes, axes = np.linalg.eigh(spread)
     noise = process.kernel_.k2.noise_level * values.var()  # part of the prediction's variance at each point
-    root = axes * np.sqrt(np.maximum(sizes - noise, 0))
-    return np.asarray(mean + rng.standard_normal((_DRAWS, len(grid))) @ root.T)
+    root = (axes * np.sqrt(np.maximum(sizes - noise, 0))) @ axes.T  # free of the signs of eigenvectors
+    return np.asarray(mean + rng.standard_normal((_DRAWS, len(grid))) @ root)
 
 
 def _thinned(levels: Sequence[Array]) -> list[Array]:

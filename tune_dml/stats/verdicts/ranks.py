@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import Array, without_rounding
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs
 
@@ -67,6 +67,7 @@ def kendall_tau(first: Sequence[float] | Array, second: Sequence[float] | Array)
     """Return tau-b of two rows of numbers; NaN for fewer than three numbers, or if all numbers of one row are equal."""
     if len(first) < 3:
         return math.nan
-    first_signs, second_signs = (np.sign(np.subtract.outer(row, row)) for row in (first, second))
+    rows = (without_rounding(row, np.abs(row)) for row in map(np.asarray, (first, second)))
+    first_signs, second_signs = (np.sign(np.subtract.outer(row, row)) for row in rows)
     norm = math.sqrt((first_signs**2).sum() * (second_signs**2).sum())
     return float((first_signs * second_signs).sum()) / norm if norm else math.nan

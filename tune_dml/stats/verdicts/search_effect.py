@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import Array, without_rounding
 
 _MIN_CELLS, _MAX_CELLS = 8, 1000  # of more configurations a random sample is tested; the time grows with their cube
 _PERMUTATIONS = 4999
@@ -57,7 +57,8 @@ def judge_search_effect(positions: Array, others: Array, means: Array) -> Search
     scaled = contrasts * np.sqrt(count * (total - count) / total)
     rng = np.random.default_rng(0)
     orders = rng.permuted(np.tile(np.arange(total), (_PERMUTATIONS, 1)), axis=1)
-    observed = np.abs(scaled @ residuals)
+    # a range and the rest of the knob differ equally; the first of them is named on every processor
+    observed = without_rounding(np.abs(scaled @ residuals), 1e3 * np.abs(means).max())
     permuted = np.abs(scaled @ residuals[orders].T).max(0)
     largest = int(observed.argmax())
     as_large = permuted >= observed[largest] * (1 - 1e-9)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.distributions import student_isf
-from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals import Array, Mask, size_of, without_rounding
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes
 from tune_dml.stats.intervals.resolution import variance_floor
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
@@ -52,14 +52,14 @@ def score_of_best(
     floor = float(variance_floor(resolution)) * (1 if default is None else 2)
     n = values.shape[-1]
     finite = np.isfinite(values)
-    within_seed = _subtract_seed_means(values, finite)
+    within_seed, size = _subtract_seed_means(values, finite), size_of(values)
     folds = np.arange(n) if n <= 3 else np.arange(n) % 2
     reference = np.zeros_like(values[..., 0, :]) if default is None else values[..., default, :]
     score = np.full((*values.shape[:-2], n), np.nan)
     for fold in range(folds.max() + 1):
-        chosen = _best(within_seed, finite & (folds != fold))
+        chosen = _best(within_seed, finite & (folds != fold), size)
         score[..., folds == fold] = (_row(values, chosen) - reference)[..., folds == fold]
-    best = _best(within_seed, finite)
+    best = _best(within_seed, finite, size)
     if n < 2:
         score = np.full_like(score, np.nan)
     own = _row(values, best) - reference
@@ -84,9 +84,10 @@ def best_first(values: Array) -> list[int]:
     """Return the rows of a table (m, n) that have values, best first; larger is better.
 
     Rows are ranked by their effect in an additive model of cells and seeds (least squares), so that lost seeds and
-    cells that stopped early do not change ranks.
+    cells that stopped early do not change ranks. Of equal rows, the first is better.
     """
-    order = np.argsort(-fill_holes(values)[0].mean(-1), kind="stable")
+    effects = without_rounding(fill_holes(values)[0].mean(-1), size_of(values))
+    order = np.argsort(-effects, kind="stable")
     return [int(row) for row in order if np.isfinite(values[row]).any()]
 
 
@@ -113,11 +114,11 @@ def _subtract_seed_means(values: Array, finite: Mask) -> Array:
     return np.where(finite, values - filled.mean(-2, keepdims=True), 0.0)
 
 
-def _best(within_seed: Array, counted: Mask) -> NDArray[np.intp]:
-    """Return the cell with the best mean over the counted values."""
+def _best(within_seed: Array, counted: Mask, size: Array | float) -> NDArray[np.intp]:
+    """Return the cell with the best mean over the counted values, the first of equal ones; `size` is the values'."""
     count = counted.sum(-1)
     merit = np.where(counted, within_seed, 0.0).sum(-1) / np.maximum(count, 1)
-    return np.asarray(np.where(count > 0, merit, -np.inf).argmax(-1))
+    return np.asarray(without_rounding(np.where(count > 0, merit, -np.inf), size).argmax(-1))
 
 
 def _row(values: Array, cell: NDArray[np.intp]) -> Array:
