@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from helpers.tables import table_of
 
 from tune_dml.stats import forecast
 from tune_dml.stats.intervals import Array, size_of, without_rounding
@@ -15,10 +16,11 @@ from tune_dml.stats.sequential.racing import judge_race
 from tune_dml.stats.verdicts.chance import p_best
 from tune_dml.stats.verdicts.curve import fit_parabola
 from tune_dml.stats.verdicts.equivalence import judge_order
-from tune_dml.stats.verdicts.importance import importance_of_grid
+from tune_dml.stats.verdicts.importance import importance_of_grid, importance_of_search
 from tune_dml.stats.verdicts.ranks import kendall_tau
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 from tune_dml.stats.verdicts.selection import best_first, score_of_best
+from tune_dml.stats.verdicts.sensitivity import judge_sensitivity
 
 THIRD = 100 / 3  # the step of R@1 of three queries
 TIED = THIRD * np.array([[0.0, 1, 2, 2, 1, 3], [3.0, 2, 1, 1, 2, 0], [1.0, 0, 2, 2, 3, 1]])
@@ -131,3 +133,19 @@ def test_the_step_of_rounded_values_is_found_in_any_order(scale: float) -> None:
         values = (scale * hits / 1000).astype(np.float32).astype(float)
         shown = resolution_shown([[value] for value in rng.permutation(values)])
         assert shown == pytest.approx(scale / 1000, rel=1e-3)
+
+
+def test_the_first_of_equal_differences_is_named() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values = np.vstack([TIED, TIED[[1]] + 1])[:, rng.permutation(6)]
+        largest = judge_sensitivity(table_of(values), 10.0).largest
+        assert largest is not None
+        assert (largest.first, largest.second) == ("c3", "c0")
+
+
+@pytest.mark.parametrize("values", [np.full((12, 3), THIRD), THIRD * np.array([[0.0, 1, 2], [2.0, 1, 0]] * 6)])
+def test_a_search_of_equal_configurations_has_no_importance(values: Array) -> None:
+    positions = list(np.random.default_rng(0).random((2, 12, 1)))
+    found = importance_of_search(positions, [np.linspace(0, 1, 5)[:, None]] * 2, values)
+    assert found.problem.startswith("a model of the configurations predicts 0%")

@@ -30,7 +30,7 @@ from itertools import combinations
 
 import numpy as np
 
-from tune_dml.stats.intervals import Array, Mask
+from tune_dml.stats.intervals import Array, Mask, size_of, without_rounding
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, fill_holes, fill_with_lowest, main_effect
 from tune_dml.stats.verdicts.search_effect import judge_search_effect
 
@@ -167,7 +167,7 @@ def _estimate_from_search(
     if len(kept) > _MAX_CELLS:
         kept = np.random.default_rng(0).permutation(kept)[:_MAX_CELLS]
     points = np.hstack([column[kept] for column in positions])
-    means = fill_holes(values[kept])[0].mean(1)
+    means = without_rounding(fill_holes(values[kept])[0].mean(1), size_of(values[kept]))
     if len(means) < _MIN_CELLS:
         reason = f"{len(means)} configurations with a number are too few, {_MIN_CELLS} are needed"
         return _without_shares(knobs, math.nan, reason)
@@ -272,7 +272,9 @@ def _fit_process(points: Array, values: Array):  # type: ignore[no-untyped-def] 
 
 
 def _predictive_r2(points: Array, values: Array) -> float:
-    """Return R2 of held-out cells in five folds."""
+    """Return R2 of held-out cells in five folds; 0 for equal values."""
+    if np.ptp(values) == 0:
+        return 0.0
     predictions = np.empty_like(values)
     order = np.random.default_rng(0).permutation(len(values))
     for fold in range(_FOLDS):
@@ -280,7 +282,7 @@ def _predictive_r2(points: Array, values: Array) -> float:
         kept = np.setdiff1d(order, held_out)
         predictions[held_out] = _fit_process(points[kept], values[kept]).predict(points[held_out])
     spread = ((values - values.mean()) ** 2).sum()
-    return float(1 - ((values - predictions) ** 2).sum() / spread) if spread > 0 else 0.0
+    return float(1 - ((values - predictions) ** 2).sum() / spread)
 
 
 def _draw_functions(points: Array, values: Array, grid: Array, rng: np.random.Generator) -> Array:

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from tune_dml.stats.intervals import Array
+from tune_dml.stats.intervals import ROUNDING, Array, size_of
 from tune_dml.stats.intervals.contrasts import FullGrid, can_bias_means, fill_with_highest, fill_with_lowest
 from tune_dml.stats.intervals.noise import PairNoise, has_testable_pair
 from tune_dml.stats.intervals.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
@@ -127,7 +127,8 @@ def judge_sensitivity(
         bounds = raced.narrow(bounds)
         limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
-    verdict, reason, pair = _decide(bounds, margin, flat, _missing_clause(diverged, stopped, failed))
+    missing, size = _missing_clause(diverged, stopped, failed), float(size_of(values).max())
+    verdict, reason, pair = _decide(bounds, margin, flat, missing, size)
     if failed and verdict == "undecided" and not flat:
         reason += f", and {_missing_clause((), (), failed)}"
     pairs = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= listed else [pair]
@@ -243,12 +244,12 @@ def _untestable_reason(values: Array, levels: int) -> str:
 
 
 def _decide(
-    bounds: Bounds, margin: float, flat: bool, missing: str
+    bounds: Bounds, margin: float, flat: bool, missing: str, size: float
 ) -> tuple[Literal["sensitive", "insensitive", "undecided"], str, tuple[int, int]]:
-    """Return the verdict, its reason, and the pair of cells that decides it."""
+    """Return the verdict, its reason, and the pair of cells that decides it; `size` is that of the values."""
     estimates = np.nan_to_num(bounds.estimate)
     np.fill_diagonal(estimates, -np.inf)  # two different values, even if all means are equal
-    surest, widest = _largest_pair(bounds.low), _largest_pair(estimates)
+    surest, widest = _largest_pair(bounds.low, size), _largest_pair(estimates, size)
     if bounds.low.max() > margin:
         return "sensitive", "some difference is significantly larger than the smallest that matters", surest
     if flat and missing:
@@ -262,8 +263,9 @@ def _decide(
     return "undecided", "the noise could hide a difference that matters", widest
 
 
-def _largest_pair(matrix: Array) -> tuple[int, int]:
-    row, column = np.unravel_index(int(matrix.argmax()), matrix.shape)
+def _largest_pair(matrix: Array, size: float) -> tuple[int, int]:
+    """Return the row and the column of the largest number, the first of equal ones; `size` is that of the values."""
+    row, column = np.unravel_index(int((matrix >= matrix.max() - ROUNDING * size).argmax()), matrix.shape)
     return int(row), int(column)
 
 
