@@ -1,6 +1,8 @@
 """Few queries: equal seeds are no certainty, in any verdict."""
 
+import math
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from tune_dml.stats import IsolatedKnob, KnobPoint, SeedTable, compare_all_with,
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
 from tune_dml.stats.intervals.noise import fit_pairs
 from tune_dml.stats.intervals.paired import cell_interval, paired_difference
-from tune_dml.stats.intervals.resolution import resolution_shown, variance_floor
+from tune_dml.stats.intervals.resolution import is_step_unknown, resolution_shown, variance_floor
 from tune_dml.stats.intervals.simultaneous import all_pairs, at_most
 from tune_dml.stats.power import fewest_seeds
 from tune_dml.stats.sequential.racing import judge_race
@@ -214,8 +216,15 @@ def test_a_constant_metric_has_an_unknown_step() -> None:
     assert resolution_shown([[0.0, 0.0], [0.0]]) == 100
     assert resolution_shown([[1e6, 1e6]]) == 1e6
     assert resolution_shown([[70.0]]) == resolution_shown([]) == 0
+    assert is_step_unknown(100.0, [70.0, 70.0, math.nan])
     table = few(1.0, 1.0, resolution=resolution_shown([[12.5] * 3] * 2))
     assert judge_sensitivity(table, 1.0).verdict == "undecided"
+
+
+def test_large_numbers_in_large_steps_have_a_known_step() -> None:
+    ranks = [[1200.0, 1500.0, 1100.0], [1300.0, 1300.0, 1400.0]]
+    assert resolution_shown(ranks) >= 100
+    assert not is_step_unknown(resolution_shown(ranks), chain.from_iterable(ranks))
 
 
 @pytest.mark.slow

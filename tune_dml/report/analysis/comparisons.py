@@ -255,12 +255,16 @@ class CellComparisons:
         high[block] = np.maximum(high[block], np.where(np.isfinite(own.high), own.high, -np.inf))
         return Bounds(bounds.estimate, low, high)
 
+    @cached_property
+    def _is_constant(self) -> bool:
+        return is_step_unknown(self.resolution, self.table.values.flat)
+
     def bar(self, cell: CellAnalysis) -> tuple[float, float]:
         """Return the ends of a cell's comparison bar; percentages are clipped to 0 to 100. NaN if it covers all.
 
         If all trials gave the same number, the noise is unknown, and the ends are NaN.
         """
-        half = math.nan if is_step_unknown(self.resolution) else self.bars.get(cell.label, math.nan)
+        half = math.nan if self._is_constant else self.bars.get(cell.label, math.nan)
         low, high = self.metric.level_ends(cell.mean - half, cell.mean + half)
         return (math.nan, math.nan) if self.metric.percent and high - low >= 100 else (low, high)
 

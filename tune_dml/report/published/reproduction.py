@@ -150,7 +150,7 @@ def _reproduce_number(results: Results, printed: PrintedTable, row: PublishedRow
         not_printed = conditions.unprinted if conditions else ()
     remarks = (*printed.table.remarks, "source_note")
     shown = {name: value for name, value in row.hyperparameters.items() if name not in remarks}
-    ours, is_constant = mean_interval(values, floor=float(variance_floor(step))), is_step_unknown(step)
+    ours, is_constant = mean_interval(values, floor=float(variance_floor(step))), is_step_unknown(step, values)
     half_width = math.nan if match.is_chosen or is_constant else ours.high - ours.mean
     return ReproducedNumber(
         row.method, shown, row.metric, row.value, ours.mean, half_width, len(values),

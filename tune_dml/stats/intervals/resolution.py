@@ -50,7 +50,7 @@ def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
     if len(values) < 2:
         return 0.0
     scale = max(map(abs, values))
-    if max(values) - min(values) <= _SAME * scale:
+    if _are_equal(values):
         return max(_UNKNOWN, scale)
     squares = sum(float(np.var(row)) * len(row) for row in rows)
     spread = math.sqrt(squares / max(1, len(values) - len(rows)))
@@ -60,9 +60,13 @@ def resolution_shown(cells: Iterable[Sequence[float]]) -> float:
     return max(step, 2 * math.sqrt(math.pi) * spread * ties / max(1, pairs))
 
 
-def is_step_unknown(resolution: float) -> bool:
-    """Return whether the step is unknown because the metric has a single distinct value: an interval would tell nothing."""
-    return resolution >= _UNKNOWN
+def is_step_unknown(resolution: float, values: Iterable[float]) -> bool:
+    """Return whether the step of the values is unknown because all are equal: an interval would tell nothing."""
+    return resolution >= _UNKNOWN and _are_equal([value for value in values if math.isfinite(value)])
+
+
+def _are_equal(values: Sequence[float]) -> bool:
+    return not values or max(values) - min(values) <= _SAME * max(map(abs, values))
 
 
 def _common_step(values: Sequence[float], bits: int) -> float:
