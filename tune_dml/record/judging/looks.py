@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
     from tune_dml.planning.plan import PlannedTrial
+    from tune_dml.record.results import TrialResult
 
 _LOOKS = "looks.jsonl"
 
@@ -37,7 +38,7 @@ Subject = Literal["sweep", "confirmation"]  # the trials that a look judges; eac
 class Look:
     """One look: verdicts or a decision, based on the trials that had ended."""
 
-    seeds: float  # mean per cell (in a race, per running cell) without failed trials; grows with new data
+    seeds: float  # mean per cell that still gets seeds, without failed trials; grows with new data
     planned: int  # seeds per cell that were planned at this time
     by: str  # the verb: report, compare, sweep, resume, extend, confirm, or race (after a block)
     time: float  # seconds since the epoch
@@ -62,8 +63,19 @@ def look_at(
         return None
     data = hashlib.sha256("\n".join(f"{key} {statuses[key]}" for key in sorted(statuses)).encode()).hexdigest()[:16]
     failed = list(statuses.values()).count("failed")
-    seeds_per_cell = (len(statuses) - failed) / len({trial.cell.digest for trial in trials.values()})
-    return Look(seeds_per_cell, planned, verb, time.time(), len(statuses), data, failed, comparable, subject)
+    seeds = seeds_in(trials.values(), (trials[key].seed for key, status in statuses.items() if status != "failed"))
+    return Look(seeds, planned, verb, time.time(), len(statuses), data, failed, comparable, subject)
+
+
+def seeds_in(trials: Iterable[PlannedTrial | TrialResult], results: Iterable[int]) -> float:
+    """Return the number of seeds with results, each seed as the share of its trials that have one.
+
+    `results` has the seed of each result. If a confirmation continues with fewer cells, its seeds are those of the cells
+    that continue. The mean over all cells would be less, so that later looks were given too high levels.
+    """
+    cells = Counter(trial.seed for trial in trials)
+    by_cells = Counter(cells[seed] for seed in results)  # number of cells of a seed -> results under such seeds
+    return sum(count / number for number, count in by_cells.items())
 
 
 def record_look(folder: Path, look: Look | None) -> list[Look]:
@@ -113,7 +125,7 @@ def _adapter() -> TypeAdapter[Look]:
 def seeds_after(previous: Look | None, seeds: float, trials: int) -> float:
     """Return the seeds of a look, always more than before, even if cells were added or a trial was retried.
 
-    `seeds` is the mean per cell, and `trials` the number of ended trials.
+    `seeds` is the number of seeds with results, and `trials` the number of ended trials.
     """
     if previous is None or seeds > previous.seeds:
         return seeds

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from tune_dml.planning.grouping import grouped
-from tune_dml.record.judging.looks import Look, seeds_after
+from tune_dml.record.judging.looks import Look, seeds_after, seeds_in
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFindings, race_findings, selectable_cells
@@ -69,8 +69,8 @@ def _looks_of(
     failed = sum(trial.status == "failed" for trial in ended)
     seeds, cells = [look.seeds for look in past], [look.cells for look in past]
     if not past or past[-1].trials != len(ended) or past[-1].failed not in {failed, 0}:  # not on record yet
-        each = (len(ended) - failed) / max(1, len({trial.cell.digest for trial in trials}))
-        seeds.append(seeds_after(past[-1] if past else None, each, len(ended)))
+        results = [trial.seed for trial in ended if trial.status != "failed"]
+        seeds.append(seeds_after(past[-1] if past else None, seeds_in(trials, results), len(ended)))
         cells.append(sum(count >= 2 for count in Counter(trial.cell.digest for trial in ended).values()))
     grown = frozenset(index for index, (before, now) in enumerate(pairwise(cells), start=1) if now > before > 0)
     if any(look.by == "race" for look in past):
