@@ -32,6 +32,7 @@ from verdict_failing_races import failing_trials
 from verdict_importance import importance
 from verdict_knob_kinds import knob_kinds, searched_knob, unequal_seeds
 from verdict_looks import comparisons, confirmations, looks
+from verdict_pages import confirmed_pages, ends, raced_pages
 from verdict_paper import order
 from verdict_races import race
 from verdict_ranks import ranks
@@ -290,7 +291,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
             convergence,
             grown_confirmations,
         ),
-        *(knob_kinds, searched_knob, unequal_seeds, classes, atlas, speed),
+        *(knob_kinds, searched_knob, unequal_seeds, ends, confirmed_pages, raced_pages, classes, atlas, speed),
     )
 }
 

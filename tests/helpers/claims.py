@@ -1,6 +1,7 @@
 """Find contradictions between the claims of a report, for sweeps with given numbers."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 
 from helpers.toys import METRIC
 from tune_dml.planning.plan import Plan
+from tune_dml.record.judging.looks import Look
 from tune_dml.record.judging.race import Race, RaceRule
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis
@@ -16,39 +18,45 @@ from tune_dml.report.questions.configurations.configuration import configuration
 from tune_dml.report.questions.knobs.optimum import optimum
 from tune_dml.report.questions.methods.arms import arms
 from tune_dml.report.section import Section
-from tune_dml.stats.sequential.looks import level_left
-from tune_dml.stats.sequential.racing import judge_race
+from tune_dml.stats.sequential.looks import race_level
+from tune_dml.stats.sequential.racing import Outcomes, judge_block
 
 BLOCKS = (3, 4, 5, 6, 8, 10)
 _SLACK = 1e-9
 
 
-def results_with(plan: Plan, values: np.ndarray, race: Race | None = None) -> Results:
-    """Return results of a plan with values (cells, seeds). NaN is a failed trial, or in a race one that did not run."""
+def results_with(plan: Plan, values: np.ndarray, race: Race | None = None, ran: np.ndarray | None = None) -> Results:
+    """Return results of a plan with values (cells, seeds). NaN is a trial that failed or, if `ran` says so, did not run."""
     trials = []
     for trial in plan.trials():
-        number = float(values[plan.cells.index(trial.cell), plan.seeds.index(trial.seed)])
+        at = plan.cells.index(trial.cell), plan.seeds.index(trial.seed)
+        number = float(values[at])
         held = np.isfinite(number)
-        status = "finished" if held else "missing" if race else "failed"
+        status = "finished" if held else "failed" if ran is None or ran[at] else "missing"
         metrics = {METRIC: number} if held else {}
         trials.append(TrialResult(trial.key, trial.cell, trial.seed, status, metrics=metrics, seconds=1.0, attempts=1))
     return Results(Path("toy"), plan, tuple(trials), {}, (), race=race)
 
 
-def raced(plan: Plan, values: np.ndarray, margin: float) -> Results:
-    """Return the results of a race that adds seeds in blocks to unsettled cells."""
-    seen = np.full(values.shape, np.nan)
-    race, state, before = Race(RaceRule(margin, len(plan.seeds))), None, 0
+def raced(plan: Plan, values: np.ndarray, margin: float, blocks: Sequence[int] = BLOCKS, step: float = 0.0) -> Results:
+    """Return the results of a race that adds seeds in blocks to unsettled cells, with its looks. NaN is a failed trial."""
+    ran, runs = np.zeros(values.shape, dtype=bool), np.ones(len(values), dtype=bool)
+    race, state, since, looks = Race(RaceRule(margin, blocks[-1])), None, 0, []
     compared = np.array([not cell.baseline for cell in plan.cells])
     sign = 1.0 if plan.space.goal == "maximize" else -1.0
-    for block in BLOCKS:
-        runs = np.ones(len(values), dtype=bool) if state is None else state.runs
-        seen[runs, before:block] = values[runs, before:block]
-        race.judged.append((block, level_left([seeds for seeds, _ in race.judged] + [block], planned=BLOCKS[-1])))
-        state, before = judge_race(sign * seen[:, :block], margin, race.judged[-1][1], state, compared=compared), block
-        if state.decided:
+    for block in blocks:
+        ran[runs, since:block] = True
+        race.judged.append((block, race_level([*(seeds for seeds, _ in race.judged), block], planned=blocks[-1])))
+        looks.append(Look(block, blocks[-1], "race", 0.0, int(ran.sum()), str(block), cells=len(values)))
+        seen = Outcomes(np.where(ran, sign * values, np.nan), np.zeros_like(ran), ran & np.isnan(values)).first(block)
+        level = race.judged[-1][1]
+        state, since = judge_block(seen, since, margin, level, state, compared=compared, resolution=step), block
+        runs = state.runs
+        if state.ended:
             break
-    return results_with(plan, seen, race)
+    race.over = "decided" if state.decided else "failed" if state.ended else "max_seeds"
+    so_far = replace(plan, seeds=plan.seeds[:since])
+    return replace(results_with(so_far, np.where(ran, values, np.nan), race, ran), looks=tuple(looks))
 
 
 def contradictions(analysis: Analysis) -> list[str]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
     from tune_dml.planning.plan import PlannedTrial
-    from tune_dml.record.results import TrialResult
 
 _LOOKS = "looks.jsonl"
 
@@ -63,17 +62,19 @@ def look_at(
         return None
     data = hashlib.sha256("\n".join(f"{key} {statuses[key]}" for key in sorted(statuses)).encode()).hexdigest()[:16]
     failed = list(statuses.values()).count("failed")
-    seeds = seeds_in(trials.values(), (trials[key].seed for key, status in statuses.items() if status != "failed"))
+    results = (trials[key].seed for key, status in statuses.items() if status != "failed")
+    seeds = seeds_in((trial.seed for trial in trials.values()), results)
     return Look(seeds, planned, verb, time.time(), len(statuses), data, failed, comparable, subject)
 
 
-def seeds_in(trials: Iterable[PlannedTrial | TrialResult], results: Iterable[int]) -> float:
+def seeds_in(trials: Iterable[int], results: Iterable[int]) -> float:
     """Return the number of seeds with results, each seed as the share of its trials that have one.
 
-    `results` has the seed of each result. If a confirmation continues with fewer cells, its seeds are those of the cells
-    that continue. The mean over all cells would be less, so that later looks were given too high levels.
+    The arguments are the seed of each trial, and of each result. If a confirmation continues with fewer cells, its
+    seeds are those of the cells that continue. The mean over all cells would be less, and the levels of later looks too
+    high (docs/verdicts.md, Looks).
     """
-    cells = Counter(trial.seed for trial in trials)
+    cells = Counter(trials)
     by_cells = Counter(cells[seed] for seed in results)  # number of cells of a seed -> results under such seeds
     return sum(count / number for number, count in by_cells.items())
 

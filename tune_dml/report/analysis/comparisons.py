@@ -69,8 +69,9 @@ def _looks_of(
     failed = sum(trial.status == "failed" for trial in ended)
     seeds, cells = [look.seeds for look in past], [look.cells for look in past]
     if not past or past[-1].trials != len(ended) or past[-1].failed not in {failed, 0}:  # not on record yet
-        results = [trial.seed for trial in ended if trial.status != "failed"]
-        seeds.append(seeds_after(past[-1] if past else None, seeds_in(trials, results), len(ended)))
+        results = (trial.seed for trial in ended if trial.status != "failed")
+        now = seeds_in((trial.seed for trial in trials), results)
+        seeds.append(seeds_after(past[-1] if past else None, now, len(ended)))
         cells.append(sum(count >= 2 for count in Counter(trial.cell.digest for trial in ended).values()))
     grown = frozenset(index for index, (before, now) in enumerate(pairwise(cells), start=1) if now > before > 0)
     if any(look.by == "race" for look in past):
