@@ -53,6 +53,9 @@ class TrialResult:
     ended: float = 0.0  # time of its end, in seconds since the epoch; 0 before
     out_of_memory: bool = False
     micro_batch: int | None = None  # pictures that a worker held at once; None if the session did not set it
+    code: Mapping[str, str] = field(
+        default_factory=dict
+    )  # script, or module of another package -> digest of its source
 
 
 @dataclass(frozen=True)
@@ -239,7 +242,7 @@ def _trial_result(sweep: SweepState, trial: PlannedTrial, runs: Mapping[str, str
     return TrialResult(
         trial.key, trial.cell, trial.seed, state.status, end.reason, metrics, state.seconds, state.attempts, state.host,
         run_id=runs.get(trial.key, ""), step=end.step or 0, ended=state.ended.time if state.ended else 0.0,
-        out_of_memory=end.kind == "out_of_memory", micro_batch=state.micro_batch,
+        out_of_memory=end.kind == "out_of_memory", micro_batch=state.micro_batch, code=end.code,
     )  # fmt: skip
 
 

@@ -67,6 +67,18 @@ def test_baselines_that_were_tuned_are_compared_at_equal_values(tmp_path):
     assert [row.first for row in compare_sweeps([sweeps[0], few]).paired] == ["SEC: lr=0.1", "plain: lr=0.1"]
 
 
+def test_equal_configurations_of_a_script_that_was_edited_are_compared(half, tmp_path):
+    means = {rho: mean - 5 for rho, mean in STEEP.items()}
+    edited = bare_sweep(tmp_path / "edited", means=means, sd=0.6)
+    sweeps = [replace(item, trials=tuple(replace(trial, code={path: path[1:3]}) for trial in item.trials))
+              for item, path in ((half, "/v1/train.py"), (edited, "/v2/train.py"))]  # fmt: skip
+    found = compare_sweeps(sweeps)
+    assert found.differences == {"code of train.py": ("v1", "v2")}
+    assert (found.same, len(found.paired)) == ({"edited": 0}, len(STEEP) + 1)
+    moved = replace(half, trials=tuple(replace(trial, code={"/other/train.py": "v1"}) for trial in half.trials))
+    assert not compare_sweeps([sweeps[0], replace(moved, plan=replace(moved.plan, name="moved"))]).paired
+
+
 def test_a_difference_is_judged_on_the_seeds_that_its_two_cells_share(half, lower):
     """Seeds of other cells, or of one of the two, say nothing about it: half of such comparisons were wrong."""
     rhos = sorted(STEEP)

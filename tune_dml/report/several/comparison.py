@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import PurePath
 from typing import Literal
 
 import numpy as np
 
 from tune_dml.planning.checks.effects import effective_settings
-from tune_dml.record.results import Results
+from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.analysis.cell import CellAnalysis as Cell
 from tune_dml.report.analysis.comparisons import better_or_worse
@@ -134,9 +135,9 @@ class SweepComparison(SeveralSweeps):
 
     @cached_property
     def same(self) -> dict[str, int]:
-        """Number of cells of each sweep with the same configuration as a cell of the first sweep."""
+        """Number of cells of each sweep with the configuration and the code of a cell of the first sweep."""
         return {
-            sweep.results.name: sum(a.cell.digest == b.cell.digest for a, b in _matched(self.sweeps[0], sweep))
+            sweep.results.name: sum(_is_same(a, b) for a, b in _matched(self.sweeps[0], sweep))
             for sweep in self.sweeps[1:]
         }
 
@@ -148,7 +149,7 @@ class SweepComparison(SeveralSweeps):
             for sweep in self.sweeps[1:]
             if sweep.results.name not in self.refusals
             for first, second in _matched(self.sweeps[0], sweep)
-            if first.cell.digest != second.cell.digest and len(first.values.keys() & second.values.keys()) > 1
+            if not _is_same(first, second) and len(first.values.keys() & second.values.keys()) > 1
         ]
         return _judge_pairs(self.sweeps[0], pairs, self.level) if pairs else ()
 
@@ -181,7 +182,20 @@ def _settings(results: Results) -> dict[str, Value]:
         "protocol version": plan.protocol_version,
         "seeds": ", ".join(map(str, plan.seeds)),
     }
-    return {**shared, **plan.base_settings, **{knob.path: _SEARCHED for knob in plan.knobs}}
+    code = {f"code of {name}": " and ".join(digests) for name, digests in _code(results.trials).items()}
+    return {**shared, **code, **plan.base_settings, **{knob.path: _SEARCHED for knob in plan.knobs}}
+
+
+def _code(trials: Sequence[TrialResult]) -> dict[str, list[str]]:
+    """Return the digests of each script, by its file name, and of each module of another package."""
+    found = {(PurePath(name).name if name.endswith(".py") else name, digest)
+             for trial in trials for name, digest in trial.code.items()}  # fmt: skip
+    return {name: sorted(digest for other, digest in found if other == name) for name, _ in found}
+
+
+def _is_same(first: Cell, second: Cell) -> bool:
+    """Return whether two cells have the same configuration and were trained by the same code."""
+    return first.cell.digest == second.cell.digest and _code(first.trials) == _code(second.trials)
 
 
 def _reasons(first: Analysis, second: Analysis) -> tuple[str, ...]:
