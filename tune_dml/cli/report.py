@@ -183,14 +183,14 @@ class _ReportView:
     unmet: Sequence[str] = ()  # conditions of --check that do not hold
 
     def data(self) -> dict[str, object]:
-        from tune_dml.report.naming import metric_name
+        from tune_dml.report.naming import metric_of
 
         summary, tracking, plan = self.files.summary, self.sweep.tracking, self.sweep.results.plan
         attachment = self.attach and self.attach()
         return {
             "sweep": self.sweep.name,
             "exit_code": self.sweep.exit_code,
-            "metric": metric_name(plan.metric).description(plan.space.goal),
+            "metric": metric_of(self.sweep.results).description(plan.space.goal),
             "cells": [vars(row) for row in summary.rows],
             "verdicts": list(summary.verdicts),
             "counts": dict(summary.counts),
@@ -212,9 +212,9 @@ class _ReportView:
 
     def text(self) -> Lines:
         from tune_dml.record.origin.commands import CONTINUE_WITH, command
-        from tune_dml.report.naming import metric_name
+        from tune_dml.report.naming import metric_of
 
-        summary, metric = self.files.summary, metric_name(self.sweep.results.plan.metric)
+        summary, metric = self.files.summary, metric_of(self.sweep.results)
         rows = (
             (
                 row.label,

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainables.metrics.families import describe_key
 from tune_dml.record.results import Results
@@ -112,6 +112,18 @@ def metric_name(key: str) -> MetricName:
     group, _, tail = key.rpartition("/")
     name, percent = describe_key(tail) or _described(tail)
     return MetricName(key, name, f"{_SETS.get(group, group)} {name}".strip(), percent)
+
+
+def metric_of(results: Results, key: str = "") -> MetricName:
+    """Return the name of a metric of a sweep, its own by default.
+
+    Other programs may log ours as fractions: such a figure is in percent only if one of its values is above 1.
+    """
+    metric = metric_name(key or results.plan.metric)
+    if metric.percent and (results.imported is not None or results.plan.space.program is not None):
+        values = [abs(trial.metrics[metric.key]) for trial in results.trials if metric.key in trial.metrics]
+        return replace(metric, percent=not values or max(values) > 1)
+    return metric
 
 
 def _described(tail: str) -> tuple[str, bool]:

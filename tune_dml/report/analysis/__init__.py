@@ -11,7 +11,7 @@ from tune_dml.report.analysis.cell import analyse_cells
 from tune_dml.report.analysis.comparisons import BaselineDifference, CellComparisons
 from tune_dml.report.analysis.knob import KnobAnalysis, analyse_knob
 from tune_dml.report.analysis.traces import Histories, Pair, Rows, choose_evidence, finite_numbers
-from tune_dml.report.naming import metric_name
+from tune_dml.report.naming import metric_of
 
 __all__ = ["Analysis", "BaselineDifference", "analyse"]
 
@@ -77,4 +77,4 @@ def analyse(results: Results, margin: float | None = None, paper_sd: float | Non
     plan, metric = results.plan, results.plan.metric
     margin = plan.margin if margin is None else margin
     raise_if_any(margin_problems(margin, paper_sd))
-    return Analysis(results, metric_name(metric), margin, analyse_cells(results.trials, metric), paper_sd)
+    return Analysis(results, metric_of(results), margin, analyse_cells(results.trials, metric), paper_sd)

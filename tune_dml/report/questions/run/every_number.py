@@ -6,7 +6,7 @@ from tune_dml.record.origin.provenance import mask
 from tune_dml.record.results import Store, TrialResult
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.cells import TableCell, metric_cell, text_cell
-from tune_dml.report.naming import MetricName, metric_name
+from tune_dml.report.naming import MetricName, metric_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table
 from tune_dml.text import duration
@@ -18,7 +18,7 @@ def every_number(analysis: Analysis) -> Section:
     results, first = analysis.results, analysis.metric.key
     keys = {key for trial in results.trials for key in trial.metrics}
     ordered = sorted(keys, key=lambda key: (key != first, not key.startswith("val/"), key))
-    metrics = [metric_name(key) for key in ordered]
+    metrics = [metric_of(results, key) for key in ordered]
     first_columns = ("cell", "seed", metrics[0].axis if metrics else "result", "status", "reason")
     last_columns = ("trial", "MLflow run", "step", "attempts", "seconds")
     store = results.store

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tune_dml.report.analysis import Analysis
+from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Notes, Section, Text
 
@@ -26,12 +27,12 @@ _OF_IMPORTS = (
 
 
 def _scale_doubt(analysis: Analysis) -> Iterator[str]:
-    """Yield a sentence if a program may report a percentage as a fraction, so that 0.61 means 61 %."""
-    metric, values = analysis.metric, [value for cell in analysis.cells for value in cell.values.values()]
-    if metric.percent and values and max(map(abs, values)) <= 1:
+    """Yield a sentence if a program's figure is read as a fraction because it is small, so that 0.61 means 61 %."""
+    metric = analysis.metric
+    if metric_name(metric.key).percent and not metric.percent:
         yield (
-            f"Whether {metric.key} is a percentage: no value exceeds 1, and {metric.name} is read as one. "
-            "Report 61.2, not 0.612, and give the margin in points."
+            f"Whether {metric.key} is a fraction: no value exceeds 1, so {metric.name} is read as one. "
+            "For percentages, report 61.2, not 0.612, and give the margin in points."
         )
 
 
