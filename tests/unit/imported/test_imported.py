@@ -219,7 +219,7 @@ def test_only_seeds_of_both_values_are_called_paired(tmp_path):
         ("lr,acc\n", ASKED, r"needs a header line and a line for each training"),
         ("# mine\nlr,acc\n1,0.5\n", ASKED, r"line 2: .* The first line must name the columns\."),
         ("lr,seed,acc\n1,,0.5\n1,,0.6\n2,,0.1\n", ASKED, r"line 2 and line 3: .* only once\. Its seed is empty: give"),
-        ("lr,acc\n1,high\n2,0.1\n", ASKED, r"line 2: `acc` must be a number, or empty, but got 'high'"),
+        ("lr,acc\n1,high\n2,0.1\n", ASKED, r"line 2: `acc` must be a number, or empty, .*'high'. Correct it, or change"),
         ("lr,acc,status\n1,0.5,great\n2,0.1,\n", ASKED, r"line 2: `status` must be one of .*but got 'great'"),
         ("lr,acc\n1,0.5\n1,0.6\n", ASKED, r"some setting of the file runs\.csv must vary"),
         ("lr,seed,acc\n1,0,0.5\n1,0,0.6\n2,0,0.1\n", ASKED, r"line 2 and line 3: .* only once.* Remove the repeat\.$"),

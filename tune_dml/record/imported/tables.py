@@ -135,7 +135,8 @@ def _row(
     if status_text not in _STATUSES:
         rule = f"`status` must be one of {', '.join(sorted(filter(None, _STATUSES)))}"
         problems.append(Problem(location, rule, status_text))
-    remedy = "Write a decimal point, and no separators or units." if _FORMATTED_NUMBER.fullmatch(str(number)) else ""
+    is_formatted = _FORMATTED_NUMBER.fullmatch(str(number))
+    remedy = "Write a decimal point, and no separators or units." if is_formatted else "Correct it, or change --metric."
     if number is not None and not is_finite_number(number) and not _is_too_large(number):
         problems.append(Problem(location, f"`{metric}` must be a number, or empty", number, remedy))
     seconds = parse_value(fields.pop("seconds", fields["Runtime"] if "Runtime" in unused else ""))
