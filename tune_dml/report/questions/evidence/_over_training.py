@@ -9,7 +9,7 @@ from tune_dml.report.analysis.traces import Histories, Line
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.drawing.charts import draw_lines
 from tune_dml.report.drawing.colours import series_colours
-from tune_dml.report.naming import metric_name
+from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.section import Figure, FigureView
 
 _WIDE = 20.0  # ratio of the largest to the smallest mean above which the axis is logarithmic; never for percentages
@@ -35,12 +35,13 @@ def last_values_sentence(histories: Histories, key: str) -> str:
 
 
 def figure_of(
-    name: str, histories: Histories, sentences: Mapping[str, str], caption: str, *, labels: Sequence[str], ordered: bool
-) -> Figure | None:
+    name: str, histories: Histories, sentences: Mapping[str, str], caption: str, *,
+    labels: Sequence[str], ordered: bool, metric: MetricName,
+) -> Figure | None:  # fmt: skip
     """Return a figure with a view for each metric of `sentences`; None if none was logged at two steps.
 
     Each line of `labels` has its own colour, from an ordered palette if `ordered`. Other lines have the baseline's
-    colour.
+    colour. `metric` is that of the sweep.
     """
     if histories.omitted:
         caption += f" {len(histories.omitted)} more values are omitted."
@@ -49,12 +50,12 @@ def figure_of(
         valued = [line.label for line in lines if line.label in labels]
         colours = dict(zip(valued, series_colours(len(valued), ordered), strict=True))
         coloured = [replace(line, colour=colours.get(line.label, line.colour)) for line in lines]
-        views.append(_view(key, coloured, sentences[key]))
+        views.append(_view(metric if key == metric.key else metric_name(key), coloured, sentences[key]))
     return Figure.of(name, views, caption) if views else None
 
 
-def _view(key: str, lines: Sequence[Line], sentence: str) -> FigureView:
-    metric, means = metric_name(key), [mean for line in lines for mean in line.mean]
+def _view(metric: MetricName, lines: Sequence[Line], sentence: str) -> FigureView:
+    means = [mean for line in lines for mean in line.mean]
     log = not metric.percent and min(means) > 0 and max(means) > _WIDE * min(means)
 
     def draw(narrow: bool) -> Canvas:

@@ -126,7 +126,9 @@ def _figure(
             "(chord, 0 to 2); after Zhang et al., supplement C.2."
         )
     name = f"mechanism-{knob.slug}"
-    return figure_of(name, histories, sentences, caption, labels=knob.labels, ordered=knob.numeric)
+    return figure_of(
+        name, histories, sentences, caption, labels=knob.labels, ordered=knob.numeric, metric=analysis.metric
+    )
 
 
 def _directions_sentence(knob: KnobAnalysis, histories: Histories) -> str:

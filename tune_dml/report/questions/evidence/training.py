@@ -46,7 +46,9 @@ def training(analysis: Analysis, knob: KnobAnalysis) -> Section | None:
     sentences = {analysis.metric.key: sentence, _LOSS: last_values_sentence(finished, _LOSS)}
     caption = f"{means_and_ranges(analysis, knob)}; a stopped trial counts up to its last step."
     name = f"training-{knob.slug}"
-    figure = figure_of(name, histories, sentences, caption, labels=knob.labels, ordered=knob.numeric)
+    figure = figure_of(
+        name, histories, sentences, caption, labels=knob.labels, ordered=knob.numeric, metric=analysis.metric
+    )
     body: list[Block] = [figure] if figure else []
     if figure is None or figure.title != analysis.metric.name:  # the figure has the sentence in its view of the metric
         body.insert(0, Text(sentence))
@@ -73,7 +75,9 @@ def training_of_methods(analysis: Analysis) -> Section | None:
     sentence = _sentence(analysis, histories, judge_convergence(analysis, histories, _count_values(analysis)))
     sentences, labels = {analysis.metric.key: sentence, _LOSS: ""}, [cell.label for cell in best]
     caption = "Mean (lines) and range (bands) over seeds, of each method's best configuration."
-    figure = figure_of("training-of-methods", histories, sentences, caption, labels=labels, ordered=False)
+    figure = figure_of(
+        "training-of-methods", histories, sentences, caption, labels=labels, ordered=False, metric=analysis.metric
+    )
     title = "How did training go, for each method?"
     return Section("training-of-methods", title, "Training", (figure,)) if figure else None
 

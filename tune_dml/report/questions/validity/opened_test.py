@@ -10,7 +10,7 @@ from tune_dml.record.events import Opened
 from tune_dml.report.analysis import Analysis
 from tune_dml.report.analysis.cell import CellAnalysis
 from tune_dml.report.cells import metric_cell, metric_cells
-from tune_dml.report.naming import MetricName, metric_name
+from tune_dml.report.naming import MetricName, metric_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text
 from tune_dml.stats import Difference, SeedTable
@@ -75,7 +75,7 @@ def _compare_selections(analysis: Analysis, opening: Opened) -> _OpenedTest | No
     resolution = analysis.results.resolution_of(key)
     table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, analysis.seeds, resolution=resolution)
     bounds = all_pairs(table.values, analysis.looks.level, table.noise)
-    bars, metric = comparison_bars(bounds, np.nanmean(table.values, axis=1)).tolist(), metric_name(key)
+    bars, metric = comparison_bars(bounds, np.nanmean(table.values, axis=1)).tolist(), metric_of(analysis.results, key)
     rows = tuple(_row(metric, cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
     chosen = selectable[0]
     claimed = int(np.argmax([analysis.sign * row.mean for row in rows]))
