@@ -194,6 +194,14 @@ def test_identity_57_collapsed_embedding_has_recall_0(count, dim):
     assert (mixed["recall_at_1"], mixed["queries_without_match"]) == (0, 3)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_duplicates_with_few_distinct_entries_tie(dtype):
+    """Their rounding errors have one sign, and differ between tiles."""
+    for count, dim in ((40, 96), (129, 384), (40, 384), (129, 160), (200, 96)):
+        got = retrieval_metrics(np.full((count, dim), 0.3, dtype), np.arange(count) // 4, (1,), metrics="recall")
+        assert (got["recall_at_1"], got["tie_fraction"]) == (0, 1)
+
+
 def test_one_class_finds_nothing_but_itself():
     got = retrieval_metrics(torch.ones(6, 4), torch.zeros(6, dtype=torch.int64), KS)
     assert got["map_at_r"] == got["recall_at_1"] == got["ndcg_at_8"] == 100
