@@ -25,6 +25,7 @@ from tune_dml.running.search.points import Points
 Array = NDArray[np.float64]
 
 MIN_CELLS = 5  # number of evaluated cells that the process needs; until then, points are spread evenly
+ROUNDING = 1e-12  # relative error of means, as in `stats.intervals`, which imports scipy
 _GROWTH = 1.25
 _MAX_CELLS, _MAX_FITTED = 300, 200
 _UNIFORM_CANDIDATES, _NEAR_CANDIDATES = 512, 40
@@ -50,9 +51,8 @@ class GaussianSearch:
         from scipy.stats import norm  # the import takes a second, and only this search needs it
 
         fitted_count = _fitted_cells(len(evaluated))
-        fitted_means = numbers[:fitted_count].mean(1)
-        numbers = (numbers - fitted_means.mean()) / (fitted_means.std() or 1.0)
-        values, noise, columns = numbers.mean(1), _noise(numbers), self.points.columns(evaluated)
+        numbers = _standardised(numbers, fitted_count)
+        values, noise, columns = numbers.mean(1).round(12), _noise(numbers), self.points.columns(evaluated)
         tried = {row.tobytes() for row in (*columns, *self.points.columns(pending))}
         kernel = self._kernel(columns[:fitted_count], values[:fitted_count], _noise(numbers[:fitted_count]))
         indices = _select_cells(values, _MAX_CELLS)
@@ -95,6 +95,16 @@ class GaussianSearch:
                 warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound: the knob has no effect
                 self._fitted = key, process.fit(columns[indices], values[indices]).kernel_
         return self._fitted[1]
+
+
+def _standardised(numbers: Array, count: int) -> Array:
+    """Return the numbers less the mean of the first `count` cells, over the spread of their means.
+
+    If these means differ by rounding only, the spread is that of all numbers.
+    """
+    means, size = numbers[:count].mean(1), np.abs(numbers).max()
+    spreads = (float(means.std()), float(numbers.std()))
+    return np.asarray((numbers - means.mean()) / next((one for one in spreads if one > ROUNDING * size), 1.0))
 
 
 def _fitted_cells(evaluated: int) -> int:

@@ -25,7 +25,7 @@ from ray.tune.search import Searcher
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, PlannedTrial
 from tune_dml.record.events import CellProposed, Note, SearchExhausted
-from tune_dml.running.search.gaussian import MIN_CELLS, GaussianSearch
+from tune_dml.running.search.gaussian import MIN_CELLS, ROUNDING, GaussianSearch
 from tune_dml.running.search.groups import Record, TrialGroups, TrialSource
 from tune_dml.running.search.points import Point, Points
 from tune_dml.running.search.samplers import assign_generation, sampler_for, seed_of
@@ -206,7 +206,8 @@ class Proposals(TrialSource):
     def _report_diverged(self) -> None:
         """Report diverged cells with a value that is a tenth of the range worse than the worst value."""
         low, high = min(self.values), max(self.values)
-        step = 0.1 * (high - low) or 1.0
+        size = max(abs(low), abs(high))
+        step = 0.1 * (high - low) if high - low > ROUNDING * size else max(1.0, 0.1 * size)
         penalty = low - step if self.plan.space.goal == "maximize" else high + step
         numbers = [pending.number for pending in self.diverged]
         if penalty != self.penalty:
@@ -217,11 +218,14 @@ class Proposals(TrialSource):
                 self.study.tell(number, penalty)
 
     def _value(self, pending: PendingCell) -> float | None:
-        """Return the mean over seeds; None if a seed is missing, NaN if one failed, infinite if one diverged."""
+        """Return the mean over seeds; None if a seed is missing, NaN if one failed, infinite if one diverged.
+
+        It has twelve digits, so that equal means tie whatever the order of their seeds.
+        """
         values = [self.trial_values.get(key) for key in pending.keys]
         if any(value is None for value in values):
             return None
-        return sum(values) / len(values)  # type: ignore[arg-type]
+        return float(f"{sum(values) / len(values):.12g}")  # type: ignore[arg-type]
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
