@@ -73,15 +73,16 @@ def _sort(vectors: Tensor, classes: Tensor) -> VectorsByClass:
 def tie_width(vectors: Tensor) -> float:
     """Return the difference up to which similarities of unit vectors (N, D) tie.
 
-    It is u max(D, 24) in float64 and u max(3 sqrt(D), 24) in float32, u the unit roundoff. sqrt(D) u is the probabilistic
-    bound for a dot product of length D (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
-    Duplicates with few distinct entries, such as codes of -1 and 1, break it, because their rounding errors have one
-    sign: they were observed to differ by 1.7 sqrt(D) u in float32, and by D u / 4 in float64, whose sums have fewer
-    partial sums. It is 4e-6 for D = 512 in float32; the bound for every case, D u, would tie pairs that do differ.
+    It is u max(sqrt(D), 8) in float32 and u max(D, 24) in float64, u the unit roundoff. sqrt(D) u is the probabilistic
+    bound for a dot product of length D (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019);
+    8 u covers the rounding of the unit vectors. It is 1.3e-6 for D = 512, where duplicates were observed to differ by up
+    to 5e-7. Rounding errors of duplicates with few distinct entries, such as -1 and 1, have one sign, and were observed
+    to differ by D u / 4 in float64. In float32 less than 1 % of such embeddings exceed the bound; a wider one would tie
+    pairs of nearly collapsed embeddings that do differ.
     """
-    length = float(vectors.shape[1])
+    length, is_double = float(vectors.shape[1]), vectors.dtype == torch.float64
     unit_roundoff = float(torch.finfo(vectors.dtype).eps) / 2
-    return unit_roundoff * max(length if vectors.dtype == torch.float64 else 3 * math.sqrt(length), 24.0)
+    return unit_roundoff * (max(length, 24.0) if is_double else max(math.sqrt(length), 8.0))
 
 
 def bands(counts: Tensor, unit: int) -> Iterator[tuple[int, int]]:
