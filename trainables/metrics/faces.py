@@ -48,7 +48,7 @@ def verification_metrics(
     ConfigError for wrong shapes, types or values (2 <= folds <= N, 0 <= far < 1), or pairs of only one kind outside
     some fold.
     """
-    distance, positive = _distances_and_flags(first, second, same)
+    distance, positive, width = _distances_and_flags(first, second, same)
     n = len(distance)
     problems = []
     if not 2 <= folds <= n:
@@ -66,15 +66,17 @@ def verification_metrics(
     correct = _count_correct(distance, positive, fold, folds)  # (folds, thresholds)
     best = (correct.sum(axis=0) - correct).argmax(axis=1)
     accuracy = correct[np.arange(folds), best] / np.bincount(fold)
-    accepted = np.array([_rates_at_far(distance, positive, fold == i, far) for i in range(folds)])
+    accepted = np.array([_rates_at_far(distance, positive, fold == i, far, width) for i in range(folds)])
     values = (accuracy.mean(), accuracy.std(), *np.nanmean(accepted, axis=0))
     thresholds = tuple(float(value) for value in _THRESHOLDS[best])
     mean, deviation, true_accepts, false_accepts = (100 * float(value) for value in values)
     return VerificationMetrics(mean, deviation, true_accepts, false_accepts, thresholds)
 
 
-def _distances_and_flags(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return squared distances (N,) of the unit vectors, and the mask (N,) of positive pairs."""
+def _distances_and_flags(
+    first: Array, second: Array, same: Array
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], float]:
+    """Return squared distances (N,) of the unit vectors, the mask (N,) of positive pairs, and the `tie_width`."""
     a, problems = checked_vectors(first, "first")
     b, more = checked_vectors(second, "second")
     problems += more
@@ -83,8 +85,9 @@ def _distances_and_flags(first: Array, second: Array, same: Array) -> tuple[NDAr
     flags, more = checked_flags(same, 0 if problems else len(a), "same")
     raise_if_any(problems + more)
     # Not 2 - 2 cos, which loses the digits of near pairs.
-    distance = (unit_rows(a).double() - unit_rows(b).to(a.device).double()).square().sum(dim=1)
-    return distance.cpu().numpy(), flags.cpu().numpy()
+    unit = unit_rows(a)
+    distance = (unit.double() - unit_rows(b).to(a.device).double()).square().sum(dim=1)
+    return distance.cpu().numpy(), flags.cpu().numpy(), tie_width(unit)
 
 
 def _count_correct(
@@ -100,13 +103,16 @@ def _count_correct(
 
 
 def _rates_at_far(
-    distance: NDArray[np.float64], positive: NDArray[np.bool_], in_fold: NDArray[np.bool_], far: float
+    distance: NDArray[np.float64], positive: NDArray[np.bool_], in_fold: NDArray[np.bool_], far: float, width: float
 ) -> tuple[float, float]:
-    """Return a fold's true and false accept rates at the threshold for `far` of the other pairs; NaN without pairs."""
+    """Return a fold's true and false accept rates at the threshold for `far` of the other pairs; NaN without pairs.
+
+    Distances that differ by at most `width`, so that rounding may explain it, tie with the threshold, and are rejected.
+    """
     other_distances = np.sort(distance[~in_fold & ~positive])
     allowed = min(int(far * len(other_distances) + 1e-9), len(other_distances) - 1)  # 0.29 * 100 is 28.999...
     threshold = other_distances[allowed]  # `allowed` of them are nearer, or fewer when distances tie
-    accepted = distance < threshold
+    accepted = np.sqrt(distance) < np.sqrt(threshold) - width
     rates = [accepted[in_fold & kind].mean() if (in_fold & kind).any() else np.nan for kind in (positive, ~positive)]
     return float(rates[0]), float(rates[1])
 

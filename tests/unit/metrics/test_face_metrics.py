@@ -151,3 +151,12 @@ def test_rank_1_names_bad_input(change, message):
     arguments = {"embeddings": np.ones((5, 4)), "labels": np.zeros(5, dtype=int), "distractors": np.ones((3, 4))}
     with pytest.raises(ConfigError, match=message):
         rank_1_with_distractors(**(arguments | change))
+
+
+def test_pairs_of_a_collapsed_embedding_tie():
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=16)
+    first, second = (one * rng.uniform(0.1, 10, (400, 1)) for _ in range(2))
+    for dtype in (np.float32, np.float64):
+        found = verification_metrics(first.astype(dtype), second.astype(dtype), np.arange(400) % 2, far=0.2)
+        assert (found.tar_at_far, found.far) == (0, 0)
