@@ -80,9 +80,9 @@ class MetricName:
         return "0" + text[2:] if set(text) <= set("-0.") and text.startswith("-") else text
 
     def signed(self, value: float) -> str:
-        """Format a difference with its sign."""
+        """Format a difference with its sign; one that is printed as 0 has none."""
         text = self.number(value)
-        return f"+{text}" if value > 0 and math.isfinite(value) else text
+        return f"+{text}" if value > 0 and math.isfinite(value) and text != self.number(0.0) else text
 
     def signed_amount(self, value: float) -> str:
         """Return a difference with its sign and unit: `+3.10 points`."""
@@ -97,7 +97,7 @@ class MetricName:
         """Return a rounded amount: `19 points`, `2.4 points`, `0.31`."""
         text = self.number(value)
         if self.percent and math.isfinite(value):
-            value = round(value, 9)  # means of equal numbers differ by rounding
+            value = round(value, 9) + 0.0  # means of equal numbers differ by rounding; -0.0 becomes 0.0
             text = f"{value:.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.2g}"
         unit = "point" if self.unit and text == "1" else self.unit
         return f"{text} {unit}".strip()

@@ -18,6 +18,7 @@ from tune_dml.report.analysis.cell import ArmAnalysis, CellAnalysis, RaceFinding
 from tune_dml.report.naming import MetricName, confidence, distinct_slugs
 from tune_dml.space import Knob, Value
 from tune_dml.stats import SeedTable, compare_all_with, compare_all_with_best_of
+from tune_dml.stats.intervals import without_rounding
 from tune_dml.stats.intervals.resolution import is_step_unknown
 from tune_dml.stats.intervals.simultaneous import Bounds, all_pairs, comparison_bars
 from tune_dml.stats.sequential.looks import error_spent, level_left
@@ -131,7 +132,7 @@ class CellComparisons:
     @cached_property
     def ranked(self) -> tuple[CellAnalysis, ...]:
         """Cells with a value, the best mean first."""
-        return tuple(sorted((cell for cell in self.cells if cell.values), key=lambda cell: -self.sign * cell.mean))
+        return _by_mean([cell for cell in self.cells if cell.values], self.sign)
 
     @cached_property
     def selectable(self) -> tuple[CellAnalysis, ...]:
@@ -159,7 +160,7 @@ class CellComparisons:
     def baseline(self) -> CellAnalysis | None:
         """Baseline cell with the best mean; None if the space has no baseline."""
         if self.baselines:
-            return max(self.baselines, key=lambda cell: self.sign * cell.mean)
+            return _by_mean(self.baselines, self.sign)[0]
         return next((cell for cell in self.cells if cell.cell.baseline), None)
 
     @cached_property
@@ -292,6 +293,13 @@ class CellComparisons:
     def against(self, cell: CellAnalysis) -> BaselineDifference | None:
         """Return a cell's difference to the baseline; None for the baseline itself or without one."""
         return next((row for row in self.against_baseline or () if row.label == cell.label), None)
+
+
+def _by_mean(cells: Sequence[CellAnalysis], sign: float) -> tuple[CellAnalysis, ...]:
+    """Return cells with a value, the best mean first; means that differ by rounding only keep their order."""
+    means = np.array([sign * cell.mean for cell in cells])
+    sizes = np.array([max(map(abs, cell.values.values())) for cell in cells])
+    return tuple(cells[row] for row in np.argsort(-without_rounding(means, sizes), kind="stable"))
 
 
 def _grew_after_confirmation(results: Results) -> bool:

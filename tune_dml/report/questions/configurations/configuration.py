@@ -19,6 +19,7 @@ from tune_dml.report.section import Card, Section, Table, Text
 from tune_dml.report.steps import Step, add_seeds, explain_no_extension, extend
 from tune_dml.space import Knob
 from tune_dml.stats.forecast import Forecast, best_is_known, forecast_seeds
+from tune_dml.stats.intervals import size_of, without_rounding
 from tune_dml.stats.intervals.contrasts import estimate_contrasts, interaction
 from tune_dml.stats.verdicts.best import compare_with_best
 from tune_dml.stats.verdicts.selection import ALGORITHM, SelectedBest, score_of_best
@@ -216,7 +217,7 @@ def _sentence(analysis: Analysis, best: Configuration) -> str:
     if best.gain is not None and best.label != baseline and math.isfinite(best.gain.mean):
         ends = metric.interval(*metric.change_ends(best.gain.low, best.gain.high))
         better = f"{metric.amount(abs(best.gain.mean))} {'better' if best.gain.mean > 0 else 'worse'} than {baseline}"
-        if metric.rough(best.gain.mean) == metric.rough(0.0):
+        if metric.amount(abs(best.gain.mean)) == metric.amount(0.0):
             better = f"no better than {baseline}"
         text += f", {better} (gain {ends})" if ends else f", {better}"
     search = analysis.results.plan.search
@@ -270,7 +271,7 @@ def _interaction(
     # "do not interact" needs all contrasts to be small, so their level is not corrected
     single = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
     lower = np.maximum(effects.low, -effects.high)
-    index = int(lower.argmax())
+    index = int(without_rounding(lower, size_of(values).max()).argmax())
 
     def label(side: int, row: int) -> str:
         cell = cells[rows[side].index(row)]

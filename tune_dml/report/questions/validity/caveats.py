@@ -1,5 +1,6 @@
 """Warnings in the answer: no cell beats raw pixels, training had not converged, trials collapsed, cells are alike."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,7 @@ from tune_dml.report.naming import floors_of, prose_label, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
 from tune_dml.report.steps import train_longer
+from tune_dml.stats.intervals import ROUNDING
 from tune_dml.stats.intervals.paired import interval_of_first
 from tune_dml.text import counted, joined, level_key, shortened, value_text
 
@@ -33,7 +35,9 @@ def unbeaten_floor(analysis: Analysis) -> tuple[str, float] | None:
     if not analysis.ranked or not floors:
         return None
     name, highest = max(floors.items(), key=lambda item: sign * item[1])
-    return None if sign * analysis.ranked[0].mean > sign * highest else (name, highest)
+    best = analysis.ranked[0].mean
+    is_beaten = sign * best > sign * highest and not math.isclose(best, highest, rel_tol=ROUNDING)
+    return None if is_beaten else (name, highest)
 
 
 @question(order=94)
