@@ -11,6 +11,7 @@ from tune_dml.planning.plan import Plan
 from tune_dml.report.analysis import analyse
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions.configurations.configuration import configuration
+from tune_dml.report.questions.knobs.optimum import locate_optimum
 from tune_dml.report.questions.validity.caveats import unbeaten_floor
 from tune_dml.space import Baseline, Knob
 
@@ -33,6 +34,13 @@ def test_tied_cells_keep_their_order() -> None:
     for _ in range(10):
         values = np.array([rng.permutation(SEEDS) for _ in labels])
         assert [cell.label for cell in analyse(results_with(plan, values)).ranked] == labels
+
+
+def test_the_first_of_tied_values_is_called_the_best() -> None:
+    plan, rng = toy_plan(RHO), np.random.default_rng(0)
+    for _ in range(10):
+        found = analyse(results_with(plan, np.array([rng.permutation(SEEDS) for _ in plan.cells])))
+        assert locate_optimum(found, found.knobs[0]).best == "rho=0.01"
 
 
 def test_a_floor_of_the_same_numbers_is_not_beaten() -> None:
