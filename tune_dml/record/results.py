@@ -53,9 +53,8 @@ class TrialResult:
     ended: float = 0.0  # time of its end, in seconds since the epoch; 0 before
     out_of_memory: bool = False
     micro_batch: int | None = None  # pictures that a worker held at once; None if the session did not set it
-    code: Mapping[str, str] = field(
-        default_factory=dict
-    )  # script, or module of another package -> digest of its source
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Script, or module of another package -> digest of its source."""
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,8 @@ def metric_of(results: Results, key: str = "") -> MetricName:
     """
     metric = metric_name(key or results.plan.metric)
     if metric.percent and (results.imported is not None or results.plan.space.program is not None):
-        values = [abs(trial.metrics[metric.key]) for trial in results.trials if metric.key in trial.metrics]
-        return replace(metric, percent=not values or max(values) > 1)
+        values = [trial.metrics[metric.key] for trial in results.trials if metric.key in trial.metrics]
+        return replace(metric, percent=not values or any(abs(value) > 1 for value in values))  # some may be NaN
     return metric
 
 

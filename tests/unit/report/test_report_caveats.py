@@ -12,6 +12,7 @@ from tune_dml.programs.command import Program
 from tune_dml.record.results import Results
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
+from tune_dml.report.naming import metric_of
 from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.questions.validity.caveats import unconverged
 from tune_dml.report.section import Fold, Text
@@ -121,6 +122,9 @@ def test_a_program_may_report_a_percentage_as_a_fraction(results, factor, axis):
     assert len(doubts) == (factor < 1)
     assert found.metric.axis == sections["numbers"].body[0].columns[2] == axis
     assert analyse(scaled).metric.axis == "validation R@1 [%]"
+    first, *others = by_program(scaled).trials
+    lost = replace(first, metrics={METRIC: float("nan")})
+    assert metric_of(replace(by_program(scaled), trials=(lost, *others))).axis == axis
 
 
 def test_floors_are_facts_of_the_answer_and_lines_of_the_first_figure(results):

@@ -188,9 +188,11 @@ def _settings(results: Results) -> dict[str, Value]:
 
 def _code(trials: Sequence[TrialResult]) -> dict[str, list[str]]:
     """Return the digests of each script, by its file name, and of each module of another package."""
-    found = {(PurePath(name).name if name.endswith(".py") else name, digest)
-             for trial in trials for name, digest in trial.code.items()}  # fmt: skip
-    return {name: sorted(digest for other, digest in found if other == name) for name, _ in found}
+    found: dict[str, set[str]] = {}
+    for trial in trials:
+        for name, digest in trial.code.items():
+            found.setdefault(PurePath(name).name if name.endswith(".py") else name, set()).add(digest)
+    return {name: sorted(found[name]) for name in sorted(found)}
 
 
 def _is_same(first: Cell, second: Cell) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.stats.intervals import Array, without_rounding
+from tune_dml.stats.intervals import Array, size_of, without_rounding
 from tune_dml.stats.intervals.contrasts import FullGrid, fill_holes
 from tune_dml.stats.intervals.table import SeedTable
 from tune_dml.stats.intervals.tuned import TunedLevels, tuned_levels
@@ -141,8 +141,8 @@ def _tuned(
 
 def _means(names: Sequence[str], rows: Array) -> dict[str, float]:
     """Return the mean of each row by name, NaN without a number; means that differ by rounding only become equal."""
-    numbers = [row[np.isfinite(row)] for row in rows]
-    kept = [number for number in numbers if len(number)]
-    sizes = np.array([np.abs(number).max() for number in kept])
-    means = iter(without_rounding(np.array([number.mean() for number in kept]), sizes).tolist())
-    return {name: next(means) if len(number) else float("nan") for name, number in zip(names, numbers, strict=True)}
+    has_number = np.isfinite(rows).any(1)
+    kept = rows[has_number]
+    means = np.full(len(rows), np.nan)
+    means[has_number] = without_rounding(np.array([row[np.isfinite(row)].mean() for row in kept]), size_of(kept))
+    return dict(zip(names, means.tolist(), strict=True))
